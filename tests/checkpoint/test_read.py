@@ -133,7 +133,7 @@ def test_an_action_without_its_key_is_damage() -> None:
     txn = pa.struct([("app", pa.string())])  # One letter of the name is gone.
     schema = pa.schema([("add", ADD_TYPE), ("txn", pa.struct([("appId", pa.string()), *txn]))])
     put(store, file.path, [{"add": ADD}, {"txn": {"app": "x"}}], schema)
-    with pytest.raises(LogCorruptError, match=r"1 rows hold an action.*4\.checkpoint\.parquet"):
+    with pytest.raises(LogCorruptError, match=r"1 rows contain an action.*4\.checkpoint\.parquet"):
         read_files(store, [file])
     store.delete([file.path])
     put(store, file.path, [{"add": ADD}, {"add": None}], pa.schema([("add", ADD_TYPE)]))

@@ -96,7 +96,7 @@ def test_column_files_need_the_feature_and_a_fragment(table: txlog.Table, listed
         if not listed:
             without_feature(line)
 
-    reason = "a fragment that is not there" if listed else r"txlog\.fragments"
+    reason = "a fragment that does not exist" if listed else r"txlog\.fragments"
     with pytest.raises(txlog.LogCorruptError, match=reason):
         rewrite(table, as_column_file).to_arrow()
 

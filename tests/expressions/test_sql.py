@@ -96,14 +96,14 @@ def test_spark_reads_texts_alike(spark: "SparkSession") -> None:
         ("my_function(s)", "the SQL function MY_FUNCTION is not supported"),
         ("pow(x, 2) = y", "the SQL function POW is not supported"),
         ("count(a) = 1", "the SQL function COUNT is not supported"),
-        ("s ilike t", "only constants can stand here"),
+        ("s ilike t", "only constants are allowed here"),
         ("1 +", "an operand is missing"),
         ("a = ", "an operand is missing"),
         ("(", "an operand is missing"),
-        ("a = 1 union select 1", "no SQL expression"),
-        ("x = 1 where y", "no SQL expression"),
+        ("a = 1 union select 1", "not a SQL expression"),
+        ("x = 1 where y", "not a SQL expression"),
         ("x in (select 1)", "is not supported"),
-        ("'torn", "no SQL expression"),
+        ("'torn", "not a SQL expression"),
     ],
 )
 def test_refusals_speak_sql(text: str, says: str) -> None:

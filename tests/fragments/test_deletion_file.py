@@ -102,7 +102,7 @@ def test_other_names_are_none_of_these(name: str) -> None:
 
 @pytest.mark.parametrize("numbers", [(-1, 0, 0), (0, -1, 0), (0, 0, -1), (0, 0, TOP + 1)])
 def test_numbers_that_no_name_can_hold(numbers: tuple[int, int, int]) -> None:
-    with pytest.raises(InvalidInputError, match="cannot name"):
+    with pytest.raises(InvalidInputError, match="not a valid name"):
         deletion_name(*numbers, "bin")
 
 
@@ -166,7 +166,7 @@ def test_what_the_log_says_is_checked(kind: DeletionKind) -> None:
     data = encode_deletions(BitMap64([3, 7, 900]), kind=kind)
     assert read(data, kind, 3, 901) == BitMap64([3, 7, 900])
     for wrong in (-1, 0, 2, 4):
-        with pytest.raises(BadDeletionVectorError, match=f"holds 3 rows, the log says {wrong}"):
+        with pytest.raises(BadDeletionVectorError, match=f"holds 3 rows, but the log says {wrong}"):
             read(data, kind, wrong)
     for rows in (0, 900):
         with pytest.raises(BadDeletionVectorError, match="deletes row 900 of a fragment that has"):
@@ -177,7 +177,7 @@ def test_what_the_log_says_is_checked(kind: DeletionKind) -> None:
 def test_an_empty_set(kind: DeletionKind) -> None:
     data = encode_deletions(BitMap64(), kind=kind)
     assert read(data, kind, 0, 0) == BitMap64()
-    with pytest.raises(BadDeletionVectorError, match="holds 0 rows, the log says 1"):
+    with pytest.raises(BadDeletionVectorError, match="holds 0 rows, but the log says 1"):
         read(data, kind, 1)
 
 
@@ -207,10 +207,10 @@ def field(name: str = "row_id", **change: object) -> pa.Schema:
         (b"", "magic is missing"),
         (lists((0, [3])), "magic is missing"),
         (b"ARROW2" + arrow()[6:], "magic is missing"),
-        (b"ARROW1", "no Arrow file"),
-        (arrow()[:-1], "no Arrow file"),
-        (arrow() + b"\0", "no Arrow file"),
-        (arrow().replace(b"row_id", b"row\xff\xff\xff"), "no Arrow file"),
+        (b"ARROW1", "not an Arrow file"),
+        (arrow()[:-1], "not an Arrow file"),
+        (arrow() + b"\0", "not an Arrow file"),
+        (arrow().replace(b"row_id", b"row\xff\xff\xff"), "not an Arrow file"),
         (arrow(schema=field("offset")), "'offset: uint32 not null', expected 'row_id"),
         (arrow(schema=field(type=pa.int32())), "'row_id: int32 not null', expected"),
         (arrow(schema=field(type=pa.uint64())), "'row_id: uint64 not null', expected"),
@@ -275,7 +275,7 @@ BITSET = encode_deletions(BitMap64(range(5000)), kind="bin")
         (struct.pack("<II", 12345, 0), "cookie 12345 is unknown"),
         (struct.pack("<QI", 1, 0) + BITSET, "cookie 1 is unknown"),
         (arrow(), "cookie"),
-        (struct.pack("<II", 12346, 65537), "claims 65537 containers"),
+        (struct.pack("<II", 12346, 65537), "states 65537 containers"),
         (lists((1, [1]), (0, [1])), "out of order"),
         (lists((0, [1]), (0, [2])), "out of order"),
         (lists((0, [3, 2])), "cannot be decoded"),

@@ -150,14 +150,14 @@ def test_a_wrong_checksum_is_named() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"size_in_bytes": 35}, "36 bytes at offset 1, the log says 35"),
+        ({"size_in_bytes": 35}, "36 bytes at offset 1, but the log says 35"),
         ({"size_in_bytes": 37}, "too short"),
         ({"size_in_bytes": -9}, "too short"),
         ({"offset": 0}, "too short"),
         ({"offset": 5}, "too short"),
         ({"offset": -1}, "too short"),
-        ({"cardinality": 3}, "holds 2 rows, the log says 3"),
-        ({"cardinality": 0}, "holds 2 rows, the log says 0"),
+        ({"cardinality": 3}, "holds 2 rows, but the log says 3"),
+        ({"cardinality": 0}, "holds 2 rows, but the log says 0"),
     ],
 )
 def test_a_descriptor_that_disagrees_is_an_error(change: dict[str, int], reason: str) -> None:

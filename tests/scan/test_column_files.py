@@ -208,13 +208,13 @@ def test_statistics_come_from_the_file_that_gives_the_column(tmp_path: Path) -> 
 # What is wrong with `f`, the adds of a primary and of a column file.
 FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no id": (lambda f: f[1]["tags"].pop("txlog.fragmentId"), "no valid fragment id"),
-    "no primary": (lambda f: f[1]["tags"].update({"txlog.fragmentId": "7"}), "not there"),
-    "two primaries": (lambda f: f[1]["tags"].pop("txlog.fields"), "is the primary of fragment 0"),
-    "own deletions": (lambda f: f[1].update(deletionVector=vector({0})), "deletions of its own"),
+    "no primary": (lambda f: f[1]["tags"].update({"txlog.fragmentId": "7"}), "does not exist"),
+    "two primaries": (lambda f: f[1]["tags"].pop("txlog.fields"), "also the primary of fragment 0"),
+    "own deletions": (lambda f: f[1].update(deletionVector=vector({0})), "its own deletions"),
     "no list": (lambda f: f[1]["tags"].update({"txlog.fields": "y"}), "JSON array"),
     "empty list": (lambda f: f[1]["tags"].update({"txlog.fields": "[]"}), "JSON array"),
     "no names": (lambda f: f[1]["tags"].update({"txlog.fields": "[1]"}), "JSON array"),
-    "a name twice": (lambda f: f[1]["tags"].update({"txlog.fields": '["y","y"]'}), "different"),
+    "a name twice": (lambda f: f[1]["tags"].update({"txlog.fields": '["y","y"]'}), "distinct"),
     "another count": (lambda f: f[1].update(stats='{"numRecords":2}'), "2 rows"),
     "no count": (lambda f: f[1].update(stats=None), "None rows"),
     "no count in the primary": (lambda f: f[0].update(stats=None), "None"),
@@ -240,7 +240,7 @@ def test_a_fragment_that_breaks_a_rule_is_refused(tmp_path: Path, name: str) -> 
 def test_two_files_that_give_one_column_are_refused(tmp_path: Path) -> None:
     primary, given = base(tmp_path)
     again = file(tmp_path, "d.parquet", pa.table({"z": [0.0] * 3, "y": ["d"] * 3}), gives=True)
-    with pytest.raises(txlog.LogCorruptError, match="gives column y"):
+    with pytest.raises(txlog.LogCorruptError, match="contains column y"):
         made(tmp_path, primary, given, again).count("y = 'a'")
 
 

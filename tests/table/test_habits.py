@@ -77,11 +77,11 @@ def test_what_is_no_filter(table: txlog.Table) -> None:
     assert table.count([]) == table.count()
     odd: Any
     for odd, reason in (
-        ([("n", "=>", 1)], "'=>' is none of"),
+        ([("n", "=>", 1)], "'=>' is not one of"),
         ([("n", "in", 1)], "in needs a list"),
-        ([("n", "=")], "is no filter"),
-        ([[]], "an empty list"),
-        ([("n", "=", 1), [("n", "=", 2)]], "is no filter"),
+        ([("n", "=")], "is not a filter"),
+        ([[]], "list of filters is empty"),
+        ([("n", "=", 1), [("n", "=", 2)]], "is not a filter"),
         ([("none", "=", 1)], "no column none"),
     ):
         with pytest.raises(InvalidInputError, match=reason):

@@ -221,7 +221,7 @@ def test_bad_operations(table: txlog.Table) -> None:
         ("[]", "an object"),
         ('{"id": 0, "other": 1}', "an object"),
         ('{"id": -1, "read_version": 0, "files": [{}]}', "fragment id"),
-        ('{"id": 0, "read_version": "0", "files": [{}]}', "no version"),
+        ('{"id": 0, "read_version": "0", "files": [{}]}', "not a version"),
         ('{"id": 0, "read_version": 0, "files": []}', "list of files"),
         ('{"id": 0, "read_version": 0, "files": [{"path": "a"}]}', "partitionValues"),
         ('{"id": 0, "read_version": 0, "files": [7]}', "dictionary"),
@@ -250,11 +250,11 @@ def test_columns_that_do_not_fit_their_fragment(table: txlog.Table) -> None:
     held, schema = first.merge_columns({"y": "x"})
     other, _ = second.merge_columns({"y": "x"})
     faults = {
-        "is not there": replaced(held, tags={"txlog.fragmentId": "9", "txlog.fields": '["y"]'}),
-        "gives column y": replace(held, adds=(*held.adds, other.adds[1].model_copy(
+        "does not exist": replaced(held, tags={"txlog.fragmentId": "9", "txlog.fields": '["y"]'}),
+        "contains column y": replace(held, adds=(*held.adds, other.adds[1].model_copy(
             update={"tags": held.adds[1].tags}))),
-        "rows, the primary": replaced(held, stats='{"numRecords":4}'),
-        "is the primary of fragment 0": replaced(held, tags={"txlog.fragmentId": "0"}),
+        "rows, but the primary": replaced(held, stats='{"numRecords":4}'),
+        "is also the primary of fragment 0": replaced(held, tags={"txlog.fragmentId": "0"}),
     }  # fmt: skip
     for reason, found in faults.items():
         with pytest.raises(txlog.InvalidInputError, match=reason):
@@ -284,7 +284,7 @@ def test_deletions_that_the_table_cannot_have(tmp_path: Path) -> None:
     sent = replace(held, adds=(held.adds[0].model_copy(update={"deletion_vector": lance}),))
     with pytest.raises(txlog.UnsupportedFeatureError, match="deletion files of this form"):
         plain.commit(Operation.Delete([sent]))
-    assert not plain.commit(Operation.Delete([fragment.metadata]))  # Nothing to do: no version.
+    assert not plain.commit(Operation.Delete([fragment.metadata]))  # Nothing to do: not a version.
     assert plain.commit(Operation.Delete([held])).version == 1
     assert plain.count() == 9
 

@@ -1,16 +1,14 @@
-"""File actions from a Parquet file of a checkpoint, as batches of `FILE_ROWS` columns.
+"""Read file actions from a Parquet file of a checkpoint as batches of `FILE_ROWS` columns.
 
-A row of a checkpoint is one action. It has a column for each kind of action (`add`, `remove`,
-`protocol`, …), each a struct: one of them has a value, the others are null. `group_batches` makes
-`FILE_ROWS` of one row group, in four steps:
+A row of a checkpoint is one action. It has a struct column for each kind of action (`add`,
+`remove`, `protocol`, …): one of them has a value, the others are null. `group_batches` converts one
+row group to `FILE_ROWS` in four steps:
 
-1. `_require_all_rows` checks that each row holds an action with its key. Mostly the counts in the
-   footer show it, and nothing is read.
-2. `_leaves` chooses the columns of the file to read: those that are wanted, without those that are
-   null in the whole row group, as the footer says.
-3. The row group is decoded in batches, so that only a bounded part of it is in memory.
-4. `_flattened` keeps the rows of which the struct is not null, and makes a column of `FILE_ROWS` of
-   each field of the struct.
+1. `_require_all_rows` checks that each row contains an action with its key. Usually the counts in
+the footer show this, and nothing is read. 2. `_leaves` chooses the columns to read: the wanted
+ones, except those that are null in the whole row group according to the footer. 3. The row group is
+decoded in batches, so that only a bounded part of it is in memory. 4. `_flattened` keeps the rows
+whose struct is not null, and converts each field of the struct to a column of `FILE_ROWS`.
 
 For example, of a row group with these three rows
 
@@ -45,13 +43,14 @@ from txlog.schema.arrow import arrow_type, from_arrow
 from txlog.stats.partition import format_partition_values
 from txlog.stats.structs import with_json_stats
 
-_BATCH_ROWS = 16_384  # At least.
-_MOST = 8  # So many times as many, of narrow rows.
+_BATCH_ROWS = 16_384  # The smallest number of rows of a batch.
+_MOST = 8  # Batches of narrow rows may have so many times more rows.
 _BATCH_BYTES = 8 << 20
-_SMALL_BYTES = 4 << 20  # A file that cannot have many rows, unless they unpack to far more.
+# A file with fewer bytes cannot have many rows, unless they expand strongly.
+_SMALL_BYTES = 4 << 20
 _SMALL_BATCH_ROWS = 4096
-_LEAST_BOUND = 256 << 20  # Bytes that any file may take when it is decoded,
-_MOST_TIMES = 1000  # and so many times as many as it has, which no file of file actions does.
+_LEAST_BOUND = 256 << 20  # Each file may use so many bytes when it is decoded,
+_MOST_TIMES = 1000  # and so many times its size, which no file of file actions reaches.
 _LOGGED = {column: name for name, column in FIELDS.items()} | {
     "partition_values": "partitionValues",
     "tags": "tags",
@@ -59,7 +58,7 @@ _LOGGED = {column: name for name, column in FIELDS.items()} | {
     "dv_id": "deletionVector",
 }
 STRUCTS = "stats_parsed"
-"""The column beside `FILE_ROWS` for statistics that are there as structs."""
+"""The additional column for statistics that exist as structs."""
 
 Path = tuple[str, ...]
 
@@ -68,16 +67,16 @@ Path = tuple[str, ...]
 class Wanted:
     """Which columns of file actions a caller wants."""
 
-    columns: Collection[str] = tuple(FILE_ROWS.names)  # Of `FILE_ROWS`.
+    columns: Collection[str] = tuple(FILE_ROWS.names)  # Columns of `FILE_ROWS`.
     removes: bool = True  # Or the adds alone.
     # Physical paths of the columns of which statistics are wanted, where these are structs. None
     # for those of all columns, and only for files whose statistics are nothing else.
     bounds_of: tuple[Path, ...] | None = None
-    encoded: bool = False  # Whether maps of partition values may be of dictionaries.
+    encoded: bool = False  # Whether maps of partition values may contain dictionary arrays.
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, in the order of `FILE_ROWS`; structs of statistics may come besides."""
+        """The columns in the order of `FILE_ROWS`, without the column for structs of statistics."""
         return pa.schema([field for field in FILE_ROWS if field.name in self.columns])
 
 
@@ -85,12 +84,12 @@ ALL = Wanted()
 
 
 def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Iterator[pa.Table]:
-    """Yield the file actions of a row group, with the columns that are wanted.
+    """Yield the file actions of a row group with the wanted columns.
 
     Raises
     ------
     ValueError, pyarrow.ArrowException
-        The file is not what its footer says, or a row holds what cannot be told.
+        The file contradicts its footer, or the action in a row cannot be determined.
     """
     kinds = [kind for kind in ("add", "remove") if kind in file.kinds]
     counts = {kind: file.actions(group, kind) for kind in kinds}
@@ -110,31 +109,33 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
         for kind in read:
             rows = _flattened(_present(batch.column(kind)), kind == "add", version, wanted)
             found[kind] += rows.num_rows
-            if file.size < _SMALL_BYTES:  # A text may be no UTF-8; of many, it takes long to tell.
+            if file.size < _SMALL_BYTES:  # A text may not be UTF-8. Checking many texts takes long.
                 rows.validate(full=True)
             left -= rows.nbytes
             if left < 0:
-                raise ValueError(f"of {file.size} bytes, decoding takes more than {most}")
+                raise ValueError(
+                    f"decoding the file of {file.size} bytes would need more than {most} bytes"
+                )
             if rows.num_rows:
                 yield rows
     for kind in read if checked else ():
         if found[kind] != counts[kind]:
             raise ValueError(
-                f"row group {group} has {found[kind]} actions {kind}, its footer says "
+                f"row group {group} has {found[kind]} {kind} actions, but its footer says "
                 f"{counts[kind]}"
             )
 
 
 def _batch_rows(file: Opened, group: int, columns: Collection[str]) -> int:
-    """Return how many rows to read at once: each batch costs time, and its bytes are memory."""
-    if file.size < _SMALL_BYTES:  # Texts that are there once may be in every row.
+    """Return the number of rows of a batch: each batch costs time, and large ones cost memory."""
+    if file.size < _SMALL_BYTES:  # A text that is stored once may occur in each row.
         return _SMALL_BATCH_ROWS
     least = file.bytes(group, columns) * _BATCH_ROWS / max(1, file.rows(group))
     return _BATCH_ROWS * max(1, min(_MOST, int(_BATCH_BYTES / max(1, least))))
 
 
 def _leaves(file: Opened, group: int, kind: str, wanted: Wanted) -> list[str]:
-    """Return the columns of a file to read, without those that are null in the whole row group."""
+    """Return the columns to read, without those that are null in the whole row group."""
     there = {leaf.split(".")[1] for leaf in file.leaves if leaf.startswith(f"{kind}.")}
     names = {KEYS[kind], *(_LOGGED[name] for name in wanted.columns if name in _LOGGED)}
     found = [f"{kind}.{name}" for name in sorted(names & there)]
@@ -145,13 +146,13 @@ def _leaves(file: Opened, group: int, kind: str, wanted: Wanted) -> list[str]:
     if kind == "remove":
         return found
     if "partition_values" in wanted.columns:
-        parsed = "add.partitionValues_parsed."  # Some files may have theirs only so.
+        parsed = "add.partitionValues_parsed."  # Some files may have statistics only in this form.
         found += [leaf for leaf in file.leaves if leaf.startswith(parsed)]
     if "stats" in wanted.columns and STRUCTS in there:
         if wanted.bounds_of is None:
             return [*found, f"add.{STRUCTS}"]
         structs = _struct_leaves(file, wanted.bounds_of)
-        # Where all files have structs, nobody needs the text as well.
+        # If all files have structs, the text is not needed as well.
         counted = file.values(group, f"add.{STRUCTS}.numRecords")
         if counted is not None and counted == file.actions(group, "add"):
             found = [leaf for leaf in found if leaf != "add.stats"]
@@ -170,14 +171,14 @@ def _struct_leaves(file: Opened, paths: Collection[Path]) -> list[str]:
 
 
 def _require_all_rows(file: Opened, group: int) -> bool:
-    """Raise if a row holds no action with its key, because a column or its values are missing.
+    """Raise if a row contains no action with its key.
 
     Returns
     -------
-    Whether the footer counts the actions.
+    Whether the footer contains the counts of the actions.
     """
     if not set(file.file.schema_arrow.names) <= {*KEYS}:
-        return False  # Actions that nobody here knows of may be in other columns.
+        return False  # Other columns may contain actions that txlog does not know.
     counts = [file.actions(group, kind) for kind in file.kinds]
     if None not in counts and sum(filter(None, counts)) >= file.rows(group):
         return True
@@ -187,11 +188,11 @@ def _require_all_rows(file: Opened, group: int) -> bool:
         len(table[kind]) - pc.struct_field(table[kind], KEYS[kind]).null_count
         for kind in table.column_names
     )
-    if found < file.rows(group):  # Rows may be empty, but not hold what cannot be told.
+    if found < file.rows(group):  # Rows may be empty, but they must not contain an unknown action.
         empty = reduce(pc.and_, (column.is_null() for column in table.columns))
         missing = file.rows(group) - found - (pc.sum(empty).as_py() or 0)
         if missing > 0:
-            raise ValueError(f"{missing} rows hold an action without its key")
+            raise ValueError(f"{missing} rows contain an action without its key")
     return False
 
 
@@ -200,7 +201,7 @@ def _present(structs: pa.StructArray) -> pa.StructArray:
 
 
 def _flattened(structs: pa.StructArray, is_add: bool, version: int, wanted: Wanted) -> pa.Table:
-    """Return `add` or `remove` structs as columns of `FILE_ROWS`. Absent fields become nulls."""
+    """Convert `add` or `remove` structs to columns of `FILE_ROWS`. Absent fields become null."""
     names = {field.name for field in structs.type}
     paths = pc.struct_field(structs, "path")
     if paths.null_count:
@@ -239,7 +240,7 @@ def _flattened(structs: pa.StructArray, is_add: bool, version: int, wanted: Want
 
 
 def _texts_of(parsed: pa.StructArray) -> pa.Array:
-    """Return typed partition values as the maps of texts that they stand for."""
+    """Convert typed partition values to maps of strings."""
     names = [field.name for field in parsed.type]
     kinds = from_arrow(pa.schema(list(parsed.type))).fields
     columns = [
@@ -253,7 +254,7 @@ def _texts_of(parsed: pa.StructArray) -> pa.Array:
 
 
 def _vectors(vectors: pa.StructArray) -> tuple[pa.Array, pa.Array]:
-    """Return deletion vectors in our type, and their unique ids."""
+    """Return deletion vectors in txlog's type, and their unique ids."""
     names = {field.name for field in vectors.type}
     children = {
         field.name: pc.struct_field(vectors, field.name).cast(field.type)
@@ -261,7 +262,7 @@ def _vectors(vectors: pa.StructArray) -> tuple[pa.Array, pa.Array]:
         else pa.nulls(len(vectors), field.type)
         for field in DELETION_VECTOR
     }
-    # Some writers leave an empty struct where there is no vector.
+    # Some writers write an empty struct if there is no vector.
     absent = pc.is_null(children["storageType"])
     typed = pa.StructArray.from_arrays(
         list(children.values()), fields=list(DELETION_VECTOR), mask=absent
@@ -272,9 +273,9 @@ def _vectors(vectors: pa.StructArray) -> tuple[pa.Array, pa.Array]:
 
 
 def united(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return batches of a checkpoint as one table.
+    """Combine the batches of a checkpoint into one table.
 
-    Where their statistics are structs of types that do not fit together, they become texts.
+    Statistics become texts if their struct types are not compatible.
     """
     try:
         return pa.concat_tables(tables, promote_options="permissive")

@@ -1,4 +1,4 @@
-"""`_last_checkpoint`: a hint where to begin listing, never a truth."""
+"""`_last_checkpoint`: a hint where to begin listing, which may be wrong or missing."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ HINT_PATH = log_path("_last_checkpoint")
 
 @dataclass(frozen=True)
 class Hint:
-    """What `_last_checkpoint` says of the last checkpoint when it was written."""
+    """The content of `_last_checkpoint`: the last checkpoint at the time of writing."""
 
     version: int
-    size: int  # Actions in the checkpoint.
+    size: int  # The number of actions in the checkpoint.
     parts: int | None = None
     size_in_bytes: int | None = None
     num_of_add_files: int | None = None
@@ -31,17 +31,17 @@ class Hint:
 def read_hint(store: Store) -> Hint | None:
     """Return the hint, or None if it is absent, unreadable, or contradicts its own checksum.
 
-    What is there but cannot be used is a `TxlogWarning`.
+    A hint that exists but cannot be used causes a `TxlogWarning`.
     """
     try:
         data = store.read(HINT_PATH)
     except TxlogError:
-        return None  # If the store is at fault, reading the log will say so.
+        return None  # If the store fails, reading the log will raise the error.
     found = decode_hint(data)
     if found is None:
         warnings.warn(
-            f"{HINT_PATH} is passed over: it is no JSON, or does not fit its checksum; "
-            "write a new one with Table.maintenance.checkpoint",
+            f"{HINT_PATH} is ignored: it is not JSON, or it contradicts its checksum. Write a new "
+            "one with Table.maintenance.checkpoint",
             TxlogWarning,
             stacklevel=4,
         )
@@ -57,9 +57,9 @@ def hinted_version(store: Store) -> int:
     return -1 if found is None else found.version
 
 
-@lru_cache(maxsize=16)  # Every commit looks at it, and it is mostly the same.
+@lru_cache(maxsize=16)  # Each commit reads it, and it is usually the same.
 def decode_hint(data: bytes) -> Hint | None:
-    """Return the hint that bytes hold, or None if they hold none. A hint is never an error."""
+    """Return the hint that bytes encode, or None if they are invalid. This never raises."""
     try:
         node = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -79,7 +79,7 @@ def decode_hint(data: bytes) -> Hint | None:
 
 
 def encode_hint(hint: Hint) -> bytes:
-    """Return the bytes of `_last_checkpoint`, its checksum included."""
+    """Return the bytes of `_last_checkpoint`, including its checksum."""
     node = {
         "version": hint.version,
         "size": hint.size,
@@ -92,7 +92,7 @@ def encode_hint(hint: Hint) -> bytes:
 
 
 def checksum(node: dict[str, Any]) -> str:
-    """Return the MD5 (hex) of the canonical form of a JSON object, its own checksum left out.
+    """Return the MD5 (hex) of a JSON object's canonical form, without its own checksum.
 
     Source: the Delta protocol, "JSON checksum".
     """
@@ -104,7 +104,7 @@ def checksum(node: dict[str, Any]) -> str:
     ]
     lines.sort(key=lambda line: line[0].encode())
     text = ",".join(f"{path}={value}" for path, value in lines)
-    import hashlib  # Only tables with checkpoints need it.
+    import hashlib  # Only tables with checkpoints need this.
 
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 

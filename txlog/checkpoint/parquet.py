@@ -1,4 +1,4 @@
-"""Parquet files of checkpoints: opened, with footers that are read once and checked."""
+"""Open Parquet files of checkpoints; footers are read once and checked."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from txlog.store.base import Store, is_far
 from txlog.store.open import locate
 from txlog.store.ranged import open_ranged
 
-# Of each action that a checkpoint may hold, a field that it always has.
+# For each action that a checkpoint may contain, a field that it always has.
 KEYS = {
     "add": "path", "remove": "path", "protocol": "minReaderVersion", "metaData": "id",
     "txn": "appId", "domainMetadata": "domain", "sidecar": "path",
     "checkpointMetadata": "version",
 }  # fmt: skip
-REMEDY = "Delete or restore the checkpoint; the commits it covers may still be there"
+REMEDY = "Restore the checkpoint, or delete it if the commits that it covers still exist"
 _BUFFER_BYTES = 1 << 20
 # Whole numbers that are what their bytes say, and booleans; others are signed there and here not.
 _NUMBERS = ("NONE", "INT_8", "INT_16", "INT_32", "INT_64")
@@ -30,7 +30,7 @@ _NUMBERS = ("NONE", "INT_8", "INT_16", "INT_32", "INT_64")
 
 @contextmanager
 def named(path: str) -> Any:
-    """Raise what readers raise about a broken file as one `LogCorruptError` that names it."""
+    """Turn the errors of readers about a damaged file into a `LogCorruptError` that names it."""
     try:
         yield
     except NotFoundError as error:
@@ -39,7 +39,7 @@ def named(path: str) -> Any:
         if isinstance(error, LogCorruptError):
             raise
         raise LogCorruptError(
-            path=path, reason=f"no readable checkpoint: {error}", remedy=REMEDY
+            path=path, reason=f"the checkpoint cannot be read: {error}", remedy=REMEDY
         ) from error
 
 
@@ -49,7 +49,7 @@ class Opened:
     def __init__(self, source: Any, footer: FileFooter | None = None) -> None:
         self.footer = footer = read_footer(source) if footer is None else footer
         self.size = int(source.seek(0, 2))
-        # What is near is read as it is needed; of what is far, all columns of a row group at once.
+        # From a local store, bytes are read when needed; from a remote store, a row group at once.
         near = isinstance(source, pa.NativeFile)
         self.leaves = footer.leaves
         self.groups = footer.groups
@@ -61,15 +61,15 @@ class Opened:
             buffer_size=_BUFFER_BYTES if near else 0,
             page_checksum_verification=True,
             coerce_int96_timestamp_unit="us",
-            read_dictionary=_few_texts(footer),  # So they are read at least cost.
+            read_dictionary=_few_texts(footer),  # This order of reads costs least.
         )
         self.kinds = [name for name in footer.schema.names if name in KEYS]
-        """The actions that it has columns for."""
+        """The kinds of actions for which the file has columns."""
 
     def bytes(self, group: int, columns: Collection[str]) -> int:
-        """Return how many bytes some columns of a row group, or structs of them, take uncompressed.
+        """Return the uncompressed size of some columns, or of structs of them, in a row group.
 
-        Decoded they may take more: of a dictionary, each value is there once.
+        Decoded, they may need more: a dictionary stores each distinct value once.
         """
         held = self.footer.metadata.row_group(group)
         begins = tuple(f"{column}." for column in columns)
@@ -80,19 +80,19 @@ class Opened:
         )
 
     def values(self, group: int, leaf: str) -> int | None:
-        """Return how many values of a column are not null in a row group; None if unknown.
+        """Return the number of non-null values of a column in a row group; None if unknown.
 
-        `leaf` is its path in the file (`add.path`). A column that is not there has none.
+        `leaf` is its path in the file (`add.path`). A missing column has no values.
         """
         at = self.leaves.get(leaf)
         return 0 if at is None else self.footer.values(group, at)
 
     def only_value(self, group: int, leaf: str) -> str | int | None:
-        """Return the one value of a column in a row group, if the footer tells it.
+        """Return the only value of a column in a row group, if the footer contains it.
 
-        Bounds that are equal are what they bound, even where a writer cuts them short: an upper one
-        is cut to something greater. Columns inside of lists and maps are not told. A boolean is an
-        `int` too.
+        If both bounds are equal, they are the value, even if a writer truncates bounds, because a
+        truncated upper bound is greater than the value. The result is None for columns inside lists
+        and maps. A boolean is an `int` too.
         """
         at = self.leaves[leaf]
         kind = self.footer.metadata.schema.column(at)
@@ -109,27 +109,27 @@ class Opened:
         return None
 
     def is_empty(self, group: int, leaf: str) -> bool:
-        """Return whether a column is there, and is null all through a row group."""
+        """Return whether a column exists and is null in the whole row group."""
         return leaf in self.leaves and self.values(group, leaf) == 0
 
     def actions(self, group: int, kind: str) -> int | None:
-        """Return how many actions of a kind a row group has; None if unknown.
+        """Return the number of actions of a kind in a row group; None if unknown.
 
         Raises
         ------
         ValueError
-            Its column is not one of such actions.
+            The column does not hold such actions.
         """
         if kind not in self.kinds:
             return 0
         key = f"{kind}.{KEYS[kind]}"
         if key not in self.leaves:
-            raise ValueError(f"it has a column {kind}, but no {key} of a simple type")
+            raise ValueError(f"it has a column {kind}, but without a {key} of a simple type")
         return self.values(group, key)
 
 
 def _few_texts(footer: FileFooter) -> list[str]:
-    """Return the text columns with few distinct values, or few values that are not null."""
+    """Return the string columns with few distinct values or few non-null values."""
     return [
         leaf
         for leaf, kind in zip(footer.paths, footer.physical_types, strict=True)
@@ -142,19 +142,19 @@ def _few_texts(footer: FileFooter) -> list[str]:
 def opened(
     store: Store, path: str, size: int | None = None, footers: Footers | None = None
 ) -> Iterator[Opened]:
-    """Open a Parquet file of a checkpoint; its own checksums are verified where it has them.
+    """Open a Parquet file of a checkpoint; its checksums are verified if it has any.
 
     Parameters
     ----------
     size
-        In bytes, if the log or its listing tells it.
+        The size in bytes, if the log or its listing states it.
     footers
-        Those that are known; of a store far away, this one is put there.
+        The known footers. For a remote store, the footer that is read here is added.
 
     Raises
     ------
     LogCorruptError
-        It is missing or no Parquet; or so is what is read of it in the `with`.
+        The file is missing or is not Parquet, here or when it is read in the `with` block.
     """
     home, name = locate(store, path)
     known = None if footers is None else footers.get(path)
@@ -165,7 +165,7 @@ def opened(
         except (pa.ArrowException, OSError, ValueError):
             if size is None or not is_far(home):
                 raise
-            # Some logs are wrong about the sizes of files.
+            # Some logs contain wrong file sizes.
             found = Opened(stack.enter_context(open_ranged(home, name)))
         if footers is not None and is_far(home):
             footers[path] = found.footer
@@ -173,9 +173,9 @@ def opened(
 
 
 class Footers(dict[str, FileFooter]):
-    """Footers of a checkpoint's files that were read from far away, by path.
+    """Footers of a checkpoint's files that were read from a remote store, by path.
 
-    They are kept with what was read by them; pickled, they are left behind.
+    They are kept with the loaded checkpoint, and omitted from its pickle.
     """
 
     def __reduce__(self) -> tuple[type[Footers], tuple[()]]:
@@ -188,9 +188,9 @@ def read_footer(source: Any) -> FileFooter:
     Raises
     ------
     ValueError, pyarrow.ArrowException
-        It is no footer, or it is not as it was written.
+        The bytes are not a footer, or they do not match its checksum.
     """
     footer = footer_bytes(source)
     if is_broken(footer, FOOTER_MARK):
-        raise ValueError("its footer does not fit the checksum in it")
+        raise ValueError("its footer does not match the checksum in it")
     return FileFooter.parse(footer)

@@ -1,4 +1,4 @@
-"""Reading the files of a checkpoint: classic, multi-part, and V2 with or without sidecars."""
+"""Read the files of a checkpoint: classic, multi-part, and V2 with or without sidecars."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from txlog.log.paths import decode_path
 from txlog.reconcile.files import distinct_rows
 from txlog.store.base import Store, is_far, map_many
 
-_ROW_BYTES = 100  # About, of one file action.
+_ROW_BYTES = 100  # The approximate size of a file action in bytes.
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file of a checkpoint that holds file actions: all of it, or some of its row groups."""
+    """A file of a checkpoint with file actions, or some of the file's row groups."""
 
     path: str
-    rows: int  # At most: other actions may be among them. 0 if unknown.
-    row_groups: tuple[int, ...] | None = None  # None: all.
-    size: int | None = None  # Of the whole file, in bytes, if the log tells it.
+    rows: int  # An upper limit, because other actions may be included. 0 if unknown.
+    row_groups: tuple[int, ...] | None = None  # None means all.
+    size: int | None = None  # The size of the whole file in bytes, if the log states it.
 
 
 def sources_of(parts: Sequence[LogFile], sidecars: Sequence[Sidecar] = ()) -> list[Source]:
-    """Return where the file actions of a checkpoint are, a file each."""
+    """Return the sources of a checkpoint's file actions, one for each file."""
     sizes = {part.path: part.size for part in parts}
-    # Each sidecar counts once.
+    # A sidecar that is named twice counts once.
     sizes |= {_sidecar_path(sidecar): sidecar.size_in_bytes for sidecar in sidecars}
     return [Source(path, 0, size=size or None) for path, size in sizes.items()]
 
@@ -45,9 +45,9 @@ def list_sources(
     sidecars: Sequence[Sidecar] = (),
     footers: Footers | None = None,
 ) -> list[Source]:
-    """Return where the file actions of a checkpoint are, a row group each; errors as `read_files`.
+    """Return the sources of a checkpoint's file actions, one for each row group.
 
-    Of Parquet only the footers are read.
+    Only the footers of Parquet files are read. Errors are those of `read_files`.
     """
 
     def groups(source: Source) -> list[Source]:
@@ -68,12 +68,12 @@ def read_files(
 ) -> pa.Table:
     """Return the file actions of a checkpoint as `FILE_ROWS`.
 
-    Where statistics are there only as a struct, the table has one more column, `stats_parsed`.
+    If statistics exist only as structs, the table has a further column `stats_parsed`.
 
     Raises
     ------
     LogCorruptError
-        A part or sidecar is missing, is no Parquet (or JSON), or a column has a wrong type.
+        A part or sidecar is missing or is not Parquet (or JSON), or a column has a wrong type.
     """
     if not parts:
         return empty_rows()
@@ -83,7 +83,7 @@ def read_files(
 def read_sources(
     store: Store, sources: Sequence[Source], version: int, footers: Footers | None = None
 ) -> pa.Table:
-    """Return the file actions of some sources of one checkpoint, as `read_files` does."""
+    """Return the file actions of some sources of a checkpoint, as `read_files` does."""
     batches = file_batches(store, sources, version, footers=footers)
     tables = [empty_rows(), *(batch for _, batch in batches)]
     return distinct_rows(united(tables), path=sources[0].path if sources else "")
@@ -97,11 +97,11 @@ def file_batches(
     *,
     footers: Footers | None = None,
 ) -> Generator[tuple[Source, pa.Table], None, None]:
-    """Yield file actions of a checkpoint, batch by batch, with the columns that are wanted.
+    """Yield the file actions of a checkpoint batch by batch, with the wanted columns.
 
-    With each batch comes the row group that it is out of. Whether a file is there twice is not
-    looked at. Statistics that are structs are in a further column, `stats_parsed`. Errors are
-    those of `read_files`. From a store far away several sources are read at a time.
+    Each batch comes with its row group. Duplicate files are not detected. Statistics that are
+    structs are in a further column `stats_parsed`. Errors are those of `read_files`. Several
+    sources of a remote store are read at the same time.
     """
 
     def read(source: Source) -> Iterator[tuple[Source, pa.Table]]:
@@ -133,7 +133,7 @@ def _source_batches(
         groups = file.groups if source.row_groups is None else source.row_groups
         for at in groups:
             if at not in file.groups:
-                continue  # The file was replaced since. Whoever asked sees that rows are missing.
+                continue  # The file was replaced since then. The caller detects the missing rows.
             group = _group(source, file, at)
             for batch in group_batches(file, at, version, wanted):
                 yield group, batch

@@ -1,7 +1,8 @@
-"""Sidecars of V2 checkpoints: which files go where, and which sidecars can be named again.
+"""Sidecars of V2 checkpoints: distribute files over them, and reuse unchanged ones.
 
-A sidecar of ours carries a stamp in its tags: how it was written, and which paths it holds. Only
-one whose stamp fits the table as it is now is named again; all others are written anew.
+The tags of txlog's sidecars contain a stamp: how the sidecar was written, and the range of its
+paths. A new checkpoint reuses a sidecar only if its stamp fits the current table; it writes all
+others again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from txlog.log.names import log_path
 from txlog.log.paths import canonical_keys, decode_path
 from txlog.store.base import Store
 
-PART_ROWS = 50_000  # File actions of one sidecar: so few that one is written again quickly.
+# The number of file actions in a sidecar, which is small so that rewriting one is quick.
+PART_ROWS = 50_000
 
 _MARKS = pa.schema(
     [
@@ -57,10 +59,10 @@ class Part:
 
 
 def choose_parts(sources: Iterable[Source], part_rows: int) -> list[tuple[Source, ...]]:
-    """Return the sources of each part of a new checkpoint, neighbours in the old one. Pure.
+    """Group the sources of the old checkpoint, in order, into the parts of a new one. Pure.
 
-    A part has at most `part_rows` rows, or one source. A source whose rows nobody knows is a part
-    of its own.
+    A part has at most `part_rows` rows, or one source. A source with an unknown number of rows is a
+    separate part.
     """
     parts: list[list[Source]] = []
     held = part_rows
@@ -75,19 +77,19 @@ def choose_parts(sources: Iterable[Source], part_rows: int) -> list[tuple[Source
 
 
 def sidecar_path(part: Part) -> str:
-    """Return the path of a sidecar of ours below the table's root."""
+    """Return the path of a new sidecar, relative to the table's root."""
     return log_path(f"_sidecars/{part.sidecar.path}")
 
 
 def reused(sidecar: Sidecar, stamp: Stamp) -> Part:
-    """Return a sidecar of an older checkpoint as a part of a new one."""
+    """Return the part for a sidecar that a new checkpoint reuses."""
     return Part(sidecar, stamp.adds, stamp.rows)
 
 
 def write_part(
     store: Store, groups: Sequence[pa.Table], *, uuid: str, now_ms: int, layout: str
 ) -> Part | None:
-    """Write a sidecar of rows as `action_rows` gives them; None if there are none."""
+    """Write a sidecar of rows from `action_rows`; return None if there are no rows."""
     adds, removes = (group.select(_FILES) for group in groups)
     if not adds.num_rows + removes.num_rows:
         return None
@@ -105,17 +107,17 @@ def write_part(
 
 
 def manifest_name(version: int, uuid: str) -> str:
-    """Return the name of the file of a V2 checkpoint."""
+    """Return the name of a V2 checkpoint's main file."""
     return f"{version:020d}.checkpoint.{uuid}.parquet"
 
 
 def write_manifest(
     store: Store, version: int, controls: pa.Table, parts: Sequence[Part], *, uuid: str
 ) -> Hint:
-    """Write the file of a V2 checkpoint that names its sidecars, and the hint.
+    """Write the main file of a V2 checkpoint, which names its sidecars, and the hint.
 
-    `controls` are rows as `control_rows` gives them. Its name is unique, so that no other writer's
-    checkpoint of the same version is touched, and readers see it whole or not at all.
+    `controls` are rows from `control_rows`. The file's name is unique, so it never replaces another
+    writer's checkpoint of the same version, and readers see it completely or not at all.
     """
     marks = [
         {"checkpointMetadata": {"version": version}},
@@ -136,37 +138,38 @@ def write_manifest(
 
 
 STAMP_TAG = "txlog.part"
-_FORMAT = 1  # Of sidecars: another one when ours change, so that older ones are written anew.
+# The format number of sidecars. Increase it with each change, so that older ones are not reused.
+_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a sidecar holds. Its paths are spelled like the keys by which paths are compared."""
+    """The content of a sidecar. Its paths are spelled like their canonical keys."""
 
     layout: str
     adds: int
     removes: int
-    low: str  # The least and the greatest path.
+    low: str  # The first and the last path.
     high: str
-    deleted_ms: int  # When its newest tombstone was made; 0 without one.
+    deleted_ms: int  # The time of its newest tombstone; 0 without one.
 
     @property
     def rows(self) -> int:
-        """How many file actions it holds."""
+        """The number of its file actions."""
         return self.adds + self.removes
 
     def to_tags(self) -> dict[str, str | None]:
-        """Return the tags of a sidecar that has this stamp."""
+        """Return the stamp as tags of a sidecar."""
         return {STAMP_TAG: orjson.dumps(asdict(self)).decode()}
 
 
 def layout_of(parts: Iterable[Any]) -> str:
-    """Return a digest of what decides how sidecars are written, besides their rows."""
+    """Return a digest of the settings that determine how sidecars are written."""
     return sha256(repr((_FORMAT, *parts)).encode()).hexdigest()[:16]
 
 
 def stamp_for(adds: pa.Table, removes: pa.Table, layout: str) -> Stamp | None:
-    """Return the stamp of rows as `action_rows` gives them; None if a path is spelled oddly."""
+    """Return the stamp of rows from `action_rows`; None if a path is not in canonical form."""
     lists = [
         pc.struct_field(flat(rows[name]), "path")
         for rows, name in ((adds, "add"), (removes, "remove"))
@@ -174,7 +177,7 @@ def stamp_for(adds: pa.Table, removes: pa.Table, layout: str) -> Stamp | None:
     paths = pa.concat_arrays(lists)
     if not len(paths) or not canonical_keys(paths).equals(paths):
         return None
-    # As Python compares them, by code points: the same order as that of UTF-8 bytes.
+    # Python compares by code points, which is the same order as that of UTF-8 bytes.
     found = pc.min_max(paths)
     deleted = pc.max(pc.struct_field(flat(removes["remove"]), "deletionTimestamp")).as_py()
     return Stamp(
@@ -188,7 +191,7 @@ def stamp_for(adds: pa.Table, removes: pa.Table, layout: str) -> Stamp | None:
 
 
 def read_stamp(sidecar: Sidecar) -> Stamp | None:
-    """Return a sidecar's stamp, or None if it has none that can be read."""
+    """Return a sidecar's stamp, or None if it has no valid stamp."""
     try:
         body = orjson.loads((sidecar.tags or {}).get(STAMP_TAG) or "")
         found = Stamp(**body)
@@ -208,18 +211,18 @@ def is_reusable(
     layout: str,
     expired_before_ms: int,
 ) -> bool:
-    """Return whether a sidecar is whole, and holds what a new one of its rows would hold.
+    """Return whether a sidecar is intact and equals a newly written one with the same rows.
 
-    Tombstones that expired may stay, unless most of its rows are such.
+    Expired tombstones may stay, unless they are most of the rows.
 
     Parameters
     ----------
     keys
-        The canonical keys of all paths that newer commits name, ascending.
+        The canonical keys of all paths in newer commits, ascending.
     layout
-        How sidecars of the table are written now.
+        The current `layout_of` the table.
     expired_before_ms
-        Tombstones of files that were deleted before this have expired.
+        Tombstones of files that were deleted before this time have expired.
     """
     stamp = read_stamp(sidecar)
     if stamp is None or stamp.layout != layout:
@@ -235,11 +238,11 @@ def is_reusable(
         near = [key for key in keys if stamp.low <= key <= stamp.high]
         return not near or not _holds_any(store, path, sidecar.size_in_bytes, near)
     except (TxlogError, pa.ArrowException, OSError, ValueError):
-        return False  # Reading the file then raises the error.
+        return False  # Reading the file will raise the error.
 
 
 def _holds_any(store: Store, path: str, size: int, keys: Sequence[str]) -> bool:
-    """Return whether a sidecar has one of some paths; it reads no other column."""
+    """Return whether a sidecar contains one of some paths. This reads only the path column."""
     wanted = arrow_array(keys, pa.string())
     with opened(store, path, size) as sidecar:
         for group in sidecar.groups:
@@ -254,10 +257,11 @@ def _holds_any(store: Store, path: str, size: int, keys: Sequence[str]) -> bool:
 def choose_merged(
     sidecars: Sequence[tuple[Sidecar, Stamp]], new_rows: int, part_rows: int
 ) -> list[Sidecar]:
-    """Return the sidecars that are put together with new rows, smallest first. Pure.
+    """Choose the sidecars to merge with new rows, smallest first. Pure.
 
-    Each is no larger than all before it and the new rows, so that a row is written again only a
-    few times before it is in a full sidecar, and small ones do not add up.
+    Each one is at most as large as the new rows and all chosen sidecars before it. So a row is
+    rewritten only a few times before it is in a full sidecar, and the number of small sidecars
+    stays low.
     """
     chosen = []
     held = new_rows

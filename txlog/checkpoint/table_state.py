@@ -1,6 +1,5 @@
-"""The table state in a checkpoint: protocol, metadata, transactions, domains and sidecars.
-
-They are a few rows among many file actions, and mostly in one row group.
+"""The table state in a checkpoint: protocol, metadata, transactions, domains and sidecars. These
+are a few rows among many file actions, usually in one row group.
 """
 
 from __future__ import annotations
@@ -21,30 +20,30 @@ from txlog.store.base import Store, map_many
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
 _ROWS_AT_ONCE = 16_384
-# What actions always have: where it is there once, it is of the one action of its kind.
+# A field that each action has. If it occurs once, there is one action of the kind.
 _REQUIRED = (
     "protocol.minReaderVersion", "protocol.minWriterVersion", "metaData.id",
     "metaData.format.provider", "metaData.schemaString", "txn.appId", "txn.version",
     "domainMetadata.domain", "domainMetadata.configuration", "domainMetadata.removed",
     "sidecar.path", "sidecar.sizeInBytes", "sidecar.modificationTime",
 )  # fmt: skip
-# No more is told than is required, but for this: nothing depends on it, and it is often there.
+# Only required fields, and this optional one, because no decision depends on it.
 _TOLD = {*_REQUIRED, "metaData.createdTime"}
-# From which version on a protocol lists features, and where.
+# The protocol version from which features are listed, and the field with the list.
 _LISTS = (("minReaderVersion", 3, "readerFeatures"), ("minWriterVersion", 7, "writerFeatures"))
 
 
 def read_controls(
     store: Store, parts: Sequence[LogFile], footers: Footers | None = None
 ) -> tuple[Action, ...]:
-    """Return the actions of a checkpoint that are not file actions, sidecars included.
+    """Return the actions of a checkpoint that are not file actions, including sidecars.
 
-    Of Parquet, no more is read than the footer calls for.
+    Columns of a Parquet file whose values are in the footer are not read.
 
     Raises
     ------
     LogCorruptError
-        A part is missing, is no Parquet (or JSON), or an action in it breaks the protocol.
+        A part is missing or is not Parquet (or JSON), or an action in it breaks the protocol.
     """
 
     def read(part: LogFile) -> list[Action]:
@@ -65,11 +64,11 @@ def read_controls(
 
 
 def _group_controls(file: Opened, group: int) -> list[tuple[str, dict[str, Any]]]:
-    """Return the table state in a row group. Reading stops after its last action."""
+    """Return the table state in a row group. Reading stops after the last such action."""
     counts = {kind: file.actions(group, kind) for kind in _CONTROLS}
     leaves = [leaf for leaf in file.leaves if counts.get(_kind(leaf), 0) != 0]
     held = {_field(leaf) for leaf in leaves if file.values(group, leaf) != 0}
-    # To step over a million nulls takes its time. Of a map or a list all is read, or nothing.
+    # Skipping a million nulls takes time. Maps and lists are read completely or not at all.
     wanted = [leaf for leaf in leaves if _field(leaf) in held]
     told = _told(file, group, counts, wanted)
     left = [leaf for leaf in wanted if leaf not in told.get(_kind(leaf), ())]
@@ -79,7 +78,7 @@ def _group_controls(file: Opened, group: int) -> list[tuple[str, dict[str, Any]]
     for kind, values in told.items():
         found.append((kind, _put({}, values)))
     if any(kind == "protocol" and _lacks_features(body) for kind, body in found):
-        # Absent and empty mean the same but here.
+        # Absent and empty mean the same, except here.
         found = list(_read(file, group, counts, leaves))
     return found
 
@@ -87,9 +86,10 @@ def _group_controls(file: Opened, group: int) -> list[tuple[str, dict[str, Any]]
 def _told(
     file: Opened, group: int, counts: Mapping[str, int | None], columns: Sequence[str]
 ) -> dict[str, dict[str, str | int]]:
-    """Return what the footer tells of actions that are alone of their kind: by kind, by column.
+    """Return the values in the footer of actions that are the only one of their kind.
 
-    Where a column of such a kind is left to be read, so is one by which the row is known.
+    The result is by kind, then by column. If a column of a kind must be read, so must a column that
+    identifies the row.
     """
     told = {}
     for kind in (kind for kind, count in counts.items() if count == 1):
@@ -108,9 +108,9 @@ def _told(
 
 
 def _mark(file: Opened, group: int, kind: str, columns: Collection[str]) -> str | None:
-    """Return the field by which a kind's actions are known, if it is in one of some columns.
+    """Return the field that identifies actions of a kind, if it is in one of some columns.
 
-    It is the key; or, where that is told, another one that the action has and no other row.
+    It is the key or, if the footer contains the key, another field that only this action has.
     """
     if f"{kind}.{KEYS[kind]}" in columns:
         return KEYS[kind]
@@ -120,7 +120,7 @@ def _mark(file: Opened, group: int, kind: str, columns: Collection[str]) -> str 
 
 
 def _put(body: dict[str, Any], told: Mapping[str, str | int]) -> dict[str, Any]:
-    """Return an action's fields, to which those are added that some columns are told to hold."""
+    """Add the values of columns to an action's fields."""
     for leaf, value in told.items():
         *steps, name = leaf.split(".")[1:]
         inner = body
@@ -133,7 +133,7 @@ def _put(body: dict[str, Any], told: Mapping[str, str | int]) -> dict[str, Any]:
 def _read(
     file: Opened, group: int, counts: Mapping[str, int | None], columns: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the actions that some columns hold, of which the footer says how many there are."""
+    """Yield the actions in some columns. The footer states their number."""
     if not columns:
         return
     kinds = dict.fromkeys(map(_kind, columns))
@@ -154,11 +154,11 @@ def _read(
         if all(count == 0 for count in left.values()):
             return
     if any(left.values()):
-        raise pa.ArrowInvalid(f"of its actions it holds {left} fewer than its footer says")
+        raise pa.ArrowInvalid(f"it contains {left} actions fewer than its footer says")
 
 
 def _lacks_features(protocol: Mapping[str, Any]) -> bool:
-    """Whether a protocol's versions call for a list of features that is not there."""
+    """Whether a protocol's versions require a list of features that is missing."""
     return any(
         (protocol.get(version) or 0) >= least and protocol.get(features) is None
         for version, least, features in _LISTS
@@ -170,17 +170,17 @@ def _kind(leaf: str) -> str:
 
 
 def _field(leaf: str) -> str:
-    """Return the field that a column of the file is of, or is a part of."""
+    """Return the action's field to which a column of the file belongs."""
     steps = leaf.split(".")
     return ".".join(steps[: 3 if steps[1] == "format" else 2])
 
 
 def _require_whole(found: Sequence[Action], part: LogFile) -> None:
-    """Refuse a checkpoint in JSON that was torn between two lines, as far as that shows."""
+    """Raise if a JSON checkpoint was cut off between two lines, as far as this is detectable."""
     for name, kind in (("protocol", Protocol), ("metaData", Metadata)):
         if not any(isinstance(action, kind) for action in found):
             raise LogCorruptError(
                 path=part.path,
-                reason=f"the checkpoint was torn: it holds no {name} action",
+                reason=f"the checkpoint is incomplete: it contains no {name} action",
                 remedy=REMEDY,
             )

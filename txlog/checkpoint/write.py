@@ -1,9 +1,8 @@
-"""Writing checkpoints: classic ones, and the rows that others share with them.
+"""Write classic checkpoints, and make the rows that all kinds of checkpoints contain.
 
-The rows that make a version (protocol, metadata, transactions, domains) have a row group of their
-own, so that a reader that wants no files reads none; in each of the others, files are sorted by
-partition and path, and so they are in all of a checkpoint, unless it is large and the one before it
-was not.
+The table state (protocol, metadata, transactions, domains) has its own row group, so a reader that
+needs no files reads none. In each other row group, files are sorted by partition and path. They are
+sorted in the whole checkpoint, too, unless it is large and the one before it was not sorted.
 """
 
 from __future__ import annotations
@@ -94,9 +93,9 @@ SCHEMA = pa.schema(list(_TYPES.items()))
 
 @dataclass(frozen=True)
 class Structs:
-    """How a table wants statistics and partition values as structs in its checkpoints."""
+    """The struct types of statistics and partition values in a table's checkpoints."""
 
-    stats: pa.StructType  # As `stats_type` makes it.
+    stats: pa.StructType  # From `stats_type`.
     partitions: tuple[StructField, ...]
     mapping_mode: str = "none"
 
@@ -135,12 +134,12 @@ def checkpoint_rows(
     with_stats: bool = True,
     structs: Structs | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a classic checkpoint, one table for each row group, some of them empty.
+    """Yield the rows of a classic checkpoint, one table for each row group; some may be empty.
 
-    Pure. What the `states` hold is sorted in each; those of `row_group_states` are as large as a
-    row group. Tombstones past their retention, removed domains and expired transactions are left
-    out, and so are statistics as JSON without `with_stats`, and as structs without `structs`. No
-    more than one table is held at once, besides a state and the tombstones.
+    Pure. The files of each of the `states` are sorted; the states of `row_group_states` have the
+    size of a row group. Tombstones past their retention, removed domains and expired transactions
+    are omitted. JSON statistics are omitted without `with_stats`, and structs without `structs`.
+    Memory holds at most one table, one state and the tombstones.
     """
     yield control_rows(controls, now_ms=now_ms, txn_retention_ms=txn_retention_ms, structs=structs)
     gone = [empty_rows()]
@@ -148,17 +147,17 @@ def checkpoint_rows(
         for live in _in_order(state.live):
             yield _adds(live, with_stats, structs)
         tombstones = _kept_tombstones(state.tombstones, now_ms, file_retention_ms)
-        if tombstones.num_rows:  # No rows can hold as much memory as those they were cut from.
+        if tombstones.num_rows:  # A slice of zero rows would keep the memory of the whole table.
             gone.append(tombstones)
     kept = pa.concat_tables([rows.select(FILE_ROWS.names) for rows in gone])
     yield _file_structs(kept, "remove", checkpoint_schema(structs))
 
 
 def row_group_states(states: Iterable[FileState]) -> Iterator[FileState]:
-    """Yield the same files in states of as many live ones as a row group has. Pure.
+    """Yield the same files in states with as many live files as a row group holds. Pure.
 
-    The first state is of the commits after a checkpoint, as `fold_states` gives it. Its files go
-    where their paths belong, so that what is in order stays so.
+    The first state holds the commits after a checkpoint, as `fold_states` yields them. Its files
+    are merged by path into the others, so that sorted files stay sorted.
     """
     waiting: list[pa.Table] = []
     newer: pa.Table | None = None
@@ -179,20 +178,20 @@ def row_group_states(states: Iterable[FileState]) -> Iterator[FileState]:
 
 
 def _sorted(rows: pa.Table) -> pa.Table:
-    """Return rows sorted by path. Rows that are sorted already are not copied."""
+    """Return rows sorted by path. Sorted rows are not copied."""
     order = _order(rows)
     return rows if order is None else rows.take(order)
 
 
 def _order(rows: pa.Table) -> pa.Array | None:
-    """Return the row numbers in the order of the paths, or None if they are sorted already."""
-    # Paths of partitioned tables begin with the partition, so one sort serves both.
+    """Return the row numbers in the order of the paths, or None if the rows are sorted."""
+    # Paths of partitioned tables begin with the partition, so one sort covers both.
     order = pc.sort_indices(rows["path"])
     return None if order.equals(pa.arange(0, len(order)).cast(order.type)) else order
 
 
 def _count_up_to(rows: pa.Table, path: pa.Scalar) -> int:
-    """Return how many rows have this path or a lower one."""
+    """Return how many rows have this path or one before it."""
     return int(pc.sum(pc.less_equal(rows["path"], path)).as_py() or 0)
 
 
@@ -204,7 +203,7 @@ def action_rows(
     with_stats: bool = True,
     structs: Structs | None = None,
 ) -> list[pa.Table]:
-    """Return the rows of files as a checkpoint has them: those that are live, then tombstones."""
+    """Return the rows of files in the form of a checkpoint: live files, then tombstones."""
     schema = checkpoint_schema(structs)
     adds = [_adds(live, with_stats, structs) for live in _in_order(files.live)]
     gone = _kept_tombstones(files.tombstones, now_ms, file_retention_ms)
@@ -236,7 +235,7 @@ def control_rows(
     txn_retention_ms: int | None = None,
     structs: Structs | None = None,
 ) -> pa.Table:
-    """Return the rows of a checkpoint that are no file actions."""
+    """Return the rows of a checkpoint that are not file actions."""
     kinds = {Protocol, Metadata, Txn, DomainMetadata}
     kept = _kept_controls(controls, now_ms, txn_retention_ms)
     rows = [{NAMES[type(action)]: action.to_json()} for action in kept if type(action) in kinds]
@@ -245,7 +244,7 @@ def control_rows(
 
 @dataclass(frozen=True)
 class Encoded:
-    """A classic checkpoint, as it is going to be stored."""
+    """The bytes of a classic checkpoint."""
 
     data: bytes
     rows: int
@@ -253,7 +252,7 @@ class Encoded:
 
 
 def encode_checkpoint(groups: Iterable[pa.Table]) -> Encoded:
-    """Return the classic checkpoint that rows make. Pure."""
+    """Encode rows as a classic checkpoint. Pure."""
     counts = [0, 0]
 
     def counted() -> Iterator[pa.Table]:
@@ -266,16 +265,16 @@ def encode_checkpoint(groups: Iterable[pa.Table]) -> Encoded:
 
 
 def write_checkpoint(store: Store, version: int, found: Encoded) -> Hint:
-    """Write a checkpoint and point `_last_checkpoint` at it, unless that is newer already."""
+    """Write a checkpoint, and point `_last_checkpoint` to it unless that is already newer."""
     path = log_path(f"{version:020d}.checkpoint.parquet")
-    store.replace(path, found.data)  # Any two checkpoints of a version say the same.
+    store.replace(path, found.data)  # Two checkpoints of a version have the same content.
     hint = Hint(version, found.rows, size_in_bytes=len(found.data), num_of_add_files=found.adds)
     leave_hint(store, hint)
     return hint
 
 
 def leave_hint(store: Store, hint: Hint) -> None:
-    """Point `_last_checkpoint` at a checkpoint, unless that is newer already."""
+    """Point `_last_checkpoint` to a checkpoint unless that is already newer."""
     try:
         held = decode_hint(store.read(HINT_PATH))
     except NotFoundError:
@@ -285,9 +284,9 @@ def leave_hint(store: Store, hint: Hint) -> None:
 
 
 def encode_groups(groups: Iterable[pa.Table]) -> bytes:
-    """Return the file of a checkpoint: its pages have checksums, and its footer has a seal.
+    """Encode a checkpoint as Parquet with checksums in its pages and a seal in its footer.
 
-    Each of the groups, which have one schema, begins a row group.
+    All groups have the same schema, and each one begins a row group.
     """
     remaining = iter(groups)
     first = next(remaining)
@@ -316,7 +315,7 @@ def encode_groups(groups: Iterable[pa.Table]) -> bytes:
 
 
 def _has_checkpoint(store: Store, version: int) -> bool:
-    """Return whether a checkpoint of `version` or later exists, so that a hint of it is of use."""
+    """Return whether a checkpoint of `version` or later exists, so that its hint is useful."""
     found = (parse_name(info.name) for info in store.list_after(LOG_FOLDER, f"{version:020d}"))
     return any(file is not None and file.kind == "checkpoint" for file in found)
 
@@ -351,7 +350,7 @@ def _without_stats(rows: pa.Table) -> pa.Table:
 
 
 def _in_order(rows: pa.Table) -> Iterator[pa.Table]:
-    """Yield rows by path, a row group at a time."""
+    """Yield rows in the order of paths, one row group at a time."""
     order = _order(rows)
     batches = rows.to_batches()
     for start in range(0, rows.num_rows, _ROW_GROUP):
@@ -362,8 +361,8 @@ def _in_order(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def _taken(batches: Sequence[pa.RecordBatch], rows: pa.Array) -> pa.Table:
-    """Return the rows of these numbers, in this order; no other row is copied."""
-    places = pc.sort_indices(rows)  # So that each batch is asked for its own at once.
+    """Return the rows with these numbers in this order, without copying other rows."""
+    places = pc.sort_indices(rows)  # Each batch then takes its own rows with one call.
     stored = rows.take(places)
     starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
     ends = np.searchsorted(numpy_array(stored), starts)

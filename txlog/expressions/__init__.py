@@ -1,1 +1,1 @@
-"""Predicates: SQL text or `col()` → a tree → Arrow. Pure."""
+"""Predicates: SQL text or `col()` become a tree, which is evaluated over Arrow columns. Pure."""

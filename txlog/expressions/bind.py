@@ -57,17 +57,17 @@ _BAD_ESCAPE = compiled(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")
 def bind(expression: Expression, schema: StructType) -> Expression:
     """Return a predicate bound to a schema: columns are resolved, and all types are checked.
 
-    Names are looked up exactly first, then ignoring case. Constants take the type of what they
-    are compared with; one outside of its range still compares right.
+    Names are looked up exactly first, then ignoring case. A constant takes the type of the value
+    that it is compared with. A constant outside of that type's range still compares correctly.
 
     Raises
     ------
     InvalidInputError
-        A column is unknown, types do not go together, or the whole is no truth value.
+        A column is unknown, types are not compatible, or the result is not boolean.
     """
     bound, kind = bind_value(expression, schema)
     if kind not in (BOOLEAN, VOID):
-        raise _bad(f"a predicate was expected, this is of type {type_name(kind)}")
+        raise _bad(f"a predicate was expected, but the type is {type_name(kind)}")
     return bound
 
 
@@ -77,7 +77,7 @@ def bind_value(expression: Expression, schema: StructType) -> tuple[Expression, 
     Raises
     ------
     InvalidInputError
-        A column is unknown, or types do not go together.
+        A column is unknown, or types are not compatible.
     """
     try:
         return _bound(expression, schema)
@@ -86,7 +86,7 @@ def bind_value(expression: Expression, schema: StructType) -> tuple[Expression, 
 
 
 def columns_of(expression: Expression) -> tuple[tuple[str, ...], ...]:
-    """Return the paths of the columns that an expression reads, each once."""
+    """Return the distinct paths of the columns that an expression reads."""
     return tuple(dict.fromkeys(_paths(expression)))
 
 
@@ -125,35 +125,37 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
             if kind not in (PrimitiveType("string"), VOID):
                 raise _bad(f"LIKE needs text, not {type_name(kind)}", _label(bound))
             if _BAD_ESCAPE.search(pattern):
-                raise _bad(f"in the LIKE pattern {pattern!r}, a backslash escapes no %, _ or \\")
+                raise _bad(
+                    f"in the LIKE pattern {pattern!r}, a backslash must be followed by %, _ or \\"
+                )
             return Like(bound, pattern), BOOLEAN
         case Arithmetic(op, left, right):
             return _arithmetic(node, _bound(left, schema), _bound(right, schema))
         case Cast(operand, kind):
             return _cast(_bound(operand, schema), kind)
         case Call("current_date" | "current_timestamp" as name):
-            raise _bad(f"{name}() cannot stand here: the value must be the same at any time")
+            raise _bad(f"{name}() is not allowed here: the value must not depend on the time")
         case Call(name, args):
-            from txlog.expressions.functions import bound_call  # Only calls need it.
+            from txlog.expressions.functions import bound_call  # Only calls need this.
 
             typed = [_bound(arg, schema) for arg in args]
             kind = bound_call(name, typed)
             return Call(name, tuple(one for one, _ in typed), kind), kind
         case Case(branches, default):
             return _case(branches, default, schema)
-    raise _bad(f"{type(node).__name__} is no expression")
+    raise _bad(f"{type(node).__name__} is not an expression")
 
 
 def _case(
     branches: tuple[tuple[Expression, Expression], ...], default: Expression, schema: StructType
 ) -> tuple[Case, DataType]:
-    """Return a CASE whose values are of one type."""
+    """Return a bound CASE, whose values must have a common type."""
     conditions = [_truth(condition, schema) for condition, _ in branches]
     values = [_bound(value, schema) for _, value in branches]
     last, last_kind = _bound(default, schema)
     kind = common_type([*(kind for _, kind in values), last_kind])
     if kind is None:
-        raise _bad("the values of CASE are not of one type")
+        raise _bad("the values of CASE have no common type")
     pairs = tuple(zip(conditions, (value for value, _ in values), strict=True))
     return Case(pairs, last, kind), kind
 
@@ -161,7 +163,7 @@ def _case(
 def _truth(node: Expression, schema: StructType) -> Expression:
     bound, kind = _bound(node, schema)
     if kind not in (BOOLEAN, VOID):
-        raise _bad(f"AND, OR and NOT combine truth values, not {type_name(kind)}", _label(bound))
+        raise _bad(f"AND, OR and NOT need boolean values, not {type_name(kind)}", _label(bound))
     return bound
 
 
@@ -189,7 +191,7 @@ def _column(path: tuple[str, ...], schema: StructType) -> tuple[Column, DataType
 
 
 def _typed(node: Literal) -> tuple[Literal, DataType]:
-    """Return a constant with the type that its Python value implies."""
+    """Return a constant with the type of its Python value."""
     require_constant(node.value)
     if node.type is not None:
         return _coerced(node.value, node.type), node.type
@@ -225,7 +227,9 @@ def _typed(node: Literal) -> tuple[Literal, DataType]:
         case value if hasattr(value, "item"):
             return _typed(Literal(value.item()))
         case _:
-            raise InvalidTypeError(argument="where", reason=f"{type(node.value)} is no constant")
+            raise InvalidTypeError(
+                argument="where", reason=f"{type(node.value)} cannot be a constant"
+            )
     return Literal(node.value, kind), kind
 
 
@@ -247,10 +251,10 @@ def _comparison(
 
 
 def _constant(node: Expression, kind: DataType) -> Expression:
-    """Return what has no columns as a constant, so that statistics can rule out files by it."""
+    """Return an expression without columns as a constant, which data skipping can use."""
     if not isinstance(node, Call | Arithmetic):
         return node
-    from txlog.expressions.evaluate import constant  # Only such values need it.
+    from txlog.expressions.evaluate import constant  # Only such values need this.
 
     return constant(node, kind)
 
@@ -267,7 +271,7 @@ def _require_comparable(have: DataType, other: DataType, node: Expression) -> No
 
 
 def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any) -> Expression:
-    """Return a comparison with a constant that is converted to the type of the other side."""
+    """Return a comparison whose constant is converted to the type of the other side."""
     if value is None:
         return Comparison(op, node, Literal(None, kind))
     if primitive_name(kind) == "string" and (beside := beside_text(value)) is not None:
@@ -293,7 +297,7 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
 
 
 def _with_nanos(op: Comparator, node: Expression, kind: DataType, value: Any) -> Expression:
-    """Return a comparison of nanoseconds with a constant, which may be beyond their range."""
+    """Return a comparison of nanoseconds with a constant, which may be out of their range."""
     try:
         nanos = nanos_of(value)
     except ValueError as error:
@@ -319,21 +323,22 @@ def _number(text: str, kind: DataType, node: Expression) -> Any:
 def _with_exact(
     op: Comparator, node: Expression, kind: DataType, value: float | Decimal
 ) -> Expression:
-    """Return a comparison of an integer or decimal with a constant that its type can represent.
+    """Return a comparison of an integer or decimal whose constant its type can represent.
 
-    A constant between two such values is replaced by the one below it: `x < 1.5` becomes
-    `x <= 1`. A constant beyond the range is replaced by the least or greatest value.
+    A constant between two values of the type is replaced by the lower one: `x < 1.5` becomes `x <=
+    1`. A constant out of range is replaced by the lowest or highest value.
     """
     scale = kind.scale if isinstance(kind, DecimalType) else 0
     if isinstance(kind, DecimalType):
         greatest = 10**kind.precision - 1
         least = -greatest
         if isinstance(value, float) and math.isfinite(value):
-            value = Decimal(repr(value))  # `price == 1.1` means what it says.
+            # `price == 1.1` compares with the decimal 1.1, not with the nearest double.
+            value = Decimal(repr(value))
     else:
         least, greatest = -(2**63), 2**63 - 1
     if isinstance(value, float) and not math.isfinite(value):
-        # NaN is greater than all.
+        # NaN is greater than all numbers.
         steps, exact, above = (least, False, True) if value < 0 else (greatest, False, False)
     else:
         steps, exact = floor_of(Decimal(value), scale)
@@ -347,9 +352,9 @@ def _with_exact(
 def _against(
     op: Comparator, node: Expression, constant: Literal, *, exact: bool, above: bool
 ) -> Expression:
-    """Return a comparison with a constant that may stand for another one.
+    """Return a comparison with a constant that may replace another one.
 
-    Unless it is exact, the other one is between it and the next one, or below it: then `above`.
+    If it is not exact, the original is between it and the next value, or below it (`above`).
     """
     if exact:
         return Comparison(op, node, constant)
@@ -376,7 +381,7 @@ def _steps(steps: int, kind: DataType, scale: int) -> Literal:
 
 
 def _coerced(value: Any, kind: DataType) -> Literal:
-    """Return a constant as a value of a type; text is read as the type writes it."""
+    """Convert a constant to a type; strings are parsed in the type's text form."""
     name = primitive_name(kind)
     try:
         match name, value:
@@ -403,7 +408,7 @@ def _coerced(value: Any, kind: DataType) -> Literal:
             case (("timestamp_nanos" | "timestamp_nanos_ntz"), _):
                 nanos = nanos_of(value)
                 if not -(2**63) <= nanos < 2**63:
-                    raise ValueError("nanoseconds end with the years 1677 and 2262")
+                    raise ValueError("nanoseconds only cover the years 1677 to 2262")
                 return Literal(Nanos(nanos), kind)
             case (("float" | "double"), int() | float() | Decimal() | str()):
                 return Literal(float(value), kind)
@@ -417,10 +422,10 @@ def _coerced(value: Any, kind: DataType) -> Literal:
 
 
 def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...]) -> Expression:
-    """Bind IN: drop values that no row can equal, keep nulls."""
+    """Bind IN: drop values that no row can equal, but keep nulls."""
     node, kind = operand
     if not values:
-        return Literal(False, BOOLEAN)  # Of nulls too, as Spark has it.
+        return Literal(False, BOOLEAN)  # As in Spark, the result is false for null operands too.
     if kind == VOID:
         return In(node, tuple(Literal(None, VOID) for _ in values))
     _require_comparable(kind, kind, node)
@@ -437,7 +442,7 @@ def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...]) -> Ex
         comparison = _with_constant("=", node, kind, typed.value)
         if isinstance(comparison, Comparison) and isinstance(comparison.right, Literal):
             bound.append(comparison.right)
-    if not bound:  # Nothing can be equal: false, or null where the operand is.
+    if not bound:  # No value can be equal: the result is false, or null if the operand is null.
         return Comparison("<>", node, node)
     return In(node, tuple(bound))
 

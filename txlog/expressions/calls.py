@@ -1,7 +1,7 @@
-"""The parser of SQL, and calls of functions in what it parses, as nodes of the tree. Pure.
+"""Set up the SQL parser, and convert parsed function calls to nodes of the tree. Pure.
 
-The parser is told to know no functions: a call stays a name and its arguments, as they were
-written, so that `FUNCTIONS` alone decides what a name means.
+The parser is configured without functions: a call stays a name with arguments, so that only
+`FUNCTIONS` decides the meaning of a name.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _PARTS = {
     "MONTHS": "month",
     "D": "day",
 }
-# Words that begin a statement or a clause for the parser, but are names for Spark.
+# Words that begin a statement or clause in the parser, but are names in Spark.
 _NAMES = re.compile(
     r"\b(?:alter|analyze|begin|cache|call|comment|commit|copy|create|cross|declare|delete|desc"
     r"|describe|drop|except|execute|explain|fetch|grant|having|if|insert|intersect|kill|lateral"
@@ -75,7 +75,7 @@ _NAMES = re.compile(
     r"|union|unpivot|update|use|using|values|where|with)\b",
     re.IGNORECASE,
 )
-NOW = ("current_date", "current_timestamp")  # What `fixed_in_time` replaces.
+NOW = ("current_date", "current_timestamp")  # The calls that `fixed_in_time` replaces.
 
 
 @cache
@@ -93,7 +93,7 @@ def dialect() -> Any:
             "FUNCTIONS": {},
             "FUNCTION_PARSERS": {name: known[name] for name in syntax},
             "NO_PAREN_FUNCTIONS": {},
-            # Versions before 30.24 take % for an operator as weak as + and -.
+            # Versions before 30.24 give % the same precedence as + and -.
             "FACTOR": {**Spark.Parser.FACTOR, TokenType.MOD: exp.Mod},
             "TERM": {k: v for k, v in Spark.Parser.TERM.items() if k != TokenType.MOD},
         },
@@ -104,15 +104,16 @@ def dialect() -> Any:
 def as_parsed(text: str) -> str:
     """Rewrite SQL text so that the parser reads it as Spark does.
 
-    Words that Spark takes for names, though not the parser, are put in backticks, unless they are
-    called as functions. A quote that is doubled within quotes becomes one with a backslash.
+    Words that are names in Spark, but not in the parser, are put in backticks unless they are
+    called as functions. A doubled quote inside quotes becomes a quote with a backslash.
     """
     if not _NAMES.search(text) and "''" not in text and '""' not in text:
         return text
     from sqlglot import TokenType
     from sqlglot.dialects.spark import Spark
 
-    opening = "( "  # At the beginning of a text, some of these words swallow all the rest.
+    # At the beginning of a text, some of these words make the parser ignore the rest.
+    opening = "( "
     tokens = [
         (token.token_type, token.start - len(opening), token.end + 1 - len(opening))
         for token in Spark().tokenize(opening + text)[1:]
@@ -135,7 +136,7 @@ def as_parsed(text: str) -> str:
 def fixed_in_time(expression: Expression) -> Expression:
     """Return an expression in which `current_date()` and `current_timestamp()` are constants.
 
-    They are the same for all rows, and for all that one call of a verb does, as in Spark.
+    They are the same for all rows and during the whole call of a verb, as in Spark.
     """
     moment: list[datetime] = []
 
@@ -150,7 +151,7 @@ def fixed_in_time(expression: Expression) -> Expression:
 
 
 def converted_call(node: Any, sub: Convert) -> Expression | None:
-    """Return a call, or an operator that is one, as a node of the tree; None if it is neither."""
+    """Return a function call or an operator as a node of the tree; None for other nodes."""
     name = type(node).__name__
     args = node.args
     if name in _BITS or name == "DPipe":
@@ -189,7 +190,7 @@ def converted_call(node: Any, sub: Convert) -> Expression | None:
 
 
 def _require_parentheses(node: Any) -> None:
-    """Refuse operators side by side whose order the parser and Spark do not agree upon."""
+    """Raise if the parser and Spark give adjacent operators a different precedence."""
     own = type(node).__name__
     weak = {*_BITS, "DPipe"} - {own, "IntDiv"}
     weak |= {"Add", "Sub"} if own == "DPipe" else set()
@@ -197,8 +198,8 @@ def _require_parentheses(node: Any) -> None:
     if own != "IntDiv" and any(type(one).__name__ in weak for one in (node.this, node.expression)):
         raise InvalidInputError(
             argument="where",
-            reason=f"in {node.sql('spark')!r} it is not clear what is computed first",
-            remedy="Put parentheses around it",
+            reason=f"in {node.sql('spark')!r} the order of evaluation is not clear",
+            remedy="Put parentheses around the part that is computed first",
         )
 
 
@@ -218,7 +219,7 @@ def _case(node: Any, sub: Convert) -> Expression:
 
 
 def _called(name: str, given: list[Any], sub: Convert) -> Expression | None:
-    """Return a call by its name; None if it is of no function that txlog knows."""
+    """Return a call by its function's name; None if txlog does not know the function."""
     if name == "struct":
         return Call("named_struct", tuple(_fields(given, sub)))
     args = tuple(map(sub, given))
@@ -254,7 +255,7 @@ def _called(name: str, given: list[Any], sub: Convert) -> Expression | None:
             before, after = "%" * (name != "startswith"), "%" * (name != "endswith")
             return Like(one, f"{before}{escaped}{after}")
         case (("ltrim" | "rtrim"), (one, other)):
-            return Call(name, (other, one))  # As in Spark: what is trimmed comes first.
+            return Call(name, (other, one))  # As in Spark, the characters to trim come first.
     if name in _CASTS and len(args) == 1:
         return Cast(args[0], PrimitiveType(_CASTS[name]))
     name = _ALIASES.get(name, name)
@@ -267,7 +268,7 @@ def _called(name: str, given: list[Any], sub: Convert) -> Expression | None:
 
 
 def _fields(given: list[Any], sub: Convert) -> Iterator[Expression]:
-    """Yield names and values of `struct(a, b AS c)`; values without a name are numbered."""
+    """Yield the names and values of `struct(a, b AS c)`; values without a name get a number."""
     for place, node in enumerate(given, 1):
         if type(node).__name__ == "Alias":
             yield from (Literal(str(node.alias)), sub(node.this))
@@ -299,7 +300,7 @@ def _part(part: str, value: Expression) -> Expression | None:
 
 
 def plus_interval(node: Any, sub: Convert) -> Expression | None:
-    """Return a sum or difference with an interval as calls; None if no side is an interval."""
+    """Return a sum or difference with an interval as calls; None if neither side is an interval."""
     sign = -1 if type(node).__name__ == "Sub" else 1
     value, interval = node.this, node.expression
     parts = _interval(interval)
@@ -317,7 +318,7 @@ def plus_interval(node: Any, sub: Convert) -> Expression | None:
 
 
 def _interval(node: Any) -> tuple[int, int, int] | None:
-    """Return months, days and microseconds of an interval, None if the node is none."""
+    """Return the months, days and microseconds of an interval; None for another node."""
     if type(node).__name__ == "Add":
         both = [_interval(node.this), _interval(node.expression)]
         if both[0] is None or both[1] is None:

@@ -50,7 +50,7 @@ def _as_date(value: Any) -> Any:
 
 
 def _of_dates(function: Callable[..., Any]) -> Compute:
-    """Return a function of days since the epoch, which takes timestamps too."""
+    """Return a function of days since the epoch that also accepts timestamps."""
     over_days = over_numbers(function)
 
     def compute(*values: Any) -> Any:
@@ -74,7 +74,7 @@ def _months(days: Any) -> Any:
 
 
 def _first_day(months: Any) -> Any:
-    """Return the days since the epoch on which months begin."""
+    """Return the first day of months, in days since the epoch."""
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
 
 
@@ -116,8 +116,8 @@ def _next_day(days: Any, name: str, _kind: Any) -> Any:
     known = [day.upper() for day in _WEEKDAYS]
     found = [n for n, day in enumerate(known) if name.upper() in (day, day[:3], day[:2])]
     if not found:
-        raise refuse("next_day", f"knows no day of the week {name!r}")
-    weekday = (days + 3) % 7  # The epoch was a Thursday.
+        raise refuse("next_day", f"does not know the day of the week {name!r}")
+    weekday = (days + 3) % 7  # 1970-01-01 was a Thursday.
     return days + 1 + (found[0] - weekday - 1) % 7
 
 
@@ -130,7 +130,7 @@ def _make_date(*values: Any) -> Any:
 
 
 def _days_of(years: Any, months: Any, days: Any) -> Any:
-    """Return days since the epoch of dates; raise if the calendar has not all of them."""
+    """Return dates as days since the epoch; raise if one is not in the calendar."""
     first = _first_day((years - 1970) * 12 + months - 1)
     last = _first_day((years - 1970) * 12 + months)
     fits = (years >= 1) & (years <= 9999) & (months >= 1) & (months <= 12)
@@ -144,14 +144,14 @@ def _days_of(years: Any, months: Any, days: Any) -> Any:
 def _truncated(name: str, value: Any, unit: str, kind: pa.DataType) -> Any:
     known = _UNITS.get(unit.upper())
     if known is None or (name == "trunc" and known not in ("year", "quarter", "month", "week")):
-        raise refuse(name, f"knows no unit {unit!r}")
+        raise refuse(name, f"does not know the unit {unit!r}")
     if pa.types.is_date(value.type) and not pa.types.is_date(kind):
         value = value.cast(kind)
     return pc.floor_temporal(value, unit=known).cast(kind)
 
 
 def _part(name: str, **options: Any) -> Compute:
-    """Return a function of Arrow, looked up when it is called: importing them takes long."""
+    """Return a function of Arrow that is looked up when it is called: the import is slow."""
     return lambda value, kind: getattr(pc, name)(value, **options).cast(kind)
 
 
@@ -167,12 +167,12 @@ _DIGITS = {
 
 
 def _pieces(name: str, pattern: str) -> list[tuple[str, str]]:
-    """Return the fields and the plain texts of a pattern of `DateTimeFormatter`, in order."""
+    """Split a pattern of Java's `DateTimeFormatter` into its fields and literal texts."""
     pieces, place = [], 0
     while place < len(pattern):
         found = _PATTERN.match(pattern, place)
         if found is None or (found[3] and found[3] in "[]{}#"):
-            raise refuse(name, f"does not take the pattern {pattern!r}")
+            raise refuse(name, f"does not support the pattern {pattern!r}")
         place = found.end()
         if found[2]:
             pieces.append((found[0], ""))
@@ -183,12 +183,12 @@ def _pieces(name: str, pattern: str) -> list[tuple[str, str]]:
 
 
 def _parsed(name: str, value: Any, pattern: str) -> tuple[Any, Any]:
-    """Return days and microseconds of the day; all texts have to be of the pattern exactly."""
+    """Return days and microseconds of the day; all strings must match the pattern exactly."""
     regex, fields = "", []
     pieces = _pieces(name, pattern)
     for place, (field, plain) in enumerate(pieces):
         if field and (field not in _DIGITS or field[0] in fields):
-            raise refuse(name, f"does not take {field} in the pattern {pattern!r}")
+            raise refuse(name, f"does not support {field} in the pattern {pattern!r}")
         beside = len(field) == 1 and place + 1 < len(pieces) and pieces[place + 1][0]
         if beside:
             raise refuse(name, f"needs a separator after {field} in the pattern {pattern!r}")
@@ -201,7 +201,7 @@ def _parsed(name: str, value: Any, pattern: str) -> tuple[Any, Any]:
         odd = value.filter(pc.and_(pc.is_valid(value), pc.is_null(found)))[0].as_py()
         raise InvalidInputError(
             argument="where",
-            reason=f"a value cannot be computed: {odd!r} is not of the pattern {pattern!r}",
+            reason=f"a value cannot be computed: {odd!r} does not match the pattern {pattern!r}",
         )
 
     def number(field: str, absent: int) -> Any:
@@ -230,7 +230,7 @@ def _to_time(name: str, value: pa.Array, pattern: str, kind: pa.DataType) -> Any
 
 
 def _read_as(name: str) -> Compute:
-    """Return `to_date` or `to_timestamp`: a cast, or the reading of a pattern."""
+    """Return `to_date` or `to_timestamp`: a cast, or parsing with a pattern."""
 
     def compute(value: Any, *more: Any) -> Any:
         *pattern, kind = more
@@ -278,7 +278,7 @@ def _date_format(value: pa.Array, pattern: str, kind: pa.DataType) -> Any:
             parts.append(plain)
             continue
         if field not in _FORMATS:
-            raise refuse("date_format", f"does not take {field} in the pattern {pattern!r}")
+            raise refuse("date_format", f"does not support {field} in the pattern {pattern!r}")
         part, width = _FORMATS[field]
         found = numbers[part]
         if width == 0:
@@ -308,17 +308,17 @@ def _of_time(name: str) -> Function:
 
 
 def _epoch(step: int) -> Function:
-    """Return a function of the whole units of time since the epoch."""
+    """Return a function to the whole units of time since the epoch."""
     return Function(LONG, ("timestamp",), over_numbers(lambda value, _: value // step))
 
 
 def _unix_timestamp(value: Any, _kind: Any) -> Any:
-    """Return seconds; before 1970, a fraction is cut off rather than rounded down, as in Spark."""
+    """Return seconds since the epoch; fractions are cut towards zero, as in Spark."""
     return np.sign(value) * (np.abs(value) // 1_000_000)
 
 
 def _moment(step: int) -> Function:
-    """Return a function that makes a timestamp of units of time since the epoch."""
+    """Return a function from units of time since the epoch to timestamps."""
     return Function(TIMESTAMP, ("whole",), over_numbers(lambda value, _: _times(value, step)))
 
 
@@ -401,7 +401,7 @@ DATES: dict[str, Function] = {
     "timestamp_seconds": _moment(1_000_000),
     "timestamp_millis": _moment(1_000),
     "timestamp_micros": _moment(1),
-    # What `+ INTERVAL` becomes.
+    # The functions for `+ INTERVAL`.
     "plus_months": Function(same, (_DAY, "whole"), over_numbers(_plus_months)),
     "plus_days": Function(
         same,

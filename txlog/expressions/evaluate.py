@@ -50,7 +50,7 @@ def mask(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:
 
 
 def is_true(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:
-    """Return for each row whether a bound predicate is true; errors as for `mask`."""
+    """Return for each row whether a bound predicate is true, not null. Errors as for `mask`."""
     return pc.fill_null(mask(expression, data), False)
 
 
@@ -76,8 +76,8 @@ def evaluate(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:
 def constant(expression: Expression, kind: DataType) -> Expression:
     """Return the value of a bound expression without columns as a constant.
 
-    The expression is returned if it has no value, or none that Python knows: it fails where it is
-    used.
+    The expression itself is returned if computing it fails or Python cannot hold the value. The
+    error is then raised at its use.
     """
     row = pa.record_batch([arrow_array([None], pa.int8())], ["row"])
     try:
@@ -131,7 +131,7 @@ def _case(
     kind: pa.DataType,
     data: pa.RecordBatch | pa.Table,
 ) -> Any:
-    """Compute each value for the rows that it is taken of alone: for others it may not exist."""
+    """Compute each branch only for its own rows, because it may fail for others."""
     left = arrow_array(np.arange(data.num_rows))
     rows, places, parts = data, [], []
     for condition, value in branches:
@@ -155,9 +155,9 @@ def _of_rows(node: Expression, kind: pa.DataType, data: pa.RecordBatch | pa.Tabl
 
 
 def _cast(value: Any, kind: pa.DataType) -> Any:
-    """Cast a value; a fraction is cut off where the type is an integer."""
+    """Cast a value; a cast to an integer cuts the fraction off."""
     if pa.types.is_integer(value.type) and pa.types.is_floating(kind):
-        return value.cast(kind, safe=False)  # The nearest one, as Spark takes it.
+        return value.cast(kind, safe=False)  # Round to the nearest value, as Spark does.
     if pa.types.is_string(value.type) and not (
         pa.types.is_string(kind) or pa.types.is_binary(kind)
     ):
@@ -204,7 +204,7 @@ def _all_null(rows: Any) -> Any:
 
 
 def _compare_floats(op: str, left: Any, right: Any) -> Any:
-    """Compare with NaN equal to itself and greater than every number."""
+    """Compare floats; NaN is equal to itself and greater than every number."""
     left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
     if op in ("=", "<>"):
         equal = pc.or_(pc.equal(left, right), pc.and_(left_nan, right_nan))
@@ -217,7 +217,7 @@ def _compare_floats(op: str, left: Any, right: Any) -> Any:
 
 
 def alike(left: Any, right: Any) -> tuple[Any, Any]:
-    """Cast both sides to a common type, where Arrow's own promotion fails or loses digits."""
+    """Cast both sides to a common type if Arrow's own promotion fails or loses digits."""
     a, b = left.type, right.type
     if a == b:
         return left, right
@@ -234,7 +234,7 @@ def alike(left: Any, right: Any) -> tuple[Any, Any]:
 
 
 def _as_double(value: Any) -> Any:
-    # The nearest one, as Spark takes it: a long may have more digits.
+    # Round to the nearest double, as Spark does: a long may have more digits.
     return value.cast(pa.float64(), safe=False)
 
 
@@ -250,12 +250,12 @@ def _in(operand: Any, values: tuple[Literal, ...]) -> Any:
     if pa.types.is_null(kind) or not known:
         return _all_null(operand)
     if pa.types.is_integer(kind):
-        operand, kind = operand.cast(pa.int64()), pa.int64()  # A constant may be out of range.
+        operand, kind = operand.cast(pa.int64()), pa.int64()  # A constant may be out of the range.
     elif pa.types.is_floating(kind):
         operand, kind = operand.cast(pa.float64()), pa.float64()
     constants = [v.value for v in known]
     if pa.types.is_floating(kind) and 0 in constants:
-        constants += [0.0, -0.0]  # Arrow tells them apart.
+        constants += [0.0, -0.0]  # Arrow distinguishes the two zeros.
     is_one = pc.is_in(operand, value_set=arrow_array(constants, kind))
     is_one = pc.if_else(pc.is_null(operand), None, is_one)
     if len(known) < len(values):
@@ -268,7 +268,7 @@ _LONG_DIGITS = 19
 
 
 def _fits(op: str, left: pa.DataType, right: pa.DataType) -> bool:
-    """Return whether 38 digits hold every result exactly, by the same rule as in `bind`."""
+    """Return whether 38 digits hold each result exactly, by the same rule as in `bind`."""
     if not all(pa.types.is_decimal(k) or pa.types.is_integer(k) for k in (left, right)):
         return False
     (p, s), (q, t) = (
@@ -315,7 +315,7 @@ def _arithmetic(op: str, left: Any, right: Any) -> Any:
 
 
 def like_regex(pattern: str) -> str:
-    """Return the regular expression of a LIKE pattern, in which a backslash is the escape."""
+    """Return the regular expression for a LIKE pattern with backslash as the escape character."""
     parts = []
     characters = iter(pattern)
     for character in characters:
@@ -337,7 +337,7 @@ def _remainder(left: Any, right: Any, _kind: pa.DataType) -> Any:
 
 @over_arrays
 def _decimal_remainder(left: pa.Array, right: pa.Array, kind: pa.Decimal128Type) -> pa.Array:
-    """Return the exact remainder of decimals, as whole numbers of steps of one size."""
+    """Return the exact remainder of decimals, computed on integers of a common scale."""
     steps = remainder(_steps(left, kind.scale), _steps(right, kind.scale))
     absent = (
         np.ma.getmaskarray(steps) | numpy_array(pc.is_null(left)) | numpy_array(pc.is_null(right))
@@ -350,7 +350,7 @@ def _decimal_remainder(left: pa.Array, right: pa.Array, kind: pa.Decimal128Type)
 
 
 def _steps(value: pa.Array, scale: int) -> Any:
-    """Return decimals in steps of 10^-scale, 0 for null; raise if one has more than 18 digits."""
+    """Return decimals as multiples of 10^-scale, 0 for null; raise above 18 digits."""
     wide = _as_decimal(value).cast(pa.decimal128(38, scale))
     data = np.frombuffer(wide.buffers()[1], np.int64, 2 * (wide.offset + len(wide))).reshape(-1, 2)
     low, high = data[wide.offset :].T

@@ -1,7 +1,7 @@
-"""SQL functions by name: conditions and numbers here, others in modules of their own.
+"""SQL functions by name. Conditions and numbers are in this module, others in their own.
 
-Each means what Spark's function of the name means; a property test holds them to Spark's answers.
-What Spark would compute otherwise is refused. Timestamps are taken in UTC.
+Each has the meaning of Spark's function of the same name; a property test compares the results with
+Spark's. Arguments for which the results would differ are refused. Timestamps are in UTC.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def bound_call(name: str, args: Sequence[Typed]) -> DataType:
 
 
 def call(name: str, values: Sequence[Any], kind: pa.DataType) -> Any:
-    """Return what a function computes of the values of its arguments."""
+    """Return the result of a function for the values of its arguments."""
     return compute_call(FUNCTIONS[name], values, kind)
 
 
 def _digits(spare: int) -> Result:
-    """Return the rule of `round` and the like: decimals keep as many digits as are asked for."""
+    """Return the result type rule of `round`, `floor` and `ceil`, whose scale an argument sets."""
 
     def result(_name: str, args: Sequence[Typed]) -> DataType:
         kind, places = args[0][1], 0
@@ -84,7 +84,7 @@ def _digits(spare: int) -> Result:
 
 
 def _round(mode: str) -> Compute:
-    """Round the decimal text of a number, as Spark does: 1.005 has a 5 to be rounded up."""
+    """Round the decimal text of a number, as Spark does: the last 5 of 1.005 is rounded up."""
 
     def compute(value: Any, *more: Any) -> Any:
         *places, kind = more
@@ -108,7 +108,7 @@ def _round(mode: str) -> Compute:
 
 
 def _to_long(name: str) -> Compute:
-    """Return `floor` or `ceil`; the cast raises where a long cannot hold the result."""
+    """Return `floor` or `ceil`; the cast raises if a long cannot hold the result."""
 
     def compute(value: Any, kind: pa.DataType) -> Any:
         whole = pa.types.is_integer(value.type)
@@ -149,7 +149,7 @@ def _bits(name: str) -> Compute:
 
 def _shifted(name: str, args: Sequence[Typed]) -> DataType:
     if isinstance(args[0][0], Literal):
-        raise refuse(name, "of a constant needs its type: shift a column")
+        raise refuse(name, "does not shift constants, whose type is not clear: shift a column")
     return LONG if args[0][1] == LONG else INTEGER
 
 
@@ -181,7 +181,7 @@ def _nanvl(value: Any, other: Any, kind: pa.DataType) -> Any:
 def _double(name: str, args: Sequence[Typed]) -> DataType:
     if any(primitive_name(kind) in FLOATS or kind == VOID for _, kind in args[:1]):
         return DOUBLE
-    raise refuse(name, "takes float or double first")
+    raise refuse(name, "needs a float or double as the first argument")
 
 
 def _of_doubles(function: Callable[[Any], Any]) -> Function:
@@ -206,9 +206,9 @@ def _sqrt(value: Any) -> Any:
         return np.sqrt(value)
 
 
-# try_cast: a cast that gives null where CAST raises an error --------------------------------
+# try_cast: a cast that gives null if CAST raises an error -----------------------------------
 
-_BLANKS = "".join(map(chr, range(33)))  # What Spark trims.
+_BLANKS = "".join(map(chr, range(33)))  # The characters that Spark trims.
 _NUMBER_TEXT = compiled(
     r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?|(?i:inf|infinity))|(?i:nan)", re.ASCII
 )
@@ -277,7 +277,7 @@ def _read_text(value: Any, kind: pa.DataType) -> Any:
 
 @over_arrays
 def _narrowed(value: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return whole numbers: a fraction is cut off, and what does not fit is null."""
+    """Return integers: fractions are cut off, and values out of range become null."""
     limit = 1 << (kind.bit_width - 1)
     if pa.types.is_floating(value.type):
         value = pc.trunc(value)

@@ -1,4 +1,4 @@
-"""SQL functions that hash: digests of bytes, and Spark's `hash` and `xxhash64` of many values."""
+"""SQL hash functions: digests of bytes, and Spark's `hash` and `xxhash64` of several values."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ def _rule(gives: DataType) -> Result:
         for node, kind in args:
             primitive = kind.name if isinstance(kind, PrimitiveType) else ""
             if primitive not in _HASHED:
-                raise refuse(name, f"does not take {type_name(kind)}")
-            # Spark's type of a computed number may be another one, and gives another hash.
+                raise refuse(name, f"does not support {type_name(kind)}")
+            # In Spark a computed number may have another type, and so another hash.
             if primitive in INTEGERS and not isinstance(node, Column | Cast):
-                raise refuse(name, "takes columns and casts, not computed numbers or constants")
+                raise refuse(name, "needs columns or casts, not computed numbers or constants")
         return gives
 
     return result
 
 
-# Each of the two hashes has a function for 4 bytes, for 8, and for bytes of any number.
+# Each of the two hashes has a function for 4 bytes, for 8 bytes, and for any number of bytes.
 
 Step = Callable[[Any, Any], Any]
 
@@ -78,7 +78,7 @@ Step = Callable[[Any, Any], Any]
 def _chain(
     of_int: Step, of_long: Step, of_bytes: Callable[[bytes, int], int], word: Any
 ) -> Compute:
-    """Return a hash of columns: that of one is the seed of the next; nulls leave it as it is."""
+    """Return a hash of columns: each hash is the seed of the next; nulls do not change it."""
 
     @over_arrays
     def compute(*values: Any) -> Any:
@@ -139,7 +139,7 @@ def _murmur_long(value: Any, seed: Any) -> Any:
 
 
 def _murmur_bytes(data: bytes, seed: int) -> int:
-    """Return Spark's murmur3, in which each byte after the last whole word is a word of its own."""
+    """Return Spark's murmur3, in which each byte after the last whole word counts as a word."""
     whole = len(data) // 4 * 4
     words = [*np.frombuffer(data[:whole], "<i4"), *np.frombuffer(data[whole:], np.int8)]
     value = np.array([seed], np.uint32)

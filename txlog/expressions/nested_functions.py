@@ -42,23 +42,23 @@ from txlog.schema.types import (
 
 
 def _element(name: str, args: Sequence[Typed]) -> DataType:
-    """Give the type of what an array has at a place, or a map for a constant key."""
+    """Return the type of an array's element, or of a map's value for a constant key."""
     (_, kind), (key, key_kind) = args
     if isinstance(kind, ArrayType):
         if primitive_name(key_kind) not in INTEGERS:
-            raise refuse(name, f"takes a whole number as the place, not {type_name(key_kind)}")
+            raise refuse(name, f"needs an integer as the index, not {type_name(key_kind)}")
         return kind.element
     if not isinstance(kind, MapType):
-        raise refuse(name, f"takes a map or an array, not {type_name(kind)}")
+        raise refuse(name, f"needs a map or an array, not {type_name(kind)}")
     if not isinstance(key, Literal) or key.value is None:
         raise refuse(name, "needs a constant key")
     if common_type([kind.key, key_kind]) is None or not isinstance(kind.key, PrimitiveType):
-        raise refuse(name, f"takes keys of type {type_name(kind.key)}, not {type_name(key_kind)}")
+        raise refuse(name, f"needs keys of type {type_name(kind.key)}, not {type_name(key_kind)}")
     return kind.value
 
 
 def _flat(value: pa.Array) -> tuple[pa.Array, Any, Any]:
-    """Return the values of all lists or maps, where each begins, and how many it has."""
+    """Return the values of all lists or maps, and the start and length of each."""
     if pa.types.is_map(value.type):
         value = value.cast(pa.list_(pa.struct(list(_entries(value.type)))))
     lengths = numbers(pc.list_value_length(value))
@@ -78,20 +78,21 @@ def _lookup(name: str, value: Any, key: Any, kind: pa.DataType) -> Any:
 
 @over_arrays
 def _at(name: str, value: pa.Array, place: pa.Array, _kind: pa.DataType) -> Any:
-    """Return the values at places: from 0 for `l[0]` and `get`, else from 1 or from the end."""
+    """Return the values at indexes: from 0 for `l[0]` and `get`, else from 1 or from the end."""
     flat, starts, lengths = _flat(value)
     given = numbers(place)
     there = numpy_array(pc.and_(pc.is_valid(value), pc.is_valid(place)))
     if name.endswith("element_at"):
         if np.any(there & (given == 0)):
-            raise refuse(name, "counts from 1, or from -1 at the end; 0 is no place")
+            raise refuse(name, "counts from 1, or from -1 at the end; 0 is not an index")
         given = np.where(given < 0, lengths + given, given - 1)
     inside = (given >= 0) & (given < lengths)
     if name in ("[]", "element_at") and np.any(there & ~inside):
         raise InvalidInputError(
             argument="where",
-            reason="a value cannot be computed: an array has no such place",
-            remedy="get(array, place) and try_element_at(array, place) give null there",
+            reason="a value cannot be computed: the index is out of the bounds of an array",
+            remedy="Use get(array, index) or try_element_at(array, index), which return null in "
+            "this case",
         )
     return flat.take(arrow_array(starts + given, pa.int64(), mask=~(inside & there)))
 
@@ -109,9 +110,9 @@ def _with_element(gives: DataType) -> Any:
 
 
 def _equal(value: pa.Array, wanted: pa.Array) -> tuple[Any, Any, Any, Any]:
-    """Return which values of all lists equal what is wanted in their row.
+    """Return which values of all lists equal the wanted value of their row.
 
-    Also the row of each value, the values, and how many each row has.
+    Also return the row of each value, the values, and the number of values of each row.
     """
     if pa.types.is_map(value.type):
         flat, _, lengths = _flat(value)
@@ -161,7 +162,7 @@ def _orderable(name: str, args: Sequence[Typed]) -> DataType:
     kind = args[0][1]
     element = kind.element if isinstance(kind, ArrayType) else VOID
     if not isinstance(element, PrimitiveType) or element.name in FLOATS | {"variant", "boolean"}:
-        raise refuse(name, f"does not take {type_name(kind)}")
+        raise refuse(name, f"does not support {type_name(kind)}")
     return element
 
 
@@ -172,7 +173,7 @@ def _extreme(order: str) -> Any:
         rows = np.repeat(np.arange(len(value)), lengths)
         table = pa.table({"row": arrow_array(rows, pa.int64()), "value": flat})
         keys = [("row", "ascending"), ("value", order)]
-        ordered = flat.take(pc.sort_indices(table, sort_keys=keys))  # Nulls come last.
+        ordered = flat.take(pc.sort_indices(table, sort_keys=keys))  # Nulls sort last.
         return ordered.take(arrow_array(starts, pa.int64(), mask=lengths == 0))
 
     return compute
@@ -184,7 +185,7 @@ def _same_list(name: str, args: Sequence[Typed]) -> DataType:
 
 
 def _sorted(nulls_first: bool) -> Any:
-    """Return what sorts lists; a second argument of false turns the order, and the nulls."""
+    """Return a function that sorts lists; a second argument of false reverses the order."""
 
     def compute(value: Any, *more: Any) -> Any:
         *falls, kind = more
@@ -235,7 +236,7 @@ def _slice(value: pa.Array, start: pa.Array, length: pa.Array, kind: pa.DataType
     )
     if np.any(~absent & ((first == 0) | (count < 0))):
         raise refuse(
-            "slice", "begins with place 1, or with -1 at the end, and has no length below 0"
+            "slice", "needs a start from 1, or from -1 at the end, and a length of at least 0"
         )
     begin = np.where(first < 0, lengths + first, first - 1)
     inside = (begin >= 0) & (begin < lengths) & ~absent
@@ -266,12 +267,12 @@ def _array(*values: Any) -> Any:
 def _struct_type(name: str, args: Sequence[Typed]) -> DataType:
     names = [node.value if isinstance(node, Literal) else None for node, _ in args[::2]]
     if len(args) % 2 or not all(isinstance(one, str) for one in names):
-        raise refuse(name, "takes names, which are constants, and values in turn")
+        raise refuse(name, "needs names, which are constants, and values alternately")
     if len({str(one).lower() for one in names}) < len(names):
         raise refuse(name, "needs names that differ")
     kinds = [kind for _, kind in args[1::2]]
     if VOID in kinds:
-        raise refuse(name, "needs a type for NULL: CAST(NULL AS …)")
+        raise refuse(name, "needs a typed NULL: CAST(NULL AS …)")
     fields = (StructField(str(one), kind) for one, kind in zip(names, kinds, strict=True))
     return StructType(tuple(fields))
 
@@ -292,7 +293,7 @@ def _field_type(_name: str, args: Sequence[Typed]) -> DataType:
     assert isinstance(field, Literal)
     found = kind.get(str(field.value))
     if found is None:
-        raise refuse(str(field.value), f"is no field of {type_name(kind)}")
+        raise refuse(str(field.value), f"is not a field of {type_name(kind)}")
     return found.type
 
 

@@ -1,11 +1,11 @@
-r"""Java's regular expressions, the part of them that Python and RE2 read in the same way. Pure.
+r"""Java's regular expressions, as far as Python and RE2 read them in the same way. Pure.
 
-`java_regex` reads a pattern and writes it for the other two engines, or refuses it. It takes
+`java_regex` reads a pattern and writes it for the other two engines, or refuses it. It accepts
 characters, `.`, classes (`[a-z]`, `[^"]`, `\d \w \s` and their opposites), groups, alternatives,
-greedy and lazy repetition, `^`, `$` at the end, and `(?i)` at the beginning, of ASCII letters. All
-three engines look for the leftmost match and try alternatives in order. It refuses what they read
-differently, or not at all: look-around, references, possessive and atomic groups, `\b`, nested
-classes, letters beyond ASCII under `(?i)`, and the repetition of what may be empty.
+greedy and lazy repetition, `^`, `$` at the end, and `(?i)` at the beginning for ASCII letters. All
+three engines look for the leftmost match and try alternatives in order. It refuses patterns that
+they read differently or not at all: look-around, references, possessive and atomic groups, `\b`,
+nested classes, letters beyond ASCII under `(?i)`, and the repetition of a part that may be empty.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 from txlog.errors import InvalidInputError
 
-_BREAKS = "\n\r\x85\u2028\u2029"  # What a dot does not match, and `$` passes over at the end.
+# The line breaks that a dot does not match and `$` ignores at the end.
+_BREAKS = "\n\r\x85\u2028\u2029"
 _CLASSES = {"d": "0-9", "w": "a-zA-Z0-9_", "s": r" \t\n\x0b\f\r"}
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
 _COUNT = re.compile(r"\{(\d{1,3})(,(\d{1,3})?)?\}", re.ASCII)
@@ -24,23 +25,25 @@ _END_IN_PYTHON = "(?=(?:\r\n|[\r\x85\u2028\u2029])?\\Z|(?<!\r)(?=\n\\Z))"
 
 @dataclass(frozen=True)
 class JavaRegex:
-    """A pattern as Python reads it, and as RE2 does where `$` is the very end of a text."""
+    """A pattern for Python and for RE2, where `$` means the very end of a text."""
 
     python: str
     re2: str
     may_be_empty: bool
-    has_end: bool  # It has a `$`, which passes over a line break at the end.
+    has_end: bool  # The pattern has a `$`, which ignores a line break at the end.
     groups: int = 0
-    repeated: frozenset[int] = frozenset()  # Groups that engines may fill from different rounds.
+    # Groups that engines may fill from different repetitions.
+    repeated: frozenset[int] = frozenset()
 
 
 def java_regex(name: str, pattern: str) -> JavaRegex:
-    """Return a pattern of Java's for the engines that are at hand.
+    """Return a Java pattern in the forms of Python and RE2.
 
     Raises
     ------
     InvalidInputError
-        It is no pattern, or one that they would read in another way; names the function and what.
+        The pattern is invalid, or Python or RE2 would read it in another way. The error names the
+        function and the part.
     """
     reader = _Reader(name, pattern)
     found = reader.alternatives()
@@ -63,8 +66,8 @@ class _Reader:
     def refused(self, what: str) -> InvalidInputError:
         return InvalidInputError(
             argument="where",
-            reason=f"{self._name} does not take the pattern {self._pattern!r}: {what}",
-            remedy="Regular expressions are those that Java, Python and RE2 read in the same way",
+            reason=f"{self._name} does not support the pattern {self._pattern!r}: {what}",
+            remedy="Use a regular expression that Java, Python and RE2 read in the same way",
         )
 
     def _peek(self) -> str:
@@ -73,7 +76,7 @@ class _Reader:
     def _next(self) -> str:
         character = self._peek()
         if not character:
-            raise self.refused("it ends too early")
+            raise self.refused("the pattern ends too early")
         self.place += 1
         return character
 
@@ -95,7 +98,7 @@ class _Reader:
         parts: list[JavaRegex] = []
         while (character := self._peek()) and character not in "|)":
             if parts and parts[-1].has_end:
-                raise self.refused("something follows $")
+                raise self.refused("$ is not at the end")
             before = self.groups
             parts.append(self._repeated(self._atom(depth), before))
         return JavaRegex(
@@ -136,7 +139,7 @@ class _Reader:
         return re.escape(character)
 
     def _escaped(self) -> str:
-        """Return what a backslash and a character stand for, as content of a class."""
+        """Return the meaning of a backslash and a character, as content of a class."""
         character = self._next()
         if inside := _CLASSES.get(character.lower()):
             return f"^{inside}" if character.isupper() else inside
@@ -147,7 +150,7 @@ class _Reader:
         return re.escape(character)
 
     def _class(self) -> str:
-        """Return a class in brackets. Java reads `[` and `&&` within one as further classes."""
+        """Return a class in brackets. Inside it, Java reads `[` and `&&` as further classes."""
         inside = ""
         negated = self._peek() == "^"
         self.place += negated
@@ -158,12 +161,12 @@ class _Reader:
                 or (character == "&" and self._peek() == "&")
                 or (character == "^" and first)
             ):
-                raise self.refused(f"{character} within a class")
+                raise self.refused(f"{character} inside a class")
             first = False
             if character == "\\":
                 part = self._escaped()
                 if part.startswith("^"):
-                    raise self.refused("a negated class within a class")
+                    raise self.refused("a negated class inside a class")
                 if len(part) > 2:
                     inside += part
                     continue
@@ -222,13 +225,13 @@ class _Reader:
         elif character == "{":
             counts = _COUNT.match(self.text, self.place)
             if counts is None or int(counts[3] or counts[1]) < int(counts[1]):
-                raise self.refused("a repetition is no {n}, {n,} or {n,m}")
+                raise self.refused("a repetition must be {n}, {n,} or {n,m}")
             self.place = counts.end()
             repetition, least = counts[0], int(counts[1])
         else:
             return atom
         if atom.may_be_empty or atom.has_end:
-            raise self.refused("what is repeated may be empty")
+            raise self.refused("the repeated part may be empty")
         following = self._peek()
         if following == "?":
             self.place += 1

@@ -1,8 +1,8 @@
-"""What SQL functions take and return: the rules by which calls of them are bound. Pure.
+"""Signatures of SQL functions: the argument types and the result type of each. Pure.
 
-A table of functions has an entry such as `Function(STRING, ("string", "whole!"), compute)`. It
-names the type of the result, and for each argument the types that it may be of, `|` between them. A
-`!` asks for a constant, which `compute` gets as a Python value.
+A table of functions has entries such as `Function(STRING, ("string", "whole!"), compute)`. An entry
+names the result type and, for each argument, the allowed types, separated by `|`. A `!` requires a
+constant, which `compute` gets as a Python value.
 """
 
 from __future__ import annotations
@@ -55,23 +55,23 @@ _CONSTANTS: dict[str, type[Any]] = {"whole": int, "string": str, "boolean": bool
 
 @dataclass(frozen=True)
 class Function:
-    """One function of SQL.
+    """One SQL function.
 
     Parameters
     ----------
     gives
-        The type of the result, or a rule that returns it or refuses the arguments.
+        The result type, or a function that returns it or refuses the arguments.
     takes
-        The types of each argument, see above.
+        The types of each argument, see the module's docstring.
     compute
         A function of the values of the arguments, which are Arrow arrays or scalars, and of the
         Arrow type of the result.
     least
-        How many arguments are required; the default is all of `takes`.
+        The number of required arguments; the default is all of `takes`.
     repeats
         More arguments, of the last type, may follow.
     of_null
-        `compute` is asked even if an argument is the constant NULL. Without it the result is null.
+        `compute` is called even if an argument is the constant NULL. Otherwise the result is null.
     """
 
     gives: DataType | Result
@@ -87,7 +87,7 @@ class Function:
 
 
 def refuse(name: str, reason: str) -> InvalidInputError:
-    """Return the error of a call that is not understood as Spark understands it."""
+    """Return the error for a call that txlog would compute differently from Spark."""
     return InvalidInputError(argument="where", reason=f"{name} {reason}")
 
 
@@ -97,13 +97,13 @@ def bound_type(name: str, function: Function, args: Sequence[Typed]) -> DataType
     Raises
     ------
     InvalidInputError
-        The arguments are too few or many, or of types that the function does not take.
+        There are too few or too many arguments, or the function does not accept their types.
     """
     least = len(function.takes) if function.least is None else function.least
     if len(args) < least or (len(args) > len(function.takes) and not function.repeats):
         exact = least == len(function.takes) and not function.repeats
         raise refuse(
-            name, f"takes {'' if exact else 'at least '}{least} arguments, not {len(args)}"
+            name, f"needs {'' if exact else 'at least '}{least} arguments, not {len(args)}"
         )
     for place, (node, kind) in enumerate(args):
         _require(name, function.taken(place), node, kind)
@@ -115,7 +115,7 @@ def _require(name: str, taken: str, node: Expression, kind: DataType) -> None:
     groups = taken.removesuffix("!").split("|")
     if kind != VOID and not any(_is_of(kind, group) for group in groups):
         words = " or ".join(_WORDS.get(group, group) for group in groups)
-        raise refuse(name, f"takes {words}, not {type_name(kind)}")
+        raise refuse(name, f"needs {words}, not {type_name(kind)}")
     if constant and not isinstance(node, Literal):
         raise refuse(name, f"needs constants of type {_CONSTANTS[groups[0]].__name__} there")
 
@@ -136,12 +136,12 @@ def _is_of(kind: DataType, group: str) -> bool:
 
 
 def same(_name: str, args: Sequence[Typed]) -> DataType:
-    """Give the type of the first argument."""
+    """Return the type of the first argument."""
     return args[0][1]
 
 
 def common(name: str, args: Sequence[Typed]) -> DataType:
-    """Give the type that holds the values of all arguments."""
+    """Return the common type of all arguments."""
     kind = common_type([kind for _, kind in args])
     if kind is None:
         names = ", ".join(type_name(kind) for _, kind in args)
@@ -164,14 +164,14 @@ def compute_call(function: Function, values: Sequence[Any], kind: pa.DataType) -
 
 
 def one_array(value: Any, length: int | None = None) -> pa.Array:
-    """Return an array of a chunked array, or of a scalar that is repeated."""
+    """Return a chunked array, or a repeated scalar, as one array."""
     if isinstance(value, pa.Scalar):
         return pa.repeat(value, 1 if length is None else length)
     return value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
 
 
 def over_arrays(compute: Compute) -> Compute:
-    """Return a function of Arrow values that computes over arrays of one length."""
+    """Wrap a function of arrays of equal length as a function of Arrow arrays and scalars."""
 
     def computed(*values: Any) -> Any:
         lengths = [len(value) for value in values if isinstance(value, pa.Array | pa.ChunkedArray)]
@@ -190,7 +190,7 @@ def over_arrays(compute: Compute) -> Compute:
 
 
 def numbers(value: pa.Array) -> Any:
-    """Return an array as NumPy numbers, 0 where it is null: days, or microseconds of times."""
+    """Return an array as NumPy numbers, 0 for null; dates are days, timestamps microseconds."""
     if pa.types.is_date(value.type):
         value = value.cast(pa.int32())
     elif pa.types.is_timestamp(value.type):
@@ -201,9 +201,9 @@ def numbers(value: pa.Array) -> Any:
 
 
 def over_numbers(compute: Compute) -> Compute:
-    """Return a function of Arrow values that computes over NumPy numbers.
+    """Wrap a function of NumPy numbers as a function of Arrow values.
 
-    A row with a null gives null. The result may be a masked array: what it masks is null too.
+    A row with a null gives null. The result may be a masked array: masked values are null too.
     """
 
     @over_arrays
@@ -223,7 +223,7 @@ def over_numbers(compute: Compute) -> Compute:
 
 
 def of_numbers(array: Any, kind: pa.DataType, absent: Any = None) -> pa.Array:
-    """Return NumPy numbers as Arrow values, dates and times too; null where `absent` is true."""
+    """Return NumPy numbers as Arrow numbers, dates or timestamps; null where `absent` is true."""
     if pa.types.is_date(kind):
         return arrow_array(array.astype(np.int32), pa.int32(), mask=absent).cast(kind)
     if pa.types.is_timestamp(kind):
@@ -234,7 +234,7 @@ def of_numbers(array: Any, kind: pa.DataType, absent: Any = None) -> pa.Array:
 
 
 def of_distinct(function: Callable[[Any], Any]) -> Compute:
-    """Return a function of one value that is computed once for each distinct one; null of null."""
+    """Wrap a function of one Python value: it is called once for each distinct value but null."""
 
     @over_arrays
     def compute(value: Any, kind: pa.DataType) -> Any:
@@ -254,13 +254,13 @@ def text(value: Any) -> Any:
 
 
 def cast_number(value: Any, kind: pa.DataType) -> Any:
-    """Return values in a wider type; the nearest one of a whole number that has more digits."""
+    """Return values in a wider type; integers with more digits are rounded to the nearest value."""
     rounds = pa.types.is_integer(value.type) and pa.types.is_floating(kind)
     return value.cast(kind, safe=not rounds)
 
 
 def remainder(left: Any, right: Any) -> Any:
-    """Return NumPy remainders with the sign of the dividend; masked where the divisor is 0."""
+    """Return NumPy remainders with the dividend's sign; masked where the divisor is 0."""
     zero = right == 0
     with np.errstate(invalid="ignore"):
         return np.ma.array(np.fmod(left, np.where(zero, 1, right)), mask=zero)

@@ -40,14 +40,14 @@ from txlog.lazy import compiled
 from txlog.schema.timestamps import Nanos, format_nanos
 from txlog.schema.types import SQL_NAMES, DecimalType, PrimitiveType, type_name
 
-_ESCAPES = compiled(r"\x1b\[[0-9;]*m")  # Terminal codes, with which the parser underlines.
+_ESCAPES = compiled(r"\x1b\[[0-9;]*m")  # The terminal codes with which the parser underlines text.
 _MISSING = compiled(r"Required keyword: '\w+' missing for <class '[^']*'>")
-_LONGEST_NUMBER = 800  # In digits: more never tell one double from the next.
+_LONGEST_NUMBER = 800  # In digits; further digits never distinguish two doubles.
 _DEEPEST = 200  # Levels of nesting.
 
 
 Where: TypeAlias = "str | Expression | Filters | None"
-"""A predicate as callers write it."""
+"""The forms in which callers write a predicate."""
 
 
 def as_expression(where: Where) -> Expression | None:
@@ -56,9 +56,9 @@ def as_expression(where: Where) -> Expression | None:
     Raises
     ------
     InvalidInputError
-        The text is not a SQL predicate, or a filter is none.
+        The text is not a SQL predicate, or a filter is invalid.
     InvalidTypeError
-        The argument is none of what a predicate can be.
+        The argument has none of the types of a predicate.
     """
     if isinstance(where, Expression):
         return fixed_in_time(where)
@@ -82,23 +82,22 @@ def parse_sql(text: str) -> Expression:
     Raises
     ------
     InvalidInputError
-        The text is no SQL expression, or uses what a predicate over one row cannot: functions,
-        aggregates, subqueries.
+        The text is not a SQL expression, or it uses aggregates, subqueries or unknown functions.
     """
-    import sqlglot  # Slow to import, and only text needs it.
+    import sqlglot  # Slow to import, and only needed for text.
     from sqlglot.errors import SqlglotError
 
     try:
         tree = sqlglot.parse_one(as_parsed(text), dialect=dialect())
         return _converted(tree, 0)
     except SqlglotError as error:
-        raise _bad(f"{text!r} is no SQL expression: {_plain(str(error))}") from error
+        raise _bad(f"{text!r} is not a SQL expression: {_plain(str(error))}") from error
     except RecursionError as error:
         raise _bad("the expression is nested too deeply") from error
 
 
 def _plain(message: str) -> str:
-    """Return the first line of a parser's message, without colours or names of its classes."""
+    """Return the first line of the parser's message, without colours and class names."""
     line = _ESCAPES.sub("", message).splitlines()[0]
     return _MISSING.sub("an operand is missing", line)
 
@@ -115,7 +114,7 @@ def _converted(node: Any, depth: int) -> Expression:
     from sqlglot import exp
 
     if depth > _DEEPEST:
-        raise _bad(f"the expression is nested deeper than {_DEEPEST}")
+        raise _bad(f"the expression is nested more than {_DEEPEST} levels deep")
 
     def sub(child: Any) -> Expression:
         return _converted(child, depth + 1)
@@ -174,7 +173,7 @@ def _converted(node: Any, depth: int) -> Expression:
 
 
 def _chain(node: Any, kind: type[Any]) -> list[Any]:
-    """Return the parts of `a AND b AND c`, which nests to the left, without recursion."""
+    """Return the parts of `a AND b AND c`, which is nested to the left, without recursion."""
     parts = []
     while type(node) is kind:
         parts.append(node.expression)
@@ -190,11 +189,11 @@ def _is(node: Any, sub: Callable[[Any], Expression]) -> Expression:
         return IsNull(operand)
     if isinstance(node.expression, exp.Boolean):
         return Comparison("<=>", operand, Literal(bool(node.expression.this)))
-    raise _bad(f"IS goes with NULL, TRUE or FALSE, not with {node.expression.sql('spark')}")
+    raise _bad(f"IS must be followed by NULL, TRUE or FALSE, not by {node.expression.sql('spark')}")
 
 
 def _in(operand: Expression, values: list[Expression]) -> Expression:
-    """Return IN; of calls such as `current_date()`, a comparison with each value."""
+    """Return IN, or a comparison with each value if one is a call such as `current_date()`."""
     if any(isinstance(value, Call) for value in values):
         return Or(tuple(Comparison("=", operand, value) for value in values))
     return In(operand, tuple(map(_constant, values)))
@@ -203,7 +202,7 @@ def _in(operand: Expression, values: list[Expression]) -> Expression:
 def _text_of(node: Any, sub: Callable[[Any], Expression], what: str) -> str:
     value = _constant(sub(node)).value
     if not isinstance(value, str):
-        raise _bad(f"{what} needs a constant text")
+        raise _bad(f"{what} needs a constant string")
     return value
 
 
@@ -218,14 +217,17 @@ def _like(node: Any, escape: str, sub: Callable[[Any], Expression]) -> Expressio
 
 
 def _with_backslashes(pattern: str, escape: str) -> str:
-    """Return a LIKE pattern of another escape character as one of backslashes."""
+    """Return a LIKE pattern with its escape character replaced by backslashes."""
     parts = []
     characters = iter(pattern)
     for character in characters:
         if character == escape:
             following = next(characters, "")
             if following not in ("%", "_", escape):
-                raise _bad(f"in the LIKE pattern {pattern!r}, {escape} escapes no %, _ or {escape}")
+                raise _bad(
+                    f"in the LIKE pattern {pattern!r}, {escape} must be followed by %, _ "
+                    f"or {escape}"
+                )
             parts.append(f"\\{following}" if following in "%_\\" else following)
         else:
             parts.append("\\\\" if character == "\\" else character)
@@ -233,7 +235,7 @@ def _with_backslashes(pattern: str, escape: str) -> str:
 
 
 def _cast(node: Any, sub: Callable[[Any], Expression]) -> Expression:
-    """Return a cast; `DATE '2020-01-01'` is one too, of a text."""
+    """Return a cast; `DATE '2020-01-01'` is the cast of a string."""
     from sqlglot import exp
 
     target = node.args["to"]
@@ -244,13 +246,13 @@ def _cast(node: Any, sub: Callable[[Any], Expression]) -> Expression:
             return Cast(sub(node.this), DecimalType(*([*sizes, *(10, 0)[len(sizes) :]])))
     if name not in SQL_NAMES:
         raise _bad(f"a cast to {target.sql('spark')} is not supported")
-    if node.args.get("safe"):  # `a::int`, which the parser takes for the same, has it not.
+    if node.args.get("safe"):  # The parser reads `a::int` as a cast too, but without this argument.
         return Call("try_cast", (sub(node.this), Literal(SQL_NAMES[name])))
     return Cast(sub(node.this), PrimitiveType(SQL_NAMES[name]))
 
 
 def _is_path(node: Any) -> bool:
-    """Return whether `a.b.c` is a path of names, and no field of a computed value."""
+    """Return whether `a.b.c` is a path of names, not a field of a computed value."""
     from sqlglot import exp
 
     while isinstance(node, exp.Dot):
@@ -259,7 +261,7 @@ def _is_path(node: Any) -> bool:
 
 
 def _column(node: Any) -> Expression:
-    """Return a column, or the call that `current_date` is without its parentheses."""
+    """Return a column, or the call of `current_date` without parentheses."""
     parts = _names(node)
     quoted = any(part.args.get("quoted") for part in node.find_all(type(node.this)))
     name = parts[0].lower() if len(parts) == 1 and not quoted else ""
@@ -275,7 +277,7 @@ def _names(node: Any) -> list[str]:
         return [part.name for part in node.parts]
     if isinstance(node, exp.Dot):
         return [*_names(node.this), *_names(node.expression)]
-    raise _bad(f"{node.sql('spark')} is no column")
+    raise _bad(f"{node.sql('spark')} is not a column")
 
 
 def _literal(node: Any) -> Expression:
@@ -292,7 +294,7 @@ def _literal(node: Any) -> Expression:
         try:
             return Literal(_number(text, isinstance(node, exp.HexString)))
         except (ValueError, ArithmeticError) as error:
-            raise _bad(f"{text!r} is no number") from error
+            raise _bad(f"{text!r} is not a number") from error
     if isinstance(node, exp.RawString):
         return Literal(str(node.this))
     if isinstance(node, exp.Concat) and all(part.is_string for part in node.expressions):
@@ -304,18 +306,18 @@ def _literal(node: Any) -> Expression:
 
 
 def _number(text: str, is_hex: bool) -> Any:
-    """Return the number of a literal, or the bytes of one in hex; `ValueError` if it is none."""
+    """Return a literal's number or the bytes of a hex literal; raise `ValueError` otherwise."""
     if is_hex:
         return bytes.fromhex(_even(text))
     if len(text) > _LONGEST_NUMBER:
-        raise _bad(f"a number has {len(text)} digits; at most {_LONGEST_NUMBER} are read")
+        raise _bad(f"a number has {len(text)} digits; at most {_LONGEST_NUMBER} are allowed")
     if "e" in text.lower():
         return float(text)
     return Decimal(text) if "." in text else int(text)
 
 
 def _function_name(node: Any, text: str) -> str | None:
-    """Return the SQL name of a function call, None if the node is none."""
+    """Return the SQL name of a function call; None for another node."""
     from sqlglot import exp
 
     if not isinstance(node, exp.Func):
@@ -335,11 +337,11 @@ def _constant(node: Expression) -> Literal:
         return node
     if isinstance(node, Cast) and isinstance(node.operand, Literal):
         return Literal(node.operand.value, node.type)
-    raise _bad("only constants can stand here")
+    raise _bad("only constants are allowed here")
 
 
 def to_sql(node: Expression) -> str:
-    """Return SQL text that `parse_sql` reads back to the same tree; names are quoted.
+    """Return SQL text that `parse_sql` reads back as the same tree; names are quoted.
 
     Raises
     ------
@@ -411,7 +413,7 @@ def _call_text(node: Call | Case) -> str:
 
 def quote_name(name: str) -> str:
     """Return a name in backticks, for Spark's SQL."""
-    # Always quoted: which words are keywords depends on the version and on the place.
+    # Always quoted: the list of keywords depends on the version and on the position.
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -433,7 +435,7 @@ def _text(value: Any, kind: str | None) -> str:
         return "NULL"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
-    if isinstance(value, Nanos):  # What it is compared with says that it is a moment.
+    if isinstance(value, Nanos):  # The value that it is compared with shows that it is a timestamp.
         return _quoted(format_nanos(value, zone="Z"))
     if isinstance(value, str):
         return _quoted(value) if kind in (None, "string") else f"CAST({_quoted(value)} AS {kind})"
@@ -456,5 +458,5 @@ def _text(value: Any, kind: str | None) -> str:
     if isinstance(value, Decimal):
         return format(
             value, "f"
-        )  # Without a fraction it parses as an integer, which compares the same.
+        )  # Without a fraction it is parsed as an integer, which compares in the same way.
     return str(value)

@@ -40,7 +40,7 @@ def _case(ascii_name: str, function: Callable[[str], str]) -> Compute:
 
 def _initcap(item: str) -> str:
     if not item.isascii():
-        raise refuse("initcap", f"takes ASCII alone, not {item!r}")
+        raise refuse("initcap", f"supports only ASCII, not {item!r}")
     return re.sub(r"(?:^| )[a-z]", lambda found: found[0].upper(), item.lower())
 
 
@@ -57,7 +57,7 @@ def _substring(value: Any, start: int, *more: Any) -> Any:
 
 
 def _from_end(item: str, start: int, count: int | None) -> str:
-    """Return what `substring` does for a start that is counted from the end."""
+    """Return the result of `substring` for a start that is counted from the end."""
     first = len(item) + start
     stop = len(item) if count is None else first + max(0, count)
     return item[max(0, first) : max(0, stop)]
@@ -96,7 +96,7 @@ def _overlay(item: str, new: str, start: int, length: int = -1) -> str:
 def _locate(part: str, value: Any, *more: Any) -> Any:
     start = more[0] if len(more) > 1 else 1
     if not part and start != 1:
-        raise refuse("locate", "of an empty text takes no place")
+        raise refuse("locate", "of an empty string does not support a position")
     return of_distinct(
         lambda item: item.find(part, start - 1) + 1 if 1 <= start <= len(item) + 1 else 0
     )(text(value), more[-1])
@@ -127,7 +127,7 @@ def _concat_ws(separator: str, *values: Any) -> Any:
     texts = [value for value in given if not pa.types.is_null(value.type)]
     if not texts:
         return arrow_scalar("", kind)
-    # Arrow's join drops rows of nulls alone, so each value brings its separator instead.
+    # Arrow's join drops rows of only nulls, so each value gets its own separator instead.
     parts = [
         pc.coalesce(pc.binary_join_element_wise(separator, text(value), ""), "") for value in texts
     ]
@@ -183,7 +183,7 @@ def _rlike(value: Any, pattern: str, _kind: pa.DataType) -> Any:
     found = pc.match_substring_regex(value, regex.re2)
     if not regex.has_end:
         return found
-    # `$` passes over one line break at the end.
+    # `$` ignores one line break at the end.
     shorter = pc.replace_substring_regex(value, "(?:\r\n|[\n\r\x85\u2028\u2029])\\z", "")
     return pc.or_(found, pc.match_substring_regex(shorter, regex.re2))
 
@@ -191,13 +191,13 @@ def _rlike(value: Any, pattern: str, _kind: pa.DataType) -> Any:
 def _compiled(
     name: str, pattern: str, *, all_of: bool = False
 ) -> tuple[re.Pattern[str], JavaRegex]:
-    """Return a pattern; one of which all matches are looked for must not match an empty text.
+    """Return a compiled pattern. If all matches are wanted, it must not match an empty string.
 
-    Java finds empty matches between the two halves of a character such as an emoji.
+    Java finds empty matches between the two UTF-16 units of a character such as an emoji.
     """
     regex = java_regex(name, pattern)
     if all_of and regex.may_be_empty:
-        raise refuse(name, f"does not take {pattern!r}, which may match an empty text")
+        raise refuse(name, f"does not support {pattern!r}, because it may match an empty string")
     return re.compile(regex.python, re.ASCII), regex
 
 
@@ -205,7 +205,7 @@ def _regexp_extract(value: Any, pattern: str, *more: Any) -> Any:
     group = more[0] if len(more) > 1 else 1
     compiled, regex = _compiled("regexp_extract", pattern)
     if not 0 <= group <= regex.groups or group in regex.repeated:
-        raise refuse("regexp_extract", f"takes no group {group} of {pattern!r}")
+        raise refuse("regexp_extract", f"does not support group {group} of {pattern!r}")
 
     def extract(item: str) -> str:
         found = compiled.search(item)
@@ -219,7 +219,7 @@ def _regexp_replace(value: Any, pattern: str, replacement: str, kind: pa.DataTyp
     parts = re.findall(r"\\(.)|\$(\d+)|([^\\$]+)|(.)", replacement, re.DOTALL)
     taken = {str(group) for group in {*range(min(9, regex.groups) + 1)} - regex.repeated}
     if any(odd or (number and number not in taken) for _, number, _, odd in parts):
-        raise refuse("regexp_replace", f"does not take the replacement {replacement!r}")
+        raise refuse("regexp_replace", f"does not support the replacement {replacement!r}")
 
     def replaced(found: re.Match[str]) -> str:
         return "".join(
@@ -240,7 +240,8 @@ def _regexp_substr(value: Any, pattern: str, kind: pa.DataType) -> Any:
 
     def first(item: str) -> str | None:
         found = compiled.search(item)
-        return None if found is None else found[0] or None  # Null too where it is empty.
+        # The result is null for an empty string too.
+        return None if found is None else found[0] or None
 
     return of_distinct(first)(text(value), kind)
 

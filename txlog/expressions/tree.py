@@ -1,8 +1,8 @@
 """The tree of an expression, and the operators that build one.
 
-Nodes are values without behaviour: binding, evaluation and text are functions beside them.
-Meaning is that of Spark SQL: three-valued logic; NaN equals itself and is the greatest number;
--0.0 equals 0.0; text compares by its UTF-8 bytes.
+Nodes are values without behaviour: separate functions bind, evaluate and format them. The meaning
+is that of Spark SQL: three-valued logic; NaN equals itself and is the greatest number; -0.0 equals
+0.0; strings compare by their UTF-8 bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Expression:
     def __bool__(self) -> NoReturn:
         raise InvalidInputError(
             argument="where",
-            reason="an expression has no truth value of its own",
+            reason="an expression is not a Python boolean",
             remedy="Combine expressions with & | ~ instead of and, or, not, and use between() "
             "for a chained comparison",
         )
@@ -84,7 +84,7 @@ class Expression:
         return Arithmetic("-", Literal(0), self)
 
     def eq_null_safe(self, other: object) -> Comparison:
-        """Return whether both are equal, or both null; never null itself."""
+        """Return whether both values are equal or both are null; the result is never null."""
         return Comparison("<=>", self, lit(other))
 
     def is_null(self) -> IsNull:
@@ -100,7 +100,7 @@ class Expression:
         return In(self, tuple(_literal(value) for value in values))
 
     def like(self, pattern: str) -> Like:
-        r"""Return whether text matches: `%` stands for any text, `_` for one character."""
+        r"""Return whether a string matches: `%` means any characters, `_` means one character."""
         return Like(self, pattern)
 
     def startswith(self, prefix: str) -> Like:
@@ -131,7 +131,7 @@ def _named_type(text: str) -> DataType:
     name = SQL_NAMES.get(name.strip().upper(), name.strip().lower())
     if sizes or name not in PRIMITIVES:
         raise InvalidInputError(
-            argument="kind", reason=f"{text!r} names no type that a value can be cast to"
+            argument="kind", reason=f"{text!r} is not a type that a value can be cast to"
         )
     return PrimitiveType(name)
 
@@ -141,7 +141,7 @@ class Column(Expression):
     """A column, or a field nested in one."""
 
     path: tuple[str, ...]
-    type: DataType | None = None  # Known once bound.
+    type: DataType | None = None  # Set when the expression is bound.
 
     def field(self, name: str) -> Column:
         """Return a field of this struct column."""
@@ -167,14 +167,14 @@ class Comparison(Expression):
 
 @dataclass(frozen=True, eq=False)
 class And(Expression):
-    """True if all parts are."""
+    """True if all parts are true."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Or(Expression):
-    """True if a part is."""
+    """True if any part is true."""
 
     parts: tuple[Expression, ...]
 
@@ -211,7 +211,7 @@ class Like(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Arithmetic(Expression):
-    """A number computed from two."""
+    """A number that is computed from two numbers."""
 
     op: Operator
     left: Expression
@@ -220,7 +220,7 @@ class Arithmetic(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Cast(Expression):
-    """A value as another type."""
+    """A value that is cast to another type."""
 
     operand: Expression
     type: DataType
@@ -228,20 +228,20 @@ class Cast(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Call(Expression):
-    """A function of values; `txlog.expressions.functions` has them by name."""
+    """A function call; `txlog.expressions.functions` lists the functions by name."""
 
     name: str
     args: tuple[Expression, ...]
-    type: DataType | None = None  # Known once bound.
+    type: DataType | None = None  # Set when the expression is bound.
 
 
 @dataclass(frozen=True, eq=False)
 class Case(Expression):
     """The value of the first branch whose condition is true."""
 
-    branches: tuple[tuple[Expression, Expression], ...]  # Conditions, and values.
+    branches: tuple[tuple[Expression, Expression], ...]  # Pairs of a condition and a value.
     default: Expression
-    type: DataType | None = None  # Known once bound.
+    type: DataType | None = None  # Set when the expression is bound.
 
 
 def children(node: Expression) -> tuple[Expression, ...]:
@@ -266,9 +266,9 @@ Node = TypeVar("Node")
 
 
 def rewritten(node: Node, change: Callable[[Expression], Expression | None]) -> Node:
-    """Return an expression in which nodes are replaced by what a function returns for them.
+    """Return an expression in which a function replaces nodes.
 
-    The function returns None for a node that stays, but whose parts may be replaced.
+    If the function returns None, the node stays and its children are visited.
     """
     if isinstance(node, tuple):
         return tuple(rewritten(part, change) for part in node)  # type: ignore[return-value]
@@ -308,8 +308,8 @@ def col(name: str) -> Column:
     kind = InvalidInputError if isinstance(name, str) else InvalidTypeError
     raise kind(
         argument="name",
-        reason=f"{name!r} is no column name",
-        remedy="Put names with odd characters in backticks",
+        reason=f"{name!r} is not a column name",
+        remedy="Put names with special characters in backticks",
     )
 
 
@@ -323,7 +323,7 @@ def _literal(value: object) -> Literal:
 
 
 Filters: TypeAlias = "Sequence[tuple[str, str, Any] | Sequence[tuple[str, str, Any]]]"
-"""Comparisons as pyarrow and deltalake take them: all of a list, or those of one of its lists."""
+"""Filters as in pyarrow and deltalake: a list of comparisons (AND), or a list of lists (OR)."""
 
 _OPERATORS: dict[str, Comparator] = {
     "=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=",
@@ -331,7 +331,7 @@ _OPERATORS: dict[str, Comparator] = {
 
 
 def of_filters(filters: Sequence[Any]) -> Expression | None:
-    """Return the predicate that filters mean; no filter is no predicate."""
+    """Return the predicate for filters, None if there are no filters."""
     if not filters:
         return None
     if all(isinstance(one, list) for one in filters):
@@ -343,19 +343,21 @@ def of_filters(filters: Sequence[Any]) -> Expression | None:
 def _all_of(filters: Sequence[Any]) -> Expression:
     parts = [_of_filter(one) for one in filters]
     if not parts:
-        raise _bad_filter("an empty list of filters is true of no row and of all")
+        raise _bad_filter("the list of filters is empty, so its meaning is not clear")
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
 def _of_filter(given: Any) -> Expression:
     if not isinstance(given, tuple) or len(given) != 3 or not isinstance(given[0], str):
-        raise _bad_filter(f"{given!r} is no filter")
+        raise _bad_filter(f"{given!r} is not a filter")
     name, operator, value = given
-    column = Column((name,))  # A name with dots is looked for as it is.
+    column = Column((name,))  # A name with dots is one name, not a path.
     if operator in _OPERATORS:
         return Comparison(_OPERATORS[operator], column, lit(value))
     if operator not in ("in", "not in"):
-        raise _bad_filter(f"{operator!r} is none of {', '.join(_OPERATORS)}, in, not in")
+        raise _bad_filter(
+            f"the operator {operator!r} is not one of {', '.join(_OPERATORS)}, in, not in"
+        )
     if not isinstance(value, list | tuple | set | frozenset):
         raise _bad_filter(f"{operator} needs a list, not {value!r}")
     found = column.isin(value)
@@ -366,7 +368,8 @@ def _bad_filter(reason: str) -> InvalidInputError:
     return InvalidInputError(
         argument="where",
         reason=reason,
-        remedy='Pass tuples such as ("a", ">", 1): all of a list are true, or of one of its lists',
+        remedy='Pass tuples such as ("a", ">", 1): all of a list must be true, or all of one of '
+        "its lists",
     )
 
 
@@ -374,18 +377,19 @@ Condition = TypeVar("Condition")
 
 
 class OtherwiseError(Exception):
-    """An engine has no expression that means the same."""
+    """An engine has no expression with the same meaning."""
 
 
 class Dialect(Generic[Condition]):
-    """What an engine has for the parts of a predicate; `translated` walks over them.
+    """An engine's expressions for the parts of a predicate, for `translated`.
 
-    A method raises `OtherwiseError` where the engine might see a part otherwise; what the engine
-    does not have, it does not define. Three-valued AND, OR and NOT are the same in all engines.
+    A method raises `OtherwiseError` if the engine might read a part differently. A dialect does not
+    define methods for parts that the engine lacks. Three-valued AND, OR and NOT are the same in all
+    engines.
     """
 
     def truth(self, node: Column | Literal) -> Condition:
-        """Return a column or a constant of truth values."""
+        """Return a boolean column or constant."""
         raise OtherwiseError
 
     def is_null(self, column: Column) -> Condition:
@@ -405,7 +409,7 @@ class Dialect(Generic[Condition]):
         raise OtherwiseError
 
     def like(self, operand: Expression, pattern: str) -> Condition:
-        """Return whether a text is like a pattern of SQL."""
+        """Return whether a string matches a SQL LIKE pattern."""
         raise OtherwiseError
 
     def all_of(self, parts: Sequence[Condition]) -> Condition:
@@ -422,7 +426,7 @@ class Dialect(Generic[Condition]):
 
 
 def translated(where: Expression, dialect: Dialect[Condition]) -> Condition | None:
-    """Return a predicate for an engine, or None if the engine cannot say exactly the same."""
+    """Return a predicate for an engine, or None if the engine cannot express exactly the same."""
     try:
         return _translated(where, dialect)
     except OtherwiseError:

@@ -25,7 +25,7 @@ TIMESTAMPS = frozenset({"timestamp", "timestamp_ntz"})
 
 
 def primitive_name(kind: DataType) -> str:
-    """Return the name of a primitive type, an empty text for another type."""
+    """Return the name of a primitive type; an empty string for another type."""
     return kind.name if isinstance(kind, PrimitiveType) else ""
 
 
@@ -37,7 +37,7 @@ def is_number(kind: DataType) -> bool:
 def arithmetic_type(op: str, have: DataType, other: DataType) -> DataType:
     """Return the type of a computed number.
 
-    It is exact if both sides are and 38 digits are enough, else a double.
+    It is exact if both sides are exact and 38 digits are enough, else a double.
     """
     if {primitive_name(have), primitive_name(other)} <= INTEGERS and op != "/":
         return LONG
@@ -62,9 +62,9 @@ def _as_decimal(kind: DataType) -> DecimalType | None:
 
 
 def common_type(kinds: Sequence[DataType]) -> DataType | None:
-    """Return the type that holds values of all types without loss of kind; None: there is none.
+    """Return the common type of several types, or None if they have none.
 
-    Whole numbers together with others are as in sums.
+    Integers and other numbers together have the type of their sum.
     """
     known = [kind for kind in kinds if kind != VOID]
     if not known:
@@ -100,7 +100,7 @@ def is_castable(have: DataType, kind: DataType) -> bool:
     if have in (kind, VOID):
         return True
     old, new = _group(have), _group(kind)
-    if new == "text":  # Spark writes fractions and timestamps in another form than Arrow.
+    if new == "text":  # Spark formats fractions and timestamps differently from Arrow.
         return primitive_name(have) not in FLOATS | TIMESTAMPS.union(NANOS) and old != "other"
     if old == "text":
         return new != "other"
@@ -119,8 +119,8 @@ def _group(kind: DataType) -> str:
 
 
 def floor_of(value: Decimal, scale: int) -> tuple[int, bool]:
-    """Return a number in units of 10^-scale, rounded down, and whether that is exact."""
-    if value.adjusted() > 400:  # Out of any range; the digits need not be written out.
+    """Return a number as a multiple of 10^-scale, rounded down, and whether this is exact."""
+    if value.adjusted() > 400:  # Out of every range; its digits are not needed.
         return (-1 if value < 0 else 1) * 10**400, False
     with localcontext() as context:
         context.prec = 1000
@@ -130,7 +130,7 @@ def floor_of(value: Decimal, scale: int) -> tuple[int, bool]:
 
 
 def nearest_float(value: float | Decimal) -> float:
-    """Return the nearest double of a number; an infinity beyond their range."""
+    """Return the double nearest to a number; an infinity if it is out of range."""
     try:
         return float(value)
     except OverflowError:
@@ -138,9 +138,9 @@ def nearest_float(value: float | Decimal) -> float:
 
 
 def require_constant(value: Any) -> None:
-    """Raise `InvalidInputError` of a constant that no type holds, whatever it is compared with."""
+    """Raise `InvalidInputError` for a constant that no type can hold."""
     if type(value) is str and not is_unicode(value):
-        reason = f"{value!r} holds half of a pair of UTF-16, which is no character"
+        reason = f"{value!r} contains a lone UTF-16 surrogate, which is not a character"
         raise InvalidInputError(argument="where", reason=reason)
     if type(value) is int and abs(value) >= 1 << 1023:
         reason = f"a number of {value.bit_length()} bits is too large for a double"

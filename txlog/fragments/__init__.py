@@ -1,1 +1,1 @@
-"""Adds → Lance-style fragments; deletion vectors. Pure."""
+"""Lance-style fragments made from `add` actions, and deletion vectors. Pure."""

@@ -1,4 +1,4 @@
-"""Lance's deletion files: offsets of a fragment's deleted rows ↔ bytes.
+"""Encode and decode Lance's deletion files, which hold the offsets of deleted rows.
 
 Rules: spec/fragments.md; the Lance format, "Deletion".
 """
@@ -21,38 +21,40 @@ from txlog.lazy import compiled
 
 DeletionKind = Literal["arrow", "bin"]
 
-DELETIONS_FOLDER = "_deletions"  # Below the table's root.
-BITMAP_FROM = 5000  # Offsets; a smaller set is written as an Arrow file.
+DELETIONS_FOLDER = "_deletions"  # Relative to the table's root.
+BITMAP_FROM = 5000  # A set with fewer offsets is written as an Arrow file.
 
 _SCHEMA = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 _ARROW_MAGIC = b"ARROW1"
 _COOKIE = 12346  # No container is a list of runs.
-_RUNS_COOKIE = 12347  # The low half of the word; the high one counts containers, less one.
-_NO_OFFSETS_BELOW = 4  # Containers; with the runs cookie only.
+# The low half of the word; the high half is the number of containers minus one.
+_RUNS_COOKIE = 12347
+# The number of containers from which offsets are stored with the runs cookie.
+_NO_OFFSETS_BELOW = 4
 _CONTAINERS = 1 << 16  # At most: one for each high half of a 32-bit offset.
-_ARRAY_LIMIT = 4096  # Offsets; a larger container without runs is a bitset.
+_ARRAY_LIMIT = 4096  # A container with more offsets and without runs is a bitset.
 _BITSET_BYTES = 8192
 
-_PADDING = 64  # Bytes, of a buffer.
+_PADDING = 64  # The size of a buffer's descriptor in bytes.
 _MOST_BUFFERS = 8  # A column has two.
 
 _REMEDY = "Restore the file from a copy, or time travel to a version before the delete"
 _NUMBER = "(0|[1-9][0-9]{0,19})"
 _NAME = compiled(rf"{_NUMBER}-{_NUMBER}-{_NUMBER}\.(arrow|bin)")
-_WORDS = 1 << 64  # Every number of a name is below.
+_WORDS = 1 << 64  # All numbers in a name are below this.
 
 
 class DeletionFileName(NamedTuple):
-    """What a deletion file's name says. A reader needs nothing of it but the kind."""
+    """The parts of a deletion file's name. A reader needs only the kind."""
 
     fragment_id: int
-    read_version: int  # The version that the delete was computed from.
-    id: int  # Random, so that writers who delete at once do not meet.
+    read_version: int  # The version from which the delete was computed.
+    id: int  # Random, so that concurrent deletes have different names.
     kind: DeletionKind
 
 
 def parse_deletion_name(name: str) -> DeletionFileName | None:
-    """Return what a name says, or None if it is not exactly as `deletion_name` makes it."""
+    """Parse a name; return None unless it has exactly the form of `deletion_name`."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -63,27 +65,27 @@ def parse_deletion_name(name: str) -> DeletionFileName | None:
 
 
 def deletion_name(fragment_id: int, read_version: int, number: int, kind: DeletionKind) -> str:
-    """Return the name of a deletion file. All three numbers are in 0 … 2^64 - 1.
+    """Return the name of a deletion file. All three numbers are from 0 to 2^64 - 1.
 
-    `number` is the caller's random one: two files of one fragment never share it.
+    `number` is a random number from the caller; no two files of a fragment may share it.
     """
     name = f"{fragment_id}-{read_version}-{number}.{kind}"
     if parse_deletion_name(name) is None:
         raise InvalidInputError(
             argument="name",
-            reason=f"{name!r} cannot name a deletion file",
+            reason=f"{name!r} is not a valid name of a deletion file",
             remedy="Pass numbers from 0 to 2^64 - 1",
         )
     return name
 
 
 def deletion_kind(count: int) -> DeletionKind:
-    """Return the encoding that suits a number of offsets. Of a file, its name alone tells."""
+    """Return the encoding for a new file with a number of offsets."""
     return "arrow" if count < BITMAP_FROM else "bin"
 
 
 def checksum_of(data: bytes) -> int:
-    """Return the CRC-32 of bytes as a signed number: what `offset` of a descriptor can hold."""
+    """Return the CRC-32 of bytes as a signed number, which a descriptor's `offset` can hold."""
     return int.from_bytes(zlib.crc32(data).to_bytes(4, "big"), "big", signed=True)
 
 
@@ -107,7 +109,7 @@ def encode_deletions(positions: BitMap64, *, kind: DeletionKind) -> bytes:
     Parameters
     ----------
     positions
-        Row positions from 0, in the order of the data file, all below 2^32.
+        Row positions from 0 in the order of the data file, all below 2^32.
     kind
         `arrow`: an Arrow file of one batch, sorted, compressed with ZSTD. `bin`: a 32-bit Roaring
         bitmap in the portable format, without runs; the same bytes that Lance writes.
@@ -115,7 +117,7 @@ def encode_deletions(positions: BitMap64, *, kind: DeletionKind) -> bytes:
     Raises
     ------
     InvalidInputError
-        A position is 2^32 or more, which Lance has no room for.
+        A position is 2^32 or more, which Lance cannot store.
     """
     if positions and positions.max() >= 1 << 32:
         raise InvalidInputError(
@@ -125,7 +127,7 @@ def encode_deletions(positions: BitMap64, *, kind: DeletionKind) -> bytes:
         )
     column = as_array(positions).cast(pa.uint32())
     if kind == "bin":
-        # From an array: a copy of a bitmap would keep its runs.
+        # Built from an array, because a copy of a bitmap would keep its runs.
         return BitMap(array("I", column.buffers()[1].to_pybytes()), optimize=False).serialize()
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -139,22 +141,22 @@ def decode_deletions(
 ) -> BitMap64:
     """Return the positions of a fragment's deleted rows.
 
-    The result is of the type and the meaning that `decode_vector` returns, so a scan treats both
-    alike. Lance's offsets have 32 bits, so all positions are below 2^32.
+    The result has the type and the meaning of the result of `decode_vector`. Lance's offsets have
+    32 bits, so all positions are below 2^32.
 
     Parameters
     ----------
     data
         The whole file.
     kind
-        What the file's name ends in. It is never guessed from the number of offsets: Lance
-        itself keeps bitmaps of three.
+        The extension of the file's name. Do not derive it from the number of offsets: Lance also
+        writes bitmaps of three.
     cardinality
-        How many rows the log says are deleted; None to accept any number.
+        The number of deleted rows in the log; None accepts any number.
     rows
-        How many rows the fragment has, deleted ones included; None to accept any offset.
+        The number of rows of the fragment, including deleted ones; None accepts any offset.
     path
-        What to name in an error: the file.
+        The file, for error messages.
 
     Raises
     ------
@@ -167,20 +169,20 @@ def decode_deletions(
     if rows is not None and found and found.max() >= rows:
         raise _bad(path, f"it deletes row {found.max()} of a fragment that has {rows}")
     if cardinality is not None and len(found) != cardinality:
-        raise _bad(path, f"it holds {len(found)} rows, the log says {cardinality}")
+        raise _bad(path, f"it holds {len(found)} rows, but the log says {cardinality}")
     return found
 
 
 def _from_arrow(data: bytes, most: int, path: str) -> BitMap64:
     # Arrow itself looks at the end of the file only.
     if not data.startswith(_ARROW_MAGIC):
-        raise _bad(path, "it is no Arrow file: the magic is missing")
+        raise _bad(path, "it is not an Arrow file: the magic is missing")
     try:
         reader = pa.ipc.open_file(data)
         schema, batches = reader.schema, reader.num_record_batches
-        described = _described(schema)  # A torn name is no text.
-    except Exception as error:  # Torn input has many ways to fail.
-        raise _bad(path, f"it is no Arrow file: {error}") from error
+        described = _described(schema)  # A damaged name may not be UTF-8.
+    except Exception as error:  # Damaged input fails with many kinds of errors.
+        raise _bad(path, f"it is not an Arrow file: {error}") from error
     if not schema.equals(_SCHEMA, check_metadata=True):
         raise _bad(path, f"its schema is {described}, expected {_described(_SCHEMA)}")
     if batches != 1:
@@ -189,8 +191,8 @@ def _from_arrow(data: bytes, most: int, path: str) -> BitMap64:
         unpacked = _unpacked_bytes(data)
     except (struct.error, IndexError) as error:
         raise _bad(path, f"its record batch cannot be decoded: {error}") from error
-    if unpacked > 4 * most + _PADDING:  # Before a small file becomes gigabytes.
-        raise _bad(path, f"its record batch would take {unpacked} bytes for at most {most} rows")
+    if unpacked > 4 * most + _PADDING:  # Check this before a small file expands to gigabytes.
+        raise _bad(path, f"its record batch would need {unpacked} bytes for at most {most} rows")
     try:
         batch = reader.get_batch(0)
         batch.validate(full=True)
@@ -206,16 +208,17 @@ def _from_arrow(data: bytes, most: int, path: str) -> BitMap64:
 
 
 def _unpacked_bytes(data: bytes) -> int:
-    """Return how many bytes the largest buffer of an Arrow file's first batch says that it takes.
+    """Return the uncompressed size that an Arrow file's first batch states for its largest buffer.
 
     Raises
     ------
     struct.error, IndexError
-        The bytes are no such file. Arrow itself checks the rest.
+        The bytes are not an Arrow file. Arrow itself checks the rest.
     """
     (length,) = struct.unpack_from("<i", data, len(data) - 10)
     footer = _Record(data, len(data) - 10 - length)
-    block = footer.vector(3)[1]  # Of the batches, the first: offset, length of metadata.
+    # The first of the batches: its offset and the length of its metadata.
+    block = footer.vector(3)[1]
     start, size = struct.unpack_from("<qi", data, block)
     prefix = 8 if data[start : start + 4] == b"\xff\xff\xff\xff" else 4
     batch = _Record(data, start + prefix).record(2)
@@ -233,7 +236,7 @@ def _unpacked_bytes(data: bytes) -> int:
 
 
 class _Record:
-    """A table of a flatbuffer, to which four bytes point.
+    """A table of a flatbuffer, whose offset is stored in four bytes.
 
     Source: "FlatBuffers: internals"; the fields are numbered as in Arrow's `Message.fbs` and
     `File.fbs`.
@@ -244,7 +247,7 @@ class _Record:
         self._at = pointer + struct.unpack_from("<I", data, pointer)[0]
 
     def place(self, field: int) -> int | None:
-        """Return where a field's value is; None if it is absent."""
+        """Return the offset of a field's value; None if it is absent."""
         names = self._at - struct.unpack_from("<i", self._data, self._at)[0]
         if 4 + 2 * field >= struct.unpack_from("<H", self._data, names)[0]:
             return None
@@ -255,7 +258,7 @@ class _Record:
         return _Record(self._data, self._required(field))
 
     def vector(self, field: int) -> tuple[int, int]:
-        """Return the length of a vector, and where its first item is."""
+        """Return the length of a vector and the offset of its first item."""
         pointer = self._required(field)
         start = pointer + struct.unpack_from("<I", self._data, pointer)[0]
         return struct.unpack_from("<I", self._data, start)[0], start + 4
@@ -287,28 +290,28 @@ def _from_roaring(data: bytes, path: str) -> BitMap64:
     if end < len(data):
         raise _bad(path, f"{len(data) - end} bytes follow the bitmap")
     try:
-        # In the portable format, a 64-bit bitmap is a list of 32-bit ones behind their high halves.
+        # In the portable format, a 64-bit bitmap is a list of 32-bit bitmaps, each after its high
+        # half.
         return BitMap64.deserialize(struct.pack("<QI", 1, 0) + data)
-    except Exception as error:  # pyroaring raises what it likes on torn input.
+    except Exception as error:  # pyroaring raises various errors for damaged input.
         raise _bad(path, f"the bitmap cannot be decoded: {error}") from error
 
 
 def _bitmap_end(data: bytes) -> int:
-    """Return where a portable bitmap ends by what it says of itself, perhaps behind `data`.
+    """Return the end offset that a portable bitmap states, which may be after the end of `data`.
 
-    Looks at the frame only: pyroaring checks what is inside the containers, but neither asks for
-    the end nor tells where it is.
+    Only the headers are read: pyroaring checks the containers, but it does not return the end.
     """
     cookie: int = struct.unpack_from("<I", data)[0]
     if cookie == _COOKIE:
         count: int = struct.unpack_from("<I", data, 4)[0]
         if count > _CONTAINERS:
-            raise ValueError(f"it claims {count} containers")
+            raise ValueError(f"it states {count} containers, which is more than a bitmap can have")
         flags, at, has_offsets = b"", 8, True
     elif cookie & 0xFFFF == _RUNS_COOKIE:
         count = (cookie >> 16) + 1
         at = 4 + (count + 7) // 8
-        flags = data[4:at]  # A bit for each container: whether it is a list of runs.
+        flags = data[4:at]  # One bit for each container: whether it is a list of runs.
         has_offsets = count >= _NO_OFFSETS_BELOW
     else:
         raise ValueError(f"the cookie {cookie} is unknown")
@@ -316,7 +319,7 @@ def _bitmap_end(data: bytes) -> int:
     if any(one >= next_ for one, next_ in pairwise(heads[::2])):
         raise ValueError("its containers are out of order")
     at += 4 * count * (2 if has_offsets else 1)
-    for index, last in enumerate(heads[1::2]):  # One less than the container's size.
+    for index, last in enumerate(heads[1::2]):  # The container's size minus one.
         if flags and flags[index >> 3] >> (index & 7) & 1:
             at += 2 + 4 * struct.unpack_from("<H", data, at)[0]
         else:

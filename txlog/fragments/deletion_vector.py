@@ -1,4 +1,4 @@
-"""Deletion vectors: encode, decode, and look rows up. Pure.
+"""Encode and decode deletion vectors, and test rows against them. Pure.
 
 Rules: the Delta protocol, "Deletion Vector Format".
 """
@@ -38,11 +38,11 @@ def encode(data: bytes) -> str:
 def decode(text: str) -> bytes:
     """Return the bytes of Z85 text, padding included.
 
-    Raises `ValueError` if the length is no multiple of five, a character is not of the alphabet,
-    or a group stands for more than 32 bits.
+    Raises `ValueError` if the length is not a multiple of five, a character is not in the alphabet,
+    or a group encodes more than 32 bits.
     """
     if len(text) % 5:
-        raise ValueError(f"{len(text)} characters are no multiple of five")
+        raise ValueError(f"the length {len(text)} is not a multiple of five")
     data = bytearray()
     for start in range(0, len(text), 5):
         number = 0
@@ -51,17 +51,17 @@ def decode(text: str) -> bytes:
                 raise ValueError(f"{character!r} is not a character of Z85")
             number = number * 85 + _VALUES[character]
         if number >= 1 << 32:
-            raise ValueError(f"{text[start : start + 5]!r} stands for more than 32 bits")
+            raise ValueError(f"{text[start : start + 5]!r} encodes more than 32 bits")
         data += number.to_bytes(4, "big")
     return bytes(data)
 
 
 _FEW = 8
-"""Of how many positions one may be deleted for the deleted ones to be few."""
+"""Deletions are few if at most one in so many positions is deleted."""
 
 
 def as_bitmap(positions: pa.Array) -> BitMap64:
-    """Return the positions of an unsigned 64-bit array, which has no nulls, as a bitmap."""
+    """Return the positions in an unsigned 64-bit array without nulls as a bitmap."""
     data = array("Q")
     if len(positions):
         start = positions.offset * 8
@@ -76,7 +76,7 @@ def as_array(bitmap: BitMap64) -> pa.Array:
 
 
 def alive_mask(deleted: BitMap64 | None, start: int, count: int) -> pa.Array | None:
-    """Return which of a run of positions are not deleted, or None if none of them is."""
+    """Return which of a run of positions are not deleted, or None if no position is deleted."""
     if deleted is None:
         return None
     here = deleted & BitMap64(range(start, start + count))
@@ -85,7 +85,7 @@ def alive_mask(deleted: BitMap64 | None, start: int, count: int) -> pa.Array | N
     if len(here) * _FEW > count:
         run = pa.arange(start, start + count).cast(pa.uint64())
         return pc.invert(pc.is_in(run, value_set=as_array(here)))
-    alive = bytearray(b"\1" * count)  # Few are marked faster than all are looked up.
+    alive = bytearray(b"\1" * count)  # Marking few positions is faster than looking all of them up.
     for position in here:
         alive[position - start] = 0
     flags = pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(alive)])
@@ -93,9 +93,9 @@ def alive_mask(deleted: BitMap64 | None, start: int, count: int) -> pa.Array | N
 
 
 MAGIC = 1681511377
-NATIVE_MAGIC = 1681511376  # Of an older layout that only Spark itself ever read.
+NATIVE_MAGIC = 1681511376  # The magic of an older layout that only Spark could read.
 FILE_VERSION = 1
-INLINE_LIMIT = 512  # Bytes; a larger vector goes to a file.
+INLINE_LIMIT = 512  # A vector with more bytes is stored in a file.
 
 _REWRITE = "Restore the file from a copy, or time travel to a version before the delete"
 
@@ -111,11 +111,11 @@ def decode_vector(data: bytes, *, cardinality: int, path: str) -> BitMap64:
     Parameters
     ----------
     data
-        The vector itself: no length before it and no checksum behind it.
+        The vector itself, without the length before it and the checksum after it.
     cardinality
-        How many rows the log says are deleted.
+        The number of deleted rows in the log.
     path
-        What to name in an error: the vector's file, or the data file of an inline one.
+        The vector's file, or the data file of an inline vector, for error messages.
 
     Returns
     -------
@@ -124,27 +124,27 @@ def decode_vector(data: bytes, *, cardinality: int, path: str) -> BitMap64:
     Raises
     ------
     BadDeletionVectorError
-        The magic is wrong, the bitmap is torn, or it holds another number of positions than
-        `cardinality`. Bytes behind the bitmap are passed over.
+        The magic is wrong, the bitmap is damaged, or its number of positions is not `cardinality`.
+        Bytes after the bitmap are ignored.
     """
     if len(data) < 12:
         raise _bad(path, f"{len(data)} bytes are too few for a vector")
     magic = struct.unpack_from("<I", data)[0]
     if magic != MAGIC:
         old = NATIVE_MAGIC in (magic, struct.unpack_from(">I", data)[0])
-        what = "the native format of old Spark versions" if old else f"magic {magic}"
-        raise _bad(path, f"a portable vector was expected, this is {what}")
+        what = "in the native format of old Spark versions" if old else f"magic {magic}"
+        raise _bad(path, f"a portable vector was expected, but it is {what}")
     try:
         positions = BitMap64.deserialize(data[4:])
     except Exception as error:  # pyroaring raises what it likes on torn input.
         raise _bad(path, f"the bitmap cannot be decoded: {error}") from error
     if len(positions) != cardinality:
-        raise _bad(path, f"it holds {len(positions)} rows, the log says {cardinality}")
+        raise _bad(path, f"it holds {len(positions)} rows, but the log says {cardinality}")
     return positions
 
 
 def encode_file(vectors: list[bytes]) -> tuple[bytes, list[int]]:
-    """Return a file of vectors, and for each the offset that its descriptor names."""
+    """Return the bytes of a file of vectors, and the offset of each vector for its descriptor."""
     parts = [bytes([FILE_VERSION])]
     offsets = []
     at = 1
@@ -157,10 +157,10 @@ def encode_file(vectors: list[bytes]) -> tuple[bytes, list[int]]:
 
 
 def block_range(descriptor: DeletionVectorDescriptor) -> tuple[int, int]:
-    """Return where a stored vector's block is in its file: offset and length, in bytes.
+    """Return the offset and length in bytes of a stored vector's block in its file.
 
-    The block is the length word, the vector, and its checksum. Without an offset it is the file's
-    first one, behind the version byte.
+    The block is the length word, the vector, and its checksum. If the descriptor has no offset, the
+    block is the first one, after the version byte.
     """
     offset = 1 if descriptor.offset is None else descriptor.offset
     return offset, descriptor.size_in_bytes + 8
@@ -169,20 +169,20 @@ def block_range(descriptor: DeletionVectorDescriptor) -> tuple[int, int]:
 def vector_in_block(
     version: bytes, block: bytes, descriptor: DeletionVectorDescriptor, *, path: str
 ) -> bytes:
-    """Return the vector that a file holds for a descriptor, checked.
+    """Return the vector of a descriptor from its block, after checks.
 
     Parameters
     ----------
     version
         The file's first byte.
     block
-        The bytes at `block_range(descriptor)`, fewer where the file ends before.
+        The bytes at `block_range(descriptor)`, fewer if the file ends before.
 
     Raises
     ------
     BadDeletionVectorError
-        The file's version is unknown, the length word or the checksum disagrees, or the file
-        is too short.
+        The file's version is unknown, the length word or the checksum is wrong, or the file is too
+        short.
     """
     if version != bytes([FILE_VERSION]):
         raise _bad(path, f"file version {version.hex() or 'missing'}, expected {FILE_VERSION}")
@@ -192,7 +192,9 @@ def vector_in_block(
     size = descriptor.size_in_bytes
     stored = struct.unpack_from(">I", block)[0]
     if stored != size:
-        raise _bad(path, f"the file says {stored} bytes at offset {offset}, the log says {size}")
+        raise _bad(
+            path, f"the file says {stored} bytes at offset {offset}, but the log says {size}"
+        )
     vector = block[4 : 4 + size]
     if zlib.crc32(vector) != struct.unpack_from(">I", block, 4 + size)[0]:
         raise _bad(path, "the checksum is wrong")
@@ -200,18 +202,18 @@ def vector_in_block(
 
 
 def inline_vector(descriptor: DeletionVectorDescriptor, *, path: str) -> bytes:
-    """Return the bytes of a vector that the log itself holds."""
+    """Return the bytes of an inline vector, which the log itself contains."""
     try:
         data = z85.decode(descriptor.path_or_inline_dv)
     except ValueError as error:
         raise _bad(path, f"the inline vector is not Z85: {error}") from error
     if not 0 <= descriptor.size_in_bytes <= len(data) < descriptor.size_in_bytes + 4:
-        raise _bad(path, f"it has {len(data)} bytes, the log says {descriptor.size_in_bytes}")
+        raise _bad(path, f"it has {len(data)} bytes, but the log says {descriptor.size_in_bytes}")
     return data[: descriptor.size_in_bytes]
 
 
 def inline_descriptor(vector: bytes, cardinality: int) -> DeletionVectorDescriptor:
-    """Return the descriptor that carries a vector in the log."""
+    """Return the descriptor of a vector that is stored inline in the log."""
     return DeletionVectorDescriptor(
         storage_type="i",
         path_or_inline_dv=z85.encode(vector),
@@ -223,7 +225,7 @@ def inline_descriptor(vector: bytes, cardinality: int) -> DeletionVectorDescript
 def stored_descriptor(
     uuid: str, *, offset: int, size: int, cardinality: int
 ) -> DeletionVectorDescriptor:
-    """Return the descriptor of a vector in the file that `file_name(uuid)` names."""
+    """Return the descriptor of a vector in the file `file_name(uuid)`."""
     return DeletionVectorDescriptor(
         storage_type="u",
         path_or_inline_dv=z85.encode(bytes.fromhex(uuid.replace("-", ""))),
@@ -239,12 +241,12 @@ def file_name(uuid: str) -> str:
 
 
 def logged_path(descriptor: DeletionVectorDescriptor, *, path: str) -> str:
-    """Return where a stored vector's file is: a path as actions log it.
+    """Return the path of a stored vector's file in the form of logged paths.
 
     Raises
     ------
     BadDeletionVectorError
-        The storage type is unknown, or the text is no UUID in Z85.
+        The storage type is unknown, or the text is not a UUID in Z85.
     """
     text = descriptor.path_or_inline_dv
     if descriptor.storage_type == "p":
@@ -261,7 +263,7 @@ def logged_path(descriptor: DeletionVectorDescriptor, *, path: str) -> str:
 
 def _uuid_text(data: bytes) -> str:
     if len(data) != 16:
-        raise ValueError(f"{len(data)} bytes are no UUID")
+        raise ValueError(f"a UUID has 16 bytes, not {len(data)}")
     text = data.hex()
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 

@@ -1,7 +1,7 @@
 """A snapshot's live files as Lance-style fragments.
 
-A fragment is a horizontal slice of the table: the same rows, in the same order, in its data files,
-less the deleted positions. Rules: spec/fragments.md.
+A fragment is a horizontal slice of the table. All of its data files hold the same rows in the same
+order. The deleted positions are not part of it. Rules: spec/fragments.md.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ FRAGMENT_COLUMNS = [
 class DataFile:
     """One Parquet file of a fragment."""
 
-    path: str  # As in the log: percent-encoded, relative to the table's root or absolute.
+    path: str  # As logged: percent-encoded, relative to the table's root or absolute.
     size: int  # Bytes.
-    # Of a column file, the physical names of the columns that it gives. None: the primary file.
+    # For a column file, the physical names of its columns. None for the primary file.
     fields: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionFile:
-    """Where a fragment's deleted row positions are."""
+    """The location of a fragment's deleted row positions."""
 
     descriptor: DeletionVectorDescriptor
 
     @property
     def num_deleted_rows(self) -> int:
-        """How many rows are deleted."""
+        """The number of deleted rows."""
         return self.descriptor.cardinality
 
     @property
     def file_type(self) -> str:
-        """The encoding, by Lance's name: `array` or `bitmap`."""
+        """The encoding by Lance's names: `array` or `bitmap`."""
         return "array" if self._name is not None and self._name.kind == "arrow" else "bitmap"
 
     @property
     def read_version(self) -> int | None:
-        """The version that the deletion was made from; only Lance's form says."""
+        """The version from which the delete was computed; known only for Lance's form."""
         return None if self._name is None else self._name.read_version
 
     @property
     def id(self) -> int | None:
-        """The number in the file's name; only Lance's form has one."""
+        """The number in the file's name; it exists only in Lance's form."""
         return None if self._name is None else self._name.id
 
     @property
@@ -74,54 +74,54 @@ class DeletionFile:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A slice of one table version. A value: it pickles, and is the unit of parallel work."""
+    """A slice of one table version: an immutable value that pickles, the unit of parallel work."""
 
     id: int
-    files: tuple[DataFile, ...]  # The primary, then the files that give further columns.
+    files: tuple[DataFile, ...]  # The primary file, then the files with further columns.
     deletion: DeletionFile | None = None
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
-    physical_rows: int | None = None  # None when the log does not say.
+    physical_rows: int | None = None  # None if the log does not state it.
     base_row_id: int | None = None
     default_row_commit_version: int | None = None
 
     @property
     def path(self) -> str:
-        """The path of the primary file, as in the log; it stands for the fragment in errors."""
+        """The logged path of the primary file, which identifies the fragment in errors."""
         return self.files[0].path
 
     def data_files(self) -> list[DataFile]:
-        """Return the data files, the primary first."""
+        """Return the data files, with the primary file first."""
         return list(self.files)
 
     def deletion_file(self) -> DeletionFile | None:
-        """Return where the deleted rows are, or None if none is deleted."""
+        """Return the location of the deleted rows, or None if no row is deleted."""
         return self.deletion
 
     @property
     def fragment_id(self) -> int:
-        """The id, by the name that pylance gives it."""
+        """The id, with the attribute name of pylance."""
         return self.id
 
     @property
     def is_durable(self) -> bool:
-        """Whether the id means the same rows in other versions too."""
+        """Whether the id identifies the same rows in other versions too."""
         return self.id < PROVISIONAL
 
     @property
     def num_deletions(self) -> int:
-        """How many rows are deleted."""
+        """The number of deleted rows."""
         return self.deletion.num_deleted_rows if self.deletion else 0
 
     @property
     def num_rows(self) -> int | None:
-        """How many rows are left, or None when the log does not say."""
+        """The number of rows without the deleted ones, or None if the log does not state it."""
         return None if self.physical_rows is None else self.physical_rows - self.num_deletions
 
 
 def fragments_of(rows: FragmentRows, physical_rows: pa.Array) -> list[Fragment]:
-    """Return fragments as values, ordered by id.
+    """Return fragments as `Fragment` values, ordered by id.
 
-    `physical_rows` (null where unknown) belong to the primaries.
+    `physical_rows` has one entry for each primary file, null if unknown.
     """
     columns: dict[int, list[DataFile]] = {}
     for owner, row, fields in column_files_of(rows.columns):
@@ -153,9 +153,9 @@ def _deletion(value: dict[str, Any] | None) -> DeletionFile | None:
     return DeletionFile(DeletionVectorDescriptor.model_validate(value))
 
 
-Places: TypeAlias = "NDArray[Any]"  # Of whole numbers.
+Places: TypeAlias = "NDArray[Any]"  # Indexes.
 
-_AT_ONCE = 1 << 16  # Values that an iteration makes together.
+_AT_ONCE = 1 << 16  # The number of values that an iteration creates together.
 
 
 class FragmentSequence(Sequence[Fragment]):
@@ -164,9 +164,9 @@ class FragmentSequence(Sequence[Fragment]):
     Parameters
     ----------
     rows
-        The fragments, in any order.
+        The fragments in any order.
     physical_rows
-        int64, of each; null where the log does not say.
+        int64 for each fragment, null if the log does not state it.
     """
 
     def __init__(self, rows: FragmentRows, physical_rows: pa.Array) -> None:
@@ -174,7 +174,7 @@ class FragmentSequence(Sequence[Fragment]):
         self._rows = rows
         self._physical_rows = physical_rows
         order = pc.sort_indices(rows.ids)
-        self._order = numpy_array(order)  # The place of each fragment among the rows.
+        self._order = numpy_array(order)  # The index of each fragment among the rows.
         if rows.columns.rows.num_rows:
             # Column files in the order of their fragments, each fragment's by path.
             owners = rows.columns.owners
@@ -193,7 +193,7 @@ class FragmentSequence(Sequence[Fragment]):
     @overload
     def __getitem__(self, at: slice) -> list[Fragment]: ...
     def __getitem__(self, at: int | slice) -> Fragment | list[Fragment]:
-        """Return a fragment by its place, or a list of those of a slice."""
+        """Return a fragment by its index, or a list for a slice."""
         if isinstance(at, slice):
             found = self._values(self._order[at])
             return found[::-1] if at.step is not None and at.step < 0 else found
@@ -204,14 +204,14 @@ class FragmentSequence(Sequence[Fragment]):
             yield from self._values(self._order[start : start + _AT_ONCE])
 
     def place_of(self, fragment_id: int) -> int | None:
-        """Return the place of the fragment of an id, or None if there is none."""
+        """Return the index of the fragment with an id, or None if there is none."""
         place = pc.index(self.ids, arrow_scalar(fragment_id, pa.int64())).as_py()
         if place < 0:
             return None
         return int(np.flatnonzero(self._order == place)[0])
 
     def file_rows(self, at: int) -> pa.Table:
-        """Return the `FILE_ROWS` of one fragment's files, in their order; nothing else is held."""
+        """Return the `FILE_ROWS` of one fragment's files, with the primary file first."""
         place = self._order[at]
         primary = self._rows.primaries.slice(place, 1)
         columns = self._rows.columns.rows
@@ -220,15 +220,15 @@ class FragmentSequence(Sequence[Fragment]):
         return pa.concat_tables([primary, columns.take(arrow_array(self._columns_of(place)))])
 
     def _columns_of(self, place: int) -> Places:
-        """Return the places of the column files of a fragment, ordered by path."""
+        """Return the indexes of a fragment's column files, ordered by path."""
         first, end = np.searchsorted(self._owners, [place, place + 1])
         found: Places = self._column_places[first:end]
         return found
 
     def _values(self, places: Places) -> list[Fragment]:
-        """Return the fragments at some places among the rows, ordered by id."""
+        """Return the fragments at some indexes among the rows, ordered by id."""
         rows, taken = self._rows, arrow_array(places)
-        if len(places) == 1:  # Without a copy of all chunks.
+        if len(places) == 1:  # This avoids a copy of all chunks.
             primaries = rows.primaries.slice(places[0], 1)
         else:
             primaries = pc.take(rows.primaries, taken)

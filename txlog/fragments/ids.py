@@ -1,6 +1,6 @@
 """Ids of fragments and of rows. Pure.
 
-A fragment's id is in a tag if txlog gave it, else it goes by the order of paths
+A fragment's id is in a tag if txlog assigned it; otherwise it follows from the order of paths
 (spec/fragments.md, FRG-1 to FRG-9). Ids of rows are those of the Delta protocol, "Row Tracking":
 its properties, and the domain with the highest id.
 """
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FIRST = np.array([(1 << 64) - (1 << 8 * (8 - count)) for count in range(9)], np.uint64)
-"""Which bits of a word are its first bytes, so many."""
+"""The masks of the first bytes of a word, by their number."""
 
 Words: TypeAlias = "NDArray[np.uint64]"
 Numbers: TypeAlias = "NDArray[np.int64]"
 
 
 def places_of(wanted: Sequence[bytes], paths: pa.Array) -> tuple[Numbers, Numbers]:
-    """Return for each of some paths how many of the others are below it, by their bytes, and alike.
+    """Return for each wanted path the number of paths below it and the number of equal ones.
 
-    Eight bytes at a time, from where paths begin to differ, tell ever more of them apart.
+    The paths are compared in groups of eight bytes, from the first byte in which they differ.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ def places_of(wanted: Sequence[bytes], paths: pa.Array) -> tuple[Numbers, Number
     ends = pc.min_max(paths.cast(pa.binary())).as_py()
     start = _shared(min(wanted[0], ends["min"]), max(wanted[-1], ends["max"]))
     longest = pc.max(pc.binary_length(asked)).as_py()
-    found = np.zeros(len(paths), np.int64)  # For each path, at which of the wanted ones it stands.
+    found = np.zeros(len(paths), np.int64)  # For each path, its position among the wanted paths.
     rows = np.arange(len(paths))
-    # Of what is left, and of the wanted ones: the first of these that they are equal to so far.
+    # For each remaining path and each wanted path, the first wanted path with an equal prefix.
     alike, ours_alike = np.zeros(len(paths), np.int64), np.zeros(len(wanted), np.int64)
     while len(rows) and start <= longest:
         words = _words(asked, start, np.arange(len(wanted)))
@@ -67,7 +67,7 @@ def places_of(wanted: Sequence[bytes], paths: pa.Array) -> tuple[Numbers, Number
         rows, alike = rows[same], first[same]
         ours_alike = np.searchsorted(ours, ours, "left")
         start += WORD_BYTES
-    # They are wanted ones themselves, but for zeros at the end.
+    # They equal a wanted path, except for trailing zeros.
     same = np.zeros(len(wanted), np.int64)
     for row, path in zip(
         rows.tolist(), paths.take(arrow_array(rows)).cast(pa.binary()).to_pylist(), strict=True
@@ -78,27 +78,27 @@ def places_of(wanted: Sequence[bytes], paths: pa.Array) -> tuple[Numbers, Number
 
 
 def _ranks(words: Words, distinct: Words) -> Numbers:
-    """Return numbers in the order of words: odd ones for those that are among the distinct."""
+    """Return the rank of each word; ranks of words in `distinct` are odd."""
     at = np.searchsorted(distinct, words)
     found: Numbers = 2 * at + (distinct[np.minimum(at, len(distinct) - 1)] == words)
     return found
 
 
 def _shared(least: bytes, greatest: bytes) -> int:
-    """Return how many bytes all paths begin with alike: as many as the first and the last one."""
+    """Return the length of the common prefix of all paths: that of the first and the last one."""
     pairs = enumerate(zip(least, greatest, strict=False))
     return next((at for at, (one, other) in pairs if one != other), len(least))
 
 
 def _words(paths: pa.Array, start: int, rows: Numbers) -> Words:
-    """Return eight bytes of some paths, from a place on, as numbers in the order of the bytes.
+    """Return eight bytes of each path, from an offset, as numbers that sort like the bytes.
 
-    Bytes that are missing count as zeros.
+    Missing bytes are zeros.
     """
     texts = text_bytes(paths)
     begins, ends = texts.starts[rows] + start, texts.ends[rows]
     words = words_of(texts.held, ">u8")
-    # Of the last runs of eight bytes, what comes before is left out.
+    # Near the end of the buffer, the bytes before the offset are shifted out.
     last = len(words) - 1
     found: Words = words[np.minimum(begins, last)].astype(np.uint64)
     found <<= (8 * np.clip(begins - last, 0, WORD_BYTES - 1)).astype(np.uint64)
@@ -107,10 +107,10 @@ def _words(paths: pa.Array, start: int, rows: Numbers) -> Words:
 
 
 ID_TAG = "txlog.fragmentId"
-ID_APP = "txlog.fragments"  # The `txn` that remembers the highest id ever given.
-PROVISIONAL = 1 << 30  # Durable ids are below, provisional ones from here on.
+ID_APP = "txlog.fragments"  # The `txn` that records the highest id that was ever assigned.
+PROVISIONAL = 1 << 30  # Durable ids are below this, provisional ids start here.
 
-_FEW = 64  # Files: Python has their highest id before `pyarrow.compute` is imported.
+_FEW = 64  # Up to so many files, Python is faster than the import of `pyarrow.compute`.
 _ID_TEXT = r"^(0|[1-9][0-9]{0,9})$"
 _IS_ID = compiled(_ID_TEXT)
 
@@ -121,15 +121,15 @@ def valid_id(text: str | None) -> bool:
 
 
 def tag_texts(files: pa.Table, tag: str) -> pa.Array:
-    """Return a tag of `FILE_ROWS`; null where there is none."""
+    """Return the values of a tag of `FILE_ROWS`, null for files without it."""
     tags = flat(files["tags"])
-    if tags.null_count == len(tags):  # Mostly, and it is looked at often.
+    if tags.null_count == len(tags):  # The usual case, and this is called often.
         return pa.nulls(len(tags), pa.string())
     return pc.map_lookup(tags, arrow_scalar(tag), "last")
 
 
 def tagged_ids(files: pa.Table) -> pa.Array:
-    """Return the valid fragment ids in the tags of `FILE_ROWS`; null where there is none."""
+    """Return the valid fragment ids in the tags of `FILE_ROWS`, null for files without one."""
     texts = tag_texts(files, ID_TAG)
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), pa.int64())
@@ -145,10 +145,10 @@ def shared_ids(ids: pa.Array) -> pa.Array:
 
 
 def fragment_ids(files: pa.Table) -> pa.Array:
-    """Return the id of each live file that begins a fragment, durable or provisional.
+    """Return the durable or provisional id of each live primary file.
 
-    An id that two files claim belongs to neither. Provisional ids go by the byte order of paths,
-    so every reader of a version gives the same ones.
+    If two files claim an id, neither gets it. Provisional ids follow the byte order of paths, so
+    all readers of a version assign the same ids.
     """
     ids = tagged_ids(files)
     if ids.null_count == len(ids):
@@ -161,23 +161,23 @@ def fragment_ids(files: pa.Table) -> pa.Array:
 
 
 def _provisional(paths: pa.ChunkedArray) -> pa.Array:
-    """Return the ids that files have by the order of their paths."""
+    """Return the provisional ids of files, by the order of their paths."""
     whole = flat(paths.cast(pa.binary()))
     places = pc.rank(whole, sort_keys="ascending", tiebreaker="first").cast(pa.int64())
     return pc.add(places, PROVISIONAL - 1)
 
 
 def provisional_ids(paths: pa.Array, batches: Iterable[pa.Table]) -> pa.Array | None:
-    """Return the ids that `fragment_ids` gives some live files, or None if it takes all of them.
+    """Return the provisional ids of some live files, or None if `fragment_ids` is needed.
 
-    It does where a file may have a durable id, or two files one path.
+    It is needed if a file may have a durable id, or if two files have the same path.
 
     Parameters
     ----------
     paths
-        Those of the files, as logged.
+        The logged paths of the files.
     batches
-        All live files, as `FILE_ROWS`, of which the columns `path` and `tags` are looked at.
+        All live files as `FILE_ROWS` with at least the columns `path` and `tags`.
     """
     order = pc.sort_indices(paths.cast(pa.binary()))
     wanted = paths.cast(pa.binary()).take(order).to_pylist()
@@ -197,7 +197,7 @@ def provisional_ids(paths: pa.Array, batches: Iterable[pa.Table]) -> pa.Array | 
 
 
 def highest_id(files: pa.Table, recorded: int | None) -> int:
-    """Return the highest id ever given: the recorded one, or a live file's; -1 for none."""
+    """Return the highest id ever assigned: the recorded one or that of a live file; else -1."""
     if files.num_rows > _FEW:
         highest = pc.max(tagged_ids(files)).as_py()
     else:
@@ -209,24 +209,24 @@ def highest_id(files: pa.Table, recorded: int | None) -> int:
 ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
-PRESERVED_TAG = "delta.rowTracking.preserved"  # Of `commitInfo`.
+PRESERVED_TAG = "delta.rowTracking.preserved"  # A field of `commitInfo`.
 
 _MARK = "rowIdHighWaterMark"
 
 
 def gives_row_ids(protocol: Protocol, properties: Properties) -> bool:
-    """Return whether committed files get row ids: the feature is supported, and not suspended."""
+    """Return whether committed files get row ids: the feature is supported and not suspended."""
     suspended = bool(properties.get("delta.rowTrackingSuspended"))
     return supports(protocol, "rowTracking") and not suspended
 
 
 def row_id_mark(domain: DomainMetadata | None, *, path: str) -> int | None:
-    """Return the recorded high water mark of row ids, None if there is no record.
+    """Return the recorded high water mark of row ids; None if there is no record.
 
     Raises
     ------
     LogCorruptError
-        There is a record that cannot be read.
+        The record cannot be read.
     """
     if domain is None or domain.removed:
         return None
@@ -238,7 +238,7 @@ def row_id_mark(domain: DomainMetadata | None, *, path: str) -> int | None:
         raise LogCorruptError(
             path=path,
             field=f"domainMetadata.{ROW_TRACKING_DOMAIN}",
-            reason=f"{domain.configuration!r} holds no {_MARK}, so new rows cannot get ids",
+            reason=f"{domain.configuration!r} contains no {_MARK}, so new rows cannot get ids",
             remedy="The writer of this log is at fault",
         )
     return mark

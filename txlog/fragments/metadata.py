@@ -1,4 +1,4 @@
-"""A fragment as one process hands it to another: what the log will say of it, as JSON. Pure."""
+"""A fragment in the form that one process passes to another: its file actions as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -19,35 +19,36 @@ _KEYS = frozenset({"id", "read_version", "written_for", "reads", "files"})
 
 @dataclass(frozen=True)
 class FragmentMetadata:
-    """A fragment that was written, or read and changed, but is not committed that way yet.
+    """A fragment that a worker wrote or changed and that is not committed yet.
 
     It goes from worker to driver as JSON, and into the table by `Table.commit`.
     """
 
-    id: int | None  # None until the commit of a new fragment gives it one.
-    adds: tuple[Add, ...] = field(repr=False)  # Of the primary file, then of column files.
+    id: int | None  # None for a new fragment: its commit assigns the id.
+    # The `add` of the primary file, then those of column files.
+    adds: tuple[Add, ...] = field(repr=False)
     read_version: int  # Of the table that it was made from.
     # Of a new one: a digest of the table, columns and rules. Of one that got columns: of those.
     written_for: str | None = None
-    reads: tuple[str, ...] = ()  # The columns whose values decided what was changed.
+    reads: tuple[str, ...] = ()  # The columns whose values determined the change.
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """The data files, the primary first."""
+        """The data files, with the primary file first."""
         return tuple(DataFile(add.path, add.size, column_fields(add)) for add in self.adds)
 
     def data_files(self) -> list[DataFile]:
-        """Return the data files, the primary first."""
+        """Return the data files, with the primary file first."""
         return list(self.files)
 
     @property
     def physical_rows(self) -> int | None:
-        """How many rows the files have, deleted ones included; None if nobody said."""
+        """The number of rows of the files, including deleted rows; None if unknown."""
         return self.adds[0].num_records
 
     @property
     def deletion_file(self) -> DeletionFile | None:
-        """Where the deleted rows are, if there are any."""
+        """The location of the deleted rows, or None."""
         vector = self.adds[0].deletion_vector
         return None if vector is None else DeletionFile(vector)
 
@@ -59,18 +60,18 @@ class FragmentMetadata:
 
     @property
     def num_rows(self) -> int | None:
-        """How many rows are left; None if nobody said how many there were."""
+        """The number of rows without the deleted ones; None if `physical_rows` is unknown."""
         return None if self.physical_rows is None else self.physical_rows - self.num_deletions
 
     @property
     def row_id_meta(self) -> range | None:
-        """The stable ids of rows that did not move; None before the commit, or without any."""
+        """The stable ids of rows that did not move; None before the commit or without such ids."""
         first = self.adds[0].base_row_id
         rows = self.physical_rows
         return None if first is None or rows is None else range(first, first + rows)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` reads; `json.dumps` makes it text."""
+        """Return the JSON object that `from_json` reads; `json.dumps` converts it to text."""
         return {
             "id": self.id,
             "read_version": self.read_version,
@@ -81,12 +82,12 @@ class FragmentMetadata:
 
     @staticmethod
     def from_json(data: str | bytes | Mapping[str, Any]) -> FragmentMetadata:
-        """Return the fragment that JSON describes, as text or parsed.
+        """Return the fragment of a JSON object, given as text or parsed.
 
         Raises
         ------
         InvalidInputError
-            It is no such JSON; the field is named.
+            The JSON is not valid for a fragment. The error names the field.
         """
         try:
             body = data if isinstance(data, Mapping) else orjson.loads(data)
@@ -96,15 +97,15 @@ class FragmentMetadata:
             raise _bad(None, f"an object with the fields {', '.join(sorted(_KEYS))} was expected")
         number, version = body.get("id"), body.get("read_version")
         if number is not None and (type(number) is not int or number < 0):
-            raise _bad("id", f"{number!r} is no fragment id")
+            raise _bad("id", f"{number!r} is not a fragment id")
         if type(version) is not int:
-            raise _bad("read_version", f"{version!r} is no version")
+            raise _bad("read_version", f"{version!r} is not a version")
         files = body.get("files")
         if not isinstance(files, list) or not files:
             raise _bad("files", "a list of files was expected")
         written_for = body.get("written_for")
         if not isinstance(written_for, str | None):
-            raise _bad("written_for", "text was expected")
+            raise _bad("written_for", "a string was expected")
         reads = body.get("reads", [])
         if not isinstance(reads, list) or not all(isinstance(name, str) for name in reads):
             raise _bad("reads", "a list of column names was expected")
@@ -112,7 +113,7 @@ class FragmentMetadata:
 
 
 def column_fields(add: Add) -> tuple[str, ...] | None:
-    """Return the physical names of the columns that a column file gives; None for a primary."""
+    """Return the physical names of a column file's columns; None for a primary file."""
     text = (add.tags or {}).get(FIELDS_TAG)
     if text is None:
         return None
@@ -140,5 +141,5 @@ def _bad(field_name: str | None, reason: str) -> InvalidInputError:
         argument="fragments",
         field=field_name,
         reason=f"a fragment's metadata cannot be read: {reason}",
-        remedy="Pass on what FragmentMetadata.to_json gave, unchanged",
+        remedy="Pass the result of FragmentMetadata.to_json unchanged",
     )

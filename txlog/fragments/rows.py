@@ -1,7 +1,7 @@
-"""A version's live files, grouped into fragments, as Arrow columns. Pure.
+"""Group a version's live files into fragments, as Arrow columns. Pure.
 
-A fragment's *primary* file has its rows; *column files* give those rows further columns, by
-position. Rules: spec/fragments.md, FRG-13 to FRG-18.
+A fragment's *primary* file holds its rows. *Column files* hold further columns of these rows,
+matched by position. Rules: spec/fragments.md, FRG-13 to FRG-18.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from txlog.errors import LogCorruptError
 from txlog.fragments.ids import fragment_ids, shared_ids, tag_texts, tagged_ids
 from txlog.lazy import dataclass
 
-FIELDS_TAG = "txlog.fields"  # Of a column file: the physical names of its columns.
+FIELDS_TAG = "txlog.fields"  # This tag of a column file lists the physical names of its columns.
 FEATURE = "txlog.fragments"
 
 _AT_FAULT = "The writer of this log is at fault"
@@ -29,21 +29,21 @@ class ColumnFiles:
     """The files that give columns to fragments."""
 
     rows: pa.Table  # `FILE_ROWS`.
-    owners: pa.Array  # int64, for each row: the place of its fragment among the primaries.
-    field_sets: tuple[tuple[str, ...], ...]  # The different lists of physical names that occur.
-    field_set: pa.Array  # int64, for each row: which one is its own.
+    owners: pa.Array  # int64: for each row, the index of its fragment among the primaries.
+    field_sets: tuple[tuple[str, ...], ...]  # The distinct lists of physical names that occur.
+    field_set: pa.Array  # int64: for each row, the index of its list.
 
     def fields(self) -> list[tuple[str, ...]]:
         """Return the physical names of the columns of each file."""
         return [self.field_sets[at] for at in self.field_set.to_pylist()]
 
     def giving(self, name: str) -> pa.Array:
-        """Return which of the files give the column of a physical name."""
+        """Return which of the files contain the column with a physical name."""
         sets = [at for at, names in enumerate(self.field_sets) if name in names]
         return pc.is_in(self.field_set, value_set=arrow_array(sets, pa.int64()))
 
     def filter(self, chosen: pa.Array, owners: pa.Array) -> ColumnFiles:
-        """Return some of the files, with the places that their fragments have elsewhere."""
+        """Return some of the files, with new indexes of their fragments."""
         return ColumnFiles(
             self.rows.filter(chosen),
             owners.filter(chosen),
@@ -54,10 +54,10 @@ class ColumnFiles:
 
 @dataclass(frozen=True)
 class FragmentRows:
-    """Fragments as columns: one row of `primaries` for each."""
+    """Fragments as columns; each has one row in `primaries`."""
 
     primaries: pa.Table  # `FILE_ROWS`.
-    ids: pa.Array  # int64, of each primary.
+    ids: pa.Array  # int64: the id of each primary.
     columns: ColumnFiles
 
     def filter(self, chosen: pa.Array) -> FragmentRows:
@@ -83,14 +83,14 @@ def fragment_rows(live: pa.Table, *, listed: bool) -> FragmentRows:
     Parameters
     ----------
     listed
-        Whether the protocol lists the feature `txlog.fragments`. Without it two files that claim
-        one id have neither; with it they are an error.
+        Whether the protocol lists the feature `txlog.fragments`. Without it, if two files claim an
+        id, neither gets it; with it, this is an error.
 
     Raises
     ------
     LogCorruptError
-        Column files without a fragment, of columns that another one gives, or with deletions of
-        their own; two primaries with one id. The file is named.
+        A column file has no fragment, contains a column of another file, or has deletions; or two
+        primaries have the same id. The error names the file.
     """
     texts = tag_texts(live, FIELDS_TAG)
     is_column = pc.is_valid(texts)
@@ -104,7 +104,11 @@ def fragment_rows(live: pa.Table, *, listed: bool) -> FragmentRows:
     if not columns.num_rows:
         return single_files(primaries, ids)
     owners = _owners(columns, ids)
-    _require(columns, columns["dv_id"].is_null(), "a column file has deletions of its own")
+    _require(
+        columns,
+        columns["dv_id"].is_null(),
+        "a column file has its own deletions, but only a primary file may have them",
+    )
     of_primary = flat(primaries["base_row_id"]).take(owners)
     same = pc.equal(flat(columns["base_row_id"]), of_primary)
     _require(columns, pc.fill_null(same, True), "its baseRowId is not that of its primary")
@@ -119,13 +123,13 @@ def fragment_rows(live: pa.Table, *, listed: bool) -> FragmentRows:
 
 
 def _require_distinct(primaries: pa.Table) -> None:
-    """Refuse two primaries of one fragment."""
+    """Raise if two files are primaries of the same fragment."""
     claimed = tagged_ids(primaries)
     shared = shared_ids(claimed)
     if len(shared):
         raise _corrupt(
             primaries.filter(pc.is_in(claimed, value_set=shared)),
-            f"another file is the primary of fragment {shared[0].as_py()} too",
+            f"another file is also the primary of fragment {shared[0].as_py()}",
         )
 
 
@@ -133,7 +137,7 @@ def _owners(columns: pa.Table, ids: pa.Array) -> pa.Array:
     claimed = tagged_ids(columns)
     _require(columns, claimed.is_valid(), "a column file has no valid fragment id")
     owners = pc.index_in(claimed, value_set=ids)
-    _require(columns, owners.is_valid(), "it gives columns to a fragment that is not there")
+    _require(columns, owners.is_valid(), "it contains columns of a fragment that does not exist")
     return owners.cast(pa.int64())
 
 
@@ -145,13 +149,13 @@ def _parsed(text: str, rows: pa.Table) -> tuple[str, ...]:
     ok = isinstance(names, list) and names and all(isinstance(name, str) for name in names)
     if not ok or len(set(names)) != len(names):
         raise _corrupt(
-            rows, f"{FIELDS_TAG} is {text!r}; a JSON array of different names was expected"
+            rows, f"{FIELDS_TAG} is {text!r}; a JSON array of distinct names was expected"
         )
     return tuple(names)
 
 
 def _require_disjoint(columns: ColumnFiles) -> None:
-    """Refuse two files that give one column to one fragment."""
+    """Raise if two files contain the same column of a fragment."""
     names = arrow_array(columns.field_sets, pa.list_(pa.string())).take(columns.field_set)
     parents = pc.list_parent_indices(names)
     owners = columns.owners.take(parents).cast(pa.string())
@@ -161,7 +165,7 @@ def _require_disjoint(columns: ColumnFiles) -> None:
         owner, _, name = twice[0].as_py().partition(" ")
         both = pc.and_(pc.equal(columns.owners, int(owner)), columns.giving(name))
         raise _corrupt(
-            columns.rows.filter(both), f"another file gives column {name} to its fragment too"
+            columns.rows.filter(both), f"another file of its fragment contains column {name} too"
         )
 
 
@@ -177,24 +181,24 @@ def _corrupt(rows: pa.Table, reason: str) -> LogCorruptError:
 
 
 def deleted_counts(files: pa.Table) -> pa.Array:
-    """Return how many rows of each of `FILE_ROWS` are deleted, as their vectors say."""
+    """Return the number of deleted rows of each of `FILE_ROWS`, from their descriptors."""
     vectors = flat(files["deletion_vector"])
     return pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
 
 
 def require_fragments_feature(live: pa.Table, listed: bool, *, path: str) -> None:
-    """Refuse live `FILE_ROWS` that need the table feature `txlog.fragments`, if it is not listed.
+    """Raise if live `FILE_ROWS` need the table feature `txlog.fragments` and it is not listed.
 
     Raises
     ------
     LogCorruptError
-        There are deletions in Lance's form, or column files, without the feature (rules FRG-13
-        and FRG-14).
+        There are deletions in Lance's form or column files without the feature (rules FRG-13 and
+        FRG-14).
     """
     if listed:
         return
     vectors = flat(live["deletion_vector"])
-    # Mostly there are none, and it is looked at often.
+    # Usually there are none, and this is called often.
     some = vectors.null_count < len(vectors)
     lance = some and pc.any(pc.equal(pc.struct_field(vectors, "storageType"), "lance")).as_py()
     columns = tag_texts(live, FIELDS_TAG)
@@ -202,12 +206,12 @@ def require_fragments_feature(live: pa.Table, listed: bool, *, path: str) -> Non
         raise LogCorruptError(
             path=path,
             field="deletionVector" if lance else "tags",
-            reason=f"files use {FEATURE}, but the protocol does not list that feature",
+            reason=f"files use the feature {FEATURE}, but the protocol does not list it",
             remedy=_AT_FAULT,
         )
 
 
 def column_files_of(columns: ColumnFiles) -> Iterator[tuple[int, dict[str, Any], tuple[str, ...]]]:
-    """Yield the owner of each column file, its path and size, and its columns."""
+    """Yield each column file's fragment index, path and size, and columns."""
     rows = columns.rows.select(["path", "size"]).to_pylist()
     yield from zip(columns.owners.to_pylist(), rows, columns.fields(), strict=True)

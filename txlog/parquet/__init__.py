@@ -1,1 +1,1 @@
-"""The bytes of Parquet files that no library tells: where their pages are. Pure."""
+"""The parts of Parquet files that no library exposes: the locations of pages. Pure."""

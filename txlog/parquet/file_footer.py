@@ -1,7 +1,7 @@
 """The footer of a Parquet file, read once: its bytes, schema, row groups and their statistics.
 
-Every room that asks a footer something asks a `FileFooter`. pyarrow parses it; `footer` parses the
-same bytes again where pages are copied.
+All rooms read footers through `FileFooter`, which pyarrow parses. To copy pages, the module
+`footer` parses the same bytes again.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 MAGIC = b"PAR1"
 FOOTER_END = 8  # The footer's length, and the magic.
 TAIL_BYTES = 65_536
-"""So much of a file's end is read at once: most footers, and small files whole."""
+"""The size of the first read at a file's end: most footers and all small files fit."""
 
 
 def footer_start(tail: bytes, size: int) -> int:
-    """Return where in a Parquet file of `size` bytes the footer begins, from the file's end.
+    """Return the footer's offset in a Parquet file of `size` bytes, from the file's last bytes.
 
     Raises
     ------
     ValueError
-        These are not the last bytes of a Parquet file.
+        The bytes are not the last bytes of a Parquet file.
     """
     if len(tail) < FOOTER_END or tail[-4:] != MAGIC:
-        raise ValueError("it does not end as Parquet does, so it was torn")
+        raise ValueError("the file does not end like a Parquet file, so it is incomplete")
     start = size - FOOTER_END - int.from_bytes(tail[-FOOTER_END:-4], "little")
     if start < len(MAGIC):
         raise ValueError("the footer is longer than the file")
@@ -39,24 +39,24 @@ def footer_start(tail: bytes, size: int) -> int:
 
 
 def footer_bytes(source: Any, size: int | None = None) -> bytes:
-    """Return the end of an open Parquet file, from its footer on; errors as of `end_bytes`."""
+    """Return the end of an open Parquet file, from its footer on; errors as for `end_bytes`."""
     size = source.seek(0, 2) if size is None else size
     tail = end_bytes(source, size)
     return tail[footer_start(tail, size) - size :]
 
 
 def end_bytes(source: Any, size: int) -> bytes:
-    """Return the end of an open Parquet file, with its whole footer; mostly by one read.
+    """Return the end of an open Parquet file with its whole footer, usually with one read.
 
     Parameters
     ----------
     size
-        Of the file, in bytes.
+        The file's size in bytes.
 
     Raises
     ------
     ValueError
-        It is no Parquet file, or not of that size.
+        It is not a Parquet file, or it has another size.
     """
     at = source.seek(max(0, size - TAIL_BYTES))
     tail = bytes(source.read(size - at))
@@ -70,14 +70,14 @@ def end_bytes(source: Any, size: int) -> bytes:
 
 
 def open_buffer(data: bytes) -> pq.ParquetFile:
-    """Open a Parquet file in memory, as `open_source` does."""
+    """Open a Parquet file in memory with the options of `open_source`."""
     return open_source(pa.BufferReader(data))
 
 
 def open_source(source: Any, *, pre_buffer: bool = False) -> pq.ParquetFile:
-    """Open a Parquet file with the types that data files are read with.
+    """Open a Parquet file with the options with which data files are read.
 
-    Checksums of pages, which files of txlog have, are verified as pages are read.
+    Checksums of pages, which txlog's files have, are verified when pages are read.
     """
     return pq.ParquetFile(
         source,
@@ -88,14 +88,14 @@ def open_source(source: Any, *, pre_buffer: bool = False) -> pq.ParquetFile:
 
 
 class FileFooter:
-    """What a footer says of a file's columns and row groups.
+    """The columns and row groups of a file, as its footer describes them.
 
-    Leaf columns have numbers, and paths with dots (`add.path`).
+    Leaf columns have numbers and dotted paths (`add.path`).
 
     Parameters
     ----------
     schema
-        The file's, in Arrow's terms; timestamps of the type INT96 have microseconds.
+        The file's Arrow schema; timestamps of type INT96 have microseconds.
     """
 
     def __init__(self, metadata: pq.FileMetaData, schema: pa.Schema) -> None:
@@ -110,7 +110,7 @@ class FileFooter:
 
     @classmethod
     def parse(cls, data: bytes) -> FileFooter:
-        """Return the footer that `footer_bytes` gave; errors are those of pyarrow."""
+        """Parse bytes from `footer_bytes`; errors are those of pyarrow."""
         return cls.of(open_buffer(MAGIC + data))
 
     @property
@@ -124,12 +124,12 @@ class FileFooter:
         return range(self.metadata.num_row_groups)
 
     def rows(self, group: int) -> int:
-        """Return how many rows a row group has."""
+        """Return the number of rows of a row group."""
         return int(self.metadata.row_group(group).num_rows)
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """The paths of the leaf columns, in their order."""
+        """The paths of the leaf columns in order."""
         schema = self.metadata.schema
         return tuple(schema.column(at).path for at in range(self.metadata.num_columns))
 
@@ -140,12 +140,12 @@ class FileFooter:
 
     @cached_property
     def physical_types(self) -> tuple[str, ...]:
-        """The Parquet types of the leaf columns, which the schema does not tell."""
+        """The Parquet types of the leaf columns, which the Arrow schema does not contain."""
         schema = self.metadata.schema
         return tuple(schema.column(at).physical_type for at in range(self.metadata.num_columns))
 
     def leaf(self, path: Sequence[str]) -> int | None:
-        """Return the number of a leaf column; None if there is none, or two of its dotted path."""
+        """Return the number of a leaf column; None if no column, or two columns, have the path."""
         dotted = ".".join(path)
         leaves = self.leaves
         if len(leaves) < len(self.paths) and self.paths.count(dotted) > 1:
@@ -157,14 +157,14 @@ class FileFooter:
         return self.metadata.row_group(group).column(leaf).statistics
 
     def nulls(self, group: int, leaf: int) -> int | None:
-        """Return how many nulls a leaf column has in a row group; None if unknown."""
+        """Return the number of nulls of a leaf column in a row group; None if unknown."""
         statistics = self.statistics(group, leaf)
         if statistics is None or not statistics.has_null_count:
             return None
         return int(statistics.null_count)
 
     def values(self, group: int, leaf: int) -> int | None:
-        """Return how many values of a leaf column are not null; None if unknown."""
+        """Return the number of non-null values of a leaf column; None if unknown."""
         nulls = self.nulls(group, leaf)
         column = self.metadata.row_group(group).column(leaf)
         return None if nulls is None else int(column.num_values) - nulls

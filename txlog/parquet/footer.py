@@ -1,7 +1,7 @@
-"""A Parquet file's footer, and the offset indexes that it names: where each page is.
+"""A Parquet file's footer and offset indexes, which locate each page.
 
-Only what copying pages needs becomes values. Schema, key-value pairs and encodings stay the bytes
-that they are. Row groups are parsed when they are first asked for.
+Only the parts that copying pages needs are parsed. Schema, key-value pairs and encodings stay raw
+bytes. Row groups are parsed at their first use.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from txlog.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Cursor, ThriftE
 
 Numbers = NDArray[np.int64]
 
-_REPEATED = 2  # Of FieldRepetitionType.
+_REPEATED = 2  # A value of FieldRepetitionType.
 _MAX_PAGES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A column of a row group. Places are bytes from the file's start."""
+    """A column of a row group. Offsets are bytes from the file's start."""
 
     kind: bytes
-    """Fields 1 to 4 of its metadata as they stand there: type, encodings, path, codec."""
+    """The raw bytes of fields 1 to 4 of its metadata: type, encodings, path, codec."""
     num_values: int
     start: int
-    """Of its first page, a dictionary if it has one."""
+    """The offset of its first page, which is the dictionary if it has one."""
     size: int
     index: tuple[int, int] | None
-    """Start and size of its offset index; None if it has none, or is encrypted."""
+    """The start and size of its offset index; None if it has none or is encrypted."""
 
     @property
     def codec(self) -> int:
@@ -40,7 +40,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """The rows of a row group, and its columns in the order of the schema's leaves."""
+    """The number of rows of a row group, and its columns in the order of the schema's leaves."""
 
     rows: int
     chunks: tuple[Chunk, ...]
@@ -48,10 +48,10 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class PageStarts:
-    """The data pages of a chunk, in their order.
+    """The data pages of a chunk in order.
 
-    `offset` and `size` are in bytes of the file, headers included; `first_row` counts from the row
-    group's first row, and is one array for all chunks of the row group that have the same.
+    `offset` and `size` are bytes of the file and include headers. `first_row` counts from the row
+    group's first row; chunks of a row group with equal values share one array.
     """
 
     offset: Numbers
@@ -61,18 +61,18 @@ class PageStarts:
 
 @dataclass(slots=True)
 class Footer:
-    """What a footer says.
+    """A parsed footer.
 
     Parameters
     ----------
     columns
-        The columns at the top of the schema by their names, with the numbers of their first leaf
-        and of the one after their last.
+        The top-level columns by name, each with the numbers of its first leaf and of the leaf after
+        its last one.
     repeated
         For each leaf, in how many lists and maps it lies: in any, a row may have many values.
     schema, pairs, created_by
-        Fields 2, 5 and 6 of the footer as they stand there, without the fields' headers; `pairs`
-        and `created_by` may be None.
+        The raw bytes of fields 2, 5 and 6 of the footer, without field headers; `pairs` and
+        `created_by` may be None.
     """
 
     rows: int
@@ -82,7 +82,7 @@ class Footer:
     columns: dict[str, tuple[int, int]]
     repeated: list[int]
     group_rows: list[int]
-    """Of each row group, how many rows it has."""
+    """The number of rows of each row group."""
     _data: bytes
     _groups: list[int]
     _parsed: dict[int, RowGroup] = field(default_factory=dict)
@@ -125,11 +125,11 @@ class Footer:
         return parsed
 
     def pages(self, group: int, leaf: int) -> PageStarts | None:
-        """Return what `keep_pages` was given for a chunk."""
+        """Return the pages that `keep_pages` stored for a chunk."""
         return self._pages.get((group, leaf))
 
     def keep_pages(self, group: int, leaf: int, data: bytes) -> PageStarts:
-        """Parse the offset index of a chunk, and keep it; errors as of `parse_offset_index`."""
+        """Parse and store the offset index of a chunk; errors as for `parse_offset_index`."""
         row_group = self.row_group(group)
         pages = parse_offset_index(data, row_group.rows, row_group.chunks[leaf])
         same = self._first_rows.setdefault(pages.first_row.tobytes(), pages.first_row)
@@ -139,12 +139,12 @@ class Footer:
 
 
 def parse_footer(data: bytes) -> Footer:
-    """Return the footer that some bytes are, without the length and the magic behind it.
+    """Parse the bytes of a footer, given without the length and the magic after it.
 
     Raises
     ------
     ThriftError
-        They are no footer, or that of an encrypted file.
+        The bytes are not a footer, or the file is encrypted.
     """
     cursor = Cursor(data)
     rows = 0
@@ -174,15 +174,17 @@ def parse_footer(data: bytes) -> Footer:
     if schema is None or groups is None:
         raise ThriftError("the footer lacks its schema or its row groups")
     if sum(group_rows) != rows:
-        raise ThriftError(f"the footer says {rows} rows, its row groups {sum(group_rows)}")
+        raise ThriftError(
+            f"the footer states {rows} rows, but its row groups have {sum(group_rows)}"
+        )
     return Footer(rows, schema, pairs, created_by, columns, repeated, group_rows, data, groups)
 
 
 def _row_groups(cursor: Cursor) -> tuple[list[int], list[int]]:
-    """Return where each row group begins, and how many rows it has."""
+    """Return the offset and the number of rows of each row group."""
     count, kind = cursor.items()
     if count and kind != STRUCT:
-        raise ThriftError("row groups are no structs")
+        raise ThriftError("row groups are not structs")
     starts: list[int] = []
     rows: list[int] = []
     for _ in range(count):
@@ -212,7 +214,7 @@ def _schema(cursor: Cursor) -> tuple[dict[str, tuple[int, int]], list[int]]:
     top, first = "", 0
     for name, children, is_repeated in elements[1:]:
         if not left:
-            raise ThriftError("the schema has elements behind its root's")
+            raise ThriftError("the schema has elements after the last child of its root")
         if len(left) == 1:
             top, first = name, len(repeated)
             if top in columns:
@@ -230,7 +232,7 @@ def _schema(cursor: Cursor) -> tuple[dict[str, tuple[int, int]], list[int]]:
         if len(left) <= 1:
             columns[top] = first, len(repeated)
     if left and left[0]:
-        raise ThriftError("the schema ends before its root's last child")
+        raise ThriftError("the schema ends before the last child of its root")
     return columns, repeated
 
 
@@ -277,7 +279,7 @@ def _chunk(cursor: Cursor) -> Chunk:
         elif number == 5 and kind == I32:
             index_size = cursor.number()
         else:
-            # Bytes in another file, or encrypted ones, cannot be copied.
+            # Bytes in another file and encrypted bytes cannot be copied.
             readable = readable and number not in (1, 8, 9)
             cursor.skip(kind)
     index = (index_start, index_size) if index_start > 0 and index_size > 0 and readable else None
@@ -287,7 +289,7 @@ def _chunk(cursor: Cursor) -> Chunk:
 
 
 def _chunk_metadata(cursor: Cursor) -> tuple[bytes, int, int, int]:
-    """Return fields 1 to 4 as bytes (none if they are in no such order), values, start, size."""
+    """Return fields 1 to 4 as bytes (none if their order is unusual), value count, start, size."""
     begin = cursor.at
     kind_end, expected = -1, 1
     values = size = data_start = dictionary_start = -1
@@ -312,13 +314,12 @@ def _chunk_metadata(cursor: Cursor) -> tuple[bytes, int, int, int]:
 
 
 def parse_offset_index(data: bytes, rows: int, chunk: Chunk) -> PageStarts:
-    """Return the pages of a chunk; its bytes are varints, which numpy decodes at once.
+    """Parse a chunk's offset index, whose varints numpy decodes all at once.
 
     Raises
     ------
     ThriftError
-        The bytes are no offset index, or its pages do not follow each other within the chunk from
-        row 0 on.
+        The bytes are not an offset index, or its pages are not consecutive in the chunk from row 0.
     """
     cursor = Cursor(data)
     number, kind = next(cursor.fields(), (0, 0))
@@ -333,18 +334,18 @@ def parse_offset_index(data: bytes, rows: int, chunk: Chunk) -> PageStarts:
     if (
         first[0] != 0
         or (size <= 0).any()
-        or (np.diff(first) < 0).any()  # pyarrow writes pages without rows now and then.
+        or (np.diff(first) < 0).any()  # pyarrow sometimes writes pages without rows.
         or first[-1] > rows
         or (offset[1:] < ends[:-1]).any()
         or offset[0] < chunk.start
         or ends[-1] > chunk.start + chunk.size
     ):
-        raise ThriftError("the pages of an offset index do not follow each other in their chunk")
+        raise ThriftError("the pages of an offset index are not consecutive in their chunk")
     return PageStarts(offset, size, first)
 
 
 def _locations(data: bytes, start: int, count: int) -> tuple[Numbers, Numbers, Numbers]:
-    """Return offset, size and first row of so many page locations.
+    """Return the offset, size and first row of `count` page locations.
 
     Each is seven varints: three field headers, three numbers, and the zero that ends the struct.
     """
@@ -364,8 +365,8 @@ def _locations(data: bytes, start: int, count: int) -> tuple[Numbers, Numbers, N
         values[longer] |= part << np.uint64(7 * byte)
     table = values.reshape(count, 7)
     if (table[:, [0, 2, 4, 6]] != np.array([0x16, 0x15, 0x16, 0], np.uint64)).any():
-        raise ThriftError("an offset index has fields of another form")
+        raise ThriftError("an offset index has unexpected fields")
     numbers = (table[:, [1, 3, 5]] >> np.uint64(1)).astype(np.int64)
     if (table[:, [1, 3, 5]] & np.uint64(1)).any():
-        raise ThriftError("an offset index has numbers below zero")
+        raise ThriftError("an offset index has negative numbers")
     return numbers[:, 0], numbers[:, 1], numbers[:, 2]

@@ -1,8 +1,8 @@
-"""Rows at known positions: the pages that hold them, as a small Parquet file of their own.
+"""Copy the pages that hold wanted rows into a small Parquet file, which pyarrow decodes.
 
-pyarrow reads whole column chunks. So the pages that hold the wanted rows are copied as they are,
-behind each other, and a footer that tells of these pages alone is put behind them. pyarrow decodes
-that file: whatever codec, encoding or nesting the pages have.
+pyarrow reads only whole column chunks. So the pages that hold the wanted rows are copied unchanged,
+one after another, and a footer that describes only these pages is appended. pyarrow decodes this
+file, with all codecs, encodings and nested types.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from txlog.parquet.page import page_header, rows_of_page
 from txlog.parquet.thrift import STRUCT, ThriftError, list_header, zigzag
 
 ByteRange = tuple[int, int]
-"""The first byte of a file, and the one after the last."""
+"""A range of a file's bytes: the first byte, and the byte after the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class PickedPages:
-    """Pages of a row group that hold wanted rows; those of all columns cover the same rows.
+    """Pages of a row group that hold wanted rows. The pages of all columns cover the same rows.
 
     Parameters
     ----------
     columns
-        Names of columns at the top of the schema.
+        Names of top-level columns.
     starts, counts
-        The covered rows as ascending ranges that do not touch, from the row group's first row.
+        The covered rows as ascending ranges with gaps between them, from the row group's first row.
     pages
         For each leaf of the columns, the numbers of its pages.
     size
-        Of the pages in bytes, dictionaries left out.
+        The size of the pages in bytes, without dictionaries.
     """
 
     footer: Footer
@@ -52,7 +52,7 @@ class PickedPages:
         return int(self.counts.sum())
 
     def offsets(self, positions: Numbers) -> Numbers:
-        """Return where covered rows of the row group are among all covered rows."""
+        """Return the index of rows of the row group among all covered rows."""
         before = np.cumsum(self.counts) - self.counts
         if len(before) == 1:
             ranges = np.zeros(1, np.int64)
@@ -62,12 +62,12 @@ class PickedPages:
 
 
 def leaves_of(footer: Footer, columns: Sequence[str]) -> list[int]:
-    """Return the leaves of columns at the top of the schema."""
+    """Return the leaves of top-level columns."""
     return [leaf for name in columns for leaf in range(*footer.columns[name])]
 
 
 def missing_indexes(footer: Footer, group: int, columns: Sequence[str]) -> list[int] | None:
-    """Return the leaves whose offset index is not parsed yet; None if one has no index."""
+    """Return the leaves whose offset index is not parsed yet; None if a leaf has no index."""
     chunks = footer.row_group(group).chunks
     leaves = leaves_of(footer, columns)
     if any(chunks[leaf].index is None for leaf in leaves):
@@ -85,11 +85,11 @@ def pick_pages(
     Parameters
     ----------
     positions
-        Ascending, from the row group's first row. Offset indexes of the columns must be parsed.
+        Ascending, from the row group's first row. The columns' offset indexes must be parsed.
     """
     rows = footer.group_rows[group]
     covers: dict[tuple[bytes, bytes], tuple[list[str], Numbers, Numbers, dict[int, Numbers]]] = {}
-    known: dict[int, _Cover] = {}  # Most columns have their pages at the same rows.
+    known: dict[int, _Cover] = {}  # The pages of most columns begin at the same rows.
     for name in columns:
         first, stop = footer.columns[name]
         pages = [_pages(footer, group, leaf) for leaf in range(first, stop)]
@@ -115,7 +115,7 @@ class _Cover:
     numbers: Numbers
     starts: Numbers
     counts: Numbers
-    key: tuple[bytes, bytes]  # Equal for the same rows.
+    key: tuple[bytes, bytes]  # Equal if the rows are the same.
 
     @classmethod
     def of(cls, numbers: Numbers, starts: Numbers, counts: Numbers) -> _Cover:
@@ -123,7 +123,7 @@ class _Cover:
 
 
 def _cover(first_row: Numbers, positions: Numbers, rows: int, known: dict[int, _Cover]) -> _Cover:
-    """Return what `positions` need of pages that begin at rows; `known` by those arrays."""
+    """Return the pages that `positions` need; `known` caches the result for equal page starts."""
     cover = known.get(id(first_row))
     if cover is None:
         numbers = _holding(first_row, positions)
@@ -138,13 +138,14 @@ def _size(footer: Footer, group: int, pages: Mapping[int, Numbers]) -> int:
 
 def _pages(footer: Footer, group: int, leaf: int) -> PageStarts:
     pages = footer.pages(group, leaf)
-    assert pages is not None, "the offset index is not parsed"
+    assert pages is not None, "the offset index was not parsed"
     return pages
 
 
 def _holding(first_row: Numbers, positions: Numbers) -> Numbers:
     """Return the numbers of the pages that hold ascending positions."""
-    if positions[-1] - positions[0] == len(positions) - 1:  # They are a range.
+    # All pages between the first and the last.
+    if positions[-1] - positions[0] == len(positions) - 1:
         first, last = np.searchsorted(first_row, positions[[0, -1]], "right") - 1
         return np.arange(first, last + 1)
     numbers = np.searchsorted(first_row, positions, "right") - 1
@@ -154,7 +155,7 @@ def _holding(first_row: Numbers, positions: Numbers) -> Numbers:
 
 
 def _page_rows(first_row: Numbers, numbers: Numbers, rows: int) -> Numbers:
-    """Return how many rows pages have."""
+    """Return the number of rows of pages."""
     last = len(first_row) - 1
     ends = first_row[np.minimum(numbers + 1, last)]
     if numbers[-1] == last:
@@ -163,7 +164,7 @@ def _page_rows(first_row: Numbers, numbers: Numbers, rows: int) -> Numbers:
 
 
 def _covered(first_row: Numbers, numbers: Numbers, rows: int) -> tuple[Numbers, Numbers]:
-    """Return the rows of pages as ranges that do not touch: starts and counts."""
+    """Return the rows of pages as ranges with gaps between them: starts and counts."""
     counts = _page_rows(first_row, numbers, rows)
     if len(numbers) == 1:
         return first_row[numbers], counts
@@ -172,7 +173,7 @@ def _covered(first_row: Numbers, numbers: Numbers, rows: int) -> tuple[Numbers, 
 
 
 def byte_ranges(picked: PickedPages) -> list[ByteRange]:
-    """Return the bytes of picked pages, dictionaries included; neighbours are one range."""
+    """Return the byte ranges of picked pages and dictionaries; adjacent ranges are merged."""
     found: list[ByteRange] = []
     footer = picked.footer
     chunks = footer.row_group(picked.group).chunks
@@ -187,7 +188,7 @@ def byte_ranges(picked: PickedPages) -> list[ByteRange]:
 
 
 def merge_ranges(ranges: Sequence[ByteRange], *, gap: int) -> list[ByteRange]:
-    """Return ranges in ascending order, those together that lie at most `gap` bytes apart."""
+    """Sort ranges, and merge those that are at most `gap` bytes apart."""
     merged: list[ByteRange] = []
     for start, stop in sorted(ranges):
         if merged and start <= merged[-1][1] + gap:
@@ -215,21 +216,21 @@ class FetchedBytes:
 
 
 FetchedPages = tuple[PickedPages, FetchedBytes]
-"""Picked pages, and at least their `byte_ranges`."""
+"""Picked pages, with a file's bytes that contain at least their `byte_ranges`."""
 
 
 def miniature(picks: Sequence[FetchedPages]) -> bytes:
-    """Return a Parquet file of picked pages, row group by row group.
+    """Build a Parquet file from picked pages, row group by row group.
 
     Parameters
     ----------
     picks
-        Of different row groups, all with the same columns; of files with the same schema.
+        Pages of different row groups with the same columns, from files with the same schema.
 
     Raises
     ------
     ThriftError
-        A page is other than its offset index says.
+        A page contradicts its offset index.
     """
     parts: list[bytes] = [MAGIC]
     at = len(MAGIC)
@@ -268,7 +269,7 @@ def miniature(picks: Sequence[FetchedPages]) -> bytes:
 
 
 def _alike(picks: Sequence[FetchedPages]) -> list[list[FetchedPages]]:
-    """Return picks by those that may be one row group: without dictionaries, encoded alike."""
+    """Group picks that may form one row group: equally encoded and without dictionaries."""
     found: list[list[FetchedPages]] = []
     before: tuple[bytes, ...] | None = None
     for pick, fetched in picks:
@@ -288,7 +289,7 @@ def _alike(picks: Sequence[FetchedPages]) -> list[list[FetchedPages]]:
 
 
 def _copied_pages(picks: Sequence[FetchedPages], leaf: int) -> tuple[list[bytes], int, int]:
-    """Return a leaf's pages, how many values they hold, and their size when unpacked."""
+    """Return a leaf's pages, their number of values, and their uncompressed size."""
     found: list[bytes] = []
     values = unpacked = 0
     for pick, fetched in picks:
@@ -323,7 +324,7 @@ def _copied_pages(picks: Sequence[FetchedPages], leaf: int) -> tuple[list[bytes]
 
 
 def _chunk_bytes(chunk: Chunk, values: int, unpacked: int, size: int, at: int) -> bytes:
-    """Return a column chunk that begins at a byte; a chunk without values is never read."""
+    """Return the metadata of a column chunk that begins at a byte offset."""
     return (
         # file_offset; then the metadata: type to codec, num_values, both sizes, data_page_offset
         b"\x26" + zigzag(at) + b"\x1c" + chunk.kind + b"\x16" + zigzag(values)

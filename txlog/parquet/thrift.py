@@ -1,8 +1,8 @@
-"""Thrift's compact protocol, as far as footers and page headers of Parquet need it.
+"""Thrift's compact protocol, as far as Parquet's footers and page headers use it.
 
-A reader walks over fields without making values of them: what is wanted is a few numbers, and the
-places of bytes that are copied as they are. Every length and depth is bounded by the bytes there
-are, so that a damaged file costs no more than its size.
+A reader skips over fields without creating values: only a few numbers are needed, and the offsets
+of bytes that are copied unchanged. Each length and depth is limited by the available bytes, so that
+the cost of a damaged file is bounded by its size.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
-"""Types of fields, as the protocol numbers them."""
+"""Field types with the protocol's numbers."""
 
 _TRUE, _FALSE, _BYTE, _DOUBLE, _SET = 1, 2, 3, 7, 10  # Parquet has no maps.
 _MAX_DEPTH = 16  # Of structs and lists in each other; those of Parquet have at most seven.
 
 
 class ThriftError(ValueError):
-    """The bytes are not what the protocol allows."""
+    """The bytes violate the protocol."""
 
 
 class Cursor:
-    """A position in bytes, and what can be read from there on.
+    """A position in bytes, and methods that read from it.
 
-    Every method moves the position behind what it read, and raises `ThriftError` if the bytes end
-    before, or are no such value.
+    Each method moves the position to the end of what it read. It raises `ThriftError` if the bytes
+    end before that or do not encode such a value.
     """
 
     __slots__ = ("at", "data", "end")
@@ -35,7 +35,7 @@ class Cursor:
         self.end = len(data) if end is None else end
 
     def varint(self) -> int:
-        """Return an unsigned number of at most ten bytes."""
+        """Read an unsigned number of at most ten bytes."""
         value = shift = 0
         data, at, end = self.data, self.at, self.end
         while True:
@@ -50,16 +50,16 @@ class Cursor:
             shift += 7
 
     def number(self) -> int:
-        """Return a signed number (i16, i32 or i64)."""
+        """Read a signed number (i16, i32 or i64)."""
         value = self.varint()
         return (value >> 1) ^ -(value & 1)
 
     def binary(self) -> bytes:
-        """Return the bytes of a text or binary value."""
+        """Read the bytes of a string or binary value."""
         return self.take(self.varint())
 
     def take(self, length: int) -> bytes:
-        """Return so many bytes as they are."""
+        """Read `length` bytes unchanged."""
         start = self.at
         self._advance(length)
         return self.data[start : self.at]
@@ -67,7 +67,7 @@ class Cursor:
     def fields(self) -> Iterator[tuple[int, int]]:
         """Yield the number and the type of each field of a struct.
 
-        The caller reads or skips each value before it asks for the next field.
+        The caller must read or skip each value before it requests the next field.
         """
         number = 0
         while True:
@@ -78,12 +78,12 @@ class Cursor:
             yield number, header & 0x0F
 
     def items(self) -> tuple[int, int]:
-        """Return the length of a list and the type of its values, which follow."""
+        """Read the header of a list: its length and the type of its values."""
         header = self._byte()
         length = header >> 4
         if length == 15:
             length = self.varint()
-        if length > self.end - self.at:  # A value takes a byte at least.
+        if length > self.end - self.at:  # A value takes at least one byte.
             raise ThriftError(
                 f"a list at byte {self.at} of {length} values is longer than the file"
             )
@@ -100,13 +100,15 @@ class Cursor:
 
     def _byte(self) -> int:
         if self.at >= self.end:
-            raise ThriftError(f"the bytes end at {self.at}, inside of a value")
+            raise ThriftError(f"the bytes end at {self.at}, inside a value")
         self.at += 1
         return self.data[self.at - 1]
 
     def _advance(self, length: int) -> None:
         if length > self.end - self.at:
-            raise ThriftError(f"{length} bytes at byte {self.at} are more than there are")
+            raise ThriftError(
+                f"a value of {length} bytes at byte {self.at} is longer than the file"
+            )
         self.at += length
 
 

@@ -1,4 +1,4 @@
-"""Reconciliation in columns: rows of many log files become one state. Pure.
+"""Reconciliation in columns: combine the rows of many log files into one state. Pure.
 
 Rules: the Delta protocol, "Action Reconciliation"; spec/reconcile.md, REC-1 to REC-8.
 """

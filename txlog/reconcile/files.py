@@ -1,12 +1,11 @@
-"""Reconciliation: of every logical file, and of every key of table state, the newest action counts.
+"""Reconciliation: the newest action counts for each logical file and each key of table state.
 
-A logical file is a path together with a deletion vector's id, so that the same path can be live
-with one vector and a tombstone with another. Hashes of the ends of texts show quickly that all keys
-are different; only if two hashes are equal are the texts compared.
+A logical file is a path together with a deletion vector's id, so a path can be live with one vector
+and a tombstone with another. Hashes of the ends of the paths show quickly that all keys are
+different; the texts are compared only if two hashes are equal.
 
-The files of a checkpoint are reconciled already, and newer commits touch few of them. They are laid
-over it (`overlay`); eight bytes near the end of each path show for most of the files that newer
-commits do not touch them.
+The files of a checkpoint are already reconciled, and newer commits touch few of them. `overlay`
+applies the newer commits; eight bytes near the end of each path show that most files are untouched.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ Hashes: TypeAlias = "NDArray[np.uint64]"
 
 
 def text_hashes(texts: pa.Array) -> Hashes:
-    """Return a hash of each text, of its length and its last 32 bytes.
+    """Return a hash of each text's length and its last 32 bytes.
 
-    Names of files differ at their ends. Of a shorter text, whole groups of eight bytes count. A
+    File names differ at their ends. For a shorter text, only whole groups of eight bytes count. A
     null counts as the empty text.
 
     Parameters
@@ -82,11 +81,11 @@ _VECTOR_SHIFT = np.uint64(7)
 
 
 def file_keys(rows: pa.Table) -> pa.ChunkedArray:
-    """Return the key of each row's logical file: one text. `rows` are `FILE_ROWS`."""
+    """Return the key of each row's logical file as one text. `rows` are `FILE_ROWS`."""
     paths = canonical_keys(rows["path"])
     if rows["dv_id"].null_count == rows.num_rows:
         return paths
-    # No path that a store can hold has a NUL, so none can look like a path with a vector.
+    # No store allows a NUL in a path, so no path can look like a path with a vector.
     with_vector = pc.binary_join_element_wise(paths, rows["dv_id"], "\0")
     return pc.coalesce(with_vector, paths)
 
@@ -116,21 +115,21 @@ def are_different(keys: pa.ChunkedArray) -> bool:
 
 @dataclass(frozen=True)
 class FileState:
-    """The files of one version, as `FILE_ROWS` of undefined order."""
+    """The files of one version as `FILE_ROWS` in undefined order."""
 
     live: pa.Table
     tombstones: pa.Table
 
 
 def newest(rows: pa.Table) -> pa.Table:
-    """Keep, of every logical file, the row of its highest version.
+    """Return the row with the highest version of each logical file.
 
     Pure; the order of `rows` has no meaning.
 
     Raises
     ------
     LogCorruptError
-        One version both adds and removes a logical file, or names it twice (rule REC-5).
+        One version adds and removes the same logical file, or names it twice (rule REC-5).
     """
     if rows.num_rows < 2:
         return rows
@@ -154,7 +153,7 @@ def newest(rows: pa.Table) -> pa.Table:
 
 
 def _twice(codes: NDArray[np.int32], versions: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the codes that one version has twice, ascending."""
+    """Return the codes that occur twice in one version, ascending."""
     order = np.lexsort((versions, codes))
     codes, versions = codes[order], versions[order]
     same = (codes[1:] == codes[:-1]) & (versions[1:] == versions[:-1])
@@ -163,7 +162,7 @@ def _twice(codes: NDArray[np.int32], versions: NDArray[np.int64]) -> NDArray[np.
 
 
 def _require_copies(rows: pa.Table, keyed: pa.Table, keys: pa.Array) -> None:
-    """Raise if a commit names a file twice with different content."""
+    """Raise if a commit names a file twice with different contents."""
     named = keyed.filter(pc.is_in(keyed["key"], value_set=keys))
     said: dict[tuple[str, int], dict[str, Any]] = {}
     contents = _contents(rows.take(named["row"]))
@@ -181,12 +180,12 @@ def _require_copies(rows: pa.Table, keyed: pa.Table, keys: pa.Array) -> None:
 def distinct_rows(rows: pa.Table, *, path: str) -> pa.Table:
     """Return the `FILE_ROWS` of a checkpoint with each live logical file once.
 
-    A file that is added several times with the same content counts once.
+    A file that occurs several times with the same content counts once.
 
     Raises
     ------
     LogCorruptError
-        A file is there with different content; `path` names the checkpoint.
+        A file occurs twice with different contents; `path` names the checkpoint.
     """
     keyed = pc.filter(rows.select(["path", "dv_id"]), rows["is_add"])  # No other column is copied.
     keys = file_keys(keyed)
@@ -202,14 +201,14 @@ def distinct_rows(rows: pa.Table, *, path: str) -> pa.Table:
             raise LogCorruptError(
                 path=path,
                 field=live["path"][row_number].as_py(),
-                reason="the checkpoint adds the same file twice, with different content",
-                remedy="Delete the checkpoint if the commits that it covers are still there",
+                reason="the checkpoint adds the same file twice with different contents",
+                remedy="Delete the checkpoint if the commits that it covers still exist",
             )
     return pa.concat_tables([live.take(arrow_array(kept, pa.int64())), state_of(rows).tombstones])
 
 
 def _contents(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as dictionaries without their paths, which may be spelled differently."""
+    """Return rows as dictionaries without the paths, whose spelling may differ."""
     names = [name for name in rows.column_names if name not in ("path", "stats_parsed")]
     return rows.select(names).to_pylist(maps_as_pydicts="lossy")  # type: ignore[no-any-return]
 
@@ -220,13 +219,13 @@ def _named_twice(rows: pa.Table, row: int) -> LogCorruptError:
         path=commit_name(version),
         version=version,
         field=rows["path"][row].as_py(),
-        reason="one commit names the same file twice, so its fate is undefined",
-        remedy="Open a version before it; the writer of this commit is at fault",
+        reason="one commit names the same file twice, so the file's state is undefined",
+        remedy="The writer of this commit made an error. Open a version before it",
     )
 
 
 def state_of(rows: pa.Table) -> FileState:
-    """Split `FILE_ROWS`, which have each logical file once, into live files and tombstones."""
+    """Split `FILE_ROWS` with distinct logical files into live files and tombstones."""
     if pc.all(rows["is_add"]).as_py() is not False:
         return FileState(rows, rows.slice(0, 0))
     is_add = rows["is_add"]
@@ -234,12 +233,12 @@ def state_of(rows: pa.Table) -> FileState:
 
 
 def reconcile_files(rows: pa.Table) -> FileState:
-    """Return the files of the newest version, from `FILE_ROWS` of any number of versions."""
+    """Return the files of the newest version from `FILE_ROWS` of any number of versions."""
     return state_of(newest(rows))
 
 
 _ODD_ENDS = np.frombuffer(b"/.", np.uint8)
-_MOST_WORDS = 64  # More of them take longer to look for than all paths take to compare.
+_MOST_WORDS = 64  # With more of them, searching takes longer than comparing all paths.
 
 Mask: TypeAlias = "NDArray[np.bool_]"
 
@@ -249,8 +248,9 @@ class Newer:
     """The logical files that newer commits touch."""
 
     keys: pa.Array
-    words: NDArray[np.uint64] | None  # Eight bytes of each path. None: they are no help.
-    back: int  # So many bytes are between those and the end of the path.
+    # Eight bytes of each path. None if they do not distinguish paths.
+    words: NDArray[np.uint64] | None
+    back: int  # The number of bytes between those and the end of the path.
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -266,7 +266,7 @@ def newer_of(rows: pa.Table) -> Newer:
 
 
 def _words(names: Collection[bytes]) -> tuple[NDArray[np.uint64] | None, int]:
-    """Return eight bytes of each name, where the names differ, and their distance from the end.
+    """Return eight bytes of each name in which the names differ, and their distance from the end.
 
     None if a name is too short.
     """
@@ -282,7 +282,7 @@ def _words(names: Collection[bytes]) -> tuple[NDArray[np.uint64] | None, int]:
 
 
 def untouched(rows: pa.Table, newer: Newer) -> pa.Table:
-    """Return the rows of `FILE_ROWS` whose logical files no newer commit touches."""
+    """Return the `FILE_ROWS` whose logical files no newer commit touches."""
     if not len(newer) or not rows.num_rows:
         return rows
     maybe = np.flatnonzero(_maybe_touched(rows["path"], newer))
@@ -303,9 +303,9 @@ def _maybe_touched(paths: pa.ChunkedArray, newer: Newer) -> Mask:
 
 
 def _maybe_one_of(paths: pa.Array, newer: Newer) -> Mask:
-    """Return which paths may be those of newer files, whichever way they are spelled.
+    """Return which paths may be those of newer files, in any spelling.
 
-    Without a percent sign, every spelling of a path ends with its last name, except those that end
+    Without percent signs, all spellings of a path end with its last name, except those that end
     with `/` or `/.`.
     """
     texts = text_bytes(paths)
@@ -322,10 +322,10 @@ def _maybe_one_of(paths: pa.Array, newer: Newer) -> Mask:
 
 
 def overlay(base: pa.Table, tail: pa.Table) -> FileState:
-    """Return the state of an already reconciled base under the newer rows of `tail`.
+    """Return the state after the newer rows of `tail` are applied to a reconciled base.
 
-    The same as `reconcile_files` over both, at the cost of a look-up instead of a grouping:
-    a checkpoint has each logical file once, and its versions are all below those of the tail.
+    The result equals `reconcile_files` of both, but costs a look-up instead of a grouping: a
+    checkpoint has each logical file once, and its versions are below those of the tail.
     """
     tail = newest(tail)
     if tail.num_rows == 0:
@@ -335,30 +335,30 @@ def overlay(base: pa.Table, tail: pa.Table) -> FileState:
 
 
 def left_of(base: pa.Table, newer: Newer) -> FileState:
-    """Return the part of a base, or of some of its rows, that stays under newer commits."""
+    """Return the part of a base, or of some of its rows, that newer commits leave."""
     return state_of(untouched(base, newer))
 
 
 @dataclass(frozen=True)
 class Controls:
-    """The newest protocol and metadata, and the newest `txn` and domain of each name."""
+    """Table state: the newest protocol, metadata, and `txn` and domain of each name."""
 
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     txns: Mapping[str, Txn] = field(default_factory=dict)
-    domains: Mapping[str, DomainMetadata] = field(default_factory=dict)  # Removed ones included.
+    domains: Mapping[str, DomainMetadata] = field(default_factory=dict)  # Includes removed domains.
 
 
 def controls_of(actions: Iterable[tuple[int, Action]], base: Controls | None = None) -> Controls:
-    """Return the newest action of each key, out of actions with their versions and a base.
+    """Return the table state from actions with their versions and a base.
 
-    The order of `actions` has no meaning; all are newer than the base. Actions of other kinds
-    are passed over.
+    The order of `actions` has no meaning; all are newer than the base. Other kinds of actions are
+    ignored.
 
     Raises
     ------
     LogCorruptError
-        One version has two protocols, two metadata, or one `txn` or domain twice (rule REC-6).
+        One version has two protocols, two metadata, or the same `txn` or domain twice (rule REC-6).
     """
     base = base or Controls()
     newest: dict[tuple[str, str], tuple[int, Action]] = {}
@@ -372,8 +372,8 @@ def controls_of(actions: Iterable[tuple[int, Action]], base: Controls | None = N
                 path=commit_name(version),
                 version=version,
                 field=" ".join(key).strip(),
-                reason="one commit holds this action twice, with different content",
-                remedy="Open a version before it; the writer of this commit is at fault",
+                reason="one commit contains this action twice with different contents",
+                remedy="The writer of this commit made an error. Open a version before it",
             )
         if known is None or known[0] < version:
             newest[key] = (version, action)
