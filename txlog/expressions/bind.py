@@ -126,7 +126,7 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
                 raise _bad(f"LIKE needs text, not {type_name(kind)}", _label(bound))
             if _BAD_ESCAPE.search(pattern):
                 raise _bad(
-                    f"in the LIKE pattern {pattern!r}, a backslash must be followed by %, _ or \\"
+                    f"in the LIKE pattern {pattern!r}, a backslash needs %, _ or \\ after it"
                 )
             return Like(bound, pattern), BOOLEAN
         case Arithmetic(op, left, right):
@@ -227,9 +227,7 @@ def _typed(node: Literal) -> tuple[Literal, DataType]:
         case value if hasattr(value, "item"):
             return _typed(Literal(value.item()))
         case _:
-            raise InvalidTypeError(
-                argument="where", reason=f"{type(node.value)} cannot be a constant"
-            )
+            raise InvalidTypeError(argument="where", reason=f"no constant: {type(node.value)}")
     return Literal(node.value, kind), kind
 
 
@@ -333,8 +331,7 @@ def _with_exact(
         greatest = 10**kind.precision - 1
         least = -greatest
         if isinstance(value, float) and math.isfinite(value):
-            # `price == 1.1` compares with the decimal 1.1, not with the nearest double.
-            value = Decimal(repr(value))
+            value = Decimal(repr(value))  # Not the nearest double.
     else:
         least, greatest = -(2**63), 2**63 - 1
     if isinstance(value, float) and not math.isfinite(value):
