@@ -147,7 +147,7 @@ def _read(
             if column.null_count == len(column):
                 continue
             for body in pc.filter(column, pc.is_valid(column)).to_pylist(maps_as_pydicts="lossy"):
-                if body.get(mark) is not None:  # Some writers leave structs of nulls.
+                if body.get(mark) is not None:  # Some writers write structs of nulls.
                     yield kind, body
                     count = left[kind]
                     left[kind] = None if count is None else count - 1

@@ -304,7 +304,7 @@ def encode_groups(groups: Iterable[pa.Table]) -> bytes:
         if group.num_rows:
             writer.write_table(group, row_group_size=_ROW_GROUP)
     writer.close()
-    # In place: the file may be large, and a seal is as long as what it replaces.
+    # In place, because the file may be large. A seal is as long as its placeholder.
     size = sink.seek(0, SEEK_END)
     sink.seek(size - FOOTER_END)
     start = sink.seek(footer_start(sink.read(), size))

@@ -125,9 +125,7 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
             if kind not in (PrimitiveType("string"), VOID):
                 raise _bad(f"LIKE needs text, not {type_name(kind)}", _label(bound))
             if _BAD_ESCAPE.search(pattern):
-                raise _bad(
-                    f"in the LIKE pattern {pattern!r}, a backslash needs %, _ or \\ after it"
-                )
+                raise _bad(f"LIKE pattern {pattern!r}: a backslash must precede %, _ or \\")
             return Like(bound, pattern), BOOLEAN
         case Arithmetic(op, left, right):
             return _arithmetic(node, _bound(left, schema), _bound(right, schema))

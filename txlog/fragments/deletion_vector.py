@@ -132,7 +132,7 @@ def decode_vector(data: bytes, *, cardinality: int, path: str) -> BitMap64:
     magic = struct.unpack_from("<I", data)[0]
     if magic != MAGIC:
         old = NATIVE_MAGIC in (magic, struct.unpack_from(">I", data)[0])
-        what = "in the native format of old Spark versions" if old else f"magic {magic}"
+        what = "in in the native format of old Spark versions" if old else f"magic {magic}"
         raise _bad(path, f"a portable vector was expected, but it is {what}")
     try:
         positions = BitMap64.deserialize(data[4:])

@@ -139,7 +139,7 @@ def tagged_ids(files: pa.Table) -> pa.Array:
 
 
 def shared_ids(ids: pa.Array) -> pa.Array:
-    """Return the ids that are there more than once."""
+    """Return the ids that occur more than once."""
     counts = pc.value_counts(pc.drop_null(ids))
     return pc.filter(counts.field("values"), pc.greater(counts.field("counts"), 1))
 

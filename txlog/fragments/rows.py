@@ -61,7 +61,7 @@ class FragmentRows:
     columns: ColumnFiles
 
     def filter(self, chosen: pa.Array) -> FragmentRows:
-        """Return some of the fragments, in their order."""
+        """Return some of the fragments in the same order."""
         primaries, ids = pc.filter(self.primaries, chosen), pc.filter(self.ids, chosen)
         if not self.columns.rows.num_rows:
             return FragmentRows(primaries, ids, self.columns)
@@ -111,7 +111,9 @@ def fragment_rows(live: pa.Table, *, listed: bool) -> FragmentRows:
     )
     of_primary = flat(primaries["base_row_id"]).take(owners)
     same = pc.equal(flat(columns["base_row_id"]), of_primary)
-    _require(columns, pc.fill_null(same, True), "its baseRowId is not that of its primary")
+    _require(
+        columns, pc.fill_null(same, True), "its baseRowId differs from that of its primary file"
+    )
     encoded = pc.dictionary_encode(pc.filter(texts, is_column))
     sets = tuple(
         _parsed(text, columns.filter(pc.equal(encoded.indices, at)))

@@ -209,7 +209,7 @@ def _schema(cursor: Cursor) -> tuple[dict[str, tuple[int, int]], list[int]]:
     elements = [_element(cursor) for _ in range(count)]
     columns: dict[str, tuple[int, int]] = {}
     repeated: list[int] = []
-    left = [elements[0][1] or 0]  # Of each open group, how many children are still to come,
+    left = [elements[0][1] or 0]  # For each open group, the number of children that still follow,
     in_lists = [0]  # and in how many lists it is.
     top, first = "", 0
     for name, children, is_repeated in elements[1:]:

@@ -313,7 +313,7 @@ def _copied_pages(picks: Sequence[FetchedPages], leaf: int) -> tuple[list[bytes]
             page = fetched.get(offset, offset + size)
             header = page_header(page)
             if not header.is_data:
-                raise ThriftError("an offset index names bytes that are no data page")
+                raise ThriftError("an offset index points to bytes that are not a data page")
             held = header.values if not levels else rows_of_page(page, header, codec, levels)
             if held != rows:
                 raise ThriftError(f"a page has {held} rows, its offset index says {rows}")

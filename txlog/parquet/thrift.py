@@ -13,7 +13,8 @@ I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
 """Field types with the protocol's numbers."""
 
 _TRUE, _FALSE, _BYTE, _DOUBLE, _SET = 1, 2, 3, 7, 10  # Parquet has no maps.
-_MAX_DEPTH = 16  # Of structs and lists in each other; those of Parquet have at most seven.
+# The greatest depth of nested structs and lists. Parquet's have at most seven levels.
+_MAX_DEPTH = 16
 
 
 class ThriftError(ValueError):
@@ -90,7 +91,7 @@ class Cursor:
         return length, header & 0x0F
 
     def skip(self, kind: int) -> None:
-        """Go behind a value of a type."""
+        """Skip a value of a type."""
         try:
             self.at = _behind(self.data, self.at, kind)
         except IndexError:

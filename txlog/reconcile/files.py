@@ -138,7 +138,7 @@ def newest(rows: pa.Table) -> pa.Table:
         return rows
     keyed = pa.table({"key": keys, "version": rows["version"], "row": pa.arange(0, rows.num_rows)})
     keyed = pc.take(keyed, pc.sort_indices(keyed, sort_keys=[("version", "descending")]))
-    # `group_by` would load `pyarrow.acero`, and with it pandas.
+    # `group_by` would import `pyarrow.acero`, and with it pandas.
     coded = pc.dictionary_encode(keyed["key"])
     codes = np.concatenate([numpy_array(chunk.indices) for chunk in coded.chunks])
     different = coded.chunk(0).dictionary
@@ -148,7 +148,7 @@ def newest(rows: pa.Table) -> pa.Table:
     if len(twice):
         _require_copies(rows, keyed, different.take(arrow_array(twice)))
     first = np.empty(len(different), np.int64)
-    first[codes[::-1]] = np.arange(len(codes))[::-1]  # The first place of each is put last.
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # The first row of each key is written last.
     return pc.take(rows, pc.take(keyed["row"], arrow_array(first)))
 
 
@@ -187,7 +187,8 @@ def distinct_rows(rows: pa.Table, *, path: str) -> pa.Table:
     LogCorruptError
         A file occurs twice with different contents; `path` names the checkpoint.
     """
-    keyed = pc.filter(rows.select(["path", "dv_id"]), rows["is_add"])  # No other column is copied.
+    # This copies no other column.
+    keyed = pc.filter(rows.select(["path", "dv_id"]), rows["is_add"])
     keys = file_keys(keyed)
     if are_different(keys):
         return rows
