@@ -1,0 +1,34 @@
+"""The data sets of a folder as a service: HTTP, the gRPC of the data management chapter, a client.
+
+    from txlog.serve import connect
+
+    intents = connect("http://127.0.0.1:6000").dataset("intents")
+    made = intents.fetch(intents.prepare().version_hash, wait_s=60)
+
+A server starts by `txlog datasets serve FOLDER`, or `serve(Catalog(folder))`. The extra `serve` has
+FastAPI, uvicorn and httpx; the extra `grpc` has gRPC. Rules: spec/datasets.md, DST-40 to DST-46.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from txlog.serve.app import create_app
+    from txlog.serve.auth import AccessError, Authenticator, Principal, TokenFile
+    from txlog.serve.client import RemoteCatalog, RemoteDataset, connect
+    from txlog.serve.rpc import create_server
+    from txlog.serve.run import serve
+
+__all__ = [
+    "AccessError",
+    "Authenticator",
+    "Principal",
+    "RemoteCatalog",
+    "RemoteDataset",
+    "TokenFile",
+    "connect",
+    "create_app",
+    "create_server",
+    "serve",
+]

@@ -1,0 +1,489 @@
+"""The HTTP service over a catalog: FastAPI's routes, each a few lines around the catalog's methods.
+
+Rules: spec/datasets.md, DST-40 to DST-45.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, FastAPI, Header, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from txlog.datasets.catalog import Catalog
+from txlog.datasets.dataset import Dataset
+from txlog.datasets.training_set import TrainingSet
+from txlog.datasets.values import Commit
+from txlog.effects import REAL
+from txlog.errors import InvalidInputError, NotFoundError, TxlogError
+from txlog.serve.auth import AccessError, Authenticator, Everybody, Principal, Right
+from txlog.serve.models import (
+    CommitModel,
+    CommitRequest,
+    CreateRequest,
+    DiffModel,
+    GraphModel,
+    HealthModel,
+    PrepareRequest,
+    ProblemModel,
+    PurgeRequest,
+    SummariesModel,
+    SummaryModel,
+    TagRequest,
+    TrainingSetModel,
+    TrainingSetsModel,
+    VerifiedModel,
+)
+from txlog.serve.page import page_of
+from txlog.serve.parts import part_answer
+from txlog.serve.problems import RETRY_AFTER_S, problem_of, text_of
+from txlog.version import __version__
+
+PROBLEM = "application/problem+json"
+MOST_BODY_BYTES = 1 << 20
+LONGEST_WAIT_S = 60.0
+_LOOKS_S = (0.02, 1.0)  # The first pause between two looks at a set, and the longest.
+_LOG = logging.getLogger("txlog.serve")
+_WITHOUT_BODY = {204: {"description": "Done."}}
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "default": {"description": "An error.", "model": ProblemModel}
+}
+
+DatasetPath = Annotated[str, Path(description="A number or a name.")]
+CommitPath = Annotated[str, Path(description="A number, or a name that it was given.")]
+
+
+def create_app(catalog: Catalog, authenticator: Authenticator | None = None) -> FastAPI:
+    """Return the ASGI application of a catalog.
+
+    Parameters
+    ----------
+    authenticator
+        Who may do what. None: everybody may do everything, so that the server must be reachable
+        from its own machine alone; requests for any other host name are refused.
+    """
+    app = FastAPI(
+        title="txlog data sets",
+        version=__version__,
+        docs_url=None,  # FastAPI's pages load scripts from elsewhere.
+        redoc_url=None,
+        responses=_PROBLEMS,
+    )
+    app.state.catalog = catalog
+    app.state.authenticator = authenticator or Everybody()
+    if authenticator is None:
+        hosts = ["localhost", "127.0.0.1", "[::1]"]
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
+    app.middleware("http")(_bounded)
+    app.add_exception_handler(TxlogError, _on_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, _on_fault)
+    _add_datasets(app)
+    _add_commits(app)
+    _add_training_sets(app)
+    _add_rest(app)
+    return app
+
+
+# Who, and what they may use --------------------------------------------------------------------
+
+
+def _principal(request: Request, authorization: Annotated[str | None, Header()] = None) -> Any:
+    kind, _, token = (authorization or "").partition(" ")
+    given = token.strip() if kind.lower() == "bearer" else None
+    return request.app.state.authenticator.authenticate(given)
+
+
+Known = Annotated[Principal, Depends(_principal)]
+
+
+def _catalog(request: Request) -> Any:
+    return request.app.state.catalog
+
+
+Sets = Annotated[Catalog, Depends(_catalog)]
+
+
+def _dataset(catalog: Catalog, who: Principal, wanted: str, right: Right) -> Dataset:
+    """Return a data set by its number or name, if the sender has the right."""
+    who.require(right)
+    found = catalog.dataset(int(wanted) if wanted.isascii() and wanted.isdigit() else wanted)
+    who.require_dataset(found.name)
+    return found
+
+
+def _number_or_name(wanted: str) -> int | str:
+    return int(wanted) if wanted.isascii() and wanted.isdigit() else wanted
+
+
+def _txn(who: Principal, key: str | None) -> tuple[str, int] | None:
+    """Return what makes a retried request one effect."""
+    if key is None:
+        return None
+    if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
+        raise InvalidInputError(
+            argument="Idempotency-Key", reason="expected 1 to 255 printable ASCII characters"
+        )
+    return (f"txlog.serve:{who.name}:{key}", 0)
+
+
+Key = Annotated[str | None, Header(alias="Idempotency-Key")]
+
+
+def _require_same(key: str | None, made: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Raise if a key was used before, for another request.
+
+    Raises
+    ------
+    InvalidInputError
+        What was made then is not what is asked for now.
+    """
+    if key is not None and made != asked:
+        raise InvalidInputError(
+            argument="Idempotency-Key",
+            reason=f"the key {key!r} belongs to another request",
+            remedy="Send another key with each new request, and the same with each retry",
+        )
+
+
+# Routes ------------------------------------------------------------------------------------------
+
+
+def _add_datasets(app: FastAPI) -> None:
+    @app.post("/v1/datasets", status_code=201)
+    def create(body: CreateRequest, catalog: Sets, who: Known, key: Key = None) -> SummaryModel:
+        """Make a data set, with a first commit if there is a source."""
+        who.require("write")
+        who.require_dataset(body.name)
+        made = catalog.create(
+            body.name,
+            body.type,
+            body.source,
+            description=body.description,
+            message=body.message,
+            txn=_txn(who, key),
+            **body.arguments(),
+        ).summary()
+        first = made.commits[0] if made.commits else None
+        _require_same(
+            key,
+            {"name": made.name, "description": made.description, **_said(first)},
+            {"name": body.name, "description": body.description}
+            | ({"message": body.message, "tags": body.tags} if first else _said(None)),
+        )
+        return SummaryModel.of(made)
+
+    @app.get("/v1/datasets")
+    def list_datasets(
+        catalog: Sets,
+        who: Known,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        after: Annotated[int | None, Query(ge=0)] = None,
+        type: str | None = None,
+        deleted: bool = False,
+    ) -> SummariesModel:
+        """Return data sets in the order in which they were made."""
+        who.require("read")
+        found: list[SummaryModel] = []
+        last = after
+        while len(found) <= limit:  # Those that the sender may not see fill no page.
+            page = catalog.list(limit + 1, last, type, deleted=deleted)
+            found += [SummaryModel.of(one) for one in page if who.may_see(one.name)]
+            if len(page) <= limit:
+                break
+            last = page[-1].dataset_id
+        shown = found[:limit]
+        more = len(found) > limit
+        return SummariesModel(datasets=shown, next=shown[-1].dataset_id if more else None)
+
+    @app.get("/v1/datasets/{dataset}")
+    def summary(dataset: DatasetPath, catalog: Sets, who: Known) -> SummaryModel:
+        """Return a data set and its commits."""
+        return SummaryModel.of(_dataset(catalog, who, dataset, "read").summary())
+
+    @app.delete("/v1/datasets/{dataset}", status_code=204, responses=_WITHOUT_BODY)
+    def delete(dataset: DatasetPath, catalog: Sets, who: Known) -> None:
+        """Leave a data set out of lists, and refuse changes. No byte is removed."""
+        _dataset(catalog, who, dataset, "admin").delete()
+
+    @app.post("/v1/datasets/{dataset}:undelete", status_code=204, responses=_WITHOUT_BODY)
+    def undelete(dataset: DatasetPath, catalog: Sets, who: Known) -> None:
+        """Bring a deleted data set back; give its number."""
+        _dataset(catalog, who, dataset, "admin").undelete()
+
+    @app.post("/v1/datasets/{dataset}:purge", status_code=204, responses=_WITHOUT_BODY)
+    def purge(dataset: DatasetPath, body: PurgeRequest, catalog: Sets, who: Known) -> None:
+        """Remove the bytes of a commit, or of the whole data set, for good."""
+        _dataset(catalog, who, dataset, "admin").purge(body.commit, confirm=body.confirm)
+
+
+def _said(commit: Commit | None) -> dict[str, Any]:
+    if commit is None:
+        return {"message": None, "tags": None}
+    return {"message": commit.message, "tags": dict(commit.tags)}
+
+
+def _add_commits(app: FastAPI) -> None:
+    @app.post("/v1/datasets/{dataset}/commits", status_code=201)
+    def update(
+        dataset: DatasetPath, body: CommitRequest, catalog: Sets, who: Known, key: Key = None
+    ) -> CommitModel:
+        """Add a commit of a source, whole or not at all."""
+        made = _dataset(catalog, who, dataset, "write").update(
+            body.source,
+            body.message,
+            schema_mode=body.schema_mode,
+            txn=_txn(who, key),
+            **body.arguments(),
+        )
+        _require_same(key, _said(made), {"message": body.message, "tags": body.tags})
+        return CommitModel.of(made)
+
+    @app.get("/v1/datasets/{dataset}/commits/{commit}")
+    def commit(dataset: DatasetPath, commit: CommitPath, catalog: Sets, who: Known) -> CommitModel:
+        """Return a commit."""
+        found = _dataset(catalog, who, dataset, "read").commit(_number_or_name(commit))
+        return CommitModel.of(found)
+
+    @app.post(
+        "/v1/datasets/{dataset}/commits/{commit}:hide", status_code=204, responses=_WITHOUT_BODY
+    )
+    def hide(dataset: DatasetPath, commit: CommitPath, catalog: Sets, who: Known) -> None:
+        """Have no later training set pick a commit."""
+        _dataset(catalog, who, dataset, "write").hide(_number_or_name(commit))
+
+    @app.post(
+        "/v1/datasets/{dataset}/commits/{commit}:show", status_code=204, responses=_WITHOUT_BODY
+    )
+    def show(dataset: DatasetPath, commit: CommitPath, catalog: Sets, who: Known) -> None:
+        """Undo `hide`."""
+        _dataset(catalog, who, dataset, "write").show(_number_or_name(commit))
+
+    @app.get("/v1/datasets/{dataset}/commits/{commit}/lineage")
+    def lineage(
+        dataset: DatasetPath,
+        commit: CommitPath,
+        catalog: Sets,
+        who: Known,
+        direction: Literal["up", "down"] = "up",
+        depth: Annotated[int | None, Query(ge=0)] = None,
+    ) -> GraphModel:
+        """Return what a commit or a training set was made from, or what came of it.
+
+        It goes over all data sets, so that a token for some of them may not ask.
+        """
+        if who.datasets is not None:
+            raise AccessError(
+                is_known=True,
+                reason="lineage goes over all data sets, and the token is for some",
+                remedy="Use a token for all data sets",
+            )
+        found = _dataset(catalog, who, dataset, "read")
+        return GraphModel(**found.lineage(_number_or_name(commit), direction, depth).to_json())
+
+    @app.get("/v1/datasets/{dataset}/diff")
+    def diff(
+        dataset: DatasetPath,
+        catalog: Sets,
+        who: Known,
+        a: Annotated[str, Query(alias="from")],
+        b: Annotated[str, Query(alias="to")],
+    ) -> DiffModel:
+        """Return what differs between two commits or training sets."""
+        found = _dataset(catalog, who, dataset, "read")
+        return DiffModel(**found.diff(_number_or_name(a), _number_or_name(b)).to_json())
+
+    @app.post("/v1/datasets/{dataset}:verify")
+    def verify(dataset: DatasetPath, catalog: Sets, who: Known) -> VerifiedModel:
+        """Compute the digests of all commits again from their rows."""
+        found = _dataset(catalog, who, dataset, "write").verify()
+        return VerifiedModel(commits=[one.commit_id for one in found])
+
+    @app.put("/v1/datasets/{dataset}/tags/{name}", status_code=204, responses=_WITHOUT_BODY)
+    def tag(dataset: DatasetPath, name: str, body: TagRequest, catalog: Sets, who: Known) -> None:
+        """Give a name to a commit or a training set; a name that is given again moves."""
+        _dataset(catalog, who, dataset, "write").tag(name, body.target)
+
+    @app.delete("/v1/datasets/{dataset}/tags/{name}", status_code=204, responses=_WITHOUT_BODY)
+    def untag(dataset: DatasetPath, name: str, catalog: Sets, who: Known) -> None:
+        """Take a name away."""
+        _dataset(catalog, who, dataset, "write").tag(name, None)
+
+
+def _add_training_sets(app: FastAPI) -> None:
+    base = "/v1/datasets/{dataset}/training-sets"
+
+    @app.post(base, status_code=202)
+    def prepare(
+        dataset: DatasetPath, body: PrepareRequest, catalog: Sets, who: Known
+    ) -> TrainingSetModel:
+        """Pick commits, have a training set made of them, and answer at once."""
+        made = _dataset(catalog, who, dataset, "write").prepare(
+            body.commit, body.tags, body.form, body.options
+        )
+        return TrainingSetModel.of(made)
+
+    @app.get(base)
+    def training_sets(dataset: DatasetPath, catalog: Sets, who: Known) -> TrainingSetsModel:
+        """Return the training sets that were asked for, in that order."""
+        found = _dataset(catalog, who, dataset, "read").training_sets()
+        return TrainingSetsModel(training_sets=[TrainingSetModel.of(one) for one in found])
+
+    @app.get(base + "/{version_hash}")
+    async def fetch(
+        dataset: DatasetPath,
+        version_hash: str,
+        catalog: Sets,
+        who: Known,
+        wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT_S)] = 0,
+    ) -> TrainingSetModel:
+        """Return how far a training set is; wait so many seconds while it is RUNNING."""
+        from anyio import sleep
+
+        found = await run_in_threadpool(_dataset, catalog, who, dataset, "read")
+        until = REAL.monotonic_s() + wait
+        pause, longest = _LOOKS_S
+        while True:
+            made = await run_in_threadpool(found.fetch, version_hash)
+            left = until - REAL.monotonic_s()
+            if made.state != "RUNNING" or left <= 0:
+                return TrainingSetModel.of(made)
+            await sleep(min(pause, left))
+            pause = min(2 * pause, longest)
+
+    @app.get(base + "/{version_hash}/provenance")
+    def provenance(
+        dataset: DatasetPath, version_hash: str, catalog: Sets, who: Known
+    ) -> GraphModel:
+        """Return what a training set was made from."""
+        found = _dataset(catalog, who, dataset, "read").fetch(version_hash)
+        return GraphModel(**found.provenance().to_json())
+
+    @app.get(
+        base + "/{version_hash}/parts/{name:path}",
+        response_class=Response,
+        responses={
+            200: {"description": "The bytes.", "content": {"application/octet-stream": {}}},
+            206: {"description": "A range of the bytes."},
+            307: {"description": "The bytes are at another address, for a while."},
+        },
+    )
+    def part(
+        dataset: DatasetPath,
+        version_hash: str,
+        name: str,
+        catalog: Sets,
+        who: Known,
+        range: Annotated[str | None, Header()] = None,
+        if_none_match: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        """Return the bytes of a part; with the header Range, some of them."""
+        made = _dataset(catalog, who, dataset, "read").fetch(version_hash)
+        return part_answer(_part(made, name), made.storage_options, range, if_none_match)
+
+
+def _part(made: TrainingSet, name: str) -> Any:
+    for one in made.parts:
+        if one.name == name:
+            return one
+    raise NotFoundError(
+        reason=f"the training set {made.version_hash} is {made.state} and has no part {name!r}",
+        remedy=f"Its parts are {', '.join(one.name for one in made.parts[:10]) or 'not made yet'}",
+    )
+
+
+def _add_rest(app: FastAPI) -> None:
+    @app.get("/v1/health")
+    def health(catalog: Sets) -> HealthModel:
+        """Return that the server answers, and can read its folder."""
+        catalog.list(1)
+        return HealthModel(status="ok", version=__version__)
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    def page(catalog: Sets, who: Known) -> HTMLResponse:
+        who.require("read")
+        found = [one for one in catalog.list(1000) if who.may_see(one.name)]
+        sets = {one.uuid: catalog.dataset(one.uuid).training_sets() for one in found}
+        return HTMLResponse(page_of(found, sets), headers=_PAGE_HEADERS)
+
+
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+# Errors ------------------------------------------------------------------------------------------
+
+
+def _answer(problem: dict[str, Any]) -> JSONResponse:
+    headers = {}
+    if problem["status"] == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if problem["status"] == 503:
+        headers["Retry-After"] = str(RETRY_AFTER_S)
+    return JSONResponse(problem, problem["status"], headers, media_type=PROBLEM)
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, TxlogError)
+    problem = problem_of(error)
+    if problem["status"] >= 500:
+        _LOG.error("%s %s: %s", request.method, request.url.path, error, exc_info=error)
+    return _answer(problem)
+
+
+async def _on_invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(step) for step in first["loc"][1:])
+    wrong = InvalidInputError(argument=place or None, reason=f"{place or 'body'}: {first['msg']}")
+    return _answer(problem_of(wrong))
+
+
+async def _on_http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _plain_problem(error.status_code, str(error.detail))
+
+
+async def _on_fault(request: Request, error: Exception) -> Response:
+    _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
+    return _plain_problem(500, "an error within the server; its log has the details")
+
+
+def _plain_problem(status: int, detail: str) -> JSONResponse:
+    return _answer(
+        {
+            "type": "about:blank",
+            "title": detail,
+            "status": status,
+            "code": {404: "not-found", 405: "method-not-allowed"}.get(status, f"http-{status}"),
+            "detail": detail,
+            "fields": {},
+        }
+    )
+
+
+async def _bounded(
+    request: Request, call: Callable[[Request], Awaitable[Response]]
+) -> Response:
+    """Refuse bodies that are no JSON, or larger than any request is."""
+    length = request.headers.get("content-length", "0")
+    if "transfer-encoding" in request.headers:
+        return _plain_problem(411, "the header Content-Length is needed")
+    if not length.isdigit() or int(length) > MOST_BODY_BYTES:
+        return _plain_problem(413, f"a body has at most {MOST_BODY_BYTES} bytes")
+    if int(length) and request.headers.get("content-type", "").partition(";")[0].strip() != (
+        "application/json"
+    ):
+        return _plain_problem(415, "expected Content-Type: application/json")
+    return await call(request)

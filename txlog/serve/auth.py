@@ -1,0 +1,188 @@
+"""Who may do what: bearer tokens with rights. Only their digests are in the file."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from hashlib import sha256
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol
+
+import orjson
+
+from txlog.errors import InvalidInputError, TxlogError, os_errors
+from txlog.lazy import dataclass
+
+Right = Literal["read", "write", "admin"]
+RIGHTS: tuple[Right, ...] = ("read", "write", "admin")
+LEAST_TOKEN_BYTES = 16
+"""Shorter tokens are refused: they can be guessed."""
+
+
+@dataclass(eq=False, kw_only=True)
+class AccessError(TxlogError):
+    """A request has no valid token, or the token lacks a right."""
+
+    code: ClassVar[str] = "access-denied"
+    summary: ClassVar[str] = "access denied"
+
+    is_known: bool = False  # The token is valid, but lacks the right.
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who sends a request."""
+
+    name: str
+    right: Right
+    datasets: frozenset[str] | None = None  # By name. None: all.
+
+    def require(self, right: Right) -> None:
+        """Raise unless the right, or a larger one, is there.
+
+        Raises
+        ------
+        AccessError
+            It is not.
+        """
+        if RIGHTS.index(self.right) < RIGHTS.index(right):
+            raise AccessError(
+                is_known=True,
+                reason=f"{self.name!r} has the right {self.right!r}; this needs {right!r}",
+                remedy="Use a token with that right",
+            )
+
+    def may_see(self, name: str) -> bool:
+        """Return whether a data set of this name may be used."""
+        return self.datasets is None or name in self.datasets
+
+    def require_dataset(self, name: str) -> None:
+        """Raise unless a data set may be used.
+
+        Raises
+        ------
+        AccessError
+            It may not.
+        """
+        if not self.may_see(name):
+            raise AccessError(
+                is_known=True,
+                reason=f"{self.name!r} may not use the data set {name!r}",
+                remedy="Use a token that lists it",
+            )
+
+
+class Authenticator(Protocol):
+    """Tells who sends a request by its bearer token."""
+
+    def authenticate(self, token: str | None) -> Principal:
+        """Return who it is.
+
+        Raises
+        ------
+        AccessError
+            There is no token, or nobody has it.
+        """
+        ...
+
+
+class Everybody:
+    """For a server that only its own machine can reach: everybody may do everything."""
+
+    def authenticate(self, token: str | None) -> Principal:
+        """Return a principal with all rights."""
+        return Principal("anybody", "admin")
+
+
+class TokenFile:
+    """Tokens of a JSON file.
+
+    The file is `{"tokens": [{"name": "julia", "sha256": "<64 hex>", "right": "read", "datasets":
+    ["intents"]}]}`. `datasets` may be left out: then the token is for all. The digest of a token is
+    made by `txlog datasets token`, which also makes the token. The file is read again when it
+    changes.
+
+    Raises
+    ------
+    InvalidInputError
+        The file is not of this form. The entry is named.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._read: tuple[tuple[int, int], dict[str, Principal]] | None = None
+        self._principals()
+
+    def authenticate(self, token: str | None) -> Principal:
+        """Return whose token it is; errors as of `Authenticator`."""
+        given = digest_of(token or "")
+        found = None
+        for digest, principal in self._principals().items():  # All: the time tells nothing.
+            if hmac.compare_digest(digest, given):
+                found = principal
+        if token is None or found is None:
+            raise AccessError(
+                reason="the request has no bearer token" if token is None else "unknown token",
+                remedy="Send the header 'Authorization: Bearer <token>'",
+            )
+        return found
+
+    def _principals(self) -> dict[str, Principal]:
+        with os_errors("read", str(self._path)):
+            state = self._path.stat()
+            mark = (state.st_mtime_ns, state.st_size)
+            if self._read is None or self._read[0] != mark:
+                self._read = mark, parse_tokens(self._path.read_bytes(), str(self._path))
+        return self._read[1]
+
+
+def digest_of(token: str) -> str:
+    """Return what the file holds of a token: the SHA-256 of its UTF-8 bytes, in hex."""
+    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def parse_tokens(text: bytes, path: str) -> dict[str, Principal]:
+    """Return principals by the digests of their tokens. Pure.
+
+    Raises
+    ------
+    InvalidInputError
+        The text is not of the form that `TokenFile` tells.
+    """
+
+    def wrong(reason: str) -> InvalidInputError:
+        return InvalidInputError(argument="tokens", reason=f"{path}: {reason}")
+
+    try:
+        entries = orjson.loads(text)["tokens"]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise wrong('expected a JSON object {"tokens": [...]}') from error
+    if not isinstance(entries, list):
+        raise wrong('"tokens" is not a list')
+    found: dict[str, Principal] = {}
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry, dict) or entry.keys() - {"name", "sha256", "right", "datasets"}:
+            raise wrong(f"token {number}: expected name, sha256, right and datasets alone")
+        name, digest, right = (entry.get(key) for key in ("name", "sha256", "right"))
+        datasets = entry.get("datasets")
+        if not isinstance(name, str) or not name:
+            raise wrong(f"token {number}: expected a name")
+        if not isinstance(digest, str) or len(digest) != 64 or set(digest) - set(_HEX):
+            raise wrong(f"token {number} ({name}): sha256 is not 64 lower-case hex digits")
+        if right not in RIGHTS:
+            raise wrong(f"token {number} ({name}): right is not one of {', '.join(RIGHTS)}")
+        if datasets is not None and not (
+            isinstance(datasets, list) and all(isinstance(one, str) for one in datasets)
+        ):
+            raise wrong(f"token {number} ({name}): datasets is not a list of names")
+        if digest in found:
+            raise wrong(f"token {number} ({name}): another entry has the same token")
+        if digest == digest_of(""):
+            raise wrong(f"token {number} ({name}): the token is empty")
+        found[digest] = Principal(name, right, None if datasets is None else frozenset(datasets))
+    if not found:
+        raise wrong("there is no token")
+    return found
+
+
+_HEX = "0123456789abcdef"

@@ -1,0 +1,420 @@
+"""A client of the HTTP service, with the methods of `Catalog` and `Dataset`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+import httpx
+
+from txlog.datasets.lineage import Edge, Graph, Node, as_input
+from txlog.datasets.prepare import fetch_file
+from txlog.datasets.training_set import TrainingSet
+from txlog.datasets.values import Code, Commit, Failure, Input, Part, Summary
+from txlog.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    InvalidInputError,
+    InvalidTypeError,
+    NotFoundError,
+    SchemaMismatchError,
+    StoreError,
+    TxlogError,
+    UnsupportedFeatureError,
+)
+from txlog.serve.auth import AccessError
+from txlog.serve.models import (
+    CommitModel,
+    DiffModel,
+    GraphModel,
+    SummariesModel,
+    SummaryModel,
+    TrainingSetModel,
+    TrainingSetsModel,
+)
+
+_KINDS: dict[str, type[TxlogError]] = {
+    kind.code: kind
+    for kind in (
+        AccessError,
+        AlreadyExistsError,
+        CommitConflictError,
+        InvalidInputError,
+        InvalidTypeError,
+        NotFoundError,
+        SchemaMismatchError,
+        UnsupportedFeatureError,
+    )
+}
+_LONGEST_WAIT_S = 50.0  # Of one request; longer waits are several.
+_TRIES = 4
+
+
+def connect(
+    url: str,
+    token: str | None = None,
+    *,
+    timeout_s: float = 60,
+    transport: httpx.BaseTransport | None = None,
+) -> RemoteCatalog:
+    """Return the data sets of a server, by the methods of `Catalog`.
+
+    Parameters
+    ----------
+    url
+        Such as `http://127.0.0.1:6000`.
+    token
+        Sent as `Authorization: Bearer <token>`. Default: that of the environment variable
+        `TXLOG_TOKEN`, if there is one.
+    timeout_s
+        How long one request may take, in seconds.
+
+    Examples
+    --------
+    >>> intents = connect("http://127.0.0.1:6000").dataset("intents")  # doctest: +SKIP
+    >>> made = intents.fetch(intents.prepare().version_hash, wait_s=60)  # doctest: +SKIP
+    """
+    token = token or os.environ.get("TXLOG_TOKEN")
+    client = httpx.Client(
+        base_url=url,
+        headers={} if token is None else {"Authorization": f"Bearer {token}"},
+        timeout=timeout_s + _LONGEST_WAIT_S,
+        transport=transport or httpx.HTTPTransport(retries=_TRIES - 1),
+    )
+    return RemoteCatalog(_Connection(client))
+
+
+class _Connection:
+    """Sends requests; what is no answer of success becomes an error."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        txn: tuple[str, int] | None = None,
+    ) -> Any:
+        """Return the JSON of an answer, or None if it has no body."""
+        headers = {} if txn is None else {"Idempotency-Key": f"{txn[0]}:{txn[1]}"}
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        # A request that can be repeated without a second effect is.
+        tries = _TRIES if method == "GET" or txn is not None else 1
+        for left in range(tries - 1, -1, -1):
+            try:
+                answer = self.client.request(
+                    method, path, params=given, json=body, headers=headers
+                )
+            except httpx.TransportError as error:
+                if left:
+                    continue
+                raise StoreError(
+                    operation=method.lower(),
+                    path=f"{self.client.base_url}{path}",
+                    reason=f"{type(error).__name__}: {error}",
+                    remedy="Check the address, and that the server runs",
+                ) from error
+            if answer.status_code == 503 and left:
+                continue
+            break
+        if answer.is_success:
+            return answer.json() if answer.content else None
+        raise _error_of(answer)
+
+
+def _error_of(answer: httpx.Response) -> TxlogError:
+    """Return the error that a server's problem tells."""
+    try:
+        problem = answer.json()
+        detail, code, facts = problem["detail"], problem["code"], dict(problem["fields"])
+    except (ValueError, KeyError, TypeError):
+        detail, code, facts = f"the server answered {answer.status_code}", "", {}
+    kind = _KINDS.get(code)
+    if kind is None:
+        return StoreError(
+            operation="request",
+            path=str(answer.request.url.copy_with(query=None)),
+            reason=f"{detail} (status {answer.status_code})",
+            remedy="Try again later, or ask who runs the server",
+        )
+    known = {name: facts[name] for name in facts if name in kind.__dataclass_fields__}
+    return kind(reason=detail, **known)
+
+
+class RemoteCatalog:
+    """The data sets of a server; methods and errors are those of `Catalog`."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"txlog.serve.connect({str(self._connection.client.base_url)!r})"
+
+    def __enter__(self) -> RemoteCatalog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connection.client.close()
+
+    def create(
+        self,
+        name: str,
+        type: str,
+        source: str | None = None,
+        *,
+        tags: Mapping[str, str] | None = None,
+        description: str | None = None,
+        message: str = "Initial commit",
+        inputs: Sequence[Any] = (),
+        code: Code | str | None = None,
+        txn: tuple[str, int] | None = None,
+    ) -> RemoteDataset:
+        """Make a data set, as `Catalog.create`; the server reads the source."""
+        body = {
+            "name": name,
+            "type": type,
+            "source": source,
+            "description": description,
+            "message": message,
+            **_adding(tags, inputs, code),
+        }
+        made = self._connection.send("POST", "/v1/datasets", body=body, txn=txn)
+        return RemoteDataset(self._connection, SummaryModel.model_validate(made).value())
+
+    def dataset(self, wanted: int | str) -> RemoteDataset:
+        """Return a data set by its number or name."""
+        found = self._connection.send("GET", _path(wanted))
+        return RemoteDataset(self._connection, SummaryModel.model_validate(found).value())
+
+    def list(
+        self,
+        limit: int = 100,
+        after: int | None = None,
+        type: str | None = None,
+        *,
+        deleted: bool = False,
+    ) -> list[Summary]:
+        """Return data sets in the order in which they were made."""
+        query = {"limit": limit, "after": after, "type": type, "deleted": deleted}
+        found = self._connection.send("GET", "/v1/datasets", query=query)
+        return [one.value() for one in SummariesModel.model_validate(found).datasets]
+
+
+class RemoteDataset:
+    """A data set of a server; methods and errors are those of `Dataset`."""
+
+    def __init__(self, connection: _Connection, summary: Summary) -> None:
+        self._connection = connection
+        self._path = _path(summary.dataset_id)
+        self.dataset_id = summary.dataset_id
+        self.uuid = summary.uuid
+        self.name = summary.name
+        self.type = summary.type
+
+    def __repr__(self) -> str:
+        return f"RemoteDataset({self.dataset_id}, {self.name!r}, {self.type!r})"
+
+    def update(
+        self,
+        source: str,
+        message: str = "",
+        tags: Mapping[str, str] | None = None,
+        *,
+        inputs: Sequence[Any] = (),
+        code: Code | str | None = None,
+        schema_mode: Literal["merge"] | None = None,
+        txn: tuple[str, int] | None = None,
+    ) -> Commit:
+        """Add a commit, as `Dataset.update`; the server reads the source."""
+        body = {
+            "source": source,
+            "message": message,
+            "schema_mode": schema_mode,
+            **_adding(tags, inputs, code),
+        }
+        made = self._send("POST", "/commits", body=body, txn=txn)
+        return CommitModel.model_validate(made).value()
+
+    def commits(self) -> list[Commit]:
+        """Return the commits in order."""
+        return [*self.summary().commits]
+
+    def commit(self, wanted: int | str | None = None) -> Commit:
+        """Return a commit by its number or name. Default: the last one."""
+        if wanted is None:
+            commits = self.commits()
+            if not commits:
+                raise NotFoundError(reason=f"the data set {self.name!r} has no commit yet")
+            return commits[-1]
+        found = self._send("GET", f"/commits/{_step(wanted)}")
+        return CommitModel.model_validate(found).value()
+
+    def summary(self) -> Summary:
+        """Return what the data set is, and its commits."""
+        return SummaryModel.model_validate(self._send("GET", "")).value()
+
+    def verify(self) -> list[int]:
+        """Have the digests of all commits computed again, and return the commits' numbers."""
+        return [*self._send("POST", ":verify")["commits"]]
+
+    def prepare(
+        self,
+        commit: int | str | None = None,
+        tags: Mapping[str, str] | None = None,
+        form: str = "parquet",
+        options: Mapping[str, str] | None = None,
+    ) -> TrainingSet:
+        """Have a training set made, as `Dataset.prepare`, and return at once."""
+        body = {
+            "commit": commit,
+            "tags": dict(tags or {}),
+            "form": form,
+            "options": dict(options or {}),
+        }
+        return self._set(self._send("POST", "/training-sets", body=body))
+
+    def fetch(self, version_hash: str, wait_s: float = 0) -> TrainingSet:
+        """Return how far a training set is; wait so many seconds while it is RUNNING."""
+        path = f"/training-sets/{_step(version_hash)}"
+        while True:
+            wait = min(wait_s, _LONGEST_WAIT_S)
+            made = self._set(self._send("GET", path, query={"wait": wait}))
+            wait_s -= wait
+            if made.state != "RUNNING" or wait_s <= 0:
+                return made
+
+    def training_sets(self) -> list[TrainingSet]:
+        """Return the training sets that were asked for, in that order."""
+        found = TrainingSetsModel.model_validate(self._send("GET", "/training-sets"))
+        return [_set_of(one) for one in found.training_sets]
+
+    def download(self, made: TrainingSet, folder: str | os.PathLike[str]) -> list[str]:
+        """Copy the parts of a training set into a folder; errors as of `TrainingSet.download`.
+
+        A part that is there with the same bytes stays. Each has its name once it is whole.
+        """
+        if made.state != "READY":
+            raise NotFoundError(
+                reason=f"the training set {made.version_hash} is {made.state}",
+                remedy="Wait for it: fetch(version_hash, wait_s=60)",
+            )
+        client = self._connection.client
+        paths = []
+        for part in made.parts:
+
+            def chunks(part: Part = part) -> Any:
+                # httpx sends no credentials to another host than that which was asked.
+                with client.stream("GET", part.uri, follow_redirects=True) as answer:
+                    if not answer.is_success:
+                        answer.read()
+                        raise _error_of(answer)
+                    yield from answer.iter_bytes(1 << 20)
+
+            paths.append(fetch_file(part, Path(folder), chunks))
+        return paths
+
+    def tag(self, name: str, target: int | str | None) -> None:
+        """Give a name to a commit or a training set; None takes it away."""
+        path = f"/tags/{_step(name)}"
+        if target is None:
+            self._send("DELETE", path)
+        else:
+            self._send("PUT", path, body={"target": target})
+
+    def hide(self, commit: int | str) -> None:
+        """Have no later training set pick a commit."""
+        self._send("POST", f"/commits/{_step(commit)}:hide")
+
+    def show(self, commit: int | str) -> None:
+        """Undo `hide`."""
+        self._send("POST", f"/commits/{_step(commit)}:show")
+
+    def delete(self) -> None:
+        """Leave the data set out of lists, and refuse changes."""
+        self._send("DELETE", "")
+
+    def undelete(self) -> None:
+        """Undo `delete`."""
+        self._send("POST", ":undelete")
+
+    def purge(self, commit: int | None = None, *, confirm: str) -> None:
+        """Remove bytes for good, as `Dataset.purge`."""
+        self._send("POST", ":purge", body={"commit": commit, "confirm": confirm})
+
+    def diff(self, a: int | str, b: int | str) -> dict[str, Any]:
+        """Return what `b` has more and less than `a`, as `Diff.to_json`: without the rows."""
+        found = self._send("GET", "/diff", query={"from": a, "to": b})
+        return DiffModel.model_validate(found).model_dump()
+
+    def lineage(
+        self,
+        commit: int | str | None = None,
+        direction: Literal["up", "down"] = "up",
+        depth: int | None = None,
+    ) -> Graph:
+        """Return what a commit or training set was made from, or what came of it."""
+        wanted = self.commit().commit_id if commit is None else commit
+        query = {"direction": direction, "depth": depth}
+        return _graph_of(self._send("GET", f"/commits/{_step(wanted)}/lineage", query=query))
+
+    def _send(self, method: str, below: str, **arguments: Any) -> Any:
+        return self._connection.send(method, self._path + below, **arguments)
+
+    def _set(self, answer: Any) -> TrainingSet:
+        return _set_of(TrainingSetModel.model_validate(answer))
+
+
+def _path(dataset: int | str) -> str:
+    return f"/v1/datasets/{_step(dataset)}"
+
+
+def _step(name: int | str) -> str:
+    return quote(str(name), safe="")
+
+
+def _adding(
+    tags: Mapping[str, str] | None, inputs: Sequence[Any], code: Code | str | None
+) -> dict[str, Any]:
+    given: list[Input] = [as_input(one) for one in inputs]
+    name = Code(code) if isinstance(code, str) else code
+    return {
+        "tags": dict(tags or {}),
+        "inputs": [{**vars(one)} for one in given],
+        "code": None if name is None else {**vars(name)},
+    }
+
+
+def _set_of(model: TrainingSetModel) -> TrainingSet:
+    return TrainingSet(
+        dataset_id=model.dataset_id,
+        dataset=model.dataset,
+        version_hash=model.version_hash,
+        state=model.state,
+        commits=tuple(one.value() for one in model.commits),
+        form=model.form,
+        options=model.options,
+        parts=tuple(
+            Part(one.name, one.url, one.bytes, one.rows, one.sha256) for one in model.parts
+        ),
+        statistics=model.statistics,
+        error=None if model.error is None else Failure(model.error.code, model.error.text),
+    )
+
+
+def _graph_of(answer: Any) -> Graph:
+    found = GraphModel.model_validate(answer)
+    return Graph(
+        tuple(Node(**one.model_dump()) for one in found.nodes),
+        tuple(Edge(**one.model_dump()) for one in found.edges),
+    )

@@ -1,0 +1,154 @@
+"""Start the service: HTTP, and gRPC beside it, until a signal ends it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from threading import Event, Thread
+from typing import Any
+
+from txlog.datasets.catalog import Catalog
+from txlog.errors import InvalidInputError, TxlogError, not_installed
+from txlog.serve.auth import Authenticator, TokenFile
+
+SWEEP_S = 60.0
+HTTP_PORT, GRPC_PORT = 6000, 51001
+_LOG = logging.getLogger("txlog.serve")
+
+
+def serve(
+    catalog: Catalog,
+    *,
+    host: str = "127.0.0.1",
+    port: int = HTTP_PORT,
+    grpc_port: int | None = None,
+    tokens: str | os.PathLike[str] | Authenticator | None = None,
+    ready: Callable[[str, str | None], object] | None = None,
+    **uvicorn_options: Any,
+) -> None:
+    """Serve a catalog over HTTP, and gRPC if it has a port, until the process is told to end.
+
+    Training sets whose workers died are taken over once a minute.
+
+    Parameters
+    ----------
+    port
+        0 takes any free one.
+    tokens
+        A file of tokens, as `TokenFile` reads it, or an `Authenticator`. None: everybody may do
+        everything, and only addresses of the loopback are bound.
+    ready
+        Called with the address of HTTP, and that of gRPC or None, once both answer.
+    uvicorn_options
+        Such as `ssl_certfile` and `ssl_keyfile`. gRPC is without encryption: put a proxy before it.
+
+    Raises
+    ------
+    InvalidInputError
+        There are no tokens and the host is not of the loopback, or a port is taken.
+    UnsupportedFeatureError
+        The extra `serve`, or `grpc`, is not installed.
+    """
+    authenticator = TokenFile(tokens) if isinstance(tokens, str | os.PathLike) else tokens
+    require_loopback(host, authenticator)
+    try:
+        import uvicorn
+
+        from txlog.serve.app import create_app
+    except ImportError as error:
+        raise not_installed("serve", "the service of data sets", str(error)) from error
+    socket = _bound(host, port)
+    config = uvicorn.Config(
+        create_app(catalog, authenticator),
+        **{"log_level": "warning", "lifespan": "off", "server_header": False, **uvicorn_options},
+    )
+    server = uvicorn.Server(config)
+    with socket, _grpc(catalog, authenticator, host, grpc_port) as grpc_address, _swept(catalog):
+        address = f"http://{_shown(host)}:{socket.getsockname()[1]}"
+        if ready is not None:
+            ready(address, grpc_address)
+        server.run(sockets=[socket])
+
+
+def require_loopback(host: str, authenticator: Authenticator | None) -> None:
+    """Raise if others could reach a server that asks for no token.
+
+    Raises
+    ------
+    InvalidInputError
+        They could.
+    """
+    try:
+        is_own = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        is_own = False
+    if authenticator is None and not is_own:
+        raise InvalidInputError(
+            argument="host",
+            reason=f"without tokens the service is for this machine alone, and {host!r} is for all",
+            remedy="Pass a file of tokens, or bind 127.0.0.1",
+        )
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _bound(host: str, port: int) -> Any:
+    import socket
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+    except (OSError, OverflowError) as error:
+        made.close()
+        raise InvalidInputError(
+            argument="port",
+            reason=f"{host}:{port} cannot be bound: {error}",
+            remedy="Choose another port; another server may have this one",
+        ) from error
+    return made
+
+
+@contextmanager
+def _grpc(
+    catalog: Catalog, authenticator: Authenticator | None, host: str, port: int | None
+) -> Iterator[str | None]:
+    if port is None:
+        yield None
+        return
+    try:
+        from txlog.serve.rpc import create_server
+    except ImportError as error:
+        raise not_installed("grpc", "the gRPC service of data sets", str(error)) from error
+    server, bound = create_server(catalog, authenticator, address=f"{_shown(host)}:{port}")
+    server.start()
+    try:
+        yield f"{_shown(host)}:{bound}"
+    finally:
+        server.stop(grace=5).wait()
+
+
+@contextmanager
+def _swept(catalog: Catalog) -> Iterator[None]:
+    ended = Event()
+
+    def sweep() -> None:
+        while not ended.wait(SWEEP_S):
+            try:
+                catalog.sweep()
+            except TxlogError as error:
+                _LOG.warning("sets of dead workers could not be taken over: %s", error)
+
+    thread = Thread(target=sweep, name="txlog-sweep", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
