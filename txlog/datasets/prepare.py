@@ -248,7 +248,7 @@ def download(
     DataFileError
         A part has other bytes than when it was made. The file is not there then.
     """
-    return [_fetched(part, folder, storage_options) for part in parts]
+    return [fetch_file(one, folder, partial(_opened, one, storage_options)) for one in parts]
 
 
 def unpack(
@@ -272,33 +272,35 @@ def unpack(
         rows = zip(*(batch[name].to_pylist() for name in columns), strict=True)
         for content, (name, uri, digest, size) in zip(batch["content"], rows, strict=True):
             part = Part(name, f"{home}/{uri}", size, None, digest)
-            held = None if uri is not None else content.as_buffer()
-            written[_fetched(part, folder, storage_options, held)] = None
+            within = content.as_buffer() if uri is None else None
+            opened = partial(_opened, part, storage_options, within)
+            written[fetch_file(part, folder, opened)] = None
     return [*written]
 
 
-def _fetched(
-    part: Part,
-    folder: str | os.PathLike[str],
-    storage_options: Mapping[str, Any] | None,
-    content: Any = None,
-) -> str:
-    """Write a part below a folder, unless it is there, and return its path."""
+def fetch_file(part: Part, folder: str | os.PathLike[str], opened: Callable[[], Any]) -> str:
+    """Write a part below a folder, unless it is there, and return its path.
+
+    Parameters
+    ----------
+    opened
+        Opens the bytes: a context manager of what has `read`. Errors as for `download`.
+    """
     if wrong := fault_of_path(part.name, DEFAULT_LIMITS):
         raise InvalidInputError(argument="parts", reason=f"the name {part.name[:100]!r} {wrong}")
     path = Path(folder) / part.name
     with os_errors("write", str(path)):
         if not path.is_file() or _digest(path) != part.sha256:
-            _fetch(part, path, storage_options, content)
+            _fetch(part, path, opened)
     return str(path)
 
 
-def _fetch(part: Part, path: Path, storage_options: Mapping[str, Any] | None, content: Any) -> None:
+def _fetch(part: Part, path: Path, opened: Callable[[], Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     staged = path.with_name(f".{REAL.uuid()}")
     digest = sha256()
     try:
-        with _opened(part, storage_options, content) as source, staged.open("wb") as target:
+        with opened() as source, staged.open("wb") as target:
             while data := source.read(_CHUNK_BYTES):
                 digest.update(data)
                 target.write(data)
@@ -314,7 +316,7 @@ def _fetch(part: Part, path: Path, storage_options: Mapping[str, Any] | None, co
         staged.unlink(missing_ok=True)
 
 
-def _opened(part: Part, storage_options: Mapping[str, Any] | None, content: Any) -> Any:
+def _opened(part: Part, storage_options: Mapping[str, Any] | None, content: Any = None) -> Any:
     """Return the bytes of a part, opened for reading."""
     if content is not None:
         return BytesIO(content)

@@ -32,3 +32,30 @@ __all__ = [
     "create_server",
     "serve",
 ]
+
+_HOMES = {
+    "AccessError": "auth",
+    "Authenticator": "auth",
+    "Principal": "auth",
+    "RemoteCatalog": "client",
+    "RemoteDataset": "client",
+    "TokenFile": "auth",
+    "connect": "client",
+    "create_app": "app",
+    "create_server": "rpc",
+    "serve": "run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value  # Asked once.
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -42,7 +42,7 @@ from txlog.serve.models import (
 )
 from txlog.serve.page import page_of
 from txlog.serve.parts import part_answer
-from txlog.serve.problems import RETRY_AFTER_S, problem_of, text_of
+from txlog.serve.problems import RETRY_AFTER_S, problem_of
 from txlog.version import __version__
 
 PROBLEM = "application/problem+json"
@@ -50,7 +50,7 @@ MOST_BODY_BYTES = 1 << 20
 LONGEST_WAIT_S = 60.0
 _LOOKS_S = (0.02, 1.0)  # The first pause between two looks at a set, and the longest.
 _LOG = logging.getLogger("txlog.serve")
-_WITHOUT_BODY = {204: {"description": "Done."}}
+_WITHOUT_BODY: dict[int | str, dict[str, Any]] = {204: {"description": "Done."}}
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {"description": "An error.", "model": ProblemModel}
 }
@@ -473,9 +473,7 @@ def _plain_problem(status: int, detail: str) -> JSONResponse:
     )
 
 
-async def _bounded(
-    request: Request, call: Callable[[Request], Awaitable[Response]]
-) -> Response:
+async def _bounded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
     """Refuse bodies that are no JSON, or larger than any request is."""
     length = request.headers.get("content-length", "0")
     if "transfer-encoding" in request.headers:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -109,24 +110,50 @@ class _Connection:
         tries = _TRIES if method == "GET" or txn is not None else 1
         for left in range(tries - 1, -1, -1):
             try:
-                answer = self.client.request(
-                    method, path, params=given, json=body, headers=headers
-                )
+                answer = self.client.request(method, path, params=given, json=body, headers=headers)
             except httpx.TransportError as error:
                 if left:
                     continue
-                raise StoreError(
-                    operation=method.lower(),
-                    path=f"{self.client.base_url}{path}",
-                    reason=f"{type(error).__name__}: {error}",
-                    remedy="Check the address, and that the server runs",
-                ) from error
+                address = f"{self.client.base_url}{path}"
+                raise _unreachable(method.lower(), address, error) from error
             if answer.status_code == 503 and left:
                 continue
             break
         if answer.is_success:
             return answer.json() if answer.content else None
         raise _error_of(answer)
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[_Body]:
+        """Yield the bytes of an answer. Another host that it leads to gets no credentials."""
+        try:
+            with self.client.stream("GET", path, follow_redirects=True) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    raise _error_of(answer)
+                yield _Body(answer.iter_bytes())
+        except httpx.TransportError as error:
+            raise _unreachable("read", f"{self.client.base_url}{path}", error) from error
+
+
+def _unreachable(operation: str, path: str, error: Exception) -> StoreError:
+    return StoreError(
+        operation=operation,
+        path=path,
+        reason=f"{type(error).__name__}: {error}",
+        remedy="Check the address, and that the server runs",
+    )
+
+
+class _Body:
+    """The bytes of an answer, as a file; each read gives what came."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+
+    def read(self, _: int = -1) -> bytes:
+        """Return the next bytes, or none at the end."""
+        return next(self._chunks, b"")
 
 
 def _error_of(answer: httpx.Response) -> TxlogError:
@@ -309,20 +336,10 @@ class RemoteDataset:
                 reason=f"the training set {made.version_hash} is {made.state}",
                 remedy="Wait for it: fetch(version_hash, wait_s=60)",
             )
-        client = self._connection.client
-        paths = []
-        for part in made.parts:
-
-            def chunks(part: Part = part) -> Any:
-                # httpx sends no credentials to another host than that which was asked.
-                with client.stream("GET", part.uri, follow_redirects=True) as answer:
-                    if not answer.is_success:
-                        answer.read()
-                        raise _error_of(answer)
-                    yield from answer.iter_bytes(1 << 20)
-
-            paths.append(fetch_file(part, Path(folder), chunks))
-        return paths
+        return [
+            fetch_file(part, folder, partial(self._connection.opened, part.uri))
+            for part in made.parts
+        ]
 
     def tag(self, name: str, target: int | str | None) -> None:
         """Give a name to a commit or a training set; None takes it away."""

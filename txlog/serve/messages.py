@@ -107,7 +107,7 @@ def pool() -> descriptor_pool.DescriptorPool:
 
 @cache
 def messages() -> Any:
-    """Return the classes of the messages by their names, and `service`, the service's descriptor."""
+    """Return the classes of messages by their names, and `service`, its descriptor."""
     file = pool().FindFileByName(PROTO.name)
     classes = {
         name: message_factory.GetMessageClass(kind)

@@ -1,4 +1,4 @@
-"""One plain page of data sets, commits and training sets: no script, nothing from elsewhere. Pure."""
+"""A plain page of data sets, commits and training sets: no script, nothing from elsewhere. Pure."""
 
 from __future__ import annotations
 

@@ -1,0 +1,240 @@
+"""What the HTTP service promises beyond the client: problems, keys, rights, ranges, the page."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.serve.servers import grpc_stub, http_client, within, write_intents
+from txlog.datasets import Catalog, InlineRunner
+from txlog.errors import InvalidInputError
+from txlog.serve import AccessError, TokenFile, create_app, serve
+from txlog.serve.auth import digest_of, parse_tokens
+from txlog.serve.parts import range_of
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    write_intents(tmp_path / "in/1.csv", 20, 4)
+    made = Catalog(tmp_path / "root", sources={"in": tmp_path / "in"}, runner=InlineRunner())
+    made.create("intents", "TEXT_INTENT", "in/1.csv", tags={"<b>": "<script>"})
+    return made
+
+
+def tokens(tmp_path: Path, **rights: Any) -> TokenFile:
+    path = tmp_path / "tokens.json"
+    path.write_text(
+        json.dumps(
+            {
+                "tokens": [
+                    {"name": name, "sha256": digest_of(f"token of {name}"), "right": right}
+                    | ({} if datasets is None else {"datasets": datasets})
+                    for name, (right, datasets) in rights.items()
+                ]
+            }
+        )
+    )
+    return TokenFile(path)
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer token of {name}"}
+
+
+def test_problems(catalog: Catalog) -> None:
+    client = within(create_app(catalog))
+    for method, path, body, status, code in (
+        ("GET", "/v1/datasets/no", None, 404, "not-found"),
+        ("GET", "/v1/nothing", None, 404, "not-found"),
+        ("PUT", "/v1/datasets", {}, 405, "method-not-allowed"),
+        ("POST", "/v1/datasets", {"name": "x"}, 422, "invalid-input"),
+        ("POST", "/v1/datasets", {"name": "x", "type": "TABLE", "more": 1}, 422, "invalid-input"),
+        ("POST", "/v1/datasets", {"name": 1, "type": "TABLE"}, 422, "invalid-input"),
+        ("POST", "/v1/datasets", {"name": "intents", "type": "TABLE"}, 409, "already-exists"),
+        ("GET", "/v1/datasets?limit=0", None, 422, "invalid-input"),
+        ("GET", "/v1/datasets/intents/training-sets/x?wait=1e9", None, 422, "invalid-input"),
+    ):
+        answer = client.request(method, path, json=body)
+        assert answer.status_code == status, (path, answer.text)
+        assert answer.headers["content-type"] == "application/problem+json"
+        problem = answer.json()
+        assert (problem["status"], problem["code"]) == (status, code)
+        assert problem["detail"]
+        assert problem["title"]
+
+
+def test_bodies_are_json_and_small(catalog: Catalog) -> None:
+    client = within(create_app(catalog))
+    form = client.post("/v1/datasets", content="name=x", headers={"Content-Type": "text/plain"})
+    assert form.status_code == 415
+    kind = {"Content-Type": "application/json"}
+    assert client.post("/v1/datasets", content=b"{", headers=kind).status_code == 422
+    assert client.post("/v1/datasets", content=b" " * (2 << 20), headers=kind).status_code == 413
+    assert [one.name for one in catalog.list()] == ["intents"]
+
+
+def test_faults_tell_nothing(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the password is 1234")
+
+    monkeypatch.setattr(Catalog, "list", broken)
+    answer = within(create_app(catalog)).get("/v1/datasets")
+    assert answer.status_code == 500
+    assert "1234" not in answer.text
+
+
+def test_a_key_makes_a_retry_one_effect(catalog: Catalog) -> None:
+    client = within(create_app(catalog))
+    key = {"Idempotency-Key": "a"}
+    body = {"source": "in/1.csv", "message": "again"}
+    first, second = (
+        client.post("/v1/datasets/1/commits", json=body, headers=key) for _ in range(2)
+    )
+    assert first.status_code == second.status_code == 201
+    assert first.json() == second.json()
+    other = client.post("/v1/datasets/1/commits", json=body | {"message": "b"}, headers=key)
+    assert other.status_code == 422
+    made = {"name": "new", "type": "TEXT_INTENT", "source": "in/1.csv"}
+    answers = [client.post("/v1/datasets", json=made, headers=key) for _ in range(2)]
+    assert [one.json()["dataset_id"] for one in answers] == [2, 2]
+    other = client.post("/v1/datasets", json=made | {"name": "newer"}, headers=key)
+    assert other.status_code == 422
+    assert len(catalog.dataset(1).commits()) == 2
+    bad = client.post("/v1/datasets", json=made, headers={"Idempotency-Key": "x" * 300})
+    assert bad.status_code == 422
+
+
+def test_rights(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.create("secret", "TEXT_INTENT", "in/1.csv")
+    known = tokens(
+        tmp_path,
+        reader=("read", None),
+        writer=("write", ["intents"]),
+        admin=("admin", None),
+    )
+    client = within(create_app(catalog, known))
+
+    def status(method: str, path: str, who: str | None, body: Any = None) -> int:
+        headers = {} if who is None else bearer(who)
+        return client.request(method, path, json=body, headers=headers).status_code
+
+    assert status("GET", "/v1/datasets", None) == 401
+    answer = client.get("/v1/datasets", headers={"Authorization": "Bearer wrong"})
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert client.get("/v1/datasets", headers={"Authorization": "Basic x"}).status_code == 401
+    assert status("GET", "/v1/health", None) == 200
+    assert status("GET", "/", None) == 401
+    assert status("GET", "/v1/datasets/secret", "reader") == 200
+    assert status("POST", "/v1/datasets/1/training-sets", "reader", {}) == 403
+    assert status("POST", "/v1/datasets/1/training-sets", "writer", {}) == 202
+    assert status("GET", "/v1/datasets/secret", "writer") == 403
+    assert status("GET", "/v1/datasets/1/commits/1/lineage", "writer") == 403
+    assert status("DELETE", "/v1/datasets/1", "writer") == 403
+    made = {"name": "other", "type": "TEXT_INTENT"}
+    assert status("POST", "/v1/datasets", "writer", made) == 403
+    page = client.get("/v1/datasets?limit=1", headers=bearer("writer")).json()
+    assert ([one["name"] for one in page["datasets"]], page["next"]) == (["intents"], None)
+    assert "secret" not in client.get("/", headers=bearer("writer")).text
+    assert status("DELETE", "/v1/datasets/1", "admin") == 204
+
+    with http_client(catalog, "token of reader", authenticator=known) as remote:
+        assert [one.name for one in remote.list()] == ["secret"]
+        with pytest.raises(AccessError, match="needs 'admin'"):
+            remote.dataset("secret").delete()
+    with grpc_stub(catalog, known, "token of reader") as call:
+        assert [one.name for one in call("ListDatasets")] == ["secret"]
+        with pytest.raises(Exception, match="PERMISSION_DENIED"):
+            call("DeleteDataset", dataset_id="2")
+    with grpc_stub(catalog, known) as call, pytest.raises(Exception, match="UNAUTHENTICATED"):
+        call("ListDatasets")
+
+
+def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    known = tokens(tmp_path, a=("read", None))
+    assert known.authenticate("token of a").right == "read"
+    tokens(tmp_path, a=("write", None), b=("admin", ["x"]))
+    assert known.authenticate("token of a").right == "write"
+    assert known.authenticate("token of b").may_see("x")
+    assert not known.authenticate("token of b").may_see("y")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "JSON"),
+        ("[]", "JSON"),
+        ('{"tokens": {}}', "list"),
+        ('{"tokens": []}', "no token"),
+        ('{"tokens": [1]}', "token 1"),
+        ('{"tokens": [{"name": "a", "sha256": "x", "right": "read"}]}', "64"),
+        ('{"tokens": [{"name": "a", "sha256": "%s", "right": "all"}]}', "right"),
+        ('{"tokens": [{"name": "", "sha256": "%s", "right": "read"}]}', "name"),
+        ('{"tokens": [{"name": "a", "sha256": "%s", "right": "read", "datasets": "x"}]}', "names"),
+        ('{"tokens": [{"name": "a", "sha256": "%s", "right": "read", "token": "x"}]}', "alone"),
+    ],
+)
+def test_token_files_that_are_none(text: str, told: str) -> None:
+    with pytest.raises(InvalidInputError, match=told):
+        parse_tokens(text.replace("%s", "0" * 64).encode(), "tokens.json")
+
+
+def test_without_tokens_only_this_machine(catalog: Catalog) -> None:
+    for host in ("0.0.0.0", "example.org", "::"):
+        with pytest.raises(InvalidInputError, match="this machine alone"):
+            serve(catalog, host=host)
+    answer = within(create_app(catalog)).get("/v1/datasets", headers={"Host": "evil.example"})
+    assert answer.status_code == 400
+
+
+def test_parts_by_ranges(catalog: Catalog) -> None:
+    made = catalog.dataset(1).prepare(form="csv")
+    client = within(create_app(catalog))
+    answer = client.get(f"/v1/datasets/1/training-sets/{made.version_hash}?wait=5").json()
+    assert answer["state"] == "READY"
+    url = answer["parts"][0]["url"]
+    whole = client.get(url)
+    assert whole.status_code == 200
+    assert len(whole.content) == answer["parts"][0]["bytes"]
+    some = client.get(url, headers={"Range": "bytes=5-14"})
+    assert (some.status_code, some.content) == (206, whole.content[5:15])
+    assert some.headers["content-range"] == f"bytes 5-14/{len(whole.content)}"
+    assert client.get(url, headers={"Range": "bytes=-7"}).content == whole.content[-7:]
+    assert client.get(url, headers={"Range": "bytes=999999-"}).status_code == 416
+    assert client.get(url, headers={"If-None-Match": whole.headers["etag"]}).status_code == 304
+    assert client.get(url.replace("examples.csv", "..%2f..%2fx")).status_code == 404
+
+
+@given(st.binary(max_size=9), st.integers(0, 12), st.integers(0, 12))
+def test_ranges_are_slices(data: bytes, first: int, last: int) -> None:
+    span = range_of(f"bytes={first}-{last}", len(data))
+    if last < first:
+        assert span is None
+    else:
+        start, end = span or (0, 0)
+        assert data[start:end] == data[first : last + 1]
+    start, end = range_of(f"bytes=-{last}", len(data)) or (0, 0)
+    assert data[start:end] == (data[-last:] if last else b"")
+    assert range_of("lines=1-2", 9) is None
+    assert range_of("bytes=1-2,4-5", 9) is None
+
+
+def test_the_page(catalog: Catalog) -> None:
+    catalog.dataset(1).prepare()
+    answer = within(create_app(catalog)).get("/")
+    assert answer.status_code == 200
+    assert "<script" not in answer.text
+    assert "&lt;script&gt;" in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "READY" in answer.text
+    assert "intents" in answer.text
+
+
+def test_the_description(catalog: Catalog) -> None:
+    found = within(create_app(catalog)).get("/openapi.json").json()
+    assert len(found["paths"]) == 17
+    for path, methods in found["paths"].items():
+        for method, about in methods.items():
+            assert about.get("description"), (method, path)

@@ -1,0 +1,275 @@
+"""The service of data sets: the chapter's walk, and one suite over catalog and HTTP client."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.serve.servers import grpc_stub, http_client, write_intents
+from txlog.datasets import Catalog, Input
+from txlog.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+    StoreError,
+    TxlogError,
+)
+from txlog.serve.messages import PROTO, file_descriptor, messages
+
+TRAINING = {"category": "training set"}
+TEST = {"category": "test set"}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bucket")
+    write_intents(folder / "upload/001.csv", 5_500)
+    write_intents(folder / "upload/002.csv", 7_600)
+    write_intents(folder / "small/1.csv", 20, 4)
+    write_intents(folder / "small/2.csv", 30, 6)
+    (folder / "bad.csv").write_text('one,a\n"two,b\n')
+    return folder
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, sources: Path) -> Catalog:
+    return Catalog(tmp_path / "root", sources={"mini-automl": sources})
+
+
+# The chapter ------------------------------------------------------------------------------------
+
+
+def plain(message: Any) -> Any:
+    from google.protobuf.json_format import MessageToDict
+
+    return MessageToDict(message, preserving_proto_field_name=True)
+
+
+def test_the_walk_of_the_chapter(catalog: Catalog, tmp_path: Path) -> None:
+    """Its requests in its order; its answers, field by field."""
+    with grpc_stub(catalog) as call:
+        made = call(
+            "CreateDataset",
+            name="dataset-1",
+            dataset_type="LANGUAGE_INTENT",
+            bucket="mini-automl",
+            path="upload/001.csv",
+            tags=[{"tag_key": "category", "tag_value": "test set"}],
+        )
+        moment = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+        answer = plain(made)
+        first = answer.pop("commits")[0]
+        assert moment.fullmatch(answer.pop("last_updated_at"))
+        assert answer == {"dataset_id": "1", "name": "dataset-1", "dataset_type": "TEXT_INTENT"}
+        assert moment.fullmatch(first.pop("created_at"))
+        assert (Path(catalog.root) / first.pop("path")).is_dir()
+        assert first == {
+            "dataset_id": "1",
+            "commit_id": "1",
+            "commit_message": "Initial commit",
+            "tags": [{"tag_key": "category", "tag_value": "test set"}],
+            "statistics": {"numExamples": "5500", "numLabels": "151"},
+        }
+        updated = call(
+            "UpdateDataset",
+            dataset_id="1",
+            commit_message="More training data",
+            bucket="mini-automl",
+            path="upload/002.csv",
+            tags=[{"tag_key": "category", "tag_value": "training set"}],
+        )
+        assert [one.commit_id for one in updated.commits] == ["1", "2"]
+        assert updated.commits[1].commit_message == "More training data"
+        assert dict(updated.commits[1].statistics) == {"numExamples": "7600", "numLabels": "151"}
+        assert call("GetDatasetSummary", dataset_id="1") == updated
+        assert call("ListDatasets") == [updated]
+
+        whole = call("PrepareTrainingDataset", dataset_id="1")
+        assert [one.commit_id for one in whole.commits] == ["1", "2"]
+        part = call(
+            "PrepareTrainingDataset",
+            dataset_id="1",
+            tags=[{"tag_key": "category", "tag_value": "training set"}],
+        )
+        assert [one.commit_id for one in part.commits] == ["2"]
+        assert (part.dataset_id, part.name, part.dataset_type) == ("1", "dataset-1", 1)
+        catalog.dataset(1).fetch(whole.version_hash, wait_s=60)
+        ready = call("FetchTrainingDataset", dataset_id="1", version_hash=whole.version_hash)
+        assert plain(ready) | {"root": "", "parts": []} == {
+            "dataset_id": "1",
+            "version_hash": whole.version_hash,
+            "state": "READY",
+            "parts": [],
+            "root": "",
+            "statistics": {"numExamples": "13100", "numLabels": "151"},
+        }
+        assert [one.name for one in ready.parts] == ["examples.csv", "labels.csv"]
+        for one in ready.parts:
+            lines = (Path(one.bucket) / one.path).read_text().splitlines()
+            assert len(lines) == {"examples.csv": 13_100, "labels.csv": 151}[one.name]
+        assert call("DeleteDataset", dataset_id="1").name == "dataset-1"
+        assert call("ListDatasets") == []
+
+
+def test_errors_over_grpc(catalog: Catalog) -> None:
+    with grpc_stub(catalog) as call:
+        for name, request, status in (
+            ("GetDatasetSummary", {"dataset_id": "7"}, grpc.StatusCode.NOT_FOUND),
+            ("GetDatasetSummary", {"dataset_id": "../x"}, grpc.StatusCode.INVALID_ARGUMENT),
+            (
+                "CreateDataset",
+                {"name": "x", "dataset_type": 1, "bucket": "other", "path": "1.csv"},
+                grpc.StatusCode.INVALID_ARGUMENT,
+            ),
+            ("CreateDataset", {"name": "x", "dataset_type": 1}, grpc.StatusCode.INVALID_ARGUMENT),
+            (
+                "CreateDataset",
+                {"name": "x", "dataset_type": 9, "path": "a"},
+                grpc.StatusCode.INVALID_ARGUMENT,
+            ),
+        ):
+            with pytest.raises(grpc.RpcError) as raised:
+                call(name, **request)
+            error: Any = raised.value
+            assert error.code() is status, (name, request, error.details())
+            assert error.details()
+    assert catalog.list() == []
+
+
+def test_reflection_and_health(catalog: Catalog) -> None:
+    """What `grpcurl` asks before it sends a request."""
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+    from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+        ProtoReflectionDescriptorDatabase,
+    )
+
+    with grpc_stub(catalog) as call:
+        known = ProtoReflectionDescriptorDatabase(call._channel)
+        assert "data_management.DataManagementService" in known.get_services()
+        service = DescriptorPool(known).FindServiceByName("data_management.DataManagementService")
+        assert [one.name for one in service.methods] == [
+            one.name for one in messages().service.methods
+        ]
+        check = health_pb2_grpc.HealthStub(call._channel).Check
+        asked = health_pb2.HealthCheckRequest(service=service.full_name)
+        assert check(asked).status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_messages_are_those_that_protoc_makes(tmp_path: Path) -> None:
+    from google.protobuf import descriptor_pb2
+
+    protoc = pytest.importorskip("grpc_tools.protoc")
+    out = tmp_path / "set.pb"
+    wrong = protoc.main(
+        ["", f"-I{PROTO.parent}", f"--descriptor_set_out={out}", "--include_imports", str(PROTO)]
+    )
+    assert wrong == 0
+    wanted = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file[0]
+    assert file_descriptor(PROTO.read_text()) == wanted
+
+
+# One suite over catalog and HTTP client -------------------------------------------------------
+
+
+@pytest.fixture(params=["catalog", "http"])
+def sets(request: pytest.FixtureRequest, catalog: Catalog) -> Iterator[Any]:
+    if request.param == "catalog":
+        yield catalog
+    else:
+        with http_client(catalog) as client:
+            yield client
+
+
+def test_commits_and_training_sets(sets: Any, catalog: Catalog, tmp_path: Path) -> None:
+    made = sets.create(
+        "intents",
+        "TEXT_INTENT",
+        "mini-automl/small/1.csv",
+        tags=TEST,
+        description="What people want",
+        inputs=["s3://raw/1.csv"],
+        code="clean@4f1c2e",
+    )
+    assert (made.dataset_id, made.name, made.type) == (1, "intents", "TEXT_INTENT")
+    second = made.update("mini-automl/small/2.csv", "More", TRAINING, txn=("job", 1))
+    assert (second.commit_id, second.rows, second.tags) == (2, 30, TRAINING)
+    again = made.update("mini-automl/small/2.csv", "More", TRAINING, txn=("job", 1))
+    assert again == second
+    assert made.commits() == catalog.dataset(1).commits()
+    assert Input("s3://raw/1.csv") in made.commit(1).inputs
+    assert made.commit() == made.commit(2) == second
+    assert sets.list() == catalog.list() == [made.summary()]
+    assert sets.dataset("intents").summary() == sets.dataset(1).summary()
+    assert sets.list(type="GENERIC") == []
+
+    asked = made.prepare(tags=TRAINING)
+    ready = made.fetch(asked.version_hash, wait_s=60)
+    assert (ready.state, ready.picked) == ("READY", (2,))
+    assert ready.statistics == {"numExamples": 30, "numLabels": 6}
+    assert [one.version_hash for one in made.training_sets()] == [asked.version_hash]
+    folder = tmp_path / "parts"
+    paths = ready.download(folder) if isinstance(sets, Catalog) else made.download(ready, folder)
+    assert sum(Path(path).stat().st_size for path in paths) == sum(p.bytes for p in ready.parts)
+    made.tag("golden", ready.version_hash)
+    assert made.fetch("golden").picked == (2,)
+    made.tag("first", 1)
+    assert made.commit("first").commit_id == 1
+    made.tag("first", None)
+    assert made.summary().names == {"golden": ready.version_hash}
+
+    diff = made.diff(1, 2)
+    found = diff if isinstance(diff, dict) else diff.to_json()
+    assert (found["commits_added"], found["rows_added"]) == ([2], 30)
+    assert found["labels_added"] == ["intent_4", "intent_5"]
+    up = made.lineage(1)
+    assert {"s3://raw/1.csv"} <= {node.label for node in up.nodes} | {n.id for n in up.nodes}
+    assert len(made.lineage(ready.version_hash).nodes) > 1
+
+    made.hide(1)
+    assert made.commit(1).hidden
+    made.show(1)
+    made.verify()
+    made.delete()
+    assert sets.list() == []
+    made.undelete()
+    made.purge(confirm="intents")
+    assert sets.list(deleted=True) == []
+
+
+def test_errors_are_those_of_the_catalog(sets: Any) -> None:
+    made = sets.create("t", "TEXT_INTENT", "mini-automl/small/1.csv")
+
+    def told(kind: type[TxlogError], call: Any, fragment: str) -> None:
+        with pytest.raises(kind, match=fragment) as raised:
+            call()
+        assert type(raised.value) is kind
+
+    told(AlreadyExistsError, lambda: sets.create("t", "TEXT_INTENT"), "t")
+    told(NotFoundError, lambda: sets.dataset("no such"), "no such")
+    told(NotFoundError, lambda: made.commit(7), "7")
+    told(NotFoundError, lambda: made.fetch("v1none"), "v1none")
+    told(NotFoundError, lambda: sets.create("u", "NO_TYPE"), "NO_TYPE")
+    told(InvalidInputError, lambda: made.update("/etc/passwd"), "passwd")
+    told(InvalidInputError, lambda: made.update("mini-automl/../x.csv"), r"\.\.")
+    told(InvalidInputError, lambda: made.prepare(tags={"no": "such"}), "no=such")
+    told(InvalidInputError, lambda: made.purge(confirm="other"), "other")
+    told(SchemaMismatchError, lambda: made.update("mini-automl/bad.csv"), "bad.csv")
+    told(InvalidInputError, lambda: sets.create("x/../y", "TEXT_INTENT"), "name")
+    tags = {f"t{n}": "x" for n in range(10_000)}
+    told(InvalidInputError, lambda: made.update("mini-automl/small/1.csv", tags=tags), "tags")
+    assert [one.commit_id for one in made.commits()] == [1]
+
+
+def test_a_server_that_is_gone_is_an_error() -> None:
+    from txlog.serve import connect
+
+    with (
+        connect("http://127.0.0.1:9") as client,
+        pytest.raises(StoreError, match="Check the address"),
+    ):
+        client.list()
