@@ -36,7 +36,7 @@ ONLY_IN = {
     "time": {"effects"},
     "random": {"effects"},
     "uuid": {"effects"},
-    "logging": {"observe", "cli"},
+    "logging": {"observe", "cli", "serve"},
     "opentelemetry": {"observe"},
     "rich": {"cli"},
     "typer": {"cli"},
@@ -47,6 +47,9 @@ ONLY_IN = {
     "duckdb": {"table"},
     "IPython": {"table"},
     "PIL": {"loader", "datasets"},
+    "grpc": {"serve"},
+    "google": {"serve"},
+    "httpx": {"serve"},
 }
 FACES = {"spark_ext", "cli"}
 

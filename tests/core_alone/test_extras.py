@@ -35,6 +35,8 @@ BRINGS = {
     "datasets": ("PIL",),
     "report": ("jinja2", "vl_convert"),
     "otel": ("opentelemetry",),
+    "serve": ("fastapi", "uvicorn", "httpx", "PIL"),
+    "grpc": ("fastapi", "grpc", "grpc_reflection", "grpc_health"),
     "ui": ("fastapi", "uvicorn", "jinja2", "vl_convert", "typer", "rich"),
 }
 SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "abfss"}

@@ -44,6 +44,7 @@ def bearer(name: str) -> dict[str, str]:
     return {"Authorization": f"Bearer token of {name}"}
 
 
+@pytest.mark.spec("DST-60")
 def test_problems(catalog: Catalog) -> None:
     client = within(create_app(catalog))
     for method, path, body, status, code in (
@@ -66,6 +67,7 @@ def test_problems(catalog: Catalog) -> None:
         assert problem["title"]
 
 
+@pytest.mark.spec("DST-65")
 def test_bodies_are_json_and_small(catalog: Catalog) -> None:
     client = within(create_app(catalog))
     form = client.post("/v1/datasets", content="name=x", headers={"Content-Type": "text/plain"})
@@ -86,6 +88,7 @@ def test_faults_tell_nothing(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) 
     assert "1234" not in answer.text
 
 
+@pytest.mark.spec("DST-61")
 def test_a_key_makes_a_retry_one_effect(catalog: Catalog) -> None:
     client = within(create_app(catalog))
     key = {"Idempotency-Key": "a"}
@@ -107,6 +110,7 @@ def test_a_key_makes_a_retry_one_effect(catalog: Catalog) -> None:
     assert bad.status_code == 422
 
 
+@pytest.mark.spec("DST-62")
 def test_rights(catalog: Catalog, tmp_path: Path) -> None:
     catalog.create("secret", "TEXT_INTENT", "in/1.csv")
     known = tokens(
@@ -181,6 +185,7 @@ def test_token_files_that_are_none(text: str, told: str) -> None:
         parse_tokens(text.replace("%s", "0" * 64).encode(), "tokens.json")
 
 
+@pytest.mark.spec("DST-63")
 def test_without_tokens_only_this_machine(catalog: Catalog) -> None:
     for host in ("0.0.0.0", "example.org", "::"):
         with pytest.raises(InvalidInputError, match="this machine alone"):
@@ -189,6 +194,7 @@ def test_without_tokens_only_this_machine(catalog: Catalog) -> None:
     assert answer.status_code == 400
 
 
+@pytest.mark.spec("DST-64")
 def test_parts_by_ranges(catalog: Catalog) -> None:
     made = catalog.dataset(1).prepare(form="csv")
     client = within(create_app(catalog))

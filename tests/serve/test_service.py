@@ -115,6 +115,7 @@ def test_the_walk_of_the_chapter(catalog: Catalog, tmp_path: Path) -> None:
         assert call("ListDatasets") == []
 
 
+@pytest.mark.spec("DST-60")
 def test_errors_over_grpc(catalog: Catalog) -> None:
     with grpc_stub(catalog) as call:
         for name, request, status in (
@@ -140,6 +141,7 @@ def test_errors_over_grpc(catalog: Catalog) -> None:
     assert catalog.list() == []
 
 
+@pytest.mark.spec("DST-66")
 def test_reflection_and_health(catalog: Catalog) -> None:
     """What `grpcurl` asks before it sends a request."""
     from google.protobuf.descriptor_pool import DescriptorPool
@@ -160,6 +162,7 @@ def test_reflection_and_health(catalog: Catalog) -> None:
         assert check(asked).status == health_pb2.HealthCheckResponse.SERVING
 
 
+@pytest.mark.spec("DST-66")
 def test_messages_are_those_that_protoc_makes(tmp_path: Path) -> None:
     from google.protobuf import descriptor_pb2
 

@@ -6,7 +6,7 @@
     made = intents.fetch(intents.prepare().version_hash, wait_s=60)
 
 A server starts by `txlog datasets serve FOLDER`, or `serve(Catalog(folder))`. The extra `serve` has
-FastAPI, uvicorn and httpx; the extra `grpc` has gRPC. Rules: spec/datasets.md, DST-40 to DST-46.
+FastAPI, uvicorn and httpx; the extra `grpc` has gRPC. Rules: spec/datasets.md, DST-60 to DST-66.
 """
 
 from __future__ import annotations
@@ -52,7 +52,16 @@ def __getattr__(name: str) -> Any:
 
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    home = _HOMES[name]
+    try:
+        value = getattr(import_module(f"{__name__}.{home}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("txlog"):
+            raise
+        from txlog.errors import not_installed
+
+        extra = "grpc" if home == "rpc" else "serve"
+        raise not_installed(extra, "the service of data sets", str(error)) from error
     globals()[name] = value  # Asked once.
     return value
 

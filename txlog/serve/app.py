@@ -1,6 +1,6 @@
 """The HTTP service over a catalog: FastAPI's routes, each a few lines around the catalog's methods.
 
-Rules: spec/datasets.md, DST-40 to DST-45.
+Rules: spec/datasets.md, DST-60 to DST-66.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import hmac
 import os
 from hashlib import sha256
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import ClassVar, Literal, Protocol
 
 import orjson
@@ -15,8 +16,6 @@ from txlog.lazy import dataclass
 
 Right = Literal["read", "write", "admin"]
 RIGHTS: tuple[Right, ...] = ("read", "write", "admin")
-LEAST_TOKEN_BYTES = 16
-"""Shorter tokens are refused: they can be guessed."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -134,6 +133,11 @@ class TokenFile:
             if self._read is None or self._read[0] != mark:
                 self._read = mark, parse_tokens(self._path.read_bytes(), str(self._path))
         return self._read[1]
+
+
+def new_token() -> str:
+    """Return a token that nobody can guess, of 43 characters."""
+    return token_urlsafe(32)
 
 
 def digest_of(token: str) -> str:

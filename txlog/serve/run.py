@@ -11,7 +11,7 @@ from threading import Event, Thread
 from typing import Any
 
 from txlog.datasets.catalog import Catalog
-from txlog.errors import InvalidInputError, TxlogError, not_installed
+from txlog.errors import InvalidInputError, TxlogError
 from txlog.serve.auth import Authenticator, TokenFile
 
 SWEEP_S = 60.0
@@ -54,12 +54,10 @@ def serve(
     """
     authenticator = TokenFile(tokens) if isinstance(tokens, str | os.PathLike) else tokens
     require_loopback(host, authenticator)
-    try:
-        import uvicorn
+    import uvicorn
 
-        from txlog.serve.app import create_app
-    except ImportError as error:
-        raise not_installed("serve", "the service of data sets", str(error)) from error
+    from txlog.serve import create_app
+
     socket = _bound(host, port)
     config = uvicorn.Config(
         create_app(catalog, authenticator),
@@ -122,10 +120,8 @@ def _grpc(
     if port is None:
         yield None
         return
-    try:
-        from txlog.serve.rpc import create_server
-    except ImportError as error:
-        raise not_installed("grpc", "the gRPC service of data sets", str(error)) from error
+    from txlog.serve import create_server
+
     server, bound = create_server(catalog, authenticator, address=f"{_shown(host)}:{port}")
     server.start()
     try:
