@@ -1,5 +1,8 @@
 """`txlog datasets …`: from upload to training on the command line."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +121,35 @@ def test_a_training_set_that_fails_ends_with_1(shell: Shell, tmp_path: Path) -> 
     for file in (tmp_path / "root" / "data").rglob("commit_id=1/*.parquet"):
         file.unlink()
     assert "FAILED" in shell("prepare", "t", code=1)
+
+
+def test_a_service_and_its_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    httpx = pytest.importorskip("httpx")
+    pytest.importorskip("uvicorn")
+    made = []
+    for options in (["--right", "write"], ["--dataset", "a", "--dataset", "b"]):
+        assert run(["datasets", "token", "julia", *options, "--json"]) == 0
+        made.append(orjson.loads(capsys.readouterr().out))
+    assert made[1]["entry"]["datasets"] == ["a", "b"]
+    assert run(["datasets", "token", "julia", "--right", "all"]) == 2
+    tokens = tmp_path / "tokens.json"
+    tokens.write_bytes(orjson.dumps({"tokens": [one["entry"] for one in made]}))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/1.csv").write_text("hello,greeting\n")
+    command = [sys.executable, "-m", "txlog", "datasets", "serve", str(tmp_path / "root")]
+    options = ["--port", "0", "--tokens", str(tokens), "--source", f"in={tmp_path / 'in'}"]
+    with subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            url = server.stdout.readline().split(" at ")[1].strip()
+            body = {"name": "a", "type": "TEXT_INTENT", "source": "in/1.csv"}
+            assert httpx.post(f"{url}/v1/datasets", json=body).status_code == 401
+            headers = {"Authorization": f"Bearer {made[0]['token']}"}
+            answer = httpx.post(f"{url}/v1/datasets", json=body, headers=headers)
+            assert (answer.status_code, answer.json()["commits"][0]["rows"]) == (201, 1)
+        finally:
+            server.send_signal(signal.SIGINT)
+            out, err = server.communicate(timeout=30)
+        assert (server.returncode, err) == (0, ""), out

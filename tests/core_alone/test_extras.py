@@ -223,6 +223,29 @@ def test_data_sets(tmp_path: Path) -> None:
             catalog.create("images", "IMAGE_CLASS", content)
 
 
+def test_the_service_of_data_sets(tmp_path: Path) -> None:
+    import txlog.serve
+    from txlog.datasets import Catalog
+
+    catalog = Catalog(tmp_path / "root")
+    if has("serve") or has("grpc"):
+        app = txlog.serve.create_app(catalog)
+        assert "/v1/datasets" in app.openapi()["paths"]
+        with txlog.serve.connect("http://127.0.0.1:9") as client:
+            assert "127.0.0.1:9" in repr(client)
+    else:
+        for name in ("create_app", "connect"):
+            with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[serve\]"):
+                getattr(txlog.serve, name)
+    if has("grpc"):
+        server, port = txlog.serve.create_server(catalog, address="127.0.0.1:0")
+        assert port > 0
+        server.stop(grace=None)
+    elif not is_there("grpc"):
+        with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[grpc\]"):
+            _ = txlog.serve.create_server
+
+
 @pytest.mark.parametrize(
     ("extra", "module"), [("torch", "torch"), ("jax", "jax"), ("tf", "tensorflow")]
 )

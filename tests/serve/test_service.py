@@ -1,8 +1,10 @@
 """The service of data sets: the chapter's walk, and one suite over catalog and HTTP client."""
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import grpc
@@ -266,6 +268,30 @@ def test_errors_are_those_of_the_catalog(sets: Any) -> None:
     tags = {f"t{n}": "x" for n in range(10_000)}
     told(InvalidInputError, lambda: made.update("mini-automl/small/1.csv", tags=tags), "tags")
     assert [one.commit_id for one in made.commits()] == [1]
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "dataset-service.md"
+
+
+def test_the_lines_of_the_guide_run(
+    tmp_path: Path, sources: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = GUIDE.read_text("utf-8")
+    with http_client(catalog) as client:
+        address = str(client._connection.client.base_url)
+        text = text.replace("http://127.0.0.1:6000", address)
+        for code in re.findall(r"```py\n(.*?)```", text, re.DOTALL):
+            exec(compile(code, GUIDE.name, "exec"), {})
+        if which("curl") is None:
+            pytest.skip("there is no curl")
+        for code in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
+            if "curl -sS" in code:
+                done = subprocess.run(
+                    ["sh", "-euc", code], capture_output=True, text=True, check=False, timeout=60
+                )
+                assert '"state":"READY"' in done.stdout, done.stdout + done.stderr
+    assert len((tmp_path / "examples.csv").read_text().splitlines()) == 13_100
 
 
 def test_a_server_that_is_gone_is_an_error() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from threading import Event, Thread
 from typing import Any
@@ -68,7 +68,8 @@ def serve(
         address = f"http://{_shown(host)}:{socket.getsockname()[1]}"
         if ready is not None:
             ready(address, grpc_address)
-        server.run(sockets=[socket])
+        with suppress(KeyboardInterrupt):  # Which uvicorn raises again once it has ended.
+            server.run(sockets=[socket])
 
 
 def require_loopback(host: str, authenticator: Authenticator | None) -> None:
