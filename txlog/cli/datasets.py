@@ -56,7 +56,7 @@ def create(
         name,
         type,
         source,
-        tags=_pairs(tag, "--tag"),
+        tags=pairs_of(tag, "--tag"),
         description=description,
         message=message,
         inputs=input or (),
@@ -85,7 +85,7 @@ def update(
     made = _dataset(root, name).update(
         source,
         message,
-        _pairs(tag, "--tag"),
+        pairs_of(tag, "--tag"),
         inputs=input or (),
         code=_code(code),
         schema_mode="merge" if merge_schema else None,
@@ -144,7 +144,7 @@ def prepare(
     """Pick commits and make a training set of them, unless it is made already."""
     found = _dataset(root, name)
     asked = found.prepare(
-        _number(commit), _pairs(tag, "--tag"), form=form, options=_pairs(option, "--option")
+        _number(commit), pairs_of(tag, "--tag"), form=form, options=pairs_of(option, "--option")
     )
     _print_training_set(asked, json)
 
@@ -286,68 +286,6 @@ def sweep(root: Root, json: Json = False) -> None:
     print_json({"taken_over": count}) if json else print_text(f"{count} training sets made")
 
 
-@datasets.command()
-def serve(
-    root: Root,
-    host: Annotated[str, typer.Option(help="Without tokens, an address of the loopback.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(help="Of HTTP; 0 takes any free one.")] = 6000,
-    grpc: Annotated[
-        int | None, typer.Option(help="The port of gRPC, such as 51001. Default: no gRPC.")
-    ] = None,
-    tokens: Annotated[
-        str | None, typer.Option(help="A JSON file of tokens, as `token` makes its entries.")
-    ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option("--source", help="NAME=PLACE: where sources may be. Default: anywhere."),
-    ] = None,
-) -> None:
-    """Serve a catalog over HTTP, and over gRPC, until Ctrl-C.
-
-    Example: txlog datasets serve sets --source mini-automl=/data/in --grpc 51001
-    """
-    from txlog.datasets.catalog import Catalog
-    from txlog.serve.run import serve as run
-
-    def ready(http: str, rpc: str | None) -> None:
-        print_text(f"Data sets of {root} at {http}" + (f", gRPC at {rpc}" if rpc else ""))
-
-    catalog = Catalog(root, sources=_pairs(source, "--source") or None)
-    run(catalog, host=host, port=port, grpc_port=grpc, tokens=tokens, ready=ready)
-
-
-@datasets.command()
-def token(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is.")],
-    right: Annotated[str, typer.Option(help="read, write or admin.")] = "read",
-    dataset: Annotated[
-        list[str] | None, typer.Option("--dataset", help="A data set; may be repeated.")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Make a token of the service, and its entry for the file of tokens.
-
-    The token is shown once; the file holds its digest alone.
-
-    Example: txlog datasets token julia --right write --dataset intents
-    """
-    from txlog.serve.auth import RIGHTS, digest_of, new_token
-
-    if right not in RIGHTS:
-        raise typer.BadParameter(f"{right!r} is not read, write or admin", param_hint="--right")
-    made = new_token()
-    entry: dict[str, Any] = {"name": name, "sha256": digest_of(made), "right": right}
-    if dataset:
-        entry["datasets"] = dataset
-    if json:
-        print_json({"token": made, "entry": entry})
-    else:
-        print_text(made)
-        print_json(entry)
-
-
 # Arguments -----------------------------------------------------------------------------------
 
 
@@ -365,7 +303,8 @@ def _dataset(root: str, name: str) -> Dataset:
     return found.dataset(int(name) if name.isdecimal() and name not in names else name)
 
 
-def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
+def pairs_of(given: list[str] | None, option: str) -> dict[str, str]:
+    """Return the texts NAME=VALUE of an option as pairs."""
     found = {}
     for text in given or ():
         name, equals, value = text.partition("=")

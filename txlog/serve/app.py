@@ -5,13 +5,11 @@ Rules: spec/datasets.md, DST-60 to DST-66.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -22,6 +20,7 @@ from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Commit
 from txlog.effects import REAL
 from txlog.errors import InvalidInputError, NotFoundError, TxlogError
+from txlog.serve.answers import bounded, on_error, on_fault, on_http, on_invalid
 from txlog.serve.auth import AccessError, Authenticator, Everybody, Principal, Right
 from txlog.serve.models import (
     CommitModel,
@@ -42,14 +41,10 @@ from txlog.serve.models import (
 )
 from txlog.serve.page import page_of
 from txlog.serve.parts import part_answer
-from txlog.serve.problems import RETRY_AFTER_S, problem_of
 from txlog.version import __version__
 
-PROBLEM = "application/problem+json"
-MOST_BODY_BYTES = 1 << 20
 LONGEST_WAIT_S = 60.0
 _LOOKS_S = (0.02, 1.0)  # The first pause between two looks at a set, and the longest.
-_LOG = logging.getLogger("txlog.serve")
 _WITHOUT_BODY: dict[int | str, dict[str, Any]] = {204: {"description": "Done."}}
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {"description": "An error.", "model": ProblemModel}
@@ -80,11 +75,11 @@ def create_app(catalog: Catalog, authenticator: Authenticator | None = None) -> 
     if authenticator is None:
         hosts = ["localhost", "127.0.0.1", "[::1]"]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
-    app.middleware("http")(_bounded)
-    app.add_exception_handler(TxlogError, _on_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(Exception, _on_fault)
+    app.middleware("http")(bounded)
+    app.add_exception_handler(TxlogError, on_error)
+    app.add_exception_handler(RequestValidationError, on_invalid)
+    app.add_exception_handler(HTTPException, on_http)
+    app.add_exception_handler(Exception, on_fault)
     _add_datasets(app)
     _add_commits(app)
     _add_training_sets(app)
@@ -420,68 +415,3 @@ _PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-
-
-# Errors ------------------------------------------------------------------------------------------
-
-
-def _answer(problem: dict[str, Any]) -> JSONResponse:
-    headers = {}
-    if problem["status"] == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    if problem["status"] == 503:
-        headers["Retry-After"] = str(RETRY_AFTER_S)
-    return JSONResponse(problem, problem["status"], headers, media_type=PROBLEM)
-
-
-async def _on_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, TxlogError)
-    problem = problem_of(error)
-    if problem["status"] >= 500:
-        _LOG.error("%s %s: %s", request.method, request.url.path, error, exc_info=error)
-    return _answer(problem)
-
-
-async def _on_invalid(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    place = ".".join(str(step) for step in first["loc"][1:])
-    wrong = InvalidInputError(argument=place or None, reason=f"{place or 'body'}: {first['msg']}")
-    return _answer(problem_of(wrong))
-
-
-async def _on_http(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return _plain_problem(error.status_code, str(error.detail))
-
-
-async def _on_fault(request: Request, error: Exception) -> Response:
-    _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
-    return _plain_problem(500, "an error within the server; its log has the details")
-
-
-def _plain_problem(status: int, detail: str) -> JSONResponse:
-    return _answer(
-        {
-            "type": "about:blank",
-            "title": detail,
-            "status": status,
-            "code": {404: "not-found", 405: "method-not-allowed"}.get(status, f"http-{status}"),
-            "detail": detail,
-            "fields": {},
-        }
-    )
-
-
-async def _bounded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Refuse bodies that are no JSON, or larger than any request is."""
-    length = request.headers.get("content-length", "0")
-    if "transfer-encoding" in request.headers:
-        return _plain_problem(411, "the header Content-Length is needed")
-    if not length.isdigit() or int(length) > MOST_BODY_BYTES:
-        return _plain_problem(413, f"a body has at most {MOST_BODY_BYTES} bytes")
-    if int(length) and request.headers.get("content-type", "").partition(";")[0].strip() != (
-        "application/json"
-    ):
-        return _plain_problem(415, "expected Content-Type: application/json")
-    return await call(request)

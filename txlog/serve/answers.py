@@ -1,0 +1,85 @@
+"""Errors as answers of HTTP, and which bodies are read at all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from txlog.errors import InvalidInputError, TxlogError
+from txlog.serve.problems import RETRY_AFTER_S, problem_of
+
+PROBLEM = "application/problem+json"
+MOST_BODY_BYTES = 1 << 20
+_LOG = logging.getLogger("txlog.serve")
+
+
+def _answer(problem: dict[str, Any]) -> JSONResponse:
+    headers = {}
+    if problem["status"] == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if problem["status"] == 503:
+        headers["Retry-After"] = str(RETRY_AFTER_S)
+    return JSONResponse(problem, problem["status"], headers, media_type=PROBLEM)
+
+
+async def on_error(request: Request, error: Exception) -> Response:
+    """Answer an error of txlog."""
+    assert isinstance(error, TxlogError)
+    problem = problem_of(error)
+    if problem["status"] >= 500:
+        _LOG.error("%s %s: %s", request.method, request.url.path, error, exc_info=error)
+    return _answer(problem)
+
+
+async def on_invalid(_: Request, error: Exception) -> Response:
+    """Answer a request that does not fit its model."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(step) for step in first["loc"][1:])
+    wrong = InvalidInputError(argument=place or None, reason=f"{place or 'body'}: {first['msg']}")
+    return _answer(problem_of(wrong))
+
+
+async def on_http(_: Request, error: Exception) -> Response:
+    """Answer an error of the framework, such as an unknown path."""
+    assert isinstance(error, HTTPException)
+    return _plain_problem(error.status_code, str(error.detail))
+
+
+async def on_fault(request: Request, error: Exception) -> Response:
+    """Answer a fault within the server, of which nothing is told."""
+    _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
+    return _plain_problem(500, "an error within the server; its log has the details")
+
+
+def _plain_problem(status: int, detail: str) -> JSONResponse:
+    return _answer(
+        {
+            "type": "about:blank",
+            "title": detail,
+            "status": status,
+            "code": {404: "not-found", 405: "method-not-allowed"}.get(status, f"http-{status}"),
+            "detail": detail,
+            "fields": {},
+        }
+    )
+
+
+async def bounded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Refuse bodies that are no JSON, or larger than any request is."""
+    length = request.headers.get("content-length", "0")
+    if "transfer-encoding" in request.headers:
+        return _plain_problem(411, "the header Content-Length is needed")
+    if not length.isdigit() or int(length) > MOST_BODY_BYTES:
+        return _plain_problem(413, f"a body has at most {MOST_BODY_BYTES} bytes")
+    if int(length) and request.headers.get("content-type", "").partition(";")[0].strip() != (
+        "application/json"
+    ):
+        return _plain_problem(415, "expected Content-Type: application/json")
+    return await call(request)
