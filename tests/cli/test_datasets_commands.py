@@ -131,7 +131,7 @@ def test_a_service_and_its_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert run(["datasets", "token", "julia", *options, "--json"]) == 0
         made.append(orjson.loads(capsys.readouterr().out))
     assert made[1]["entry"]["datasets"] == ["a", "b"]
-    assert run(["datasets", "token", "julia", "--right", "all"]) == 2
+    assert run(["datasets", "token", "julia", "--right", "all"]) == 1
     tokens = tmp_path / "tokens.json"
     tokens.write_bytes(orjson.dumps({"tokens": [one["entry"] for one in made]}))
     (tmp_path / "in").mkdir()

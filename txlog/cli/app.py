@@ -11,7 +11,6 @@ import typer
 from typer.core import TyperGroup
 
 from txlog.cli.alter import alter
-from txlog.cli.dataset_service import serve, token
 from txlog.cli.datasets import datasets
 from txlog.cli.examine import Dry, examine, explain, with_examples
 from txlog.cli.maintain import maintenance
@@ -59,8 +58,6 @@ app = typer.Typer(
 )
 
 app.add_typer(alter, name="alter")
-datasets.command()(serve)
-datasets.command()(token)
 app.add_typer(datasets, name="datasets")
 app.add_typer(index, name="index")
 app.add_typer(maintenance)

@@ -56,7 +56,7 @@ def create(
         name,
         type,
         source,
-        tags=pairs_of(tag, "--tag"),
+        tags=_pairs(tag, "--tag"),
         description=description,
         message=message,
         inputs=input or (),
@@ -85,7 +85,7 @@ def update(
     made = _dataset(root, name).update(
         source,
         message,
-        pairs_of(tag, "--tag"),
+        _pairs(tag, "--tag"),
         inputs=input or (),
         code=_code(code),
         schema_mode="merge" if merge_schema else None,
@@ -144,7 +144,7 @@ def prepare(
     """Pick commits and make a training set of them, unless it is made already."""
     found = _dataset(root, name)
     asked = found.prepare(
-        _number(commit), pairs_of(tag, "--tag"), form=form, options=pairs_of(option, "--option")
+        _number(commit), _pairs(tag, "--tag"), form=form, options=_pairs(option, "--option")
     )
     _print_training_set(asked, json)
 
@@ -286,6 +286,51 @@ def sweep(root: Root, json: Json = False) -> None:
     print_json({"taken_over": count}) if json else print_text(f"{count} training sets made")
 
 
+@datasets.command()
+def serve(
+    root: Root,
+    host: Annotated[str, typer.Option(help="Without tokens, of the loopback.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Of HTTP; 0 takes any free one.")] = 6000,
+    grpc: Annotated[int | None, typer.Option(help="The port of gRPC. Default: none.")] = None,
+    tokens: Annotated[str | None, typer.Option(help="A JSON file, as `token` tells.")] = None,
+    source: Annotated[
+        list[str] | None, typer.Option(help="NAME=PLACE of sources. Default: anywhere.")
+    ] = None,
+) -> None:
+    """Serve a catalog over HTTP, and over gRPC, until Ctrl-C.
+
+    Example: txlog datasets serve sets --source mini-automl=/data/in --grpc 51001
+    """
+    from txlog.datasets.catalog import Catalog
+    from txlog.serve.run import serve as run
+
+    def ready(http: str, rpc: str | None) -> None:
+        print_text(f"Data sets of {root} at {http}" + (f", gRPC at {rpc}" if rpc else ""))
+
+    catalog = Catalog(root, sources=_pairs(source, "--source") or None)
+    run(catalog, host=host, port=port, grpc_port=grpc, tokens=tokens, ready=ready)
+
+
+@datasets.command()
+def token(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is.")],
+    right: Annotated[str, typer.Option(help="read, write or admin.")] = "read",
+    dataset: Annotated[list[str] | None, typer.Option(help="Only these; repeatable.")] = None,
+    json: Json = False,
+) -> None:
+    """Make a token of the service, and its entry for the file {"tokens": [ENTRY, …]}.
+
+    Example: txlog datasets token julia --right write --dataset intents
+    """
+    from txlog.serve.auth import entry_of, new_token
+
+    made = new_token()
+    entry = entry_of(name, made, right, dataset)
+    print_json({"token": made, "entry": entry}) if json else print_text(made)
+    if not json:
+        print_json(entry)
+
+
 # Arguments -----------------------------------------------------------------------------------
 
 
@@ -303,8 +348,7 @@ def _dataset(root: str, name: str) -> Dataset:
     return found.dataset(int(name) if name.isdecimal() and name not in names else name)
 
 
-def pairs_of(given: list[str] | None, option: str) -> dict[str, str]:
-    """Return the texts NAME=VALUE of an option as pairs."""
+def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
     found = {}
     for text in given or ():
         name, equals, value = text.partition("=")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hmac
 import os
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import orjson
 
@@ -143,6 +144,16 @@ def new_token() -> str:
 def digest_of(token: str) -> str:
     """Return what the file holds of a token: the SHA-256 of its UTF-8 bytes, in hex."""
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def entry_of(
+    name: str, token: str, right: str, datasets: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Return the entry of a token for the file. Pure; errors as of `parse_tokens`."""
+    entry = {"name": name, "sha256": digest_of(token), "right": right}
+    whole = entry | ({"datasets": [*datasets]} if datasets else {})
+    parse_tokens(orjson.dumps({"tokens": [whole]}), "the entry")
+    return whole
 
 
 def parse_tokens(text: bytes, path: str) -> dict[str, Principal]:
