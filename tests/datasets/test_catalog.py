@@ -13,7 +13,7 @@ import pytest
 import txlog
 from tests.datasets.homes import rows_of, texts
 from txlog.datasets import Catalog, Code, Dataset, InlineRunner, Input
-from txlog.datasets.commits import read_rows
+from txlog.datasets.commits import AddCommit, read_rows
 from txlog.datasets.values import Summary
 from txlog.errors import (
     AlreadyExistsError,
@@ -408,6 +408,33 @@ def test_objects_beside_the_rows_go_with_the_last_that_needs_them(
     assert two.verify()
     two.purge(confirm="two")
     assert count() == 0
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_purge_in_the_middle_of_an_update_is_noticed(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """An update finds an object in place; before it commits, the only commit with it is purged."""
+    (tmp_path / "a.bin").write_bytes(b"x" * (9 << 20))
+    one = catalog.create("one", "GENERIC", tmp_path / "a.bin")
+    two = one if whole else catalog.create("two", "GENERIC")
+    write = AddCommit._write
+
+    def purging(operation: AddCommit, base: Any) -> None:
+        write(operation, base)  # The object is there.
+        one.purge(confirm="one")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AddCommit, "_write", purging)
+        error = NotFoundError if whole else DataFileError
+        with pytest.raises(error, match="no data set 1" if whole else "another process purged"):
+            two.update(tmp_path / "a.bin")
+    if whole:
+        assert not [path for path in files_of(catalog) if path.startswith("data/")]
+    else:
+        two.purge(1, confirm="two")
+        assert two.update(tmp_path / "a.bin").commit_id == 2
+        assert len(list(two.prepare().download(tmp_path / "out"))) == 1
 
 
 NEEDED: dict[str, Any] = {

@@ -256,6 +256,18 @@ def test_the_worker_renews_its_lease() -> None:
     assert (renewed[1]["attempt"], renewed[1]["lease_until_ms"]) == (1, 600_900)
 
 
+@pytest.mark.spec("DST-25")
+def test_a_clock_that_jumped_binds_nobody_for_long() -> None:
+    year_ms = 365 * 86_400_000
+    state = after(CREATED, Ask(1, ASKED))
+    claimed = decide(state, TakeOn(1, "v1ab", "w1"), year_ms)
+    assert claimed is not None
+    state = fold(state, [Event(3, year_ms, "w1", *claimed)])
+    taken = decide(state, TakeOn(1, "v1ab", "w2"), 1000)
+    assert taken is not None
+    assert taken[1]["attempt"] == 2
+
+
 @pytest.mark.spec("DST-26")
 def test_what_is_purged_is_gone() -> None:
     base = (CREATED, Ask(1, ASKED), Tag(1, "golden", "v1ab"), Tag(1, "first", 1), Tag(1, "last", 9))
@@ -394,7 +406,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if can and found is not None:
             one = found["sets"].setdefault(wanted, {"state": "RUNNING", "attempt": 0, "until": 0})
             if one["state"] == "FAILED":
-                one |= {"state": "RUNNING", "attempt": one["attempt"], "until": 0, "free": True}
+                one |= {"state": "RUNNING", "by": None}
 
     @rule(who=st.integers(0, 1), at=IDS, wanted=st.sampled_from(HASHES))
     def claim(self, who: int, at: int, wanted: str) -> None:
@@ -407,11 +419,14 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         assert one is not None
         free = one["state"] == "RUNNING" and (
-            one["attempt"] == 0 or one["until"] + 60_000 < self.clock.ms
+            one.get("by") is None
+            or one["until"] + 60_000 < self.clock.ms
+            or one["at"] > self.clock.ms + 60_000
         )
         assert (claim is not None) == free
         if claim is not None:
-            one |= {"attempt": one["attempt"] + 1, "until": self.clock.ms + 1000, "by": f"w{who}"}
+            one |= {"attempt": one["attempt"] + 1, "at": self.clock.ms, "by": f"w{who}",
+                    "until": self.clock.ms + 1000}  # fmt: skip
             assert claim.attempt == one["attempt"]
 
     @rule(who=st.integers(0, 1), at=IDS, wanted=st.sampled_from(HASHES),
@@ -428,7 +443,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if one is not None and current:
             one["state"] = "READY" if ok else "FAILED"
 
-    @rule(ms=st.sampled_from([1, 1000, 100_000]))
+    @rule(ms=st.sampled_from([1, 1000, 100_000, -200_000]))
     def wait(self, ms: int) -> None:
         self.clock.ms += ms
 

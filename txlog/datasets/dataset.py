@@ -268,7 +268,7 @@ class Dataset:
     def training_sets(self) -> list[TrainingSet]:
         """Return all training sets that were asked for, in that order."""
         state = self._state()
-        return [self._home.training_set(state, one) for one in state.sets.values()]
+        return self._home.training_sets(state, state.sets.values())
 
     # Names, and what is hidden or gone -----------------------------------------------------------
 

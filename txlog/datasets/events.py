@@ -42,6 +42,7 @@ class SetState:
     state: State = "RUNNING"
     attempt: int = 0  # 0: nobody has claimed it yet.
     worker: str | None = None
+    claimed_ms: int = 0  # By the worker's clock.
     lease_until_ms: int = 0
     parts: tuple[Part, ...] = ()
     statistics: Mapping[str, int] = field(default_factory=dict)
@@ -51,7 +52,9 @@ class SetState:
         """Whether a worker may claim it: it is to be made, and no lease runs."""
         if self.state != "RUNNING":
             return False
-        return self.worker is None or self.lease_until_ms + CLOCKS_DIFFER_MS < now_ms
+        if self.worker is None or self.lease_until_ms + CLOCKS_DIFFER_MS < now_ms:
+            return True
+        return self.claimed_ms > now_ms + CLOCKS_DIFFER_MS  # The worker's clock was far ahead.
 
 
 @dataclass(frozen=True)
@@ -208,6 +211,7 @@ def _next_set(known: SetState | None, event: Event) -> SetState:
             known,
             attempt=body["attempt"],
             worker=body["worker"],
+            claimed_ms=event.at_ms,
             lease_until_ms=body["lease_until_ms"],
         )
     if event.kind == "failed":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +128,16 @@ class Home:
 
     def training_set(self, state: DatasetState, one: SetState) -> TrainingSet:
         """Return a training set that was asked for."""
+        return self.training_sets(state, [one])[0]
+
+    def training_sets(self, state: DatasetState, sets: Iterable[SetState]) -> list[TrainingSet]:
+        """Return training sets that were asked for."""
+        commits = self.commits(state)
+        return [self._training_set(state, one, commits) for one in sets]
+
+    def _training_set(
+        self, state: DatasetState, one: SetState, commits: Sequence[Commit]
+    ) -> TrainingSet:
         asked = one.asked
         wanted = set(asked.commit_ids)
         folder = self.uri(f"sets/{state.uuid}/{asked.version_hash}/{one.attempt}")
@@ -136,7 +146,7 @@ class Home:
             dataset=state.uuid,
             version_hash=asked.version_hash,
             state=one.state,
-            commits=tuple(c for c in self.commits(state) if c.commit_id in wanted),
+            commits=tuple(c for c in commits if c.commit_id in wanted),
             form=asked.form,
             options=dict(asked.options),
             root=folder if one.state == "READY" else None,
@@ -165,7 +175,7 @@ class Home:
         for state in self.ledger.state().datasets.values():
             if not state.purged:
                 commits += [(state.name, one) for one in self.commits(state)]
-                sets += [self.training_set(state, one) for one in state.sets.values()]
+                sets += self.training_sets(state, state.sets.values())
         return Found(commits, sets)
 
 

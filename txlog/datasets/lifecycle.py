@@ -38,6 +38,7 @@ from txlog.errors import (
     InvalidTypeError,
     LogCorruptError,
     NotFoundError,
+    OutcomeUnknownError,
 )
 from txlog.expressions.tree import Expression, col, lit
 from txlog.lazy import dataclass
@@ -151,7 +152,11 @@ def update(
     read = _ingest(home, kind, source)
     note = said.note(uuid, kind, read)
     operation = AddCommit(context, read.reader, note, kind.statistics(), schema_mode)
-    done = add_commit(operation, snapshot, txn)
+    try:
+        done = add_commit(operation, snapshot, txn)
+    except OutcomeUnknownError:
+        _require_not_purged(home, state.dataset_id)
+        raise
     home.keep(uuid, done.snapshot)
     if done.outcome.skipped:
         assert txn is not None
@@ -197,11 +202,7 @@ def _require_whole(home: Home, dataset_id: int, commit_id: int) -> None:
     DataFileError
         An object of the commit is gone.
     """
-    state = home.ledger.state()
-    dataset = state.datasets[dataset_id]
-    if dataset.purged:
-        delete_tree(home.store_of(f"data/{dataset.uuid}"))
-        raise state.unknown(dataset_id)
+    dataset = _require_not_purged(home, dataset_id)
     for path in sorted(_objects(home, dataset, col(COMMIT_ID) == lit(commit_id))):
         try:
             home.store.info(path)
@@ -212,6 +213,16 @@ def _require_whole(home: Home, dataset_id: int, commit_id: int) -> None:
                 "the commit was made",
                 remedy="Hide or purge this commit, and add it again",
             ) from error
+
+
+def _require_not_purged(home: Home, dataset_id: int) -> DatasetState:
+    """Return a data set, or delete what an update has left of one that was purged, and raise."""
+    state = home.ledger.state()
+    dataset = state.datasets[dataset_id]
+    if dataset.purged:
+        delete_tree(home.store_of(f"data/{dataset.uuid}"))
+        raise state.unknown(dataset_id)
+    return dataset
 
 
 # Purging -------------------------------------------------------------------------------------
