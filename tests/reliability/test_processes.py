@@ -235,8 +235,9 @@ def told(report: Report) -> str:
         f"{report.planned[note]['verb']}{'' if 'conflict' not in done else ' refused'}"
         for note, done in report.done.items()
     )
-    longest = sorted(report.took.values())[-3:]
+    slow = sorted(report.took, key=lambda note: report.took[note])[-5:]
+    longest = [(note, report.planned[note]["verb"], report.took[note]) for note in slow]
     return (
         f"{len(report.commits)} commits, {len(report.done)} verbs, {report.kills} kills, "
-        f"longest {longest} s; {dict(verbs)}"
+        f"the longest in seconds: {longest}; {dict(verbs)}"
     )
