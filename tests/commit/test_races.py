@@ -1,8 +1,11 @@
 """Many threads and many processes appending to one table."""
 
 import json
+import os
 import subprocess
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +13,9 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from txlog.commit.intent import Intent
+from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.update import Update
 
 WRITER = """
 import sys
@@ -109,3 +115,41 @@ def test_threads_that_delete_and_append_at_once(tmp_path: Path) -> None:
         list(pool.map(work, range(8)))
     expected = [x for x in range(40) if x % 2 == 0] + [100, 102, 104, 106]
     assert sorted(txlog.Table(root).to_arrow()["x"].to_pylist()) == sorted(expected)
+
+
+@pytest.mark.spec("GUA-13")
+@pytest.mark.skipif(os.name == "nt", reason="nobody waits for a turn there")
+def test_who_is_slow_wins_at_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer changes the same rows whenever the slow one has read them."""
+    root = str(tmp_path / "t")
+    txlog.write(root, pa.table({"x": [1], "n": [0]}))
+    done, intent, attempts = threading.Event(), Update.intent, []
+
+    def slow(self: Update, base: Snapshot) -> Intent | None:
+        made = intent(self, base)
+        if threading.current_thread() is threading.main_thread():
+            attempts.append(base.version)
+            for _ in range(40):  # Others who may commit do so within that time.
+                if versions(root)[-1] > base.version:
+                    break
+                time.sleep(0.01)
+        return made
+
+    monkeypatch.setattr(Update, "intent", slow)
+
+    def others() -> None:
+        table = txlog.Table(root)
+        while not done.is_set():
+            table.update({"n": "n + 1"}, "x = 1")
+
+    other = threading.Thread(target=others)
+    other.start()
+    try:
+        outcome = txlog.Table(root).update({"n": "n + 1000"}, "x = 1")
+    finally:
+        done.set()
+        other.join()
+    assert len(attempts) <= 5
+    table = txlog.Table(root)
+    assert outcome.version in range(1, table.version + 1)
+    assert table.to_arrow()["n"].to_pylist() == [1000 + table.version - 1]

@@ -27,6 +27,10 @@ from tests.reliability.worker import KEPT_S, rows, work
 Row = tuple[int, int, str]
 
 
+LONGEST_S = 120
+"""No verb may take so long under load."""
+
+
 @dataclass
 class Report:
     """What processes did to a table."""
@@ -220,8 +224,7 @@ def test_sixteen_processes_load_a_table_for_minutes(tmp_path: Path) -> None:
     seconds = float(os.environ.get("TXLOG_LOAD_S", "300"))
     report = run(tmp_path, writers=16, readers=2, seconds=seconds)
     print(told(report))
-    longest = max(report.took[n] for n in report.done if report.planned[n]["verb"] != "vacuum")
-    assert longest < KEPT_S, "this machine is too busy for the test: files were vacuumed too early"
+    assert max(report.took.values()) < LONGEST_S < KEPT_S, "a verb starved, or the machine does"
     check(tmp_path, report)
     assert report.faults == report.errors() == []
     each = Counter(note.partition(":")[0] for note, done in report.done.items() if done)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import OutcomeUnknownError, TxlogError
+from txlog.store.local import put
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
 from txlog.store.local.put import Turn
@@ -25,9 +26,9 @@ def names(root: Path) -> list[str]:
 
 def lose_then_win(store: LocalStore, first: bytes = LONG, then: bytes = SHORT) -> None:
     """Find a name taken, and put other bytes under the next one."""
-    with store.attempts() as put:
-        assert put("log/0", first) == "exists"
-        assert put("log/1", then) == "created"
+    with store.attempts() as attempt:
+        assert attempt("log/0", first) == "exists"
+        assert attempt("log/1", then) == "created"
 
 
 @pytest.fixture
@@ -66,8 +67,8 @@ def test_what_lands_is_the_last_attempt(
     root = tmp_path_factory.mktemp("t")
     for number in range(len(tries) - 1):
         LocalStore(str(root)).put_if_absent(f"log/{number}", b"theirs")
-    with LocalStore(str(root)).attempts() as put:
-        answers = [put(f"log/{number}", data) for number, data in enumerate(tries)]
+    with LocalStore(str(root)).attempts() as attempt:
+        answers = [attempt(f"log/{number}", data) for number, data in enumerate(tries)]
     assert answers == ["exists"] * (len(tries) - 1) + ["created"]
     found = [(root / "log" / str(number)).read_bytes() for number in range(len(tries))]
     assert found == [b"theirs"] * (len(tries) - 1) + [tries[-1]]
@@ -75,8 +76,8 @@ def test_what_lands_is_the_last_attempt(
 
 
 def test_nothing_stays_of_an_attempt_given_up(root: Path) -> None:
-    with LocalStore(str(root)).attempts() as put:
-        assert put("log/0", LONG) == "exists"
+    with LocalStore(str(root)).attempts() as attempt:
+        assert attempt("log/0", LONG) == "exists"
         assert len(names(root)) == 2
     with pytest.raises(KeyboardInterrupt):
         interrupted(LocalStore(str(root)))
@@ -84,8 +85,8 @@ def test_nothing_stays_of_an_attempt_given_up(root: Path) -> None:
 
 
 def interrupted(store: LocalStore) -> None:
-    with store.attempts() as put:
-        put("log/0", LONG)
+    with store.attempts() as attempt:
+        attempt("log/0", LONG)
         raise KeyboardInterrupt
 
 
@@ -155,21 +156,21 @@ def test_a_file_with_another_name_is_not_written_over(root: Path) -> None:
 def test_a_file_that_somebody_tidied_up_is_written_again(
     root: Path, data: bytes, replaced: bool
 ) -> None:
-    with LocalStore(str(root)).attempts() as put:
-        assert put("log/0", LONG) == "exists"
+    with LocalStore(str(root)).attempts() as attempt:
+        assert attempt("log/0", LONG) == "exists"
         for path in (root / "log").glob(".*"):
             path.unlink()
             if replaced and data is SHORT:
                 path.mkdir()
-        assert put("log/1", data) == "created"
+        assert attempt("log/1", data) == "created"
     assert (root / "log" / "1").read_bytes() == data
 
 
 def test_stores_around_a_store_see_every_attempt(root: Path) -> None:
     counting, faulty = CountingStore(LocalStore(str(root))), FaultyStore(LocalStore(str(root)))
     for store in (counting, faulty):
-        with store.attempts() as put:
-            assert put("log/0", b"x") == put("log/0", b"x") == "exists"
+        with store.attempts() as attempt:
+            assert attempt("log/0", b"x") == attempt("log/0", b"x") == "exists"
     assert counting.requests["put_if_absent"] == 2
     assert faulty.calls == [("put_if_absent", "log/0")] * 2
 
@@ -189,12 +190,43 @@ def test_a_turn_is_waited_for_but_not_for_long(tmp_path: Path) -> None:
     Turn().wait_for(str(tmp_path / "missing"))
 
 
+@pytest.mark.spec("GUA-13")
+@pytest.mark.skipif(os.name == "nt", reason="nobody waits for a turn there")
+def test_others_give_way_to_who_has_precedence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(str(tmp_path))
+    landed: list[str] = []
+
+    def commit(name: str) -> None:
+        with store.attempts() as attempt:
+            attempt(name, SHORT)
+        landed.append(name)
+
+    with store.precedence():
+        other = threading.Thread(target=commit, args=("log/0",))
+        other.start()
+        commit("log/1")  # Its own is not waited for.
+        store.put_if_absent("log/hint", SHORT)  # Nor is anything but a commit.
+        assert landed == ["log/1"]
+    other.join()
+    assert landed == ["log/1", "log/0"]
+    monkeypatch.setattr(put, "_LONGEST_WAY_S", 0.05)
+    with store.precedence():
+        for name in ("log/2", "log/3"):  # The second does not even wait.
+            other = threading.Thread(target=commit, args=(name,))
+            other.start()
+            other.join()
+            monkeypatch.setattr(put, "_LONGEST_WAY_S", 1e9)
+    assert landed[2:] == ["log/2", "log/3"]
+
+
 def test_who_has_landed_or_given_up_keeps_no_turn(root: Path) -> None:
     for landing in (True, False):
-        with LocalStore(str(root)).attempts() as put:
-            put("log/0", LONG)
+        with LocalStore(str(root)).attempts() as attempt:
+            attempt("log/0", LONG)
             if landing:
-                put("log/1", LONG)
+                attempt("log/1", LONG)
         turn = Turn()
         turn.wait_for(str(root / "log"))
         assert (turn._descriptor is not None) == (os.name != "nt")

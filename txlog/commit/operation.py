@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import field, replace
 
@@ -243,6 +243,9 @@ def execute(
     return Done(outcome, result.snapshot)
 
 
+_PATIENCE = 2  # Conflicts, before others are asked to wait.
+
+
 @dataclass
 class _Attempts:
     """The attempts at one operation."""
@@ -253,14 +256,21 @@ class _Attempts:
 
     def until_done(self, base: Snapshot) -> Done | Committed:
         """Return the commit; or what was done, if nothing was committed."""
+        with ExitStack() as stack:
+            return self._until_done(base, stack)
+
+    def _until_done(self, base: Snapshot, stack: ExitStack) -> Done | Committed:
         operation, effects = self.operation, self.operation.context.effects
         started = effects.monotonic_s()
-        conflicts = 0
+        conflicts, preferred = 0, False
         while True:
             intent = self._intent(base)
             if intent is None:
                 return Done(Outcome(operation.name, None), base)
             result = self._committed(base, intent)
+            if isinstance(result, Redo) and conflicts >= _PATIENCE and not preferred:
+                preferred = stack.enter_context(operation.context.store.precedence())
+                result = self._committed(base, intent)  # Judges who won while this was waited for.
             if not isinstance(result, Redo):
                 return result
             note("conflict", {"version": result.version, "rule": result.verdict.rule})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from txlog.errors import (
@@ -237,6 +237,14 @@ class Store(Protocol):
         """
         ...
 
+    def precedence(self) -> AbstractContextManager[bool]:
+        """Return a `with` in which other writers wait with their commits, where that can be.
+
+        Nothing depends on it but that an operation which others made start again gets done. The
+        value is false if it may be worth to ask again.
+        """
+        ...
+
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, replacing what was there; readers see the old bytes or the new ones.
 
@@ -335,6 +343,10 @@ class BasicStore:
     def attempts(self: Store) -> Iterator[PutIfAbsent]:
         """Yield `put_if_absent`, to be called until a name is free."""
         yield self.put_if_absent
+
+    def precedence(self) -> AbstractContextManager[bool]:
+        """Do nothing: other writers are not known."""
+        return nullcontext(True)
 
     def list_briefly(self: Store, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
         """Return what `list_after` yields."""

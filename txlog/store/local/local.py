@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import field
 from functools import lru_cache, partial
 from io import BufferedWriter
@@ -38,7 +38,14 @@ from txlog.store.local.disk import (
     list_names,
 )
 from txlog.store.local.new_files import BUFFER_BYTES, NewFiles, Sink
-from txlog.store.local.put import Staging, forget, link_or_rename, temporary, write_whole
+from txlog.store.local.put import (
+    Staging,
+    forget,
+    link_or_rename,
+    precedence,
+    temporary,
+    write_whole,
+)
 from txlog.threads import map_ahead
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -212,6 +219,10 @@ class LocalStore(BasicStore):
         """Yield a `put_if_absent` that keeps what it wrote for another attempt."""
         with self._staging() as staging:
             yield staging.put
+
+    def precedence(self) -> AbstractContextManager[bool]:
+        """Have other writers of this machine wait with their commits, if they have not for long."""
+        return precedence(self.root)
 
     def _staging(self) -> Staging:
         return Staging(self.disk, self._folders, self.resolve)

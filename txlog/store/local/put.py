@@ -1,6 +1,7 @@
 """Put-if-absent on a local disk: a file is written and synced aside, then linked to its name.
 
-Writers that lost a race for a name take turns, so that they lose no more.
+Writers that lost a race for a name take turns, so that they lose no more; an operation that others
+made start again several times has precedence.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 
 from txlog.effects import REAL
@@ -36,6 +38,7 @@ class Staging:
         self._temporary: str | None = None
         self._data = b""  # Of the temporary file, if there is one.
         self._turn = Turn()
+        self._gave_way = False
 
     def __enter__(self) -> Staging:
         return self
@@ -53,6 +56,9 @@ class Staging:
         """
         target = self._resolve(path)
         folder = os.path.dirname(target)
+        if not (last or self._gave_way):
+            self._gave_way = True
+            give_way(self._folders.root)
         with os_errors("create", path, self._folders.root):
             self._folders.ensure(folder)
             try:
@@ -222,6 +228,7 @@ except ImportError:  # Elsewhere nobody waits for a turn.
 
 _LONGEST_S = 0.1
 _POLL_S = 0.0002
+_LONGEST_POLL_S = 0.02
 
 
 class Turn:
@@ -234,20 +241,22 @@ class Turn:
     def __init__(self) -> None:
         self._descriptor: int | None = None
 
-    def wait_for(self, folder: str) -> None:
-        """Wait for the lock, but not longer than `_LONGEST_S`."""
+    def wait_for(self, folder: str, longest_s: float = _LONGEST_S) -> bool:
+        """Wait for the lock, but not longer than `longest_s`; return false if that was in vain."""
         if self._descriptor is not None or fcntl is None:
-            return
+            return True
         try:
             descriptor = os.open(folder, os.O_RDONLY)
         except OSError:
-            return
+            return True
+        began = REAL.monotonic_s()
         try:
-            if _locked(descriptor):
+            if _locked(descriptor, fcntl.LOCK_EX, longest_s):
                 self._descriptor = descriptor
         finally:
             if self._descriptor is None:
                 os.close(descriptor)
+        return self._descriptor is not None or REAL.monotonic_s() - began <= longest_s
 
     def leave(self) -> None:
         """Release the lock."""
@@ -260,16 +269,64 @@ class Turn:
                 os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
-    until = REAL.monotonic_s() + _LONGEST_S
+def _locked(descriptor: int, how: int, longest_s: float) -> bool:
+    until = REAL.monotonic_s() + longest_s
+    poll_s = _POLL_S
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
         except BlockingIOError:
             if REAL.monotonic_s() > until:
                 return False
-            REAL.sleep_s(_POLL_S)
+            REAL.sleep_s(poll_s)
+            poll_s = min(1.1 * poll_s, _LONGEST_POLL_S)
         except OSError:  # The file system has no locks.
             return False
         else:
             return True
+
+
+_OWN = threading.local()  # `roots`: tables in which the thread has precedence.
+_IN_VAIN: dict[str, float] = {}  # When this process last gave way in vain, by table.
+_LONGEST_WAY_S = 5.0
+_LONGEST_QUEUE_S = 30.0
+_NOT_AGAIN_S = 60.0
+
+
+@contextmanager
+def precedence(root: str) -> Iterator[bool]:
+    """Have other writers of a table wait with their commits while one is made.
+
+    It is as voluntary as a turn. Several who ask for it have it one after the other; the value is
+    false for whoever waited too long for the others.
+    """
+    turn = Turn()
+    held = turn.wait_for(root, _LONGEST_QUEUE_S)
+    before: tuple[str, ...] = getattr(_OWN, "roots", ())
+    _OWN.roots = (*before, root) if held else before
+    try:
+        yield held
+    finally:
+        _OWN.roots = before
+        turn.leave()
+
+
+def give_way(root: str) -> None:
+    """Wait while somebody else has precedence in a table, but not long, nor soon again in vain."""
+    if fcntl is None or root in getattr(_OWN, "roots", ()):
+        return
+    if REAL.monotonic_s() - _IN_VAIN.get(root, -_NOT_AGAIN_S) < _NOT_AGAIN_S:
+        return
+    try:
+        descriptor = os.open(root, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        began = REAL.monotonic_s()
+        if _locked(descriptor, fcntl.LOCK_SH, _LONGEST_WAY_S):
+            with suppress(OSError):  # As in `Turn.leave`.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        elif REAL.monotonic_s() - began > _LONGEST_WAY_S:
+            _IN_VAIN[root] = REAL.monotonic_s()
+    finally:
+        os.close(descriptor)
