@@ -217,3 +217,18 @@ def test_errors_of_executors_arrive_as_they_are(remote: "Callable[..., Any]", pa
         remote(dies)
     assert len(str(lost.value)) < 500
     assert txlog.Table(path).version == 0
+
+
+def test_a_remote_frame_becomes_a_commit_of_a_data_set(
+    remote: "Callable[..., Any]", tmp_path: Path
+) -> None:
+    def work(spark: "SparkSession", root: str) -> tuple[Any, list[int], list[int]]:
+        from txlog.datasets import Catalog, InlineRunner
+
+        catalog = Catalog(root, runner=InlineRunner())
+        numbers = catalog.create("numbers", "TABLE", spark.range(0, 100, 1, 2))
+        made = numbers.prepare()
+        rows = made.table().to_arrow()["id"].to_pylist()
+        return made.error, [commit.rows for commit in numbers.commits()], rows
+
+    assert remote(work, str(tmp_path)) == (None, [100], [*range(100)])

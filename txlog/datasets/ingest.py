@@ -103,8 +103,9 @@ def _opened(
         return _of_table(source, without_secrets(source.uri))
     if isinstance(source, str | os.PathLike):
         return _of_path(kind, os.fspath(source), sources, limits)
-    if type(source).__module__.startswith("pyspark."):
-        frame = source.to_spark() if hasattr(source, "to_spark") else source  # pyspark.pandas.
+    module = type(source).__module__
+    if module.startswith("pyspark."):
+        frame = source.to_spark() if module.startswith("pyspark.pandas.") else source
         return _of_frame(frame, store)
     return Source("", "the data", data=as_reader(source, "source"))
 
