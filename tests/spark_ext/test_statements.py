@@ -205,6 +205,43 @@ def test_tables_are_made(ours: Ours, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_tables_are_made_of_queries(ours: Ours, tmp_path: Path) -> None:
+    place = tmp_path / "q"
+    source = txlog.write(tmp_path / "source", pa.table({"id": [1, 2, 3], "p": ["x", "y", "x"]}))
+    given = f"SELECT id, p FROM delta.`{source.uri}` WHERE id > 1"
+    more = f"LOCATION '{place}' COMMENT 'made' TBLPROPERTIES ('owner' = 'me')"
+    ours(f"CREATE TABLE statements_q USING delta PARTITIONED BY (p) {more} AS {given}")
+    made = txlog.Table(place)
+    assert (made.version, made.partition_columns, made.properties["owner"]) == (0, ["p"], "me")
+    assert made.metadata.description == "made"
+    assert made.history()[0]["operation"] == "CREATE TABLE AS SELECT"
+    assert sorted(made.to_arrow()["id"].to_pylist()) == [2, 3]
+    assert ours("SELECT count(*) AS n FROM statements_q") == [(2,)]
+    ours(f"CREATE TABLE IF NOT EXISTS statements_q USING delta LOCATION '{place}' AS {given}")
+    assert made.refresh().version == 0
+    with pytest.raises(txlog.AlreadyExistsError):
+        ours(f"CREATE TABLE statements_q USING delta LOCATION '{place}' AS {given}")
+    ours("CREATE OR REPLACE TABLE statements_q USING delta AS SELECT 7 AS x, 'z' AS p")
+    assert made.refresh().to_arrow().to_pylist() == [{"x": 7, "p": "z"}]
+    assert made.version == 1
+    clustered = tmp_path / "c"
+    ours(f"CREATE TABLE delta.`{clustered}` USING delta CLUSTER BY (id) AS {given}")
+    assert "clustering" in (txlog.Table(clustered).protocol.writer_features or ())
+    ours("DROP TABLE statements_q")
+
+
+@pytest.mark.spark
+def test_conditions_with_queries_of_tables(ours: Ours, tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "changed", pa.table({"id": [1, 2, 3, 4]}))
+    other = txlog.write(tmp_path / "asked", pa.table({"k": [2, 4]}))
+    chosen = f"(SELECT k FROM delta.`{other.uri}`)"
+    ours(f"UPDATE delta.`{table.uri}` SET id = id + 10 WHERE id IN {chosen}")
+    assert sorted(table.refresh().to_arrow()["id"].to_pylist()) == [1, 3, 12, 14]
+    ours(f"DELETE FROM delta.`{table.uri}` WHERE id - 10 IN {chosen}")
+    assert sorted(table.refresh().to_arrow()["id"].to_pylist()) == [1, 3]
+
+
+@pytest.mark.spark
 def test_what_is_spark_s_own_stays_so(ours: Ours) -> None:
     from pyspark.errors import AnalysisException
 

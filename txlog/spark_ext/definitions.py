@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +30,17 @@ class NotOursError(Exception):
 
 
 @dataclass
-class Definitions:
+class Definitions(ABC):
     """The statements by which tables are defined: each method runs one kind of them."""
 
     spark: SparkSession
     reader: Reader
     storage_options: dict[str, Any]
+    text: str
+
+    @abstractmethod
+    def _query(self, text: str) -> DataFrame:
+        """Run a query, which may name tables that Spark does not know."""
 
     def _place(self, name: str) -> str | None:
         """Return where a table is, or None if it is none of this format."""
@@ -80,8 +86,12 @@ class Definitions:
                     builder = builder.property(key, value)
             else:
                 break
-        if not columns:  # A table that is there already, or a query: Spark's own ways.
-            raise NotOursError
+        if not columns:
+            reader.accepts("AS")
+            if reader.token is None:  # A table that is there already: Spark's own way.
+                raise NotOursError
+            builder._filled(self._query(self.text[reader.token.start :]))
+            return as_frame(self.spark, [], NOTHING)
         reader.end()
         builder.execute()
         return as_frame(self.spark, [], NOTHING)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from txlog.commit.operation import Outcome
+from txlog.effects import REAL
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import quote_name
 from txlog.schema.types import StructType
@@ -51,8 +53,8 @@ def sql(
     Tables are ``delta.`/path` ``, ``txlog.`/path` `` or names of Spark's catalog. Run here are
     `MERGE INTO`, `UPDATE`, `DELETE FROM`, `INSERT INTO` and `OVERWRITE`, `OPTIMIZE`, `VACUUM`,
     `RESTORE`, `GENERATE`, `DESCRIBE HISTORY` and `DETAIL`, `ALTER TABLE`, `SHOW TBLPROPERTIES`,
-    `CREATE TABLE` with columns, and queries of such tables, with `VERSION AS OF` and
-    `TIMESTAMP AS OF` too.
+    `CREATE TABLE` with columns or `AS` a query, and queries of such tables, with `VERSION AS OF`
+    and `TIMESTAMP AS OF` too.
     Expressions go to Spark as they are written. Every other statement, and one about a table of
     another format, goes to `spark.sql` unchanged.
 
@@ -92,8 +94,6 @@ def sql(
 @dataclass
 class _Statement(Definitions):
     """One statement: each method runs one kind of them, after its first words."""
-
-    text: str
 
     def result(self) -> DataFrame:
         reader = self.reader
@@ -200,15 +200,31 @@ class _Statement(Definitions):
         target = self._target("SET")
         self.reader.expect("SET")
         updates = assignments(self.reader, ("WHERE",))
-        where = self.reader.until() if self.reader.accepts("WHERE") else None
-        self.reader.end()
-        return self._affected(target._update(where, updates), "numUpdatedRows")
+        with self._condition() as where:
+            return self._affected(target._update(where, updates), "numUpdatedRows")
 
     def _delete(self) -> DataFrame:
         target = self._target("WHERE")
-        where = self.reader.until() if self.reader.accepts("WHERE") else None
+        with self._condition() as where:
+            return self._affected(target._delete(where), "numDeletedRows")
+
+    @contextmanager
+    def _condition(self) -> Iterator[str | None]:
+        """Give the condition after WHERE; views stand for tables of its queries meanwhile."""
+        text = self.reader.until() if self.reader.accepts("WHERE") else None
         self.reader.end()
-        return self._affected(target._delete(where), "numDeletedRows")
+        pieces, views, done = list[str](), list[str](), 0
+        try:
+            for one in references(text or ""):
+                if (frame := self._frame(one)) is not None:
+                    views.append(f"txlog_{REAL.uuid().replace('-', '')}")
+                    frame.createOrReplaceTempView(views[-1])
+                    pieces += [(text or "")[done : one.start], views[-1]]
+                    done = one.end
+            yield None if text is None else "".join([*pieces, text[done:]])
+        finally:
+            for view in views:
+                self.spark.catalog.dropTempView(view)
 
     def _affected(self, outcome: Outcome, metric: str) -> DataFrame:
         row = {"num_affected_rows": outcome.metrics.get(metric, 0)}

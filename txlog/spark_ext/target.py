@@ -104,6 +104,7 @@ def plan_target(
             partition_by=request.partition_by or (),
             properties=request.properties,
             cluster_by=request.cluster_by,
+            description=request.description,
             effects=REAL,
         )
         metadata, final = new.metadata, new.schema

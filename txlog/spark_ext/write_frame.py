@@ -67,6 +67,7 @@ def write(
     schema_mode: SchemaMode = None,
     txn: AppVersion | None = None,
     properties: Mapping[str, str] | None = None,
+    description: str | None = None,
     max_rows_per_file: int | None = None,
     user_metadata: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -92,7 +93,7 @@ def write(
         `schema_mode="overwrite"`, what `spark.sql.sources.partitionOverwriteMode` says.
     schema_mode
         `merge` adds the columns that only the frame has; `overwrite` takes the frame's schema.
-    partition_by, cluster_by, properties
+    partition_by, cluster_by, properties, description
         For a table that is made; an existing one must already be so.
 
     Returns
@@ -136,6 +137,7 @@ def write(
         follows_session=partition_mode is None,
         schema_mode=schema_mode,
         properties=properties or {},
+        description=description,
         options=write_options(None, max_rows_per_file),
         user_metadata=user_metadata,
     )

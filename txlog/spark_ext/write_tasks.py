@@ -44,6 +44,7 @@ class WriteRequest:
     mode: WriteMode = "append"
     partition_by: tuple[str, ...] | None = None
     cluster_by: tuple[str, ...] = ()
+    description: str | None = None  # Of a table that is made.
     where: Expression | None = None  # Replace only these rows.
     partition_mode: PartitionMode = "static"
     follows_session: bool = False  # Nobody said it, so the session may say another one.

@@ -36,8 +36,11 @@ from txlog.table.table import Table
 from txlog.verbs.replace import ReplaceTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
+
+    from txlog.data_files.incoming import SchemaMode
+    from txlog.table.write_table import WriteMode
 
 How = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
 Handle = TypeVar("Handle")
@@ -204,6 +207,28 @@ class DeltaTableBuilder(Generic[Handle]):
         if self._name is not None:
             register_table(self._spark, self._name, made.uri)
         return self._handle(self._spark, table(self._spark, location))
+
+    def _filled(self, frame: DataFrame) -> None:
+        """Make the table of a frame's rows, in one version; errors as for `execute`."""
+        from txlog.spark_ext.write_frame import write
+
+        location = self._place()
+        mode: WriteMode = "ignore" if self._how == "createIfNotExists" else "error"
+        schema_mode: SchemaMode = None
+        if self._how == "createOrReplace" and Table.exists(location):
+            mode, schema_mode = "overwrite", "overwrite"
+        write(
+            frame,
+            location,
+            mode=mode,
+            schema_mode=schema_mode,
+            partition_by=self._partition_by or None,
+            cluster_by=self._cluster_by,
+            properties=self._properties,
+            description=self._comment,
+        )
+        if self._name is not None:
+            register_table(self._spark, self._name, location)
 
     def _made(self, location: str) -> Table:
         if self._how != "replace":
