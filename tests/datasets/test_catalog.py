@@ -1,6 +1,7 @@
 """`Catalog` and `Dataset`: what their users call."""
 
 import inspect
+import os
 import pickle
 import shutil
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from txlog.errors import (
     NotFoundError,
     SchemaMismatchError,
     TxlogError,
+    UnsupportedFeatureError,
 )
 from txlog.loader import Loader
 
@@ -180,6 +182,30 @@ def test_a_commit_says_where_it_comes_from(catalog: Catalog, ds: Dataset, tmp_pa
 
 
 # Deleting, hiding, names ------------------------------------------------------------------
+
+
+def test_a_table_of_a_newer_format_is_refused(catalog: Catalog, ds: Dataset) -> None:
+    ds.table().alter.set_properties({"txlog.dataset.format": "2"})
+    with pytest.raises(UnsupportedFeatureError, match="has the format 2"):
+        catalog.dataset("t").commits()
+
+
+def test_names_of_files_that_are_no_text_are_escaped(catalog: Catalog, tmp_path: Path) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/b\xe9.csv")
+    Path(path).write_text("hello,greeting\n")
+    made = catalog.create("t", "TEXT_INTENT", path).commit()
+    assert made.inputs[0].uri.endswith("/b\\udce9.csv")
+    odd = "\udce9"
+    ds = catalog.dataset("t")
+    for arguments in (
+        {"code": odd}, {"code": Code("a", odd)}, {"inputs": [odd]}, {"txn": (odd, 1)},
+        {"message": odd}, {"tags": {"a": odd}},
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError):
+            ds.update(path, **arguments)
+    with pytest.raises(InvalidInputError):
+        ds.prepare(options={odd: "x"})
+    assert len(ds.commits()) == 1
 
 
 def test_a_deleted_data_set_comes_back(catalog: Catalog, ds: Dataset) -> None:

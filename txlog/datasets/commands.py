@@ -130,7 +130,9 @@ def require_free_name(state: LedgerState, name: str, but: int | None = None) -> 
 
 
 def _created(state: LedgerState, command: Create) -> Decided | None:
-    if by_txn(state, command.txn) is not None:
+    if by_txn(state, command.txn) is not None or any(
+        one.uuid == command.uuid for one in state.datasets.values()
+    ):  # The second is an event of which the store lost the answer.
         return None
     require_free_name(state, command.name)
     return "created", {
@@ -211,10 +213,15 @@ def _claimed(state: LedgerState, command: TakeOn, now_ms: int) -> Decided | None
     }
 
 
-def _finished(state: LedgerState, command: Finish) -> Decided:
+def _finished(state: LedgerState, command: Finish) -> Decided | None:
     claim = command.claim
     dataset = state.dataset(claim.dataset_id)
     known = _set_of(dataset, claim.version_hash)
+    said = ("FAILED", (), command.error) if command.error else ("READY", command.parts, None)
+    if (known.state, known.parts, known.error) == said and (known.attempt, known.worker) == (
+        claim.attempt, claim.worker,
+    ):  # fmt: skip
+        return None  # It said so before, and the store lost the answer.
     _require_current(known, claim.version_hash, claim.attempt, claim.worker)
     body: dict[str, Any] = {
         "attempt": claim.attempt,

@@ -31,7 +31,7 @@ from txlog.data_files.write_plan import AddedFiles, plan_append, require_still_f
 from txlog.datasets.digest import Digest
 from txlog.datasets.events import canonical
 from txlog.datasets.types.base import Statistics
-from txlog.datasets.values import Code, Commit, Input
+from txlog.datasets.values import FORMAT, Code, Commit, Input
 from txlog.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -57,10 +57,10 @@ COMMIT_ID = "commit_id"
 """The partition column of the table of a data set."""
 
 _DOMAIN = "txlog.dataset.commit."
-FORMAT = "txlog.dataset.format"
-TYPE = "txlog.dataset.type"
+FORMAT_PROPERTY = "txlog.dataset.format"
+TYPE_PROPERTY = "txlog.dataset.type"
 PROPERTIES = {
-    FORMAT: "1",
+    FORMAT_PROPERTY: FORMAT,
     "delta.feature.domainMetadata": "supported",
     "delta.enableRowTracking": "true",  # The order of rows outlives compaction by any engine.
 }

@@ -13,6 +13,7 @@ from txlog.datasets.diff import Diff
 from txlog.datasets.events import DatasetState
 from txlog.datasets.home import Home, number_of
 from txlog.datasets.lifecycle import purge_commit, purge_dataset, said, update
+from txlog.datasets.limits import Limits
 from txlog.datasets.lineage import Direction, Graph, node_of, trace
 from txlog.datasets.prepare import submit
 from txlog.datasets.training_set import TrainingSet, ask, pick
@@ -220,7 +221,9 @@ class Dataset:
             )
         wanted = home.limits.require_tags(tags or {})
         picked = pick(home.commits(state), number_of(state, commit), wanted)
-        asked = ask(self.uuid, type_key(type_of(self.type)), picked, form, _options(options))
+        asked = ask(
+            self.uuid, type_key(type_of(self.type)), picked, form, _options(home.limits, options)
+        )
         after, is_new = home.ledger.try_(Ask(self.dataset_id, asked))
         known = after.dataset(self.dataset_id)
         if is_new or known.sets[asked.version_hash].is_free(home.effects.now_ms()):
@@ -408,13 +411,11 @@ class Dataset:
         return tuple(pick(commits, number_of(state, target)))
 
 
-def _options(options: Mapping[str, str] | None) -> dict[str, str]:
+def _options(limits: Limits, options: Mapping[str, str] | None) -> dict[str, str]:
     given = dict(options or {})
     for name, value in given.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise InvalidTypeError(
-                argument="options", field=str(name), reason="texts by names were expected"
-            )
+        limits.require_text("options", name)
+        limits.require_text("options", value)
     return given
 
 

@@ -150,7 +150,7 @@ class Diff:
     def _labels(self, commits: Sequence[Commit]) -> set[str]:
         table = self._open()
         name = next((name for name in _LABELS if name in table.schema.names), None)
-        if name is None:
+        if name is None or not _are_labels(table.schema.field(name).type):
             return set()
         found: set[str] = set()
         for batch in read_rows(table, [commit.commit_id for commit in commits], [name]):
@@ -158,6 +158,11 @@ class Diff:
             values = column.flatten() if pa.types.is_list(column.type) else column
             found.update(values.unique().to_pylist())
         return found - {None}
+
+
+def _are_labels(kind: pa.DataType) -> bool:
+    one = kind.value_type if pa.types.is_list(kind) else kind
+    return bool(pa.types.is_string(one) or pa.types.is_integer(one))
 
 
 _NUMBER = pa.field(COMMIT_ID, pa.int32())

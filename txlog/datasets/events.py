@@ -23,6 +23,11 @@ def canonical(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
+def printable(text: str) -> str:
+    """Return a text that JSON can hold: bytes of a file's name that are no UTF-8 are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 @dataclass(frozen=True)
 class Event:
     """One row of the ledger."""

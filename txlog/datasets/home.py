@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from txlog.commit.context import Context
-from txlog.datasets.commits import commits_of
+from txlog.datasets.commits import FORMAT_PROPERTY, commits_of
 from txlog.datasets.events import DatasetState, SetState
 from txlog.datasets.ledger import Ledger
 from txlog.datasets.lineage import Found
 from txlog.datasets.training_set import TrainingSet
-from txlog.datasets.values import Asked, Commit, Job, Summary
+from txlog.datasets.values import FORMAT, Asked, Commit, Job, Summary
 from txlog.effects import REAL, Effects
-from txlog.errors import NotFoundError, require_whole
+from txlog.errors import NotFoundError, UnsupportedFeatureError, require_whole
 from txlog.snapshot.load import load_snapshot, refresh
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, threads_for
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Home:
     """The stores of a catalog's folder, its ledger, and the snapshots that are known of its tables.
 
-    Threads may share it. `stores` gives the store of a path below the root; tests put theirs in.
+    Threads may share it.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class Home:
         """Return the latest version of a data set's table; errors as for `Table`."""
         held, context = self._snapshots.get(uuid), self.context(uuid)
         found = load_snapshot(context.store) if held is None else refresh(context.store, held)
+        found.memo(_require_known_format)
         self.keep(uuid, found)
         return found
 
@@ -177,6 +178,18 @@ class Home:
                 commits += [(state.name, one) for one in self.commits(state)]
                 sets += self.training_sets(state, state.sets.values())
         return Found(commits, sets)
+
+
+def _require_known_format(snapshot: Snapshot) -> None:
+    found = snapshot.metadata.configuration.get(FORMAT_PROPERTY)
+    if found != FORMAT:
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=(f"{FORMAT_PROPERTY}={found}",),
+            reason=f"the table of the data set has the format {found}, and this version of txlog "
+            f"knows {FORMAT}",
+            remedy="Upgrade txlog",
+        )
 
 
 def number_of(state: DatasetState, wanted: int | str | None) -> int | None:

@@ -22,8 +22,8 @@ from txlog.commit.loop import wait_after
 from txlog.commit.operation import execute
 from txlog.data_files.options import as_schema
 from txlog.datasets.commands import LEASE_MS, Command, Finish, TakeOn, decide
-from txlog.datasets.events import Event, LedgerState, canonical, fold
-from txlog.datasets.values import Claim, Failure, Part
+from txlog.datasets.events import Event, LedgerState, canonical, fold, printable
+from txlog.datasets.values import FORMAT, Claim, Failure, Part
 from txlog.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -31,6 +31,7 @@ from txlog.errors import (
     OutcomeUnknownError,
     RetriesExhaustedError,
     TxlogError,
+    UnsupportedFeatureError,
     warn_committed,
 )
 from txlog.expressions.tree import col, lit
@@ -54,7 +55,7 @@ _SCHEMA = pa.schema(
 _PROPERTIES = {
     "delta.appendOnly": "true",
     "delta.checkpointInterval": "50",
-    _MARK: "1",
+    _MARK: FORMAT,
     # One row a file: there is nothing that bounds of texts would rule out.
     "delta.dataSkippingStatsColumns": "n",
 }
@@ -192,7 +193,7 @@ class Ledger:
 
     def failed(self, claim: Claim, code: str, text: str) -> None:
         """Say why a training set cannot be made; errors as for `renew`."""
-        self.do(Finish(claim, error=Failure(code, text)))
+        self.do(Finish(claim, error=Failure(code, printable(text))))
 
     # The table ------------------------------------------------------------------------------
 
@@ -298,6 +299,13 @@ def _require_ledger(snapshot: Snapshot) -> None:
             argument="root",
             reason=f"{snapshot.root} is a table, but no ledger of data sets",
             remedy="Choose another folder",
+        )
+    if (found := snapshot.metadata.configuration[_MARK]) != FORMAT:
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=(f"{_MARK}={found}",),
+            reason=f"the ledger has the format {found}, and this version of txlog knows {FORMAT}",
+            remedy="Upgrade txlog",
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,13 +21,13 @@ from txlog.datasets.commands import Mark
 from txlog.datasets.commits import (
     COMMIT_ID,
     PROPERTIES,
-    TYPE,
+    TYPE_PROPERTY,
     AddCommit,
     Note,
     add_commit,
     commit_with_txn,
 )
-from txlog.datasets.events import DatasetState
+from txlog.datasets.events import DatasetState, printable
 from txlog.datasets.home import Home
 from txlog.datasets.ingest import Ingested, ingest
 from txlog.datasets.lineage import as_input
@@ -69,7 +70,7 @@ class Said:
         """Return it with what the source says, once its rows are read."""
 
         def inputs() -> Sequence[Input]:
-            return [*read.inputs(), *self.inputs]
+            return [replace(one, uri=printable(one.uri)) for one in (*read.inputs(), *self.inputs)]
 
         return Note(uuid, type_key(kind), self.message, self.tags, inputs, self.code, self.txn)
 
@@ -86,6 +87,9 @@ def said(
     home.limits.require_text("message", message)
     checked = home.limits.require_tags(tags or {})
     named = tuple(as_input(one) for one in inputs)
+    for one in named:
+        for text in (one.uri, one.role, one.digest or ""):
+            home.limits.require_text("inputs", text)
     known = Code(code) if isinstance(code, str) else code
     if not isinstance(known, Code | None):
         raise InvalidTypeError(
@@ -93,6 +97,11 @@ def said(
             reason=f"a name or a Code was expected, not {type(code).__name__}",
             remedy='Pass Code("clean.py", "4f1c2e")',
         )
+    if known is not None:
+        home.limits.require_text("code", known.name)
+        home.limits.require_text("code", known.version or "")
+    if txn is not None:
+        home.limits.require_text("txn", txn[0])
     return Said(message, checked, named, known, txn)
 
 
@@ -124,7 +133,7 @@ def make_table(
         context,
         as_schema(schema, nanos=False),
         partition_by=[COMMIT_ID],
-        properties={**PROPERTIES, TYPE: type_key(kind)},
+        properties={**PROPERTIES, TYPE_PROPERTY: type_key(kind)},
         name=name,
         description=description,
     ).snapshot
@@ -247,12 +256,13 @@ def purge_dataset(home: Home, dataset: DatasetState) -> None:
 
 def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
     """Remove the rows of a commit, and the training sets that hold them."""
-    state = home.ledger.do(Mark("purged", dataset.dataset_id, commit_id))
+    home.ledger.do(Mark("purged", dataset.dataset_id, commit_id))
     is_it = col(COMMIT_ID) == lit(commit_id)
     _delete_unused(home, _objects(home, dataset, is_it))
-    kept = state.dataset(dataset.dataset_id).sets
     sets = home.store_of(f"sets/{dataset.uuid}")
-    sets.delete([f.name for f in sets.list_tree("") if f.name.partition("/")[0] not in kept])
+    made = [file.name for file in sets.list_tree("")]
+    kept = home.ledger.state().dataset(dataset.dataset_id).sets  # Each was asked for, then made.
+    sets.delete([name for name in made if name.partition("/")[0] not in kept])
     table = home.table(dataset.uuid)
     table.delete(is_it, user_metadata=f"purge commit {commit_id}")
     home.keep(dataset.uuid, table.snapshot)

@@ -10,6 +10,7 @@ from txlog.lazy import dataclass
 
 State = Literal["RUNNING", "READY", "FAILED"]
 FORMS = ("parquet", "csv")
+FORMAT = "1"  # Of the ledger, and of the tables of data sets.
 
 
 @dataclass(frozen=True)
