@@ -17,6 +17,7 @@ from txlog.arrow import (
     arrow_scalar,
     empty_table,
     numpy_array,
+    numpy_type,
     pc,
     pq,
     table_of_rows,
@@ -236,3 +237,12 @@ def test_modules_are_there_when_asked() -> None:
     assert pq.ParquetFile.__name__ == "ParquetFile"
     with pytest.raises(AttributeError):
         _ = pc.no_such_function
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.bool_(), pa.int8(), pa.uint16(), pa.int64(), pa.float16(), pa.float32(), pa.float64()],
+    ids=str,
+)
+def test_types_of_numpy_are_those_of_pyarrow(kind: pa.DataType) -> None:
+    assert numpy_type(kind) == kind.to_pandas_dtype()

@@ -203,11 +203,22 @@ def numpy_array(values: pa.Array) -> Any:
     data = values.buffers()[1]
     end = values.offset + len(values)
     if data is None:
-        return np.zeros(0, kind.to_pandas_dtype())
+        return np.zeros(0, numpy_type(kind))
     if pa.types.is_boolean(kind):
         bits = np.unpackbits(np.frombuffer(data, np.uint8), count=end, bitorder="little")
         return bits[values.offset :].astype(np.bool_)
-    return np.frombuffer(data, kind.to_pandas_dtype(), end)[values.offset :]
+    return np.frombuffer(data, numpy_type(kind), end)[values.offset :]
+
+
+_FLOATS = {pa.float16(): "float16", pa.float32(): "float32", pa.float64(): "float64"}
+
+
+def numpy_type(kind: pa.DataType) -> np.dtype[Any]:
+    """Return NumPy's type of numbers or booleans, as `kind.to_pandas_dtype` does.
+
+    That needs pandas in pyarrow 22.
+    """
+    return np.dtype(_FLOATS.get(kind) or str(kind))
 
 
 def rows_among(rows: Any, places: NDArray[np.int64]) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.arrow import arrow_array, arrow_scalar, numpy_array, numpy_type, pc
 from txlog.errors import InvalidInputError
 
 Rows: TypeAlias = "NDArray[Any] | pa.Array"
@@ -108,7 +108,7 @@ class Number:
             return
         if not _is_numeric(kind):
             raise TypeError("a column of numbers was expected")
-        own = np.dtype(kind.to_pandas_dtype())
+        own = numpy_type(kind)
         if self.dtype is not None and not np.can_cast(own, self.dtype, "same_kind"):
             raise TypeError(f"{own} cannot become {self.dtype}")
 
@@ -197,7 +197,7 @@ class Vector:
             kind = kind.value_type
         if not _is_numeric(kind):
             raise TypeError("lists of numbers were expected")
-        own = np.dtype(kind.to_pandas_dtype())
+        own = numpy_type(kind)
         if not np.can_cast(own, wanted, "same_kind"):
             raise TypeError(f"{own} cannot become {self.dtype}")
 
@@ -304,7 +304,7 @@ class Ragged:
             raise TypeError("a length from 1 was expected")
         if self.pad is None and self.length is not None and not self.truncate:
             raise TypeError("a length needs pad or truncate")
-        own = np.dtype(kind.value_type.to_pandas_dtype())
+        own = numpy_type(kind.value_type)
         if self.dtype is not None and not np.can_cast(own, self.dtype, "same_kind"):
             raise TypeError(f"{own} cannot become {self.dtype}")
 
