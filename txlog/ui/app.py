@@ -22,14 +22,16 @@ from txlog.report.page import Report, chart_library, file_text, templates
 from txlog.snapshot.time_travel import version_of
 from txlog.store.base import without_secrets
 from txlog.table.table import Table
+from txlog.threads import Threads
 from txlog.ui import pages
-from txlog.ui.cells import grid, link
+from txlog.ui.cells import Cell, grid, link
 from txlog.ui.guard import App, Guard, form_secret, is_form_secret
 from txlog.ui.pages import Visit
 from txlog.ui.places import Place, Places
 
 MOST_FORM_BYTES = 64 << 10
 _TABLES_AT_ONCE = 50
+_OPENING = Threads(16)  # They wait more than they work, if the tables are far away.
 
 # The pages of a table, by the last step of their addresses.
 NAMES = {
@@ -139,6 +141,13 @@ class Site:
         key = (visit.place.uri, visit.table.version)
         return self.places.reports.get(key, lambda: visit.table.report(pages.SAMPLE))
 
+    def table_row(self, place: Place) -> list[Cell]:
+        """Return a table as the list of tables shows it; one that cannot be opened says why."""
+        try:
+            return pages.table_row(place, self.places.open(place))
+        except TxlogError as error:
+            return pages.broken_row(place, error)
+
     def require_form(self, fields: dict[str, str]) -> None:
         """Raise unless a form is one of ours, and the server may write."""
         if not is_form_secret(self._token, fields.get("secret", "")):
@@ -220,7 +229,7 @@ def _add_tables(app: FastAPI, site: Site) -> None:
             title="Tables",
             q=q,
             total=len(found),
-            grid=grid("Tables", pages.TABLE_HEADS, [_table_row(site, place) for place in some]),
+            grid=grid("Tables", pages.TABLE_HEADS, list(_OPENING.map(site.table_row, some))),
             is_complete=site.places.is_complete,
             first=offset + 1 if some else 0,
             last=offset + len(some),
@@ -234,13 +243,6 @@ def _add_tables(app: FastAPI, site: Site) -> None:
             raise HTTPException(404)
         kind = "css" if name.endswith(".css") else "javascript"
         return Response(_STATIC[name](), media_type=f"text/{kind}; charset=utf-8")
-
-
-def _table_row(site: Site, place: Place) -> list[Any]:
-    try:
-        return list(pages.table_row(place, site.places.open(place), ""))
-    except TxlogError as error:
-        return list(pages.table_row(place, None, error.reason or error.summary))
 
 
 def _add_pages(app: FastAPI, site: Site) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.arrow import pc
+from txlog.errors import TxlogError
 from txlog.protocol.properties import index_definitions
 from txlog.report.charts import size_text
 from txlog.report.page import content, number_text, time_text
@@ -325,20 +326,23 @@ def report(visit: Visit, made: Any) -> Page:
     return {**content(made.facts), "download": visit.address("report.html")}
 
 
-def table_row(place: Place, table: Table | None, error: str) -> list[Cell]:
+def table_row(place: Place, table: Table) -> list[Cell]:
     """Return a table as the list of tables shows it."""
-    href = address(place)
-    if table is None:
-        return [Cell(place.name, "", href), Cell(""), Cell(""), Cell(""), Cell(error, "error")]
     metadata = table.metadata
     told = ": ".join(filter(None, [metadata.name, metadata.description]))
     return [
-        Cell(place.name, "", href),
+        Cell(place.name, "", address(place)),
         Cell(str(table.version), "n"),
         Cell(str(len(table.schema)), "n"),
         cell(time_text(table.timestamp_ms)),
         cell(told),
     ]
+
+
+def broken_row(place: Place, error: TxlogError) -> list[Cell]:
+    """Return a table that cannot be opened as the list of tables shows it."""
+    reason = Cell(shortened(error.reason or error.summary), "error")
+    return [Cell(place.name, "", address(place)), Cell(""), Cell(""), Cell(""), reason]
 
 
 TABLE_HEADS: list[str | Head] = [
