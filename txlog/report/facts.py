@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.arrow import numpy_array, pc
+from txlog.arrow import numpy_array, pc, rows_among
 from txlog.lazy import dataclass
 from txlog.log.names import LogFile
 from txlog.log.segment import complete_checkpoints
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MOST_VERSIONS = 1_000  # On the time line: the newest.
 MOST_COLUMNS = 32
 MOST_PARTITIONS = 30
+MOST_RANGES = 100_000  # Files whose statistics are looked at.
 
 _ROWS = (
     "numOutputRows",
@@ -76,17 +77,23 @@ class Facts:
     partitions: list[dict[str, Any]]
     partition_count: int
     columns: list[Column]
+    ranges: int  # Files whose statistics `columns` are told from; of more files, an estimate.
     log: dict[str, Any]
     findings: list[Finding]
 
 
 def gather(context: Context, snapshot: Snapshot, made_ms: int | None, sample: int | None) -> Facts:
     """Read the log for what the page shows; of the data files at most `sample` footers."""
-    live = load_files(context.store, snapshot).live
+    loaded = load_files(context.store, snapshot)
+    live = loaded.live
+    looked_at = spread(live, MOST_RANGES)
     names = ["path", "size_bytes", "num_records", "num_deleted", "partition_values"]
     files = list_files(context.store, snapshot, lambda: live, names)
     bytes_, rows = files["size_bytes"], files["num_records"]
-    partitions = by_partition(files, snapshot.partition_columns)
+    partitions = by_partition(
+        files,
+        dict(zip(snapshot.partition_columns, snapshot.physical_partition_columns, strict=True)),
+    )
     return Facts(
         uri=context.store.root,
         name=snapshot.metadata.name or context.store.root.rstrip("/").rpartition("/")[2],
@@ -107,9 +114,12 @@ def gather(context: Context, snapshot: Snapshot, made_ms: int | None, sample: in
         sizes=histogram(numpy_array(flat(bytes_))),
         partitions=partitions[:MOST_PARTITIONS],
         partition_count=len(partitions),
-        columns=columns_of(add_actions(snapshot, live, flatten=False), snapshot),
+        columns=columns_of(
+            add_actions(snapshot, looked_at, flatten=False), snapshot, live.num_rows
+        ),
+        ranges=looked_at.num_rows,
         log=log_of(list_log(context.store, catalog=snapshot.catalog), snapshot.version),
-        findings=[*examine(context, snapshot, sample=sample)],
+        findings=[*examine(context, snapshot, sample=sample, files=loaded)],
     )
 
 
@@ -151,11 +161,21 @@ def histogram(sizes: np.ndarray) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def by_partition(files: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return files, bytes and rows of each partition, the largest first."""
+def spread(files: pa.Table, most: int) -> pa.Table:
+    """Return files, or so many of them that are spread over all, the same each time."""
+    if files.num_rows <= most:
+        return files
+    return rows_among(files, np.linspace(0, files.num_rows - 1, most).astype(np.int64))
+
+
+def by_partition(files: pa.Table, columns: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return files, bytes and rows of each partition, the largest first.
+
+    `columns` are the names of the partition columns, and those in `partition_values`.
+    """
     if not columns or not files.num_rows:
         return []
-    keys = [entries(flat(files["partition_values"]), name) for name in columns]
+    keys = [entries(flat(files["partition_values"]), name) for name in columns.values()]
     table = pa.table(
         [*keys, files["size_bytes"], files["num_records"]],
         [*(f"k{n}" for n in range(len(keys))), "bytes", "rows"],
@@ -176,8 +196,12 @@ def by_partition(files: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]
     ]
 
 
-def columns_of(actions: pa.Table, snapshot: Snapshot) -> list[Column]:
-    """Return the first columns of the table that no partition value tells, and their statistics."""
+def columns_of(actions: pa.Table, snapshot: Snapshot, files: int) -> list[Column]:
+    """Return the first columns of the table that no partition value tells, and their statistics.
+
+    `actions` may be a part of the table's files; then numbers are scaled to all of them.
+    """
+    scale = files / max(actions.num_rows, 1)
     named = [one for one in snapshot.schema.fields if one.name not in snapshot.partition_columns]
     found = []
     for one in named[:MOST_COLUMNS]:
@@ -188,7 +212,13 @@ def columns_of(actions: pa.Table, snapshot: Snapshot) -> list[Column]:
             both = pc.and_(pc.is_valid(low), pc.is_valid(high))
             known = (pc.sum(both).as_py() or 0) / actions.num_rows
             depth = mean_depth(low.filter(both), high.filter(both))
-        total = None if nulls is None or nulls.null_count else pc.sum(nulls).as_py()
+        if depth is not None:
+            depth = 1 + (depth - 1) * scale  # Each range holds itself, and its share of the others.
+        total = (
+            None
+            if nulls is None or nulls.null_count
+            else round((pc.sum(nulls).as_py() or 0) * scale)
+        )
         found.append(Column(one.name, type_name(one.type), known, total, depth))
     return found
 

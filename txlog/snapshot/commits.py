@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.base import Action
+from txlog.actions.bulk import decode_large
 from txlog.actions.columns import decode_rows, empty_rows
 from txlog.actions.ndjson import COMMIT_MARK, decode_action, is_broken, rows, rows_of_all
 from txlog.actions.table import CommitInfo, Metadata, Protocol
@@ -86,6 +88,28 @@ def gone(file: LogFile) -> LogCorruptError:
         reason="the file was listed, but is gone",
         remedy="Open the table again; the log was being cleaned up",
     )
+
+
+_LARGE_BYTES = 1 << 20
+
+
+def glance_at_commit(store: Store, file: LogFile) -> Commit:
+    """Return one commit, of a large one without its file actions; errors as for `read_commit`.
+
+    They are read all the same, by Arrow into columns, so that damage is found.
+    """
+    with naming(store):
+        try:
+            data = store.read(file.path) if file.content is None else file.content
+        except NotFoundError as error:
+            raise gone(file) from error
+        large = None
+        if len(data) >= _LARGE_BYTES:
+            large = decode_large(data, version=file.last_version)
+        if large is not None:
+            with suppress(LogCorruptError):  # It is raised below, with its line.
+                return commit_of(file, *checked_rows(large[1], data, file))
+        return parse_commit(data, file)
 
 
 def parse_commit(data: bytes, file: LogFile) -> Commit:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Literal
 
 from txlog.errors import InvalidInputError, InvalidTypeError, NotFoundError
@@ -16,10 +17,10 @@ from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.log.segment import rebuildable
 from txlog.schema.timestamps import format_moment, parse_moment
-from txlog.snapshot.commits import read_commit
+from txlog.snapshot.commits import glance_at_commit, read_commit
 from txlog.snapshot.load import list_commits, list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import Store
+from txlog.store.base import Store, map_many
 
 OutOfRange = Literal["error", "nearest"]
 
@@ -337,7 +338,8 @@ def history(store: Store, snapshot: Snapshot, limit: int | None = None) -> list[
     """
     commits = list_commits(store, snapshot)
     times = file_times(snapshot, commits)
-    return [_entry(store, snapshot, file, times) for file in commits[::-1][:limit]]
+    entry = partial(_entry, store, snapshot, times)
+    return list(map_many(store, entry, commits[::-1][:limit]))
 
 
 def versions(store: Store, snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -366,9 +368,9 @@ def versions(store: Store, snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def _entry(
-    store: Store, snapshot: Snapshot, file: LogFile, times: Mapping[int, int]
+    store: Store, snapshot: Snapshot, times: Mapping[int, int], file: LogFile
 ) -> dict[str, Any]:
-    commit = read_commit(store, file)
+    commit = glance_at_commit(store, file)
     made_ms = times.get(file.version)
     if made_ms is None:
         made_ms = commit.made_ms(snapshot.protocol, snapshot.metadata)

@@ -275,6 +275,9 @@ def files(visit: Visit, *, offset: int) -> Page:
     table = visit.table
     names = ["path", "size_bytes", "num_records", "num_deleted", "partition_values"]
     names.append("modification_time")
+    logical = dict(
+        zip(table.snapshot.physical_partition_columns, table.partition_columns, strict=True)
+    )
     found = table.files(names)
     some = found.slice(offset, PAGE_ROWS + 1)
     heads = ["File", "Bytes", "Rows", "Deleted rows", "Partition", "Written"]
@@ -289,7 +292,7 @@ def files(visit: Visit, *, offset: int) -> Page:
                     row["size_bytes"],
                     row["num_records"],
                     row["num_deleted"],
-                    pairs_text(dict(row["partition_values"] or ())),
+                    pairs_text({logical.get(k, k): v for k, v in row["partition_values"] or ()}),
                     cell(time_text(row["modification_time"])),
                 )
                 for row in some.slice(0, PAGE_ROWS).to_pylist()

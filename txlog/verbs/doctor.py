@@ -14,9 +14,10 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array, numpy_array, pc, table_of_rows
+from txlog.arrow import arrow_array, numpy_array, pc, rows_among, table_of_rows
 from txlog.checkpoint.hint import HINT_PATH, decode_hint
 from txlog.commit.context import Context
 from txlog.errors import LogCorruptError, NotFoundError, TxlogError
@@ -31,12 +32,12 @@ from txlog.scan.deletions import deletion_place
 from txlog.scan.files import as_fragments
 from txlog.schema.types import TYPE_CHANGES
 from txlog.snapshot.checksum import verify_checksum
-from txlog.snapshot.commits import read_commit
+from txlog.snapshot.commits import glance_at_commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import stamped_from
-from txlog.stats.files import num_records
+from txlog.stats.files import num_records, partition_texts
 from txlog.store.base import Store, is_there, map_many
 from txlog.store.open import locate
 from txlog.verbs.statistics import contradiction
@@ -113,7 +114,7 @@ class _Case:
     log: list[LogFile]
     files: FileState
     listed: pa.Table | None  # As `DECISIONS`: the files below the root; None: not to be listed.
-    sample: int | None
+    sampled: pa.Table  # Live files that are looked into.
 
     @property
     def store(self) -> Store:
@@ -127,11 +128,20 @@ class _Case:
 Check = Callable[[_Case], Iterator[Finding]]
 
 
-def examine(context: Context, snapshot: Snapshot, *, sample: int | None = SAMPLE) -> Diagnosis:
-    """Return what is wrong with a version of a table; arguments as for `Table.doctor`."""
+def examine(
+    context: Context,
+    snapshot: Snapshot,
+    *,
+    sample: int | None = SAMPLE,
+    files: FileState | None = None,
+) -> Diagnosis:
+    """Return what is wrong with a version of a table; arguments as for `Table.doctor`.
+
+    `files` are those of the version, if they are loaded already.
+    """
     log = sorted(list_log(context.store, catalog=snapshot.catalog))
     try:
-        files = load_files(context.store, snapshot)
+        files = files or load_files(context.store, snapshot)
     except LogCorruptError as error:
         damaged = Finding(
             "log-damaged", "error", error.path, 1, error.reason,
@@ -140,14 +150,14 @@ def examine(context: Context, snapshot: Snapshot, *, sample: int | None = SAMPLE
         return Diagnosis(snapshot.version, (damaged,), 0, 0)
     try:
         listed = vacuum(
-            context, snapshot, hours=None, dry_run=True, enforce=True, lite=False
+            context, snapshot, hours=None, dry_run=True, enforce=True, lite=False, files=files
         ).decided
     except TxlogError:
         listed = None
-    case = _Case(context, snapshot, log, files, listed, sample)
+    case = _Case(context, snapshot, log, files, listed, _sampled(files.live, sample))
     every = (finding for check in CHECKS for finding in check(case))
     found = sorted(every, key=lambda one: ("error", "warning", "advice").index(one.severity))
-    return Diagnosis(snapshot.version, tuple(found), files.live.num_rows, len(_sampled(case)))
+    return Diagnosis(snapshot.version, tuple(found), files.live.num_rows, case.sampled.num_rows)
 
 
 # The log -----------------------------------------------------------------------------------------
@@ -183,7 +193,7 @@ def _damaged(case: _Case) -> Iterator[Finding]:
 
 def _error_of(store: Store, file: LogFile) -> str | None:
     try:
-        read_commit(store, file)
+        glance_at_commit(store, file)
     except LogCorruptError as error:
         return f"{file.name}: {error.reason}"
     return None
@@ -366,29 +376,41 @@ def _layout(case: _Case) -> Iterator[Finding]:
             "Scans read them all the same", "optimize.compact() leaves them out",
         )  # fmt: skip
     if case.snapshot.partition_columns and len(sizes):
-        values = flat(rows["partition_values"]).to_pylist()
-        texts = arrow_array([repr(sorted(pairs or ())) for pairs in values]).dictionary_encode()
-        by_part = np.bincount(numpy_array(texts.indices), sizes)
+        label, by_part = _bytes_by_partition(rows, case.snapshot)
         large = float(by_part.max(initial=0))
         if len(by_part) >= 4 and large > 8 * np.median(by_part) and large > 16 * SMALL_BYTES:
             yield Finding(
-                "skew", "advice", texts.dictionary[int(by_part.argmax())].as_py(), 1,
+                "skew", "advice", label(int(by_part.argmax())), 1,
                 "one partition is more than eight times as large as most",
                 "Work that is shared out by partitions waits for it",
                 "Partition by other columns, or cluster instead",
             )  # fmt: skip
 
 
+def _bytes_by_partition(
+    rows: pa.Table, snapshot: Snapshot
+) -> tuple[Callable[[int], str], NDArray[np.int64]]:
+    """Return the bytes of each partition, and what tells the partition at a place."""
+    names = snapshot.partition_columns
+    texts = [partition_texts(rows, one) for one in snapshot.physical_partition_columns]
+    table = pa.table([*(one.cast(pa.string()) for one in texts), rows["size"]], [*names, ""])
+    sums = table.group_by(names, use_threads=False).aggregate([("", "sum")])
+
+    def label(place: int) -> str:
+        return "/".join(f"{name}={sums[name][place].as_py()}" for name in names)
+
+    return label, numpy_array(pc.fill_null(flat(sums["_sum"]), 0))
+
+
 # Statistics --------------------------------------------------------------------------------------
 
 
-def _sampled(case: _Case) -> pa.Table:
+def _sampled(live: pa.Table, sample: int | None) -> pa.Table:
     """Return the files that are looked into: spread over the table, the same each time."""
-    rows = case.live.filter(pc.invert(pc.is_valid(tag_texts(case.live, FIELDS_TAG))))
-    if case.sample is None or rows.num_rows <= case.sample:
-        return rows
-    places = np.linspace(0, rows.num_rows - 1, case.sample).astype(np.int64)
-    return rows.take(arrow_array(np.unique(places)))
+    places = np.flatnonzero(numpy_array(pc.is_null(tag_texts(live, FIELDS_TAG))))
+    if sample is not None and len(places) > sample:
+        places = places[np.unique(np.linspace(0, len(places) - 1, sample).astype(np.int64))]
+    return rows_among(live, places)
 
 
 def _statistics(case: _Case) -> Iterator[Finding]:
@@ -400,7 +422,7 @@ def _statistics(case: _Case) -> Iterator[Finding]:
             "Scans cannot leave them out, and counts must open them",
             "optimize.compute_statistics() computes them",
         )  # fmt: skip
-    rows = _sampled(case)
+    rows = case.sampled
     looked = list(
         case.context.engine.map(
             partial(contradiction, case.store, case.snapshot),

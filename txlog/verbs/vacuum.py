@@ -104,6 +104,7 @@ def vacuum(
     trash: bool = False,
     keep_versions: Sequence[int | str] = (),
     user_metadata: UserMetadata | None = None,
+    files: FileState | None = None,
 ) -> Vacuumed:
     """Decide which files go, and delete them unless it is a dry run.
 
@@ -117,6 +118,8 @@ def vacuum(
         Move the files to the trash, from where they can be put back.
     keep_versions
         Versions, or names of pins, whose files stay.
+    files
+        Those of the snapshot, if they are loaded already.
 
     Raises
     ------
@@ -139,7 +142,7 @@ def vacuum(
     log = _VacuumLog(context, hours, kept_ms, enforce, user_metadata)
     while True:
         cutoff_ms = context.effects.now_ms() - kept_ms
-        files = load_files(context.store, snapshot)
+        files = files or load_files(context.store, snapshot)
         found = _expired(files, cutoff_ms, snapshot.root) if listed is None else listed
         needed = [
             referenced(files, cutoff_ms, snapshot.root),
@@ -160,7 +163,7 @@ def vacuum(
             if latest.version == snapshot.version + 1:  # No other writer came between.
                 snapshot = latest
                 break
-        snapshot = latest  # A restore may have brought files back.
+        snapshot, files = latest, None  # A restore may have brought files back.
     snapshot, deleted = log.carry_out(snapshot, gone, trash=trash)
     if deleted == gone.num_rows:
         return Vacuumed(decided, snapshot)

@@ -247,7 +247,7 @@ def list_files(folder: str, name: str) -> list[ObjectInfo]:
             for entry in entries:
                 at = entry.name
                 if at >= name and _is_file(entry):
-                    _add(found, entry, at, follow=True)
+                    _add(found, entry, at)
     except FileNotFoundError:
         return []
     found.sort(key=_NAME)
@@ -271,8 +271,13 @@ def list_below(folder: str) -> list[ObjectInfo]:
     Raises `OSError`; a folder that is not there is empty.
     """
     found: list[ObjectInfo] = []
+    add, made = found.append, ObjectInfo._make
     for entry, name in _walk(folder):
-        _add(found, entry, name, follow=False)
+        try:
+            stat = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # Deleted between the listing and the look; the others are still there.
+        add(made((name, stat.st_size, stat.st_mtime_ns // 1_000_000)))
     found.sort(key=_NAME)
     return found
 
@@ -302,9 +307,9 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
         raise
 
 
-def _add(found: list[ObjectInfo], entry: os.DirEntry[str], name: str, *, follow: bool) -> None:
+def _add(found: list[ObjectInfo], entry: os.DirEntry[str], name: str) -> None:
     try:
-        stat = entry.stat(follow_symlinks=follow)
+        stat = entry.stat()
     except FileNotFoundError:
         return  # Deleted between the listing and the look; the others are still there.
     found.append(ObjectInfo(name, stat.st_size, stat.st_mtime_ns // 1_000_000))
