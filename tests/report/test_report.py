@@ -133,3 +133,31 @@ def test_a_browser_draws_its_charts(table: txlog.Table, tmp_path: Path) -> None:
     drawn = re.findall(r'<div class="chart[^"]*" id="(\w+)"', done.stdout)
     assert drawn == ["versions", "sizes", "partitions", "skipping"]
     assert len(re.findall(r"<svg[^>]* class=\"marks\"", done.stdout)) == 4
+
+
+def test_partitions_of_mapped_columns_have_their_values(tmp_path: Path) -> None:
+    rows = pa.table({"n": [1, 2, 3], "part": ["a", "a", "b"]})
+    properties = {"delta.columnMapping.mode": "name"}
+    table = txlog.write(tmp_path / "t", rows, partition_by=["part"], properties=properties)
+    found = {one["partition"]: one["rows"] for one in table.report().facts.partitions}
+    assert found == {"part=a": 2, "part=b": 1}
+
+
+def test_statistics_of_many_files_are_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = txlog.Table.create(tmp_path / "t", pa.schema([("n", pa.int64())]))
+    fragments = [
+        one
+        for start in range(0, 80, 2)  # Each range overlaps the one before it and the one behind.
+        for one in txlog.write_fragments(pa.table({"n": [start, start + 3, None]}), table.uri)
+    ]
+    table.commit(txlog.Operation.Append(fragments))
+    exact = table.report().facts
+    assert (exact.ranges, exact.columns[0].nulls) == (40, 40)
+    monkeypatch.setattr("txlog.report.facts.MOST_RANGES", 10)
+    found = table.report()
+    (column,) = found.facts.columns
+    assert (found.facts.ranges, found.facts.files, column.known, column.nulls) == (10, 40, 1, 40)
+    assert "Estimated from the statistics of 10 files" in found.html
+    assert column.depth == 1  # Of 10 ranges that are far from each other.

@@ -14,7 +14,15 @@ from txlog.actions.base import Action
 from txlog.actions.ndjson import BLANK, COMMIT_MARK, decode_action, sealed
 from txlog.errors import LogCorruptError
 from txlog.log.names import LogFile, commit_name
-from txlog.snapshot.commits import Rows, parse_commit, parse_many, parse_rows
+from txlog.snapshot.commits import (
+    Rows,
+    glance_at_commit,
+    parse_commit,
+    parse_many,
+    parse_rows,
+    read_commit,
+)
+from txlog.store.local.local import LocalStore
 
 FILE = LogFile(commit_name(5), "commit", 5, modified_ms=9)
 
@@ -126,3 +134,36 @@ def test_many_files_are_what_each_is_by_itself(texts: list[bytes]) -> None:
     files = [LogFile(commit_name(at), "commit", at) for at in range(len(texts))]
     together = until_it_fails(parse_many(texts, files))
     assert together == until_it_fails(one_by_one(texts, files))
+
+
+ADD = {"path": "p", "partitionValues": {}, "size": 1, "modificationTime": 2, "dataChange": True}
+INFO = {"commitInfo": {"operation": "WRITE", "userName": "ann"}}
+DOMAIN = {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": False}}
+
+
+def commit_of(lines: list[Any]) -> LogFile:
+    texts = [line if isinstance(line, bytes) else orjson.dumps(line) for line in lines]
+    return LogFile(commit_name(3), "commit", 3, modified_ms=5, content=b"\n".join(texts))
+
+
+@pytest.mark.parametrize("least", [1, 1 << 20])
+def test_a_glance_at_a_commit_leaves_out_its_file_actions(
+    least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txlog.snapshot.commits._LARGE_BYTES", least)
+    store = LocalStore("/nowhere")
+    adds: list[Any] = [{"add": ADD | {"path": f"p{n}"}} for n in range(9)]
+    for lines in ([INFO, *adds, DOMAIN], [*adds, DOMAIN, INFO], [DOMAIN], adds):
+        whole = read_commit(store, commit_of(lines))
+        found = glance_at_commit(store, commit_of(lines))
+        assert (found.controls, found.version, found.modified_ms) == (
+            whole.controls, whole.version, whole.modified_ms,
+        )  # fmt: skip
+        assert found.info == whole.info
+        assert len(found.rows) == (len(lines) - (9 if least == 1 and len(lines) > 1 else 0))
+    for damage in (b'{"add":{"path":"x"', b"[]", b'{"protocol":{"minReaderVersion":"x"}}', b"\0"):
+        with pytest.raises(LogCorruptError) as told:
+            read_commit(store, commit_of([*adds, damage]))
+        with pytest.raises(LogCorruptError) as seen:
+            glance_at_commit(store, commit_of([*adds, damage]))
+        assert str(seen.value) == str(told.value)
