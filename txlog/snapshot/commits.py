@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.base import Action
-from txlog.actions.bulk import decode_large
 from txlog.actions.columns import decode_rows, empty_rows
 from txlog.actions.ndjson import COMMIT_MARK, decode_action, is_broken, rows, rows_of_all
 from txlog.actions.table import CommitInfo, Metadata, Protocol
@@ -105,6 +104,8 @@ def glance_at_commit(store: Store, file: LogFile) -> Commit:
             raise gone(file) from error
         large = None
         if len(data) >= _LARGE_BYTES:
+            from txlog.actions.bulk import decode_large
+
             large = decode_large(data, version=file.last_version)
         if large is not None:
             with suppress(LogCorruptError):  # It is raised below, with its line.
