@@ -2,13 +2,11 @@
 
 `pa.array` and `pa.scalar` import pandas when they get Python or NumPy values, to see whether these
 are a Series. That takes a quarter of a second and 40 MB. So do the functions of `pyarrow.compute`
-and methods such as `fill_null` when they get a Python value, and `Schema.empty_table`,
-and `to_numpy`.
+and methods such as `fill_null` when they get a Python value, `Schema.empty_table` and `to_numpy`.
 `arrow_array` and `arrow_scalar` build the same values from buffers. `pc`, `pq` and `ds` are the
 modules, imported when the first of their functions is called; the functions of `pc` make their
-Python values scalars in this way.
-
-`text_bytes` gives the bytes of Arrow texts as NumPy arrays, to search many texts at once.
+Python values scalars in this way. `text_bytes` gives the bytes of Arrow texts as NumPy arrays, to
+search many texts at once.
 """
 
 from __future__ import annotations
@@ -200,8 +198,7 @@ def numpy_array(values: pa.Array) -> Any:
     plain = pa.types.is_integer(kind) or kind in _CODES or pa.types.is_boolean(kind)
     if values.null_count or not plain:
         return values.to_numpy(zero_copy_only=False)
-    data = values.buffers()[1]
-    end = values.offset + len(values)
+    data, end = values.buffers()[1], values.offset + len(values)
     if data is None:
         return np.zeros(0, numpy_type(kind))
     if pa.types.is_boolean(kind):
@@ -210,15 +207,9 @@ def numpy_array(values: pa.Array) -> Any:
     return np.frombuffer(data, numpy_type(kind), end)[values.offset :]
 
 
-_FLOATS = {pa.float16(): "float16", pa.float32(): "float32", pa.float64(): "float64"}
-
-
 def numpy_type(kind: pa.DataType) -> np.dtype[Any]:
-    """Return NumPy's type of numbers or booleans, as `kind.to_pandas_dtype` does.
-
-    That needs pandas in pyarrow 22.
-    """
-    return np.dtype(_FLOATS.get(kind) or str(kind))
+    """Return NumPy's type of numbers or booleans; Arrow's own method may ask for pandas."""
+    return np.dtype({"halffloat": "f2", "float": "f4"}.get(str(kind)) or str(kind))
 
 
 def rows_among(rows: Any, places: NDArray[np.int64]) -> Any:

@@ -249,3 +249,18 @@ def test_repairs_give_up_what_is_lost_and_nothing_else(
 
 def test_every_check_is_listed() -> None:
     assert len(CHECKS) == len(set(CHECKS)) == 11
+
+
+def test_a_partition_that_is_larger_than_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txlog.verbs.doctor.SMALL_BYTES", 1)
+    data = pa.table({"n": list(range(20_004)), "p": [None] * 20_000 + ["a", "b", "c", "d"]})
+    kinds = pa.schema([("n", pa.int64()), ("p", pa.string())])
+    properties = {"delta.columnMapping.mode": "name"}
+    table = txlog.Table.create(tmp_path / "t", kinds, partition_by=["p"], properties=properties)
+    table.append(data.cast(kinds))
+    found = codes(table)["skew"]
+    assert (found.path, found.count) == ("p=None", 1)
+    table.delete("p IS NULL")
+    assert "skew" not in codes(table)

@@ -13,13 +13,12 @@ from txlog.arrow import numpy_array, pc, rows_among
 from txlog.lazy import dataclass
 from txlog.log.names import LogFile
 from txlog.log.segment import complete_checkpoints
-from txlog.scan.files import add_actions, list_files
+from txlog.scan.files import add_actions, list_files, partition_sums
 from txlog.schema.types import type_name
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import history
-from txlog.stats.partition import entries
 from txlog.verbs.doctor import SMALL_BYTES, Finding, examine
 
 if TYPE_CHECKING:
@@ -87,13 +86,10 @@ def gather(context: Context, snapshot: Snapshot, made_ms: int | None, sample: in
     loaded = load_files(context.store, snapshot)
     live = loaded.live
     looked_at = spread(live, MOST_RANGES)
-    names = ["path", "size_bytes", "num_records", "num_deleted", "partition_values"]
+    names = ["path", "size_bytes", "num_records", "num_deleted"]
     files = list_files(context.store, snapshot, lambda: live, names)
     bytes_, rows = files["size_bytes"], files["num_records"]
-    partitions = by_partition(
-        files,
-        dict(zip(snapshot.partition_columns, snapshot.physical_partition_columns, strict=True)),
-    )
+    partitions = partition_sums(snapshot, live) if snapshot.partition_columns else None
     return Facts(
         uri=context.store.root,
         name=snapshot.metadata.name or context.store.root.rstrip("/").rpartition("/")[2],
@@ -112,8 +108,8 @@ def gather(context: Context, snapshot: Snapshot, made_ms: int | None, sample: in
         small=pc.sum(pc.less(bytes_, SMALL_BYTES)).as_py() or 0,
         versions=[version_of(entry) for entry in history(context.store, snapshot, MOST_VERSIONS)],
         sizes=histogram(numpy_array(flat(bytes_))),
-        partitions=partitions[:MOST_PARTITIONS],
-        partition_count=len(partitions),
+        partitions=[] if partitions is None else partitions.slice(0, MOST_PARTITIONS).to_pylist(),
+        partition_count=0 if partitions is None else partitions.num_rows,
         columns=columns_of(
             add_actions(snapshot, looked_at, flatten=False), snapshot, live.num_rows
         ),
@@ -166,34 +162,6 @@ def spread(files: pa.Table, most: int) -> pa.Table:
     if files.num_rows <= most:
         return files
     return rows_among(files, np.linspace(0, files.num_rows - 1, most).astype(np.int64))
-
-
-def by_partition(files: pa.Table, columns: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return files, bytes and rows of each partition, the largest first.
-
-    `columns` are the names of the partition columns, and those in `partition_values`.
-    """
-    if not columns or not files.num_rows:
-        return []
-    keys = [entries(flat(files["partition_values"]), name) for name in columns.values()]
-    table = pa.table(
-        [*keys, files["size_bytes"], files["num_records"]],
-        [*(f"k{n}" for n in range(len(keys))), "bytes", "rows"],
-    )
-    names = [f"k{n}" for n in range(len(keys))]
-    grouped = table.group_by(names, use_threads=False).aggregate(
-        [("bytes", "sum"), ("bytes", "count"), ("rows", "sum")]
-    )
-    grouped = grouped.sort_by([("bytes_sum", "descending")])
-    labels = [
-        "/".join(f"{column}={value}" for column, value in zip(columns, values, strict=True))
-        for values in zip(*(grouped[name].to_pylist() for name in names), strict=True)
-    ]
-    sums = (grouped[name].to_pylist() for name in ("bytes_count", "bytes_sum", "rows_sum"))
-    return [
-        {"partition": label, "files": count, "bytes": total, "rows": rows}
-        for label, count, total, rows in zip(labels, *sums, strict=True)
-    ]
 
 
 def columns_of(actions: pa.Table, snapshot: Snapshot, files: int) -> list[Column]:

@@ -203,6 +203,30 @@ def partitions_of(snapshot: Snapshot, files: pa.Table) -> list[dict[str, str | N
     return found
 
 
+def partition_sums(snapshot: Snapshot, files: pa.Table) -> pa.Table:
+    """Return what `FILE_ROWS` of a partitioned table sum up to, the largest partition first. Pure.
+
+    Columns: `partition` (`a=1/b=2`, with the values as logged), `files`, `bytes` and `rows`.
+    """
+    names = [f"k{place}" for place in range(len(snapshot.partition_columns))]
+    texts = [partition_texts(files, one) for one in snapshot.physical_partition_columns]
+    keys = [pc.fill_null(one.cast(pa.string()), "None") for one in texts]
+    columns = [*keys, files["size"], num_records(files)]
+    sums = (
+        pa.table(columns, [*names, "bytes", "rows"])
+        .group_by(names, use_threads=False)
+        .aggregate([([], "count_all"), ("bytes", "sum"), ("rows", "sum")])
+        .sort_by([("bytes_sum", "descending")])
+    )
+    told = [
+        pc.binary_join_element_wise(f"{column}=", sums[name], "")
+        for column, name in zip(snapshot.partition_columns, names, strict=True)
+    ]
+    labels = pc.binary_join_element_wise(*told, "/")
+    counted = [sums["count_all"], sums["bytes_sum"], sums["rows_sum"]]
+    return pa.table([labels, *counted], ["partition", "files", "bytes", "rows"])
+
+
 _ADD_COLUMNS = ("path", "size_bytes", "modification_time", "num_records")
 
 

@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
 from txlog.arrow import arrow_array, numpy_array, pc, rows_among, table_of_rows
@@ -29,7 +28,7 @@ from txlog.log.segment import complete_checkpoints, incomplete_checkpoints, rebu
 from txlog.protocol.access import needed_features
 from txlog.reconcile.files import FileState
 from txlog.scan.deletions import deletion_place
-from txlog.scan.files import as_fragments
+from txlog.scan.files import as_fragments, partition_sums
 from txlog.schema.types import TYPE_CHANGES
 from txlog.snapshot.checksum import verify_checksum
 from txlog.snapshot.commits import glance_at_commit
@@ -37,7 +36,7 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import stamped_from
-from txlog.stats.files import num_records, partition_texts
+from txlog.stats.files import num_records
 from txlog.store.base import Store, is_there, map_many
 from txlog.store.open import locate
 from txlog.verbs.statistics import contradiction
@@ -129,16 +128,10 @@ Check = Callable[[_Case], Iterator[Finding]]
 
 
 def examine(
-    context: Context,
-    snapshot: Snapshot,
-    *,
-    sample: int | None = SAMPLE,
-    files: FileState | None = None,
-) -> Diagnosis:
-    """Return what is wrong with a version of a table; arguments as for `Table.doctor`.
-
-    `files` are those of the version, if they are loaded already.
-    """
+    context: Context, snapshot: Snapshot, *, sample: int | None = SAMPLE,
+    files: FileState | None = None,  # Those of the version, if they are loaded already.
+) -> Diagnosis:  # fmt: skip
+    """Return what is wrong with a version of a table; arguments as for `Table.doctor`."""
     log = sorted(list_log(context.store, catalog=snapshot.catalog))
     try:
         files = files or load_files(context.store, snapshot)
@@ -376,30 +369,15 @@ def _layout(case: _Case) -> Iterator[Finding]:
             "Scans read them all the same", "optimize.compact() leaves them out",
         )  # fmt: skip
     if case.snapshot.partition_columns and len(sizes):
-        label, by_part = _bytes_by_partition(rows, case.snapshot)
-        large = float(by_part.max(initial=0))
-        if len(by_part) >= 4 and large > 8 * np.median(by_part) and large > 16 * SMALL_BYTES:
+        sums = partition_sums(case.snapshot, rows)  # The largest first.
+        by_part = numpy_array(flat(sums["bytes"]))
+        if len(by_part) >= 4 and by_part[0] > max(8 * np.median(by_part), 16 * SMALL_BYTES):
             yield Finding(
-                "skew", "advice", label(int(by_part.argmax())), 1,
+                "skew", "advice", sums["partition"][0].as_py(), 1,
                 "one partition is more than eight times as large as most",
                 "Work that is shared out by partitions waits for it",
                 "Partition by other columns, or cluster instead",
             )  # fmt: skip
-
-
-def _bytes_by_partition(
-    rows: pa.Table, snapshot: Snapshot
-) -> tuple[Callable[[int], str], NDArray[np.int64]]:
-    """Return the bytes of each partition, and what tells the partition at a place."""
-    names = snapshot.partition_columns
-    texts = [partition_texts(rows, one) for one in snapshot.physical_partition_columns]
-    table = pa.table([*(one.cast(pa.string()) for one in texts), rows["size"]], [*names, ""])
-    sums = table.group_by(names, use_threads=False).aggregate([("", "sum")])
-
-    def label(place: int) -> str:
-        return "/".join(f"{name}={sums[name][place].as_py()}" for name in names)
-
-    return label, numpy_array(pc.fill_null(flat(sums["_sum"]), 0))
 
 
 # Statistics --------------------------------------------------------------------------------------
