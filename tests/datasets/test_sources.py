@@ -120,6 +120,20 @@ def test_a_link_that_is_put_there_meanwhile_is_not_followed(place: Path) -> None
         opened.files[0].content()
 
 
+@pytest.mark.parametrize("content", ["a,x\nb,y\n", "a", ""])
+def test_a_file_that_changes_meanwhile_is_refused(content: str, place: Path) -> None:
+    opened = Sources({"in": place}).open("in/a.csv", Limits())
+    (place / "a.csv").write_text(content)
+    with pytest.raises(InvalidInputError, match=r"a\.csv was changed while it was read"):
+        opened.files[0].content()
+
+
+def test_a_place_has_a_plain_name(place: Path) -> None:
+    for name in ("a/b", "..", ""):
+        with pytest.raises(InvalidInputError, match="of a place"):
+            Sources({name: place})
+
+
 def test_what_is_no_file_does_not_hang(place: Path) -> None:
     os.mkfifo(place / "sub" / "pipe")
     for text in ("in/sub/pipe", "in/sub"):

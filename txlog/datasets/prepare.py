@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from txlog.datasets.values import Claim, Job
     from txlog.threads import Engine
 
-_RENEWS = 3  # A lease is renewed when so large a part of it is over: a third.
+_RENEWED_AFTER = 1 / 3  # Of a lease.
 _RETRY_S = 0.2
 _CHUNK_BYTES = 8 << 20
 _GONE = (CommitConflictError, NotFoundError)  # Of a claim: taken over, or purged.
@@ -51,7 +51,7 @@ class Runner(Protocol):
     """Who makes training sets."""
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have a piece of work done, now or later; it raises nothing."""
+        """Have a piece of work done, now or later."""
         ...
 
 
@@ -202,7 +202,7 @@ class _Lease:
     def _wait_s(self) -> float:
         """Return the seconds until the lease is to be renewed; 0 if it is time."""
         left_ms = self._claim.lease_until_ms - self._ledger.now_ms
-        return max(0.0, left_ms - self._lease_ms * (1 - 1 / _RENEWS)) / 1000
+        return max(0.0, left_ms - self._lease_ms * (1 - _RENEWED_AFTER)) / 1000
 
     def _renew(self) -> None:
         try:

@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from txlog.datasets.limits import Limits, fault_of_path
+from txlog.datasets.limits import Limits, fault_of_path, fault_of_step
 from txlog.datasets.values import Input
 from txlog.errors import InvalidInputError, NotFoundError, os_errors
 from txlog.store.base import Store, file_path, is_file_uri, scheme_of, without_secrets
@@ -43,14 +43,26 @@ class SourceFile:
         self._opened = opened
 
     def chunks(self, most_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
-        """Yield the bytes in order, in chunks of at most so many."""
-        digest = sha256()
+        """Yield the bytes in order, in chunks of at most so many.
+
+        Raises
+        ------
+        InvalidInputError
+            There are more or fewer than there were when the source was opened.
+        """
+        digest, left = sha256(), self.size
         with ExitStack() as stack:
             with os_errors("open", self.uri):
                 file = stack.enter_context(self._opened())
             while True:
                 with os_errors("read", self.uri):
                     chunk = file.read(most_bytes)
+                left -= len(chunk)
+                if left < 0 or (left and not chunk):
+                    raise refused(
+                        f"{self.name} was changed while it was read",
+                        "Read it when nobody writes to it",
+                    )
                 if not chunk:
                     break
                 digest.update(chunk)
@@ -123,6 +135,13 @@ class Sources:
 
     allowed: Mapping[str, str | os.PathLike[str]] | None = None
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in self.allowed or {}:
+            if wrong := fault_of_step(name, Limits().name_bytes):
+                raise InvalidInputError(
+                    argument="sources", reason=f"the name {name[:100]!r} of a place {wrong}"
+                )
 
     def open(self, source: str | os.PathLike[str], limits: Limits) -> Source:
         """Return the source at a path or URI: a file, or a folder or prefix with all below it.

@@ -215,6 +215,16 @@ def test_large_images_lie_beside_the_rows(tmp_path: Path) -> None:
     assert [row["uri"].rpartition("/")[2] for row in found] == [row["sha256"] for row in found]
 
 
+def test_a_jpeg_of_several_pictures_is_one_image(tmp_path: Path) -> None:
+    """As telephones make them."""
+    sink = io.BytesIO()
+    pictures = [Image.new("RGB", (6, 5), (n, 0, 0)) for n in range(2)]
+    pictures[0].save(sink, "MPO", save_all=True, append_images=pictures[1:])
+    data = pa.table({"filename": ["x.jpg"], "label": ["x"], "content": [sink.getvalue()]})
+    (row,) = rows("IMAGE_CLASS", data, tmp_path)
+    assert (row["format"], row["width"], row["height"]) == ("JPEG", 6, 5)
+
+
 def test_images_of_arrow_data(tmp_path: Path) -> None:
     data = pa.table(
         {"path": ["s3://x/cat/a.png"], "label": ["cat"], "content": [IMAGES["cat/a.png"]]}

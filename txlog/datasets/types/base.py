@@ -110,7 +110,8 @@ class DatasetType(Protocol):
     """A type of data sets.
 
     `version` is that of the recipe by which training sets are made: another recipe needs another
-    version, since the same version hash must always give the same bytes.
+    version, since the same version hash must always give the same bytes. A type that has a true
+    attribute `as_files` gets a folder with a table in it as files; others get the table's rows.
     """
 
     @property

@@ -268,7 +268,7 @@ def _decoded(raw: _Raw, content: bytes, limits: Limits) -> tuple[int, int, str]:
     too_many = f"more than {limits.pixels} pixels"
     try:
         with Image.open(BytesIO(content), formats=list(FORMATS)) as image:
-            kind = str(image.format)
+            kind = "JPEG" if image.format == "MPO" else str(image.format)  # Of several pictures.
             width, height = image.size
             if width * height > limits.pixels:
                 raise unfit(f"has {width} × {height} pixels, {limits.pixels} are allowed")
