@@ -3,13 +3,16 @@
 import errno
 import itertools
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from broken_disk import BrokenDisk, Crash
 
+import txlog
 from txlog.errors import (
     NotFoundError,
     OutcomeUnknownError,
@@ -168,6 +171,26 @@ def test_folders_found_are_synced_once(tmp_path: Path) -> None:
     del disk.steps[:]
     store.put_if_absent("_delta_log/1.json", DATA)
     assert disk.steps[0] == "create"
+
+
+@pytest.mark.spec("GUA-6")
+def test_a_file_system_whose_links_overwrite_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a mounted file system it is found out, once, that a name that is taken stays."""
+    monkeypatch.setattr("txlog.store.local.put._EXCLUSIVE", set())
+    with monkeypatch.context() as mounted:
+        mounted.setattr(os, "link", lambda source, target: shutil.copyfile(source, target))
+        with pytest.raises(UnsupportedFeatureError, match="took the place of a file") as caught:
+            txlog.write(tmp_path / "t", pa.table({"x": [1]}))
+        assert "coordinator" in caught.value.remedy
+        assert not [path for path in (tmp_path / "t").rglob("*") if path.is_file()]
+    table = txlog.write(tmp_path / "t", pa.table({"x": [1]}))
+    links: list[str] = []
+    link = os.link
+    monkeypatch.setattr(os, "link", lambda *names: (links.append(names[1]), link(*names)))
+    table.append(pa.table({"x": [2]}))
+    assert [Path(name).name for name in links] == [f"{1:020d}.json"]
 
 
 def test_a_file_system_without_links_is_refused(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ class Staging:
             give_way(self._folders.root)
         with os_errors("create", path, self._folders.root):
             self._folders.ensure(folder)
+            require_exclusive(folder, path)
             try:
                 created = self._linked(target, data, path)
             except BaseException:  # What it holds by now, nobody knows.
@@ -178,6 +179,44 @@ def _link(disk: Disk, temporary: str, target: str, path: str) -> bool:
             ) from error
         raise
     return True
+
+
+_EXCLUSIVE: set[int] = set()  # Devices on which a link to a taken name was seen to fail.
+
+
+def require_exclusive(folder: str, path: str) -> None:
+    """Find out, once for each device, that a name that is taken stays.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A link took the place of a file, as on some mounted file systems.
+    """
+    device = os.stat(folder).st_dev
+    if device in _EXCLUSIVE:
+        return
+    made: list[str] = []
+    try:
+        for _ in range(2):
+            made.append(temporary(f"{folder}/probe"))
+            os.close(os.open(made[-1], os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        os.link(made[0], made[1])
+    except FileExistsError:
+        _EXCLUSIVE.add(device)
+    except OSError:
+        return  # The put itself tells what is wrong.
+    finally:
+        for name in made:
+            forget(Disk(), name)
+    if device not in _EXCLUSIVE:
+        raise UnsupportedFeatureError(
+            path=path,
+            features=("atomic create",),
+            reason="on this file system a hard link took the place of a file that was there, so a "
+            "commit could overwrite another one",
+            remedy="Keep the table on a file system that keeps names that are taken, such as ext4, "
+            "XFS, APFS or NFS, or commit through a coordinator (docs/stores.md)",
+        )
 
 
 def link_or_rename(disk: Disk, source: str, target: str) -> bool:
