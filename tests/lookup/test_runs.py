@@ -17,6 +17,8 @@ from txlog.lookup.runs import (
     Run,
     RunBuilder,
     RunPart,
+    _in_order,
+    _shift,
     build_run,
     merge_runs,
 )
@@ -231,3 +233,31 @@ def test_bits_are_counted_with_and_without_numpy_2(
     assert ones(words).tolist() == expected
     monkeypatch.delattr(np, "bitwise_count", raising=False)
     assert ones(words).tolist() == expected
+
+
+@pytest.mark.parametrize("in_parts", [True, False])
+@given(
+    st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=200),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.booleans(),
+)
+@settings(max_examples=examples(80), deadline=None)
+def test_encodings_are_put_in_order(
+    in_parts: bool, numbers: list[int], bits: int, shift: int, are_small: bool
+) -> None:
+    encodings = np.array(numbers, np.uint64) >> np.uint64(60 if are_small else 0)
+    rows = np.arange(len(numbers))
+    found, places = _in_order(encodings, rows, len(rows), bits=bits, shift=shift, in_parts=in_parts)
+    assert (found[0], found[-1]) == (encodings.min(), encodings.max())
+    ends = int(found[0]), int(found[-1])
+    cut = np.uint64(_shift(*ends, len(rows), bits, shift))
+    assert (found >> cut == encodings[places] >> cut).all()
+    assert ((found >> cut)[1:] >= (found >> cut)[:-1]).all()
+    assert sorted(places.tolist()) == rows.tolist()
+
+
+@pytest.mark.parametrize("bits", [17, 64])
+def test_more_values_than_are_packed_at_a_time(bits: int) -> None:
+    values = np.arange(70_000, dtype=np.uint64) << np.uint64(bits - 17)
+    assert (unpack(pack(values, bits), bits, len(values)) == values).all()

@@ -25,6 +25,9 @@ def ones(words: NDArray[Any]) -> NDArray[np.uint8]:
     return counts
 
 
+_GROUPS = 1_024  # At a time: as many as a processor keeps near.
+
+
 def pack(values: Encodings, bits: int) -> Encodings:
     """Return values of so many bits each behind each other; a word of zeros follows.
 
@@ -34,11 +37,13 @@ def pack(values: Encodings, bits: int) -> Encodings:
     padded = np.zeros((groups, 64), np.uint64)
     padded.reshape(-1)[: len(values)] = values
     words = np.zeros((groups, bits), np.uint64)
-    for place in range(64 if bits else 0):
-        word, offset = divmod(place * bits, 64)
-        words[:, word] |= padded[:, place] << np.uint64(offset)
-        if offset + bits > 64:
-            words[:, word + 1] |= padded[:, place] >> np.uint64(64 - offset)
+    for begin in range(0, groups if bits else 0, _GROUPS):
+        some, given = words[begin : begin + _GROUPS], padded[begin : begin + _GROUPS]
+        for place in range(64):
+            word, offset = divmod(place * bits, 64)
+            some[:, word] |= given[:, place] << np.uint64(offset)
+            if offset + bits > 64:
+                some[:, word + 1] |= given[:, place] >> np.uint64(64 - offset)
     return np.append(words.reshape(-1), np.uint64(0))
 
 
@@ -53,11 +58,13 @@ def unpack(words: Encodings, bits: int, count: int) -> Encodings:
         return np.zeros(count, np.uint64)
     groups = words[:-1].reshape(-1, bits)
     values = np.empty((len(groups), 64), np.uint64)
-    for place in range(64):
-        word, offset = divmod(place * bits, 64)
-        values[:, place] = groups[:, word] >> np.uint64(offset)
-        if offset + bits > 64:
-            values[:, place] |= groups[:, word + 1] << np.uint64(64 - offset)
+    for begin in range(0, len(groups), _GROUPS):
+        some, given = values[begin : begin + _GROUPS], groups[begin : begin + _GROUPS]
+        for place in range(64):
+            word, offset = divmod(place * bits, 64)
+            some[:, place] = given[:, word] >> np.uint64(offset)
+            if offset + bits > 64:
+                some[:, place] |= given[:, word + 1] << np.uint64(64 - offset)
     found: Encodings = values.reshape(-1)[:count] & low_mask(bits)
     return found
 

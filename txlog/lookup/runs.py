@@ -260,7 +260,7 @@ def build_run(
     if not count:
         return _EMPTY if not num_rows else _with_rows(_EMPTY, num_rows)
     first, last = int(encodings[0]), int(encodings[-1])
-    shift = max(shift, ((last - first) // count).bit_length() - 1 - bits, 0)
+    shift = _shift(first, last, count, bits, shift)
     numbers = (encodings >> np.uint64(shift)) - np.uint64(first >> shift)
     largest = int(numbers[-1])
     low = max(((largest + 1) // count).bit_length() - 1, 0)
@@ -285,6 +285,48 @@ def build_run(
         pack(numbers & low_mask(low), low),
         None if rows is None else pack(rows.astype(np.uint64), row_bits),
     )
+
+
+def _shift(first: int, last: int, count: int, bits: int, least: int) -> int:
+    return max(least, ((last - first) // count).bit_length() - 1 - bits, 0)
+
+
+def _in_order(
+    encodings: Encodings,
+    rows: Numbers,
+    num_rows: int,
+    *,
+    bits: int,
+    shift: int = 0,
+    in_parts: bool = False,
+) -> tuple[Encodings, Numbers]:
+    """Return encodings in ascending order, equal ones in that of their rows, and the rows.
+
+    Bits that `build_run` cuts off may be lost, but for those of the first and the last: to sort
+    numbers that hold their row costs a fraction of finding an order.
+
+    Parameters
+    ----------
+    num_rows, bits, shift
+        As `build_run` gets them.
+    in_parts
+        Whether long parts of them are in order already.
+    """
+    if not len(encodings) or bool((encodings[1:] >= encodings[:-1]).all()):
+        return encodings, rows
+    first, last = encodings.min(), encodings.max()
+    width = np.uint64((num_rows - 1).bit_length())
+    if _shift(int(first), int(last), len(encodings), bits, shift) < width:
+        order = np.lexsort((rows, encodings))
+        return encodings[order], rows[order]
+    both = encodings >> width << width | rows.astype(np.uint64)
+    if not in_parts:
+        # By their upper bits first, which is one pass over few numbers: then little is left.
+        both = both[np.argsort((both >> np.uint64(48)).astype(np.uint16), kind="stable")]
+    both.sort(kind="stable")  # Quick where parts are in order already.
+    found = both >> width << width
+    found[0], found[-1] = first, last
+    return found, (both & low_mask(int(width))).astype(np.int64)
 
 
 def _with_rows(run: Run, num_rows: int) -> Run:
@@ -354,10 +396,13 @@ class RunBuilder:
         encodings = np.concatenate(numbers)
         if self._is_number:
             encodings = hashed_numbers(encodings)
-        rows = np.flatnonzero(np.concatenate(self._valid))
-        order = rows[np.argsort(encodings[rows])]
+        rows = np.arange(self.num_rows)
+        if self.nulls:
+            rows = np.flatnonzero(np.concatenate(self._valid))
+            encodings = encodings[rows]
         bits = max(bits, _LEAST_HASHBIT_PLACES - max(len(rows), 1).bit_length())
-        return build_run("hashed", encodings[order], order, self.num_rows, bits=bits)
+        encodings, rows = _in_order(encodings, rows, self.num_rows, bits=bits)
+        return build_run("hashed", encodings, rows, self.num_rows, bits=bits)
 
 
 def complete_rows(arrays: Sequence[pa.Array]) -> NDArray[np.bool_]:
@@ -406,8 +451,9 @@ def merge_runs(parts: Sequence[RunPart]) -> Run | None:
         rows.append(of - part.starts[file] + begins[file] + before)
         before += int(counts.sum())
     together, places = np.concatenate(encodings), np.concatenate(rows)
-    order = np.argsort(together, kind="stable")  # Equal keys keep the order of their rows.
-    together, places = together[order], places[order]
+    together, places = _in_order(
+        together, places, before, bits=MERGEDBIT_PLACES, shift=shift, in_parts=True
+    )
     implied = form == "ordered" and len(places) == before and bool((np.diff(places) == 1).all())
     run = build_run(
         form, together, None if implied else places, before, bits=MERGEDBIT_PLACES, shift=shift
