@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 import txlog
@@ -66,3 +67,23 @@ def test_versions_of_python_are_those_that_are_tested() -> None:
 def test_the_citation_names_this_version() -> None:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {txlog.__version__}\n" in citation
+
+
+def test_the_page_of_supported_versions_claims_what_is_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs" / "supported.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|", page, re.MULTILINE))
+    claimed = re.findall(r"Python :: (3\.\d+)", str(project["classifiers"]))
+    assert rows["Python"].split(", ") == claimed
+    (spark,) = (text for text in project["optional-dependencies"]["spark"] if "pyspark" in text)
+    assert Requirement(spark).specifier == SpecifierSet(f">={rows['Spark'].split(', ')[0]}")
+    assert f"Spark {rows['Spark'].replace(', ', ' and ')}" in (ROOT / "README.md").read_text(
+        "utf-8"
+    )
+
+
+def test_versions_agree() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert project["version"] == txlog.__version__
+    assert re.search(r"^## (\S+)", changes, re.MULTILINE)[1] == txlog.__version__  # type: ignore[index]

@@ -20,6 +20,7 @@ PAGES = sorted(
     [
         *(DOCS / f"{name}.md" for name in ("tutorial", "errors", "examples", "datasets")),
         *(DOCS / "guides").glob("*.md"),
+        *(DOCS / "neighbours").glob("*.md"),
     ]
 )
 NAMES = "incoming|checkpoint|readings|events|totals|totals-checkpoint"
