@@ -35,10 +35,10 @@ def every(group: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
 
 
 COMMANDS = dict(every(typer.main.get_command(commands.app)))
-# Spark, a server, a page that takes seconds, a hash: others test them.
-ELSEWHERE = {"demo", "ui", "report", "datasets fetch"}
+# Spark, servers, a page that takes seconds, a hash: others test them.
+ELSEWHERE = {"demo", "ui", "report", "datasets fetch", "datasets serve"}
 NO_DATA = {f"datasets {name}" for name in ("tag", "hide", "unhide", "delete", "undelete", "purge")}
-NO_DATA |= {"demo"}
+NO_DATA |= {"demo", "datasets serve"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

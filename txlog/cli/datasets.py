@@ -297,10 +297,7 @@ def serve(
         list[str] | None, typer.Option(help="NAME=PLACE of sources. Default: anywhere.")
     ] = None,
 ) -> None:
-    """Serve a catalog over HTTP, and over gRPC, until Ctrl-C.
-
-    Example: txlog datasets serve sets --source mini-automl=/data/in --grpc 51001
-    """
+    """Serve a catalog over HTTP, and over gRPC, until Ctrl-C."""
     from txlog.datasets.catalog import Catalog
     from txlog.serve.run import serve as run
 
@@ -318,10 +315,7 @@ def token(
     dataset: Annotated[list[str] | None, typer.Option(help="Only these; repeatable.")] = None,
     json: Json = False,
 ) -> None:
-    """Make a token of the service, and its entry for the file {"tokens": [ENTRY, …]}.
-
-    Example: txlog datasets token julia --right write --dataset intents
-    """
+    """Make a token of the service, and its entry for the file {"tokens": [ENTRY, …]}."""
     from txlog.serve.auth import entry_of, new_token
 
     made = new_token()

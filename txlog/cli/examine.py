@@ -243,6 +243,8 @@ EXAMPLES = {
     "datasets purge": "datasets purge sets intents --commit 2 --confirm intents",
     "datasets verify": "datasets verify sets intents",
     "datasets sweep": "datasets sweep sets",
+    "datasets serve": "datasets serve sets --source mini-automl=/data/in --grpc 51001",
+    "datasets token": "datasets token julia --right write --dataset intents",
 }
 """A call of each command, without `txlog`."""
 
