@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from io import BufferedWriter, RawIOBase
 from typing import Any
@@ -33,7 +33,8 @@ class NewFiles:
         self._disk = disk
         self._folders = folders
         self._resolve = resolve
-        self._workers = Workers(_SYNCS_AT_ONCE)
+        self._stack = ExitStack()  # Ends the threads.
+        self._workers: Workers | None = None  # Made for the first call.
         self._syncs: deque[Call[None]] = deque()
         self._alone: tuple[str, int] | None = None  # The first file: one alone needs no thread.
         self._targets: list[str] = []
@@ -44,7 +45,7 @@ class NewFiles:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        with self._workers:
+        with self._stack:
             try:
                 if error is None:
                     self._finish()
@@ -90,7 +91,12 @@ class NewFiles:
             self._syncs.popleft().result()
 
     def _start_sync(self, path: str, descriptor: int) -> None:
-        self._syncs.append(self._workers.start(partial(self._sync, path), descriptor))
+        self._start(partial(self._sync, path), descriptor)
+
+    def _start(self, sync: Callable[[Any], None], item: Any) -> None:
+        if self._workers is None:
+            self._workers = self._stack.enter_context(Workers(_SYNCS_AT_ONCE))
+        self._syncs.append(self._workers.start(sync, item))
 
     def _sync(self, path: str, descriptor: int) -> None:
         try:
@@ -115,7 +121,7 @@ class NewFiles:
             if len(paths) <= _FEW_FOLDERS:
                 sync(folder)
             else:
-                self._syncs.append(self._workers.start(sync, folder))
+                self._start(sync, folder)
         while self._syncs:
             self._syncs.popleft().result()
         self._folders.remember(self._made)
