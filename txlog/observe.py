@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar
 from txlog.arrow import pc
 from txlog.effects import REAL
 from txlog.store.base import without_secrets
-from txlog.threads import doing, is_tracked
+from txlog.threads import PROGRESS, doing
 from txlog.version import __version__
 
 if TYPE_CHECKING:
@@ -249,7 +249,11 @@ def note(event: str, facts: Facts = _NONE) -> None:
 def is_observed(area: Area) -> bool:
     """Return whether anybody may look: a bar, OpenTelemetry, or a logger that takes warnings."""
     modules = sys.modules
-    if is_tracked() or "opentelemetry.trace" in modules or "opentelemetry.metrics" in modules:
+    if (
+        PROGRESS.get() is not None
+        or "opentelemetry.trace" in modules
+        or "opentelemetry.metrics" in modules
+    ):
         return True
     return _logger_of(area) is not None
 

@@ -249,7 +249,7 @@ class _Progress:
     after_s: float
 
 
-_progress: ContextVar[_Progress | None] = ContextVar("txlog.progress", default=None)
+PROGRESS: ContextVar[_Progress | None] = ContextVar("txlog.progress", default=None)
 doing: ContextVar[str] = ContextVar("txlog.doing", default="txlog")  # The label of a bar.
 
 
@@ -289,23 +289,18 @@ def progress(bar: Callable[..., Any] | None = None, *, after_s: float = 2.0) -> 
                 remedy="Install it: pip install tqdm",
             ) from error
     assert bar is not None
-    token = _progress.set(_Progress(bar, after_s))
+    token = PROGRESS.set(_Progress(bar, after_s))
     try:
         yield
     finally:
-        _progress.reset(token)
-
-
-def is_tracked() -> bool:
-    """Return whether somebody asked for `progress`."""
-    return _progress.get() is not None
+        PROGRESS.reset(token)
 
 
 def tracked(
     results: Iterator[Item] | Generator[Item, None, None], items: object, label: str | None = None
 ) -> Iterator[Item]:
     """Yield results, and show how many of the items are done if somebody asked for `progress`."""
-    shown = _progress.get()
+    shown = PROGRESS.get()
     if shown is None:
         yield from results
         return
