@@ -6,12 +6,13 @@ spec/datasets.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from txlog.arrow import table_of_rows
 from txlog.datasets.limits import Limits
 from txlog.datasets.sources import Source
 from txlog.errors import InvalidInputError
@@ -163,6 +164,25 @@ class DatasetType(Protocol):
 def type_key(kind: DatasetType) -> str:
     """Return the name and version of a type as commits and hashes have it: `text-intent/1`."""
     return f"{kind.name.lower().replace('_', '-')}/{kind.version}"
+
+
+_BATCH_ROWS, _BATCH_BYTES = 1024, 32 << 20
+
+
+def content_batches(
+    rows: Iterable[Mapping[str, Any]], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows that may have a large `content` as batches of a bounded number of bytes."""
+    held: list[Mapping[str, Any]] = []
+    size = 0
+    for row in rows:
+        held.append(row)
+        size += len(row["content"] or b"")
+        if len(held) == _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield from table_of_rows(held, schema).combine_chunks().to_batches()
+            held, size = [], 0
+    if held:
+        yield from table_of_rows(held, schema).combine_chunks().to_batches()
 
 
 def require_options(options: Mapping[str, str], known: Mapping[str, Sequence[str]]) -> None:

@@ -7,14 +7,19 @@ from hashlib import sha256
 
 import pyarrow as pa
 
-from txlog.arrow import pc, table_of_rows
+from txlog.arrow import pc
 from txlog.datasets.limits import Limits, fault_of_path
 from txlog.datasets.sources import Source, SourceFile
-from txlog.datasets.types.base import ObjectFiles, Parts, Rows, require_options
+from txlog.datasets.types.base import (
+    ObjectFiles,
+    Parts,
+    Rows,
+    content_batches,
+    require_options,
+)
 from txlog.datasets.types.text_intent import column_of
 from txlog.errors import InvalidInputError, SchemaMismatchError
 
-_BATCH_ROWS, _BATCH_BYTES = 1024, 32 << 20
 _PARTS = 10_000  # Files of a set that can be parts of their own.
 
 
@@ -49,15 +54,7 @@ class Generic:
             if source.data is not None
             else (_of_file(file, limits, files) for file in source.files)
         )
-        batch, size = [], 0
-        for row in rows:
-            batch.append(row)
-            size += len(row["content"] or b"")  # type: ignore[arg-type]
-            if len(batch) == _BATCH_ROWS or size >= _BATCH_BYTES:
-                yield _batch(batch)
-                batch, size = [], 0
-        if batch:
-            yield _batch(batch)
+        yield from content_batches(rows, self.ingestion)
 
     def statistics(self) -> FileCounts:
         """Return the counts of a commit without rows."""
@@ -92,11 +89,6 @@ class FileCounts:
 
 
 def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch
-
-
-def _batch(rows: list[dict[str, object]]) -> pa.RecordBatch:
-    (batch,) = table_of_rows(rows, Generic.ingestion).combine_chunks().to_batches()
     return batch
 
 

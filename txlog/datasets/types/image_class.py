@@ -12,11 +12,17 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, table_of_rows
+from txlog.arrow import arrow_array
 from txlog.datasets.limits import Limits, fault_of_step
 from txlog.datasets.sources import Source, refused
 from txlog.datasets.types.archive import member_content, opened_zip, write_zip
-from txlog.datasets.types.base import ObjectFiles, Parts, Rows, require_options
+from txlog.datasets.types.base import (
+    ObjectFiles,
+    Parts,
+    Rows,
+    content_batches,
+    require_options,
+)
 from txlog.datasets.types.csv_rows import csv_bytes
 from txlog.datasets.types.text_intent import (
     LABELS,
@@ -32,7 +38,6 @@ from txlog.threads import map_ahead
 
 Named = TypeVar("Named")
 
-_BATCH_ROWS, _BATCH_BYTES = 1024, 32 << 20
 _AHEAD_BYTES = 64 << 20  # Of images that wait to be looked at.
 
 # Formats that are taken, with the endings of their files. Pillow's others may run programs.
@@ -55,6 +60,7 @@ class _Raw:
     label: str
     filename: str
     where: str  # For messages.
+    size: int  # Bytes.
     load: Callable[[], bytes]
 
 
@@ -99,16 +105,15 @@ class ImageClass:
         _require_pillow()
         look = partial(_looked_at, limits=limits, files=files)
         workers = os.cpu_count() or 1
-        rows = map_ahead(look, _raw_images(source, limits), workers=workers, ahead=2 * workers)
-        batch, size = [], 0
-        for row in rows:
-            batch.append(row)
-            size += len(row["content"] or b"")  # type: ignore[arg-type]
-            if len(batch) == _BATCH_ROWS or size >= _BATCH_BYTES:
-                yield _batch(batch)
-                batch, size = [], 0
-        if batch:
-            yield _batch(batch)
+        rows = map_ahead(
+            look,
+            _raw_images(source, limits),
+            workers=workers,
+            ahead=2 * workers,
+            size=lambda raw: raw.size,
+            ahead_size=_AHEAD_BYTES,
+        )
+        yield from content_batches(rows, self.ingestion)
 
     def statistics(self) -> LabelCounts:
         """Return the counts of a commit without rows."""
@@ -140,11 +145,6 @@ def _numbered(labels: pa.Array, batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def _batch(rows: list[dict[str, object]]) -> pa.RecordBatch:
-    (batch,) = table_of_rows(rows, ImageClass.ingestion).combine_chunks().to_batches()
-    return batch
-
-
 # What is in a source ---------------------------------------------------------------------------
 
 
@@ -161,7 +161,8 @@ def _raw_images(source: Source, limits: Limits) -> Iterator[_Raw]:
             ((file.name, file) for file in kept), source.name, limits
         ):
             _require_size(file.name, file.size, limits)
-            yield _Raw(label, filename, f"{file.name} in {source.name}", file.content)
+            where = f"{file.name} in {source.name}"
+            yield _Raw(label, filename, where, file.size, file.content)
         return
     (file,) = source.files
     with opened_zip(file, limits) as (archive, members):
@@ -170,7 +171,7 @@ def _raw_images(source: Source, limits: Limits) -> Iterator[_Raw]:
             _require_size(member.filename, member.file_size, limits)
             content = member_content(archive, member, file)
             where = f"{member.filename} in {file.name}"
-            yield _Raw(label, filename, where, partial(bytes, content))
+            yield _Raw(label, filename, where, len(content), partial(bytes, content))
 
 
 def _by_label(
@@ -227,7 +228,7 @@ def _of_columns(batch: pa.RecordBatch, first: int, where: str, limits: Limits) -
                 )
         content = contents[row].as_buffer()
         _require_size(filename, content.size, limits)
-        yield _Raw(label, filename, place, content.to_pybytes)
+        yield _Raw(label, filename, place, content.size, content.to_pybytes)
 
 
 # One image -------------------------------------------------------------------------------------
