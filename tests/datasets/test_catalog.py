@@ -359,6 +359,9 @@ def test_a_copied_folder_is_a_catalog(catalog: Catalog, ds: Dataset, tmp_path: P
 def test_verify_finds_what_was_changed_by_hand(ds: Dataset) -> None:
     assert [commit.commit_id for commit in ds.verify()] == [1, 2, 3]
     assert ds.verify(2) == [ds.commit(2)]
+    with pytest.raises(UnsupportedFeatureError, match="append-only"):
+        ds.table().delete("label = 'd'")
+    ds.table().alter.set_properties({"delta.appendOnly": "false"})
     ds.table().delete("label = 'd'")
     with pytest.raises(DataFileError, match="commit 2 was made of 3 rows"):
         ds.verify()
@@ -398,6 +401,7 @@ def test_a_purged_commit_is_gone_for_good(catalog: Catalog, ds: Dataset) -> None
     assert ds.prepare().picked == (1, 3)
     assert [commit.commit_id for commit in ds.verify()] == [1, 3]
     assert ds.fetch(first.version_hash).state == "READY"
+    assert ds.table().properties["delta.appendOnly"] == "true"
     assert ds.update(rows_of("x")).commit_id == 4
 
 

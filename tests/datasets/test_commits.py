@@ -23,7 +23,12 @@ from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
 from txlog.datasets.commits import digest_of, read_rows
 from txlog.datasets.values import Commit, Input
-from txlog.errors import InvalidInputError, LogCorruptError, SchemaMismatchError
+from txlog.errors import (
+    InvalidInputError,
+    LogCorruptError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
 from txlog.snapshot.load import load_snapshot
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
@@ -96,6 +101,21 @@ def test_other_engines_read_the_rows_and_are_refused_to_append(place: Context) -
     with pytest.raises(Exception, match=r"(?i)DomainMetadata|unsupported"):
         deltalake.write_deltalake(root, more, mode="append")
     assert len(commits(place)) == 2
+
+
+@pytest.mark.spec("DST-6")
+def test_no_engine_changes_a_commit(place: Context) -> None:
+    add(place, rows_of("ab"))
+    opened = table(place)
+    for change in (
+        lambda: opened.delete("n = 1"), lambda: opened.update({"n": "0"}),
+        lambda: opened.overwrite(opened.to_arrow()),
+    ):  # fmt: skip
+        with pytest.raises(UnsupportedFeatureError, match="append-only"):
+            change()
+    with pytest.raises(Exception, match=r"(?i)append|unsupported|DomainMetadata"):
+        deltalake.DeltaTable(place.store.root).delete("n = 1")
+    assert "".join(texts(place, 1)) == "ab"
 
 
 @pytest.mark.spec("DST-3")
@@ -229,6 +249,7 @@ def test_digests_outlive_what_moves_rows(place: Context, tmp_path: Path, change:
     opened, later = table(place), place
     if change == "restore":
         add(place, rows_of("later"))
+        opened.alter.set_properties({"delta.appendOnly": "false"})
         opened.delete(None)
         opened.restore(version=3)
     elif "clone" in change:
@@ -250,6 +271,7 @@ def test_rows_come_in_their_order_whatever_files_they_are_in(place: Context) -> 
     ids = opened.to_arrow(columns=["text", "n", "_rowid"])["_rowid"].to_pylist()
     assert ids == sorted(ids)
     opened.optimize.z_order(["text"])
+    opened.alter.set_properties({"delta.appendOnly": "false"})
     opened.update({"n": "n + 10"}, "text IN ('b', 'e')")  # Their rows go to another file.
     assert len(opened.fragments()) == 2
     assert "".join(texts(place, 1)) == "abcdef"

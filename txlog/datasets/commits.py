@@ -62,6 +62,7 @@ TYPE_PROPERTY = "txlog.dataset.type"
 PROPERTIES = {
     FORMAT_PROPERTY: FORMAT,
     "delta.feature.domainMetadata": "supported",
+    "delta.appendOnly": "true",  # A commit never changes, whatever engine writes.
     "delta.enableRowTracking": "true",  # The order of rows outlives compaction by any engine.
 }
 

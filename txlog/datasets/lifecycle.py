@@ -40,6 +40,7 @@ from txlog.errors import (
     LogCorruptError,
     NotFoundError,
     OutcomeUnknownError,
+    UnsupportedFeatureError,
 )
 from txlog.expressions.tree import Expression, col, lit
 from txlog.lazy import dataclass
@@ -54,6 +55,7 @@ from txlog.verbs.create import create
 _URI = "uri"
 """The column of objects that lie beside the rows, and the folder that they are in."""
 _FILES = "files/"
+_APPEND_ONLY = "delta.appendOnly"
 
 
 @dataclass(frozen=True)
@@ -264,9 +266,23 @@ def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
     kept = home.ledger.state().dataset(dataset.dataset_id).sets  # Each was asked for, then made.
     sets.delete([name for name in made if name.partition("/")[0] not in kept])
     table = home.table(dataset.uuid)
-    table.delete(is_it, user_metadata=f"purge commit {commit_id}")
+    _delete_rows(table, is_it, f"purge commit {commit_id}")
     home.keep(dataset.uuid, table.snapshot)
     table.store.delete(_files_of(table, str(commit_id)))
+
+
+def _delete_rows(table: Table, where: Expression, why: str) -> None:
+    """Delete rows of a table that is append-only: for as long as that takes it is not."""
+    while table.count(where):
+        table.alter.set_properties({_APPEND_ONLY: "false"})
+        try:
+            table.delete(where, user_metadata=why)
+        except UnsupportedFeatureError as error:
+            if error.features != ("appendOnly",):  # Another purge has set it again meanwhile.
+                raise
+        table.refresh()
+    if table.properties[_APPEND_ONLY] != "true":
+        table.alter.set_properties({_APPEND_ONLY: "true"})
 
 
 def finish_purges(home: Home) -> int:
