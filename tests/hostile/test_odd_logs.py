@@ -276,7 +276,7 @@ def test_row_ids_that_do_not_exist(tmp_path: Path) -> None:
     log(tmp_path, 1, {"domainMetadata": domain})
     table = txlog.Table(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(txlog.LogCorruptError, match="none is left for new rows"):
+    with pytest.raises(txlog.LogCorruptError, match="no ids remain for new rows"):
         table.append(ROWS)
     assert sorted(tmp_path.rglob("*")) == before
     stats = '{"numRecords":3}'
@@ -296,9 +296,9 @@ def test_the_end_of_time(tmp_path: Path) -> None:
     table = txlog.Table(tmp_path)
     assert table.count() == 3
     assert table.timestamp_ms == 2**63 - 1
-    with pytest.raises(txlog.LogCorruptError, match="end of time"):
+    with pytest.raises(txlog.LogCorruptError, match="largest possible"):
         table.append(ROWS)
-    with pytest.raises(txlog.LogCorruptError, match="end of time"):
+    with pytest.raises(txlog.LogCorruptError, match="largest possible"):
         table.delete("a = 1")
 
 

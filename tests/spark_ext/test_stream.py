@@ -145,7 +145,7 @@ def test_an_application_goes_with_its_checkpoint(spark: "SparkSession", tmp_path
     assert transactions(table, 1) == {"ingest": 1, f"ingest@{first.id}": 1, first.id: 1}
 
     files = set(table.glob("*.parquet"))
-    with pytest.raises(Exception, match=r"invalid-input.*'ingest'.*its checkpoint is a new one"):
+    with pytest.raises(Exception, match=r"invalid-input.*'ingest'.*the query has a new checkpoint"):
         drain(spark, source, table, tmp_path / "new", **named)
     found = txlog.Table(table)
     assert (found.version, sorted(found.to_arrow()["id"].to_pylist())) == (1, [1, 2])

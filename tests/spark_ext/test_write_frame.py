@@ -194,7 +194,7 @@ def test_foreach_batch_with_a_new_checkpoint_is_refused(
     drain(spark, source, tmp_path / "c", to_table)
     put_file(source, 1)
     files = data_files(path)
-    refused = r"invalid-input.*'ingest'.*its checkpoint is a new one.*Nothing was committed"
+    refused = r"invalid-input.*'ingest'.*the query has a new checkpoint.*Nothing was committed"
     with pytest.raises(Exception, match=refused):
         drain(spark, source, tmp_path / "new", to_table)
     assert (txlog.Table(path).version, data_files(path)) == (0, files)
@@ -227,7 +227,7 @@ def test_the_format_in_foreach_batch_counts_once_and_refuses_a_new_checkpoint(
     assert rows(path) == expected(0)
     assert transactions(path, 0) == {"ingest": 0, f"ingest@{query}": 0}
     put_file(source, 1)
-    refused = r"invalid-input.*'ingest'.*its checkpoint is a new one.*Nothing was committed"
+    refused = r"invalid-input.*'ingest'.*the query has a new checkpoint.*Nothing was committed"
     with pytest.raises(Exception, match=refused):
         drain(spark, source, tmp_path / "new", to_table)
     assert txlog.Table(path).version == 0
@@ -348,7 +348,7 @@ def test_a_table_that_changes_meanwhile_is_not_written(
     one = spark.range(1).selectExpr("id", "'x' AS part").coalesce(1)
     for path, work, reason in (
         (gone, vanish, "the table vanished"),
-        (new, make, "another writer made the table"),
+        (new, make, "another writer created the table"),
         (other, replace, "the table was replaced"),
     ):
         with pytest.raises(Exception, match=rf"commit-conflict.*{reason}.*Nothing was committed"):

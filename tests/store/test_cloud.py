@@ -372,7 +372,7 @@ def test_secrets_are_not_shown(s3: Server) -> None:
 def test_an_unknown_option_is_named() -> None:
     with pytest.raises(InvalidInputError, match="aws_regoin"):
         open_store("s3://b/t", {"aws_regoin": "x"}).read("f")
-    with pytest.raises(InvalidInputError, match="no backend"):
+    with pytest.raises(InvalidInputError, match="not a backend"):
         open_store("s3://b/t", {"txlog.backend": "x"})
     with pytest.raises(InvalidInputError, match="no bucket"):
         open_store("s3:///t", {}).read("f")

@@ -224,7 +224,7 @@ def test_a_table_on_hdfs(hdfs: Hdfs) -> None:
 @pytest.mark.spec("GUA-6")
 def test_a_rename_that_overwrites_is_found_out(hdfs: Hdfs) -> None:
     hdfs.overwrites = True
-    with pytest.raises(UnsupportedFeatureError, match="more than one won"):
+    with pytest.raises(UnsupportedFeatureError, match="several writers"):
         txlog.write(hdfs.root, rows(0, 1))
     assert hdfs.files == {}
 

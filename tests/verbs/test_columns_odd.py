@@ -336,7 +336,9 @@ def test_columns_for_fragments_that_were_compacted_meanwhile(table: txlog.Table)
     found = [fragment.merge_columns({"y": "x"}) for fragment in table.fragments()]
     merge = Operation.Merge([held for held, _ in found], found[0][1])
     txlog.Table(table.uri).optimize.compact()
-    with pytest.raises(txlog.CommitConflictError, match="changed what the fragments"):
+    with pytest.raises(
+        txlog.CommitConflictError, match="changed the rows or columns from which the fragments"
+    ):
         table.commit(merge)
     table.refresh().restore(1)  # The fragments are back, but what is there was not seen.
     with pytest.raises(txlog.CommitConflictError):

@@ -343,6 +343,6 @@ def test_fragments_are_written_before_their_table(tmp_path: Path) -> None:
         txlog.write_fragments(data, place, partition_by="x")
     with pytest.raises(txlog.AlreadyExistsError):
         txlog.Table.create(place, schema, ["p"], fragments=found)
-    with pytest.raises(txlog.InvalidInputError, match="for a new one"):
+    with pytest.raises(txlog.InvalidInputError, match="for a new table"):
         txlog.Table.create(place, schema, ["p"], fragments=found, mode="overwrite")
     assert len(data_files(table)) == 4

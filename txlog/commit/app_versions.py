@@ -1,7 +1,7 @@
-"""Versions of applications: what makes a write happen exactly once.
+"""Versions of applications, with which each write happens exactly once.
 
-A commit may record that it holds version n of an application. Whoever writes that version again
-finds it recorded, and changes nothing. Rules: spec/commit.md, CON-3 and CON-20; spec/streaming.md,
+A commit may record that it contains version n of an application. A later write of the same version
+finds the record and changes nothing. Rules: spec/commit.md, CON-3 and CON-20; spec/streaming.md,
 STR-41, STR-42 and STR-49.
 """
 
@@ -18,24 +18,24 @@ from txlog.fragments.ids import ID_APP
 from txlog.snapshot.snapshot import Snapshot
 
 AppVersion = tuple[str, int]
-"""An application's id, and the version of its own that a write belongs to."""
+"""An application's id, and the application's version of a write."""
 
 
 class QueryBatch(NamedTuple):
-    """A micro-batch of a streaming query that writes as an application of a given name.
+    """A micro-batch of a streaming query that writes under an application's id.
 
-    The query's checkpoint counts the batches, so the commit records which query wrote the
+    The query's checkpoint numbers the batches, so the commit records which query wrote the
     application's version. If the commit is the whole batch, it also records the query's version.
     """
 
     app_id: str
     version: int  # The batch's id.
     query_id: str
-    whole_batch: bool = True  # False: a batch may write as several applications.
+    whole_batch: bool = True  # False: a batch may write under several application ids.
 
     @property
     def app_ids(self) -> tuple[str, ...]:
-        """The names that the commit records for the query: each says that the batch is written."""
+        """The application ids that the commit records for the query."""
         return (self.pair, self.query_id) if self.whole_batch else (self.pair,)
 
     @property
@@ -53,7 +53,7 @@ def require_app_version(txn: object) -> None:
     Raises
     ------
     InvalidInputError
-        The pair is malformed, or txlog keeps the id for itself.
+        The pair is malformed, or txlog reserves the id.
     """
     if txn is None:
         return
@@ -88,12 +88,12 @@ def is_recorded(snapshot: Snapshot, txn: AnyAppVersion | None) -> bool:
     recorded = snapshot.transaction_version(txn[0])
     if not isinstance(txn, QueryBatch):
         return recorded is not None and txn[1] <= recorded
-    # A query keeps its batches' ids when it gets, loses or changes the application's name.
+    # A query keeps its batch ids if its application id is added, removed or changed.
     counted = [snapshot.transaction_version(app_id) for app_id in txn.app_ids]
     if any(version is not None and txn.version <= version for version in counted):
         return True
     of_pair = counted[0]
-    if recorded != of_pair:  # None and None: the application is new to the table.
+    if recorded != of_pair:  # Both None: the application is new to the table.
         raise _written_by_others(txn, recorded, of_pair)
     return False
 
@@ -104,25 +104,25 @@ def _written_by_others(
     """Return the error for an application whose last version is not from this query."""
     if of_pair is None:
         why = (
-            f"not from the streaming query {txn.query_id}: its checkpoint is a new one, which "
-            "counts batches from 0 again, so batches would be taken for those that are there"
+            f"not from the streaming query {txn.query_id}: the query has a new checkpoint, which "
+            "counts batches from 0 again, so new batches would be mistaken for recorded ones"
         )
     else:
         why = (
-            f"the streaming query {txn.query_id} wrote {of_pair} as its last: another job counts "
-            "its versions under the same name"
+            f"the streaming query {txn.query_id} last wrote {of_pair}: another job uses the same "
+            "application id"
         )
     name = "txnAppId" if txn.whole_batch else "name in txn"
     return InvalidInputError(
         argument="txnAppId" if txn.whole_batch else "txn",
         reason=f"the table records version {recorded} of the application {txn.app_id!r}, but {why}",
-        remedy="Nothing was committed; go on with the checkpoint that the application wrote "
-        f"with, or choose another {name}",
+        remedy="Nothing was committed. Continue with the application's own checkpoint, or choose "
+        f"another {name}",
     )
 
 
 def with_txn(intent: Intent, txn: AnyAppVersion | None, effects: Effects) -> Intent:
-    """Return an intent that records an application's version, and which query it comes from."""
+    """Return an intent that records an application's version and its streaming query."""
     if txn is None:
         return intent
     now_ms = effects.now_ms()
@@ -137,9 +137,9 @@ def with_txn(intent: Intent, txn: AnyAppVersion | None, effects: Effects) -> Int
 
 
 def dated(intent: Intent, snapshot: Snapshot) -> Intent:
-    """Return an intent whose versions of applications are not older than the table's last version.
+    """Return an intent whose application versions are not dated before the last version.
 
-    A writer whose clock is behind would have them expire early, and a retry would then count twice.
+    If a writer's clock is slow, the records would expire early, and a retry would write twice.
     """
     least = snapshot.timestamp_ms
 

@@ -1,4 +1,4 @@
-"""What follows for each kind of intent from each effect of a winner. Total.
+"""The answer for each kind of intent to each effect of a winner. Total.
 
 Rules: spec/commit.md, CON-11, where the reasons are, and CON-13 for the conditions.
 """
@@ -13,11 +13,10 @@ from txlog.commit.intent import Kind
 from txlog.commit.winner import Effect
 
 Outcome = Literal["ok", "rebase", "redo", "fail"]
-"""From the mildest to the hardest.
+"""The answers, from the mildest to the hardest.
 
-`ok`: commit on top of the winner. `rebase`: the same, if the rows that both delete are others,
-with the winner's rows deleted too. `redo`: run the operation again from the new version.
-`fail`: tell the caller.
+`ok`: commit on top of the winner. `rebase`: the same, with the winner's rows deleted too, if both
+delete different rows. `redo`: run the operation again from the new version. `fail`: raise.
 """
 
 
@@ -25,18 +24,19 @@ class When(StrEnum):
     """A condition on the files or columns of a winner's effect."""
 
     ALWAYS = "always"
-    TOUCHED = "touched"  # A path that we remove or add.
-    WHOLE = "whole"  # Such a path, but one that we only delete rows of.
-    BY_ROWS = "by rows"  # A path that we only delete rows of.
-    READ = "read"  # Rows, or columns of rows, that we may have read.
-    FRAGMENT = "fragment"  # A fragment of which we remove a file, or give columns to.
-    FRAGMENT_GONE = "fragment gone"  # A fragment that we remove.
-    SAME_COLUMN = "same column"  # A column that we give values to.
-    TIGHTENS = "tightens"  # We may forbid what was permitted.
+    TOUCHED = "touched"  # A path that the intent removes or adds.
+    WHOLE = "whole"  # A path whose file the intent removes completely or adds.
+    BY_ROWS = "by rows"  # A path of which the intent only deletes rows.
+    READ = "read"  # Rows, or columns of rows, that the intent may have read.
+    # A fragment from which the intent removes a file or to which it adds columns.
+    FRAGMENT = "fragment"
+    FRAGMENT_GONE = "fragment gone"  # A fragment that the intent removes.
+    SAME_COLUMN = "same column"  # A column to which the intent writes values.
+    TIGHTENS = "tightens"  # The intent may forbid what was permitted.
 
 
 Cell: TypeAlias = Mapping[When, Outcome]
-"""What follows from each condition that holds: the hardest counts, and ok if none does."""
+"""The answer for each condition; the hardest one of all true conditions counts, else ok."""
 
 _OK: Cell = {}
 _REDO: Cell = {When.ALWAYS: "redo"}

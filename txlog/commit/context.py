@@ -1,4 +1,4 @@
-"""What a verb needs from outside: the store, the effects (clock, ids, chance), the engine."""
+"""The dependencies of a verb: the store, the effects (clock, ids, randomness), and the engine."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ class Context:
         if not callable(getattr(self.engine, "map", None)):
             raise InvalidTypeError(
                 argument="engine",
-                reason=f"a {type(self.engine).__name__} is no engine: it has no method map",
-                remedy="Make one from a Spark session with txlog.spark_ext.SparkEngine(spark)",
+                reason=f"a {type(self.engine).__name__} is not an engine: it has no method map",
+                remedy="Make an engine from a Spark session with "
+                "txlog.spark_ext.SparkEngine(spark)",
             )
         if not is_in_process(self.engine):
             require_shared(
                 self.store,
                 argument="engine",
-                remedy="Leave the engine out, or put the table where all of them reach it",
+                remedy="Omit the engine, or put the table in a store that all workers reach",
             )
 
 
 def require_shared(store: Store, *, argument: str, remedy: str) -> None:
-    """Raise unless workers in other processes can see the files of a store.
+    """Raise unless workers in other processes can read the files of a store.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def require_shared(store: Store, *, argument: str, remedy: str) -> None:
     if isinstance(store, MemoryStore):
         raise InvalidInputError(
             argument=argument,
-            reason=f"{store.root} is in the memory of this process, "
-            "which workers of other processes cannot see",
+            reason=f"{store.root} is in the memory of this process, and workers in other "
+            "processes cannot read it",
             remedy=remedy,
         )

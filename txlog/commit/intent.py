@@ -1,6 +1,6 @@
-"""What a transaction read and wants to change, and the text of the commit that it becomes. Pure.
+"""Intents: what a transaction read and changes, and the text of its commit. Pure.
 
-The text is made anew for every attempt, with the ids of its new rows. Rules: the Delta protocol,
+Each attempt encodes the text again, with the ids of its new rows. Rules: the Delta protocol,
 "Row Tracking"; spec/fragments.md, FRG-30 and FRG-31.
 """
 
@@ -27,7 +27,7 @@ from txlog.stats.files import num_records
 from txlog.version import __version__
 
 UserMetadata: TypeAlias = "str | Mapping[str, Any]"
-"""What a caller lets a commit note: text, or values of JSON by names of their own."""
+"""A caller's notes for a commit: text, or a mapping of names to JSON values."""
 
 Isolation = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
 
@@ -52,10 +52,10 @@ predicate). `metadata`: nothing but the schema or properties. `protocol`: an upg
 
 @dataclass(frozen=True)
 class Reads:
-    """Which rows decided what the transaction does.
+    """The rows that determine the changes of a transaction.
 
-    `everything`: all of them. `where`: those of which this bound predicate may be true. Neither:
-    none, as for a blind append.
+    `everything`: all rows. `where`: the rows for which this bound predicate may be true. Neither:
+    no rows, as for a blind append.
     """
 
     everything: bool = False
@@ -67,27 +67,28 @@ class Reads:
 
 @dataclass(frozen=True)
 class Intent:
-    """A transaction, ready to be committed on top of `read_version` or a later one."""
+    """A transaction that can be committed on top of `read_version` or a later version."""
 
-    operation: str  # By Delta's usual names: WRITE, DELETE, CREATE TABLE, …
+    operation: str  # Delta's usual names: WRITE, DELETE, CREATE TABLE, …
     read_version: int  # -1 before the table's first commit.
     kind: Kind
     adds: tuple[Add, ...] = ()
     removes: tuple[Remove, ...] = ()
-    cdc: tuple[Cdc, ...] = ()  # If there are some, they tell all that rows went through.
+    cdc: tuple[Cdc, ...] = ()  # If there are any, they contain all changes of rows.
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     txn: Txn | None = None
-    query_txns: tuple[Txn, ...] = ()  # What goes with `txn` if it is a micro-batch (STR-41).
-    domains: tuple[DomainMetadata, ...] = ()  # That of row ids is the commit's own.
+    query_txns: tuple[Txn, ...] = ()  # Further `txn` records for a micro-batch (STR-41).
+    domains: tuple[DomainMetadata, ...] = ()  # The commit adds the domain of row ids itself.
     reads: Reads = field(default_factory=Reads)
-    # Of `removes`, the paths that come back with more rows deleted, and nothing else changed.
+    # Paths in `removes` that are added again, with more deleted rows and no other change.
     row_deletes: frozenset[str] = frozenset()
-    # Physical names of the columns that "add columns" and "replace columns" give values to.
+    # Physical names of the columns to which "add columns" and "replace columns" write values.
     columns: frozenset[str] = frozenset()
-    # Columns of rows of the files that it touches whose values decided what it does, by name.
+    # Names of the columns, in the touched files, whose values determined the changes.
     read_columns: frozenset[str] = frozenset()
-    # Whether it needs files that the latest version has not, which a vacuum may delete (CON-25).
+    # Whether it needs files that are not in the latest version and that a vacuum may delete
+    # (CON-25).
     revives: bool = False
     isolation: Isolation = "Serializable"
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -96,17 +97,17 @@ class Intent:
 
     @property
     def is_blind_append(self) -> bool:
-        """Whether it only adds rows, whatever the table holds."""
-        appends = self.kind == "append" and bool(self.adds)  # Files of columns add no rows.
+        """Whether it only adds rows, independent of the table's rows."""
+        appends = self.kind == "append" and bool(self.adds)  # Column files add no rows.
         return appends and not self.removes and not self.reads and self.metadata is None
 
     @property
     def txns(self) -> tuple[Txn, ...]:
-        """All versions of applications that it records."""
+        """All application versions that it records."""
         return self.query_txns if self.txn is None else (self.txn, *self.query_txns)
 
     def facts(self) -> dict[str, Any]:
-        """Return what events tell of it: numbers, and no values of rows."""
+        """Return facts for log events: numbers, but no values of rows."""
         adds = [add for add in self.adds if add.path not in self.row_deletes]
         rows = [add.num_records for add in adds]
         told = self.metrics.get
@@ -124,23 +125,22 @@ class Intent:
 
 @dataclass(frozen=True)
 class RowIds:
-    """Where the ids and versions of new rows begin."""
+    """The start of the ids, and the version, of new rows."""
 
-    version: int  # Of the attempt.
-    mark: int  # The highest id given so far; -1 for none.
+    version: int  # The version of the attempt.
+    mark: int  # The highest assigned id; -1 for none.
     enabled: bool  # Whether rows keep their ids when they move.
 
 
 def with_row_ids(adds: Iterable[Add], ids: RowIds) -> tuple[list[Add], int]:
-    """Return files with row ids and versions, and the highest id given.
+    """Return files with row ids and versions, and the highest assigned id.
 
-    A file that has them keeps them. One that gives columns to the rows of another file has none
-    of its own.
+    A file that has them keeps them. A column file has none.
 
     Raises
     ------
     LogCorruptError
-        The statistics of a file that needs ids do not tell how many, or there are not so many ids.
+        The statistics of a file do not state the number of rows, or there are not enough ids.
     """
     held = list(adds)
     mark = max([ids.mark, *(_last_id(add) for add in held)])
@@ -159,9 +159,8 @@ def with_row_ids(adds: Iterable[Add], ids: RowIds) -> tuple[list[Add], int]:
     if mark >= 1 << 63:
         raise LogCorruptError(
             field="baseRowId",
-            reason=f"the highest row id given so far is {ids.mark}, so that none is left for new "
-            "rows",
-            remedy="The writer of this log is at fault; restore a version before it",
+            reason=f"the highest assigned row id is {ids.mark}, so no ids remain for new rows",
+            remedy="The writer of this log made an error. Restore an earlier version",
         )
     return given, mark
 
@@ -178,22 +177,24 @@ def _require_rows(add: Add) -> int:
         raise LogCorruptError(
             path=add.path,
             field="numRecords",
-            reason="the table tracks rows, but the statistics of this file do not tell how many "
-            "it has, so that they cannot be given ids",
-            remedy="The writer of this file is at fault",
+            reason="the table tracks rows, but the statistics of this file do not state its "
+            "number of rows, so the rows cannot get ids",
+            remedy="The writer of this file made an error. Write the file again with the row "
+            "count in its statistics",
         )
     return rows
 
 
 def highest_row_id(files: pa.Table, *, exact: bool) -> int:
-    """Return the highest id that `FILE_ROWS` show to have been given; -1 if they show none.
+    """Return the highest assigned row id in `FILE_ROWS`; -1 if there is none.
 
-    With `exact`, a live file must tell its rows; else it counts as one row if it does not.
+    With `exact`, each live file must state its number of rows; otherwise a file without it counts
+    as one row.
 
     Raises
     ------
     LogCorruptError
-        A live file has ids, but does not tell how many.
+        A live file has ids, but does not state its number of rows.
     """
     files = files.filter(pc.is_valid(files["base_row_id"]))
     if files.num_rows == 0:
@@ -205,8 +206,8 @@ def highest_row_id(files: pa.Table, *, exact: bool) -> int:
             raise LogCorruptError(
                 path=unclear["path"][0].as_py(),
                 field="numRecords",
-                reason="no highest row id is recorded, and the statistics of this file do not "
-                "tell how many ids it has",
+                reason="the log does not record the highest row id, and the statistics of this "
+                "file do not state its number of rows",
                 remedy="The writer of this log is at fault",
             )
     last = pc.add(files["base_row_id"], pc.subtract(pc.max_element_wise(rows, 1), 1))
@@ -215,11 +216,11 @@ def highest_row_id(files: pa.Table, *, exact: bool) -> int:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A commit as it is written, and as it was before it became text."""
+    """The bytes of a commit, and the values from which they were encoded."""
 
     data: bytes
     actions: list[Action]
-    rows: list[dict[str, Any]]  # What parsing the text gives.
+    rows: list[dict[str, Any]]  # The result of parsing the text.
 
 
 def encode_commit(
@@ -236,18 +237,18 @@ def encode_commit(
     Parameters
     ----------
     highest_id
-        The highest fragment id given up to the version below; new files get the ids after it.
+        The highest fragment id assigned up to the previous version; new files get the next ids.
     timestamp_ms
-        When the commit is made; with `stamped` it becomes the in-commit timestamp.
+        The time of the commit; with `stamped` it becomes the in-commit timestamp.
     txn_id
-        Tells this attempt's commit from every other one when an answer is lost.
+        Identifies this attempt's commit if an answer is lost.
     row_ids
-        Where the ids of new rows begin; None if the table does not track rows.
+        The start of the ids of new rows; None if the table does not track rows.
 
     Raises
     ------
     LogCorruptError
-        A file needs row ids, but does not tell how many.
+        A file needs row ids, but does not state its number of rows.
     """
     adds, last_id = _with_ids(intent.adds, highest_id)
     actions: list[Action] = [_commit_info(intent, timestamp_ms, stamped, txn_id, row_ids)]
@@ -270,7 +271,7 @@ def encode_commit(
 
 
 def _with_ids(adds: tuple[Add, ...], highest: int) -> tuple[list[Add], int]:
-    """Give every file without a valid fragment id the next one."""
+    """Assign the next fragment id to each file without a valid one."""
     given = []
     for add in adds:
         tags = add.tags or {}
@@ -282,7 +283,7 @@ def _with_ids(adds: tuple[Add, ...], highest: int) -> tuple[list[Add], int]:
 
 
 CALLERS_TEXTS = frozenset({"userId", "userName", "userMetadata"})
-"""Fields of `commitInfo` that a caller may set to a text."""
+"""Fields of `commitInfo` that a caller may set to text."""
 COMMIT_INFO_NAMES = (
     frozenset(
         {"version", "model_extra"}
@@ -325,6 +326,6 @@ def _commit_info(
 
 
 def txn_id_of(row: dict[str, Any]) -> str | None:
-    """Return the `txnId` of a log line, if it is a `commitInfo` with one."""
+    """Return the `txnId` of a log line if it is a `commitInfo` that has one."""
     info = row.get("commitInfo")
     return info.get("txnId") if isinstance(info, dict) else None

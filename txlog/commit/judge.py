@@ -1,8 +1,8 @@
-"""May a transaction still be committed after another writer's commit? Pure and total.
+"""Judge whether an intent may be committed after another writer's commit. Pure and total.
 
-The answer is the hardest of the cells of `TABLE` that a winner's effects lead to, and of the few
-rules that go by names. A condition of the table holds of some of a winner's files or columns; where
-the log does not tell, it holds. Rules: spec/commit.md.
+The answer is the hardest one in the cells of `TABLE` for a winner's effects, and of a few rules
+about names. A condition of the table is true for some of a winner's files or columns. If the log
+does not show it, the condition counts as true. Rules: spec/commit.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from txlog.stats.skip import EVERYTHING, Known, keep
 
 @dataclass(frozen=True)
 class Hit:
-    """Where a condition holds: the first such file, or a column."""
+    """The first file, or a column, for which a condition is true."""
 
     path: str | None = None
     column: str | None = None
@@ -50,9 +50,9 @@ class Hit:
 def find_hit(
     when: When, intent: Intent, effect: Effect, change: Change, base: Snapshot
 ) -> Hit | None:
-    """Return where a condition holds of one effect of a winner, or None if it does not.
+    """Return the file or column for which a condition is true in an effect of a winner, or None.
 
-    `base` is the version that the intent was made from.
+    `base` is the version from which the intent was made.
     """
     files = change.files
     match when:
@@ -87,7 +87,7 @@ def _keys(paths: Iterable[str]) -> set[str]:
 
 
 def _at(files: pa.Table, keys: set[str]) -> pa.Table:
-    """Return the rows of files that have one of some paths."""
+    """Return the `FILE_ROWS` with one of some paths."""
     return files.filter(_is_at(files, keys))
 
 
@@ -100,17 +100,18 @@ def _touched(intent: Intent) -> set[str]:
 
 
 def _rows_read(intent: Intent, effect: Effect, files: pa.Table, base: Snapshot) -> pa.Table:
-    """Return the files that may hold rows which decided what the intent does."""
+    """Return the files that may contain rows which determined the intent."""
     blind = effect is Effect.ROWS_BLIND and intent.isolation == "WriteSerializable"
     if not intent.reads or intent.isolation == "SnapshotIsolation" or blind:
         return files.slice(0, 0)
     if effect is Effect.VECTORS:
-        by_rows = _is_at(files, _keys(intent.row_deletes))  # These are another condition.
-        files = files.filter(pc.and_not(files["is_add"], by_rows))  # A `remove` says less.
+        by_rows = _is_at(files, _keys(intent.row_deletes))  # Another condition covers these.
+        # A `remove` has less information.
+        files = files.filter(pc.and_not(files["is_add"], by_rows))
     where = intent.reads.where
     if intent.reads.everything or where is None:
         return files
-    # An older file's statistics may be of columns that it no longer gives.
+    # Another file may now provide the columns in an older file's statistics.
     stale = effect not in (Effect.ROWS, Effect.ROWS_BLIND)
     try:
         bounds = file_bounds(
@@ -123,27 +124,27 @@ def _rows_read(intent: Intent, effect: Effect, files: pa.Table, base: Snapshot) 
         )
         possible = keep(where, bounds)
     except TxlogError:
-        return files  # What the log says of them cannot be read.
+        return files  # The log's information on them cannot be read.
     unknown = pc.is_null(files["partition_values"])
     return files.filter(pc.or_(unknown, possible))
 
 
 def _columns_read(intent: Intent, change: Change, base: Snapshot) -> Hit | None:
-    """Return a column that decided what the intent does, if others have given it values."""
+    """Return a column that determined the intent and to which others wrote values."""
     by_name = _shared(change, _with_physical(intent.read_columns, base))
     if by_name is not None and intent.read_columns:
         return by_name
     if not intent.reads or intent.isolation == "SnapshotIsolation":
         return None
     if intent.reads.everything or intent.reads.where is None:
-        # Who deletes every row looks at none of their values; their fragments tell (FRAGMENT_GONE).
+        # A delete of all rows reads no values; FRAGMENT_GONE covers the fragments.
         return None if intent.kind == "delete" else _first(change.files)
     paths = columns_of(intent.reads.where)
     return _shared(change, _with_physical((path[0] for path in paths), base))
 
 
 def _with_physical(names: Iterable[str], base: Snapshot) -> dict[str, str]:
-    """Return logical names by themselves and by their physical ones, in small letters."""
+    """Return logical names and their physical names in lower case."""
     found = {}
     for name in names:
         field = base.schema.get(name)
@@ -154,7 +155,7 @@ def _with_physical(names: Iterable[str], base: Snapshot) -> dict[str, str]:
 
 
 def _columns_given(intent: Intent, base: Snapshot) -> dict[str, str]:
-    """Return the columns that an intent gives values to, by all their names."""
+    """Return all names of the columns to which an intent writes values."""
     found = {name.lower(): name for name in intent.columns}
     after = None if intent.metadata is None else schema_of(intent.metadata)
     for column in (*base.schema.fields, *(after.fields if after else ())):
@@ -164,7 +165,7 @@ def _columns_given(intent: Intent, base: Snapshot) -> dict[str, str]:
 
 
 def _shared(change: Change, names: dict[str, str]) -> Hit | None:
-    """Return the first of some columns, by name, that a change concerns."""
+    """Return the first of some column names that a change affects."""
     path = _first(change.files) or Hit()
     if change.columns is None:
         return path
@@ -173,7 +174,7 @@ def _shared(change: Change, names: dict[str, str]) -> Hit | None:
 
 
 def _fragments(intent: Intent) -> set[int]:
-    """Return the ids of fragments that an intent takes files from, or gives columns to."""
+    """Return the ids of fragments whose files an intent removes or to which it adds columns."""
     given = [add for add in intent.adds if FIELDS_TAG in (add.tags or {})]
     return _ids(intent.removes) | _ids(given)
 
@@ -189,7 +190,7 @@ def _ids(actions: Iterable[Add | Remove]) -> set[int]:
 
 
 def _of_fragments(files: pa.Table, ids: set[int]) -> pa.Table:
-    """Return the files of some fragments; one that does not say which may be of any."""
+    """Return the files of some fragments; a file without a fragment id may belong to any."""
     if not ids:
         return files.slice(0, 0)
     theirs = tagged_ids(files)
@@ -198,20 +199,20 @@ def _of_fragments(files: pa.Table, ids: set[int]) -> pa.Table:
 
 
 def _tightens(intent: Intent, base: Snapshot) -> bool:
-    """Return whether others may have written what the intent forbids."""
+    """Return whether other writers may have written rows that the intent forbids."""
     if intent.protocol is not None:
         now, then = features_of(intent.protocol), features_of(base.protocol)
-        if then - now or FEATURE in now - then:  # With it every file needs an id of its own.
+        if then - now or FEATURE in now - then:  # With it, each file needs its own id.
             return True
     return intent.metadata is not None and tightens(base.metadata, intent.metadata)
 
 
 _SEVERITY: tuple[Outcome, ...] = ("ok", "rebase", "redo", "fail")
 
-# Given afresh on every attempt, so that two writers may both set it.
+# Set again on each attempt, so two writers may both set it.
 _ROW_TRACKING = "delta.rowTracking"
 
-# These carry metadata beside rows; making it anew costs no data file.
+# These kinds change metadata besides rows; a redo writes no data file again.
 _OF_ROWS = ("append", "delete", "replace", "overwrite")
 
 _RULES = {
@@ -237,28 +238,28 @@ class Verdict:
     """What to do after a winner, and why."""
 
     outcome: Outcome
-    rule: str  # In spec/commit.md.
+    rule: str  # The rule's id in spec/commit.md.
     path: str | None = None
     column: str | None = None
     reason: str = field(default="", compare=False)
 
 
 def judge(intent: Intent, winner: Commit, files: pa.Table, base: Snapshot) -> Verdict:
-    """Return the verdict on an intent after one commit that it did not see.
+    """Return the verdict on an intent after one winner.
 
-    Decided from the winner's actions, never from the name of its operation. Of equally hard
-    verdicts, that of the lowest rule is returned, and for its first file in the commit.
+    The verdict depends on the winner's actions, never on the name of its operation. Of equally hard
+    verdicts, the one with the lowest rule is returned, with its first file in the commit.
 
     Parameters
     ----------
     intent
-        What we want to commit.
+        The intent to commit.
     winner
         The other writer's commit.
     files
         Its file actions as `FILE_ROWS`.
     base
-        The table as the intent read it; only its controls are looked at.
+        The table that the intent read; only its table state is used.
     """
     changes = changes_of(winner, files, base)
     found = [*_by_name(intent, winner)]
@@ -267,19 +268,20 @@ def judge(intent: Intent, winner: Commit, files: pa.Table, base: Snapshot) -> Ve
     if only_enables_vectors(winner, base):
         changes.pop(Effect.PROTOCOL, None)
         changes.pop(Effect.METADATA, None)
-        if intent.metadata is not None or intent.protocol is not None:  # They lack what it added.
+        # They lack the feature that it added.
+        if intent.metadata is not None or intent.protocol is not None:
             found.append(Verdict("redo", "CON-22", reason="enabled deletion vectors"))
     found += _by_table(intent, changes, base)
     return min(found, key=_place) if found else Verdict("ok", _why_ok(intent, changes))
 
 
 def worse(one: Verdict, other: Verdict) -> bool:
-    """Return whether a verdict is harder than another one."""
+    """Return whether a verdict is harder than another."""
     return _SEVERITY.index(one.outcome) > _SEVERITY.index(other.outcome)
 
 
 def refusal(verdict: Verdict, version: int) -> CommitConflictError:
-    """Return the error for a verdict that only the caller can do something about.
+    """Return the error for a verdict that the caller must resolve.
 
     `version` is the winner's.
     """
@@ -289,8 +291,8 @@ def refusal(verdict: Verdict, version: int) -> CommitConflictError:
         path=verdict.path,
         field=verdict.column,
         reason=f"another writer {verdict.reason} meanwhile",
-        remedy="Nothing was committed; look at the table as it is now, and try again if what "
-        "you want is still to be done",
+        remedy="Nothing was committed. Look at the table's current state, and try again if the "
+        "change is still needed",
     )
 
 
@@ -299,7 +301,7 @@ def _place(verdict: Verdict) -> tuple[int, int]:
 
 
 def _by_name(intent: Intent, winner: Commit) -> Iterator[Verdict]:
-    """Yield what follows from names that both use, and from changing the table on the way."""
+    """Yield the verdicts for names that both use, and for intents that also change the table."""
     apps = {action.app_id for _, action in winner.controls if isinstance(action, Txn)}
     for same in (txn.app_id for txn in intent.txns if txn.app_id in apps - {ID_APP}):
         yield Verdict("redo", "CON-3", reason=f"wrote as the application {same}")
@@ -315,7 +317,7 @@ def _by_name(intent: Intent, winner: Commit) -> Iterator[Verdict]:
 def _by_table(
     intent: Intent, changes: Mapping[Effect, Change], base: Snapshot
 ) -> Iterator[Verdict]:
-    """Yield the outcome of every condition that holds."""
+    """Yield the verdict of each condition that is true."""
     for effect, change in changes.items():
         for when, outcome in TABLE[intent.kind][effect].items():
             hit = find_hit(when, intent, effect, change, base)
@@ -328,7 +330,7 @@ def _verdict(intent: Intent, effect: Effect, when: When, outcome: Outcome, hit: 
     if effect is Effect.COLUMNS and when is When.READ:
         rule = "CON-14"
     if outcome == "rebase" and not intent.row_deletes:
-        outcome = "redo"  # There are no vectors of ours to unite with theirs.
+        outcome = "redo"  # The intent has no vectors to merge with the winner's.
     if outcome == "rebase":
         rule = "CON-10"
     return Verdict(outcome, rule, hit.path, hit.column, effect.value)
@@ -342,13 +344,13 @@ def _why_ok(intent: Intent, changes: Mapping[Effect, Change]) -> str:
     return "CON-7" if blind else "CON-8"
 
 
-_MANY = 64  # From so many files on, Arrow columns are faster than models.
+_MANY = 64  # From this number of files, Arrow columns are faster than models.
 
 
 def passes_blindly(intent: Intent, winner: Commit) -> bool:
-    """Return whether an append that reads nothing certainly passes a winner that only adds rows.
+    """Return whether a blind append certainly passes a winner that only adds rows.
 
-    The winner's file actions must be such as the models accept.
+    The models must accept the winner's file actions.
     """
     if intent.kind != "append" or intent.reads or intent.removes or intent.revives:
         return False

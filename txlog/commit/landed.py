@@ -1,8 +1,8 @@
-"""Whether a commit that was put is a version of the table.
+"""Check whether a commit that was put is a version of the table.
 
-A put-if-absent succeeds where no file is. That is the table's next version, or an old one whose
-commit was deleted when the log was cleaned up. In the second case a checkpoint of that version or
-a later one exists, so readers begin there and never see the commit. Rule: CON-19.
+A put-if-absent succeeds if no file has the name. Then the name is that of the table's next version,
+or of an old version whose commit a clean-up deleted. In the second case a checkpoint of that
+version or a later one exists, so readers begin there and never see the commit. Rule: CON-19.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from txlog.store.base import Store, is_far
 
 
 def require_landed(store: Store, data: bytes, txn_id: str, version: int) -> int | None:
-    """Return when the commit that was put as `version` was written, by the store's clock.
+    """Return the store's time of the commit that was put as `version`; raise if it is not valid.
 
-    None means that the store did not say. Mostly this costs one look at the commit, one at the
-    commit before it and one at `_last_checkpoint`; of a store far away, one listing. If they say
-    that the log may have been cleaned up, the latest version is searched for what the commit did.
-    A commit that is not part of it is deleted, so that no reader ever meets it.
+    None means that the store has no time. Usually this costs one request each for the commit, the
+    commit before it and `_last_checkpoint`, or one listing of a remote store. If the log may have
+    been cleaned up, the latest version is searched for the commit's changes. A commit that is not
+    part of it is deleted, so that no reader ever sees it.
 
     Raises
     ------
     CommitConflictError
-        The table had moved on, and the log was cleaned up. Nothing was committed.
+        The table had moved to a later version, and the log was cleaned up. Nothing was committed.
     OutcomeUnknownError
-        The log may have been cleaned up, and whether the table holds the commit cannot be told.
+        The log may have been cleaned up, and it is unknown whether the table contains the commit.
     """
     seen = _seen_far(store, version) if is_far(store) else _seen_near(store, version)
     if seen.may_be_behind:
@@ -56,7 +56,7 @@ def require_landed(store: Store, data: bytes, txn_id: str, version: int) -> int 
 
 
 class _Seen(NamedTuple):
-    may_be_behind: bool  # Versions from the commit's own on may have been cleaned up.
+    may_be_behind: bool  # The commit's version and later ones may have been cleaned up.
     made_ms: int | None
 
 
@@ -90,7 +90,7 @@ def _is_gone(store: Store, version: int) -> bool:
 
 
 def _search_latest(store: Store, data: bytes, txn_id: str, version: int) -> None:
-    """Raise unless readers of the latest version read a commit, or it holds what the commit did."""
+    """Raise unless the latest version is built on a commit or contains its changes."""
     path = log_path(commit_name(version))
     try:
         latest = load_snapshot(store)
@@ -109,20 +109,20 @@ def _search_latest(store: Store, data: bytes, txn_id: str, version: int) -> None
             version=latest.version,
             rule="CON-19",
             path=path,
-            reason=f"the table had moved on from version {version - 1} to {latest.version}, and "
-            "the commits in between were cleaned up, so they cannot be compared with this one",
+            reason=f"the table had moved from version {version - 1} to {latest.version}, and the "
+            "commits in between were cleaned up, so they cannot be checked for conflicts",
             remedy="Nothing was committed. Refresh the table and run the operation again",
         )
 
 
 def _is_read(latest: Snapshot, version: int) -> bool:
-    """Return whether the latest version begins below a commit, and goes through the commit."""
+    """Return whether the latest version starts at a checkpoint before a commit and includes it."""
     below = latest.checkpoint[0].version if latest.checkpoint else -1
     return below < version <= latest.version
 
 
 def is_part_of(commit: Commit, latest: Snapshot, files: FileState) -> bool | None:
-    """Return whether the latest version holds what a commit did; None if that cannot be told.
+    """Return whether the latest version contains a commit's changes; None if this is unknown.
 
     Pure. Paths of new files are unique, so a file that the commit adds is live, or a tombstone if
     a later commit removed it again.
@@ -155,7 +155,7 @@ def _recorded(latest: Snapshot, txn: Txn) -> bool:
 
 
 def _are_in(rows: pa.Table, others: pa.Table) -> pa.Array:
-    """Return for each of `FILE_ROWS` whether its logical file is among others."""
+    """Return for each of `FILE_ROWS` whether its logical file is in other `FILE_ROWS`."""
     return pc.is_in(file_keys(rows), value_set=flat(file_keys(others)))
 
 
@@ -166,13 +166,13 @@ def _all_or_none(known: pa.Array) -> bool | None:
 
 
 def _delete_stray(store: Store, path: str, txn_id: str) -> None:
-    """Delete our commit, so that nobody takes it for the version that was cleaned up."""
+    """Delete this writer's commit, so that no reader mistakes it for the deleted version."""
     if is_ours(store.read(path), txn_id, path):
         store.delete([path])
 
 
 def is_ours(data: bytes, txn_id: str, path: str) -> bool:
-    """Return whether the bytes of a commit carry our transaction id."""
+    """Return whether the bytes of a commit contain this attempt's transaction id."""
     try:
         return any(txn_id_of(row) == txn_id for row in log_rows(data, path=path))
     except LogCorruptError:
@@ -184,7 +184,7 @@ def _unknown(path: str, version: int, txn_id: str) -> OutcomeUnknownError:
         path=path,
         version=version,
         txn_id=txn_id,
-        reason="the commit was put, but the log was cleaned up meanwhile, and whether the table "
-        "holds the commit cannot be told",
-        remedy="Open the table and look whether it holds what was written",
+        reason="the commit was put, but the log was cleaned up meanwhile, and it is unknown "
+        "whether the table contains the commit",
+        remedy="Open the table and check whether it contains the written rows",
     )

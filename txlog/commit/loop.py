@@ -1,6 +1,6 @@
-"""The commit loop: put a commit where none is, or find out what stands in the way.
+"""The commit loop: put a commit as the next version; if the name is taken, judge the winners.
 
-Each attempt has its bytes, and the version that they would make.
+Each attempt has its bytes and the snapshot that they would make.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _PLAIN = frozenset({CommitInfo, Txn, Add})
 
 @dataclass(frozen=True)
 class Attempt:
-    """What is put, and the version that it makes if it lands."""
+    """The bytes to put, and the snapshot that they make."""
 
     data: bytes
     after: Snapshot
@@ -77,15 +77,15 @@ def prepare(
 ) -> Attempt:
     """Prepare a commit on top of a snapshot (None: it makes the table).
 
-    Whatever could fail about the new version fails here, before it is there. Two attempts at one
-    commit have the same bytes if nothing in them depends on the version.
+    An invalid new version raises here, before it exists. Two attempts of a commit have the same
+    bytes if nothing in them depends on the version.
 
     Parameters
     ----------
     made_ms
-        When the first attempt was made: the commit's own time, unless the table stamps commits.
+        The time of the first attempt: the commit's time, unless the table has in-commit timestamps.
     now_ms
-        When this one is made.
+        The time of this attempt.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def prepare(
 
 
 def unparsed(found: Encoded, file: LogFile) -> Commit:
-    """Return what `parse_commit` makes of a commit's text, without reading it."""
+    """Return the result of `parse_commit` for a commit, without parsing its text."""
     controls = tuple(
         (file.version, action) for action in found.actions if isinstance(action, _CONTROLS)
     )
@@ -109,7 +109,7 @@ def unparsed(found: Encoded, file: LogFile) -> Commit:
 
 
 def _adds_only(intent: Intent, found: Encoded) -> bool:
-    """Whether all actions were checked when they were made, and say nothing of the table."""
+    """Whether all actions only add files and were already validated."""
     return intent.kind == "append" and all(type(a) in _PLAIN for a in found.actions)
 
 
@@ -160,7 +160,7 @@ def _encoded(
 
 
 def _with_vectors_enabled(intent: Intent, snapshot: Snapshot | None) -> Intent:
-    """Return an intent that enables deletion vectors if it leaves some (rule CON-22)."""
+    """Return an intent that enables deletion vectors if it writes any (rule CON-22)."""
     if snapshot is None or snapshot.is_active("deletionVectors") or not has_vectors(intent):
         return intent
     before = intent.protocol or snapshot.protocol, intent.metadata or snapshot.metadata
@@ -173,7 +173,7 @@ def _with_vectors_enabled(intent: Intent, snapshot: Snapshot | None) -> Intent:
 
 
 def _with_types_listed(intent: Intent, snapshot: Snapshot | None) -> Intent:
-    """Return an intent whose protocol has the features of its new columns' types (rule CON-26)."""
+    """Return an intent with the features that its new columns' types need (rule CON-26)."""
     if snapshot is None or intent.metadata is None:
         return intent
     if intent.metadata.schema_string == snapshot.metadata.schema_string:
@@ -184,15 +184,15 @@ def _with_types_listed(intent: Intent, snapshot: Snapshot | None) -> Intent:
 
 
 def has_vectors(intent: Intent) -> bool:
-    """Return whether a file that an intent adds has a deletion vector."""
+    """Return whether an intent adds a file with a deletion vector."""
     return any(add.deletion_vector is not None for add in intent.adds)
 
 
 def _highest_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
-    """Return the highest fragment id given so far.
+    """Return the highest assigned fragment id.
 
-    For what a checkpoint covers the recorded one suffices, so that the cost of a commit does not
-    depend on the table's size; the tags of other writers' files are looked through once.
+    For the files of a checkpoint, the recorded id is enough, so the cost of a commit does not
+    depend on the table's size. The tags of other writers' files are read once.
     """
     if snapshot is None or not intent.adds:
         return -1
@@ -209,7 +209,7 @@ def _highest_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
 
 
 def _highest_row_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
-    """Return the highest row id given so far, at the same cost as for fragment ids."""
+    """Return the highest assigned row id, at the same cost as for fragment ids."""
     if snapshot is None or not intent.adds:
         return -1
     domain = snapshot.controls.domains.get(ROW_TRACKING_DOMAIN)
@@ -230,14 +230,15 @@ def _after(snapshot: Snapshot, now_ms: int) -> int:
             path=snapshot.root,
             version=snapshot.version,
             field="inCommitTimestamp",
-            reason="this version says that it was made at the end of time, so that none can follow",
-            remedy="The writer of this version is at fault; restore the log from a copy",
+            reason="the in-commit timestamp of this version is the largest possible one, so no "
+            "later version is possible",
+            remedy="The writer of this version made an error. Restore the log from a copy",
         )
     return made_ms
 
 
 def _version_after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Snapshot:
-    """Return the version that a commit makes of a snapshot, or of nothing; errors as of opening."""
+    """Return the snapshot after a commit; errors as for opening the table."""
     if snapshot is not None:
         return advance(snapshot, [mine])
     controls = controls_of(mine.controls)
@@ -253,34 +254,35 @@ def _version_after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Sna
 
 
 DEADLINE_S = 120.0
-_AT_ONCE = 10  # Lost races, before it is waited: who waits loses to who has just begun.
+# Lost races before the first wait: a waiting writer loses to one that has just begun.
+_AT_ONCE = 10
 _FIRST_WAIT_S = 0.005
 _LONGEST_WAIT_S = 1.0
-_LOST_ANSWERS = 10  # In a row, before the outcome is called unknown.
+_LOST_ANSWERS = 10  # Consecutive failures before the outcome counts as unknown.
 
 
 @dataclass(frozen=True)
 class Committed:
-    """The intent is version `snapshot.version` of the table."""
+    """The intent was committed as version `snapshot.version`."""
 
     snapshot: Snapshot
     intent: Intent
     attempts: int
-    features_added: frozenset[str] = frozenset()  # To a table that was there.
+    features_added: frozenset[str] = frozenset()  # The changes of features of an existing table.
     features_dropped: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Redo:
-    """A winner forbids the intent; `snapshot` is the version to run the operation again from."""
+    """A winner forbids the intent; run the operation again from `snapshot`."""
 
     snapshot: Snapshot
     verdict: Verdict
-    version: int  # The winner's.
+    version: int  # The winner's version.
 
 
 Rebase = Callable[[Snapshot, Intent, list[Commit]], Intent | None]
-"""Makes an intent fit a newer snapshot, if the winners in between deleted other rows only."""
+"""A function that rebases an intent on a newer snapshot if the winners only deleted other rows."""
 
 
 def commit(
@@ -292,27 +294,27 @@ def commit(
     deadline_s: float = DEADLINE_S,
     rebase: Rebase | None = None,
 ) -> Committed | Redo:
-    """Commit an intent on top of `base`, or of a later version if the winners permit.
+    """Commit an intent on top of `base`, or of a later version if the winners permit it.
 
     Parameters
     ----------
     base
-        The snapshot that the intent was made from; None if it makes the table.
+        The snapshot from which the intent was made; None if it creates the table.
     rebase
-        Unites the rows that an intent deletes with those that winners deleted from the same files.
+        Merges the rows that an intent deletes with those that winners deleted from the same files.
 
     Returns
     -------
-    `Committed`, or `Redo` with the snapshot to decide anew from. Nothing was committed then.
+    `Committed`, or `Redo` with the snapshot for a new intent. In that case nothing was committed.
 
     Raises
     ------
     CommitConflictError
-        A winner forbids the intent, and to run the operation again would not be right either.
+        A winner forbids the intent, and running the operation again would be wrong too.
     RetriesExhaustedError
-        Others won until the deadline.
+        Other writers won until the deadline.
     OutcomeUnknownError
-        An answer was lost and the commit cannot be read back: its data files must be kept.
+        An answer was lost, and the commit cannot be read back. Its data files must be kept.
     """
     store.require_writable()
     with observed(intent.operation, store.root, within=True), store.attempts() as put:
@@ -328,8 +330,8 @@ def _commit(
     store: Store, put: PutIfAbsent, base: Snapshot | None, intent: Intent, effects: Effects,
     deadline_s: float, rebase: Rebase | None,
 ) -> Committed | Redo:  # fmt: skip
-    """Do what `commit` says, by a put that keeps what it wrote from one attempt to the next."""
-    # One id for all attempts: whichever of them landed, the commit is ours.
+    """Implement `commit` with a put that keeps its temporary file between attempts."""
+    # All attempts have the same id, which identifies this writer's commit.
     txn_id = effects.uuid()
     made_ms = effects.now_ms()
     started = effects.monotonic_s()
@@ -363,7 +365,7 @@ def _commit(
                 version=at,
                 rule="CON-0",
                 reason=f"{tried} attempts in {waited:.0f} s were all lost to other writers",
-                remedy="Write less often, or in larger batches, and try again",
+                remedy="Write less often or in larger batches, then try again",
             )
         wait_after(tried, effects)
         note("retried", {"read_version": snapshot.version})
@@ -372,7 +374,7 @@ def _commit(
 def _changed_features(
     before: Snapshot | None, after: Snapshot
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the features that a commit added to a table, and those that it dropped."""
+    """Return the features that a commit added to a table and those that it dropped."""
     if before is None or before.protocol is after.protocol:
         return frozenset(), frozenset()
     then, now = features_of(before.protocol), features_of(after.protocol)
@@ -380,7 +382,7 @@ def _changed_features(
 
 
 def wait_after(losses: int, effects: Effects) -> None:
-    """Wait after so many lost races: at first not at all, for each of them moved the table on."""
+    """Wait after lost races; the first few do not wait, because each one advanced the table."""
     if losses > _AT_ONCE:
         effects.sleep_s(_wait_s(losses - _AT_ONCE - 1) * effects.jitter())
 
@@ -398,7 +400,7 @@ def _stamped(after: Snapshot, made_ms: int) -> Snapshot:
 def _put(
     store: Store, put: PutIfAbsent, version: int, data: bytes, txn_id: str, effects: Effects
 ) -> bytes | None:
-    """Put a commit; return None if it landed, or the bytes of another writer's that is there."""
+    """Put a commit; return None on success, or the bytes of the winner that has the name."""
     path = log_path(commit_name(version))
     lost: OutcomeUnknownError | None = None
     for attempt in range(_LOST_ANSWERS):
@@ -406,20 +408,20 @@ def _put(
             if put(path, data) == "created":
                 return None
         except OutcomeUnknownError as error:
-            if error.visible:  # To read it back would not show that it survives a crash.
+            if error.visible:  # Reading it back would not show whether it survives a crash.
                 error.version, error.txn_id = version, txn_id
                 raise
             lost = error
         except StoreError as error:
             if lost is None:
                 raise
-            raise _unknown(path, version, txn_id) from error  # The lost one may still land.
-        # On "exists" too: a client below us may have retried a put that had landed.
+            raise _unknown(path, version, txn_id) from error  # The lost put may still succeed.
+        # Also if it exists: a client may have retried a put that had succeeded.
         try:
             held = store.read(path)
         except NotFoundError:
             effects.sleep_s(_wait_s(attempt) * effects.jitter())
-            continue  # Not there: the same bytes may be put again.
+            continue  # It does not exist, so the same bytes may be put again.
         except StoreError as error:
             raise _unknown(path, version, txn_id) from (lost or error)
         return None if is_ours(held, txn_id, path) else held
@@ -432,16 +434,16 @@ def _unknown(path: str, version: int, txn_id: str) -> OutcomeUnknownError:
         version=version,
         txn_id=txn_id,
         reason="the store's answer was lost and the commit could not be read back",
-        remedy="Open the table and look for the txnId in its history before writing again",
+        remedy="Open the table and look for the txnId in its history before you write again",
     )
 
 
 def _pass_winners(
     store: Store, snapshot: Snapshot, intent: Intent, passed: list[Commit], first: bytes
 ) -> tuple[Verdict | None, Snapshot, int]:
-    """Judge every commit after the snapshot; return the worst verdict, and the newest state.
+    """Judge all commits after the snapshot; return the hardest verdict and the newest snapshot.
 
-    The winners are appended to `passed`; `first` are the bytes of the first one.
+    The winners are appended to `passed`; `first` has the bytes of the first winner.
     """
     bad: Verdict | None = None
     bad_at = snapshot.version

@@ -1,9 +1,9 @@
-"""One way for every change of a table: an `Operation` says what, `execute` commits it.
+"""All changes of a table: an `Operation` describes the change, and `execute` commits it.
 
-An operation decides its intent from a snapshot. `execute` asks it again for every newer snapshot
-that a conflict makes necessary, and owns what all verbs share: whether the table may be written,
-whether the application's version is recorded already, the text that the commit notes, what happens
-to files that no commit refers to, and the deadline. Rules: spec/commit.md.
+An operation makes its intent from a snapshot. After a conflict, `execute` calls it again with a
+newer snapshot. `execute` does the work that all verbs share: it checks that the table may be
+written and that the application's version is not recorded yet, adds the caller's notes to the
+commit, deletes files to which no commit refers, and keeps the deadline. Rules: spec/commit.md.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from txlog.snapshot.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an operation did.
+    """The result of an operation.
 
-    `version` is the version that it made, or None if it changed nothing. `skipped` then says
-    whether that is because its application's version was recorded before. `features_added` are
-    table features that a table has only since then: engines without them can no longer read it
-    (reader features), or write it. `features_dropped` are those that they no longer need.
+    `version` is the new version, or None if nothing changed. `skipped` is true if nothing changed
+    because the application's version was already recorded. `features_added` are the table features
+    that the operation added: engines without them can no longer read the table (reader features) or
+    write it. `features_dropped` are the features that the operation removed.
     """
 
     operation: str
@@ -85,14 +85,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Done:
-    """An outcome, and the snapshot after it."""
+    """An outcome, and the snapshot after the operation."""
 
     outcome: Outcome
     snapshot: Snapshot
 
     @property
     def is_checkpoint_due(self) -> bool:
-        """Whether the table's `delta.checkpointInterval` asks for a checkpoint of the commit."""
+        """Whether a checkpoint is due by the table's `delta.checkpointInterval`."""
         version = self.outcome.version
         if not version or version != self.snapshot.version:
             return False
@@ -101,7 +101,7 @@ class Done:
 
     @property
     def wants_log_files(self) -> bool:
-        """Whether properties ask for a checksum or a compaction of the log after the commit."""
+        """Whether the properties request a checksum or a log compaction after the commit."""
         if self.outcome.version != self.snapshot.version:
             return False
         properties = self.snapshot.properties
@@ -110,23 +110,25 @@ class Done:
 
 
 class Operation(ABC):
-    """One change of a table, decided anew for each version that it is tried on.
+    """One change of a table, which makes a new intent for each version on which it is tried.
 
-    A verb is one subclass: its fields are what the caller wants, and what the last attempt wrote.
-    `intent` leaves the fields `txn`, `query_txns` and `user_metadata` to `execute`.
+    Each verb is a subclass. Its fields hold the caller's arguments and the files of the last
+    attempt. `execute` fills in the intent's fields `txn`, `query_txns` and `user_metadata`.
     """
 
-    name: str  # As the commit calls it: DELETE, WRITE, …
-    removes_rows = False  # An append-only table then refuses it.
-    keeps_files = False  # Files of one attempt serve the next one: they are not discarded between.
-    may_redo = True  # False: a conflict ends it, as `intent` cannot be asked again.
+    name: str  # The operation's name in the commit: DELETE, WRITE, …
+    removes_rows = False  # True: an append-only table refuses it.
+    # True: the next attempt reuses the files of the last one, so they are not discarded.
+    keeps_files = False
+    # False: a conflict ends the operation, because `intent` cannot be called again.
+    may_redo = True
     deadline_s = DEADLINE_S
 
     def __init__(self, context: Context) -> None:
         self.context = context
 
     def base(self, latest: Snapshot) -> Snapshot:
-        """Return the version that the operation reads. Default: the latest."""
+        """Return the snapshot that the operation reads. Default: the latest."""
         return latest
 
     @abstractmethod
@@ -134,18 +136,18 @@ class Operation(ABC):
         """Return the changes of `base`, or None if there are none."""
 
     def read(self) -> Reads:
-        """Return what decided, when `intent` has returned None, that there is nothing to change."""
+        """Return the rows that were read if `intent` returned None."""
         return Reads(everything=True)
 
     def rebase(self, current: Snapshot, intent: Intent, winners: Sequence[Commit]) -> Intent | None:
-        """Return the intent on top of winners that deleted other rows; None: ask `intent` again."""
+        """Return the intent on top of winners that deleted other rows; None: use `intent` again."""
         return None
 
-    def discard(self) -> None:  # noqa: B027 (most verbs write no files)
-        """Delete the files that were written for the operation; no commit refers to them."""
+    def discard(self) -> None:  # noqa: B027 (many verbs write no files)
+        """Delete the files that were written for the operation. No commit refers to them."""
 
     def landed(self, intent: Intent) -> None:  # noqa: B027
-        """Clean up after the commit: delete files that were written, but not committed."""
+        """Clean up after the commit: delete written files that were not committed."""
 
 
 _rehearsing: ContextVar[bool] = ContextVar("txlog.rehearsing", default=False)
@@ -178,28 +180,28 @@ def execute(
     txn: AnyAppVersion | None = None,
     user_metadata: UserMetadata | None = None,
 ) -> Done:
-    """Commit an operation on top of a snapshot, or of a later version if the winners permit.
+    """Commit an operation on top of a snapshot, or of a later version if winners permit it.
 
     Parameters
     ----------
     snapshot
-        The latest version that the caller knows.
+        The latest snapshot that the caller knows.
     txn
-        An application's version. If the table records it already, nothing is done. Otherwise it is
+        An application's version. If the table already records it, nothing is done. Otherwise it is
         recorded, even if the operation has nothing to change (rule CON-20).
     user_metadata
-        Text that the commit notes; or values by names, which become fields of `commitInfo`.
+        Text for the commit, or a mapping of names to values, which become fields of `commitInfo`.
 
     Raises
     ------
     UnsupportedFeatureError
-        txlog may not write the table, or the table is append-only and rows would go.
+        txlog cannot write the table, or the table is append-only and rows would be removed.
     CommitConflictError
         A winner forbids the operation. Nothing was committed.
     RetriesExhaustedError
-        Conflicts went on until the deadline. Nothing was committed.
+        Conflicts continued until the deadline. Nothing was committed.
     OutcomeUnknownError
-        The store's answer was lost. Files that were written stay.
+        The store's answer was lost. Written files are kept.
     """
     with observed(operation.name, snapshot.root) as seen, discarding(operation.discard):
         seen.note("started", {"read_version": snapshot.version})
@@ -223,11 +225,11 @@ def execute(
     if isinstance(result, Done):
         operation.discard()
         return result
-    # Nothing below may discard: the commit refers to files of the operation.
+    # From here on nothing may be discarded: the commit refers to the operation's files.
     intent, version = result.intent, result.snapshot.version
     try:
         operation.landed(intent)
-    except TxlogError as error:  # As an error, it would be taken for that of a failed commit.
+    except TxlogError as error:  # An error would look like that of a failed commit.
         warn_committed(
             f"version {version} is committed, but files that it does not need could not be "
             f"deleted: {error}",
@@ -248,7 +250,7 @@ _PATIENCE = 2  # Conflicts, before others are asked to wait.
 
 @dataclass
 class _Attempts:
-    """The attempts at one operation."""
+    """The attempts to commit one operation."""
 
     operation: Operation
     txn: AnyAppVersion | None
@@ -290,12 +292,12 @@ class _Attempts:
                     version=result.version,
                     rule=result.verdict.rule,
                     path=result.verdict.path,
-                    reason="other writers' commits kept forbidding this one",
-                    remedy="Try again when they are done, or touch other rows",
+                    reason="commits of other writers continued to conflict with this one",
+                    remedy="Try again when the other writers are done, or change other rows",
                 )
 
     def _intent(self, base: Snapshot) -> Intent | None:
-        """Return the operation's intent with what all operations note; None: nothing to commit."""
+        """Return the operation's intent with `txn` and notes; None: nothing to commit."""
         intent = self.operation.intent(base)
         if intent is None:
             if self.txn is None:
@@ -318,7 +320,7 @@ class _Attempts:
                 rebase=operation.rebase,
             )
         except CommitConflictError:
-            if self.txn is not None:  # Another process may have made this very commit.
+            if self.txn is not None:  # Another process may have made the same commit.
                 recorded = skip_recorded(refresh(context.store, base), self.txn, operation.name)
                 if recorded is not None:
                     return recorded
@@ -327,9 +329,9 @@ class _Attempts:
 
 @contextmanager
 def discarding(discard: Callable[[], None]) -> Iterator[None]:
-    """Discard what was written for a commit, if the commit in the `with` certainly did not happen.
+    """Discard the written files if the commit in the `with` block certainly failed.
 
-    An unknown outcome, or an interrupt, proves nothing: the files stay then.
+    After an unknown outcome or an interrupt, the files are kept.
     """
     try:
         yield
@@ -343,28 +345,28 @@ def discarding(discard: Callable[[], None]) -> Iterator[None]:
 def skip_recorded(
     snapshot: Snapshot, txn: AnyAppVersion | None, name: str = "WRITE"
 ) -> Done | None:
-    """Return that an operation is skipped if the table records `txn`; else None."""
+    """Return a skipped outcome if the table records `txn`, else None."""
     if txn is None or not is_recorded(snapshot, txn):
         return None
     return Done(Outcome(name, None, skipped=True), snapshot)
 
 
 def require_user_metadata(given: object) -> None:
-    """Raise unless what a commit is to note is text, a mapping of names to JSON values, or None.
+    """Raise unless a commit's notes are text, a mapping of names to JSON values, or None.
 
     Raises
     ------
     InvalidTypeError
-        It is something else.
+        The argument has another type.
     InvalidInputError
-        A value is none of JSON, or commits fill in a field of this name themselves.
+        A value cannot be JSON, or txlog itself sets a field with this name.
     """
     if given is None or isinstance(given, str):
         return
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise InvalidTypeError(
             argument="user_metadata",
-            reason=f"text, or a mapping of names to values, was expected, not {_kind_of(given)}",
+            reason=f"text or a mapping of names to values was expected, not {_kind_of(given)}",
             remedy='Pass text, or a mapping such as {"job": "nightly"}; its keys must be strings',
         )
     for name, value in given.items():
@@ -375,15 +377,16 @@ def require_user_metadata(given: object) -> None:
 
 
 def _fault_of(name: str, value: object) -> tuple[str, str] | None:
-    """Return what is wrong with a value that a commit is to note, and what to do; or None."""
+    """Return the error in a value for a commit's notes and its remedy, or None."""
     if name == "operationParameters" and isinstance(value, Mapping):
-        name = ""  # They are noted beside the operation's own.
+        name = ""  # They are added to the operation's own parameters.
     if name in COMMIT_INFO_NAMES:
-        return f"commits note {name} themselves", "Choose another name"
+        return f"txlog itself sets the field {name}", "Choose another name"
     if name in CALLERS_TEXTS and not isinstance(value, str):
-        return f"{name} is text, not {type(value).__name__}", "Pass text"
+        return f"{name} must be text, not {type(value).__name__}", "Pass text"
     try:
-        orjson.dumps(value)  # Refuses what `json` would turn into something else, such as keys.
+        # Refuses values that `json` would change, such as keys that are not strings.
+        orjson.dumps(value)
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
         return f"the value cannot be written as JSON: {error}", "Pass text, numbers, lists or dicts"
@@ -409,8 +412,8 @@ def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:
         raise UnsupportedFeatureError(
             path=snapshot.root,
             features=("appendOnly",),
-            reason="the table is append-only: no row may be removed or changed",
-            remedy="Set delta.appendOnly to false first, if that is what you want",
+            reason="the table is append-only: rows cannot be removed or changed",
+            remedy="Set delta.appendOnly to false first if rows should be removed",
         )
 
 
@@ -423,6 +426,6 @@ def _changed_base(redo: Redo) -> CommitConflictError:
         version=redo.version,
         rule=redo.verdict.rule,
         path=redo.verdict.path,
-        reason="another writer changed what the fragments were made from",
-        remedy="Nothing was committed; make them again from the latest version",
+        reason="another writer changed the rows or columns from which the fragments were made",
+        remedy="Nothing was committed. Make the fragments again from the latest version",
     )

@@ -1,6 +1,6 @@
-"""What a winner's commit did to the table: its effects. Pure; its files stay columns.
+"""The effects of a winner's commit on the table. Pure; its files stay columns.
 
-Told from its actions alone, never from the name of its operation. Rules: spec/commit.md, CON-12.
+They depend only on its actions, never on the name of its operation. Rules: spec/commit.md, CON-12.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from txlog.snapshot.snapshot import Snapshot
 
 _MOST = 2**63 - 1
 _SYSTEM = "delta."
-# Counts the columns that a mapped table ever had: no column comes without it.
+# The number of columns that a mapped table ever had; each new column changes it.
 _COLUMN_COUNT = "delta.columnMapping.maxColumnId"
-_HARMLESS = ("delta.columnMapping.", "comment")  # Metadata of a column that binds no writer.
+# Metadata keys of columns that do not bind writers.
+_HARMLESS = ("delta.columnMapping.", "comment")
 
 
 def is_additive(old: Metadata, new: Metadata) -> bool:
-    """Return whether new metadata has only more nullable columns or other properties of users.
+    """Return whether new metadata only adds nullable columns or changes users' properties.
 
-    Properties that begin with `delta.` are the system's. What cannot be read is not additive.
+    Properties that begin with `delta.` are the system's. Unreadable metadata is not additive.
     """
     columns, before = schema_of(new), schema_of(old)
     if columns is None or before is None or not _same_but_columns_and_properties(old, new):
@@ -52,9 +53,9 @@ def is_additive(old: Metadata, new: Metadata) -> bool:
 
 
 def tightens(old: Metadata, new: Metadata) -> bool:
-    """Return whether new metadata may forbid what others wrote while the old was in force.
+    """Return whether new metadata may forbid rows that the old metadata permitted.
 
-    One-sided: what is not known to permit all that was permitted tightens.
+    Conservative: the answer is true unless all permitted rows certainly stay permitted.
     """
     columns, before = schema_of(new), schema_of(old)
     if columns is None or before is None or old.partition_columns != new.partition_columns:
@@ -67,7 +68,7 @@ def tightens(old: Metadata, new: Metadata) -> bool:
 
 
 def schema_of(metadata: Metadata) -> StructType | None:
-    """Return the schema of metadata, or None if it has none that can be read."""
+    """Return the schema of metadata, or None if it cannot be read."""
     try:
         return parse_schema(metadata.schema_string or "")
     except (LogCorruptError, UnsupportedFeatureError):
@@ -75,13 +76,13 @@ def schema_of(metadata: Metadata) -> StructType | None:
 
 
 def new_columns(old: StructType, new: StructType) -> list[StructField]:
-    """Return the columns of a schema that another one has not, or has otherwise."""
+    """Return the columns of a schema that another schema lacks or has in another form."""
     known = {field.name: field for field in old.fields}
     return [field for field in new.fields if known.get(field.name) != field]
 
 
 def is_harmless(field: StructField) -> bool:
-    """Return whether a new column asks nothing of writers: those that leave it out mean null."""
+    """Return whether writers may ignore a new column: if they omit it, it is null."""
     return field.nullable and all(name.startswith(_HARMLESS) for name in field.metadata)
 
 
@@ -91,7 +92,7 @@ def _same_but_columns_and_properties(old: Metadata, new: Metadata) -> bool:
 
 
 def _set_or_changed(old: Mapping[str, str | None], new: Mapping[str, str | None]) -> bool:
-    """Return whether a property of the system has another value now than it had."""
+    """Return whether a system property has changed."""
     return any(
         name.startswith(_SYSTEM) and name != _COLUMN_COUNT and old.get(name) != value
         for name, value in new.items()
@@ -99,17 +100,17 @@ def _set_or_changed(old: Mapping[str, str | None], new: Mapping[str, str | None]
 
 
 class Effect(StrEnum):
-    """One way in which a commit changes a table: a column of the table of CON-11.
+    """A kind of change that a commit makes: a column of the table of CON-11.
 
     The values complete the sentence "another writer …".
     """
 
-    ROWS_BLIND = "added rows without looking at others"
+    ROWS_BLIND = "added rows without reading the table"
     ROWS = "added rows"
-    VECTORS = "deleted rows of files"
+    VECTORS = "deleted rows from files"
     REMOVED = "removed files"
     MOVED = "rearranged files"
-    COLUMNS = "added or replaced files of columns"
+    COLUMNS = "added or replaced column files"
     ADDITIONS = "added nullable columns or changed properties"
     METADATA = "changed the metadata"
     PROTOCOL = "changed the protocol"
@@ -117,10 +118,10 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """What a commit holds of one effect.
+    """The files and columns of one effect of a commit.
 
-    `files` are its `FILE_ROWS`, in the order of the commit. `columns` are the names of the columns
-    concerned, physical and logical, in small letters; None if that cannot be told.
+    `files` are its `FILE_ROWS` in the order of the commit. `columns` are the physical and logical
+    names of the affected columns in lower case; None if they are unknown.
     """
 
     files: pa.Table
@@ -135,7 +136,7 @@ def changes_of(winner: Commit, files: pa.Table, base: Snapshot) -> dict[Effect, 
     files
         Its file actions as `FILE_ROWS`.
     base
-        The version that its metadata is compared with.
+        The version with which its metadata is compared.
     """
     found = _file_changes(files, is_blind(winner)) if files.num_rows else {}
     for _, action in winner.controls:
@@ -149,7 +150,7 @@ def changes_of(winner: Commit, files: pa.Table, base: Snapshot) -> dict[Effect, 
 
 
 def only_enables_vectors(winner: Commit, base: Snapshot) -> bool:
-    """Return whether all that a commit changes of protocol and metadata is what CON-22 lets it."""
+    """Return whether a commit changes protocol and metadata only as in CON-22."""
     actions = [one for _, one in winner.controls if isinstance(one, Protocol | Metadata)]
     if not actions or not brings_vectors(base.properties):
         return False
@@ -158,12 +159,12 @@ def only_enables_vectors(winner: Commit, base: Snapshot) -> bool:
 
 
 def is_blind(winner: Commit) -> bool:
-    """Return whether a commit says that it is a blind append: silence says nothing."""
+    """Return whether a commit states that it is a blind append."""
     return winner.info is not None and winner.info.is_blind_append is True
 
 
 def keys_of(files: pa.Table) -> pa.Array:
-    """Return the texts by which the paths of `FILE_ROWS` are compared."""
+    """Return the canonical keys of the paths of `FILE_ROWS`."""
     return flat(canonical_keys(files["path"]))
 
 
@@ -176,26 +177,26 @@ def _names_added(base: Snapshot, metadata: Metadata) -> frozenset[str] | None:
 
 
 def _file_changes(files: pa.Table, blind: bool) -> dict[Effect, Change]:
-    """Sort file actions by effect: every row has one."""
+    """Group file actions by effect; each row has exactly one."""
     added = Effect.ROWS_BLIND if blind else Effect.ROWS
     adds = flat(files["is_add"])
     lists = tag_texts(files, FIELDS_TAG)
     if pc.all(adds).as_py() and lists.null_count == len(lists):
-        return {added: Change(files)}  # An append: what follows would say the same, slowly.
+        return {added: Change(files)}  # A fast path for appends.
     data_change, keys, ids = flat(files["data_change"]), keys_of(files), tagged_ids(files)
     of_columns = pc.is_valid(lists)
     primary = pc.invert(of_columns)
     vectors = pc.and_(primary, _has_grown(files, keys, primary))
     rest = pc.and_not(primary, vectors)
     gone, came = pc.and_not(rest, adds), pc.and_(rest, adds)
-    # The column files of a fragment go with it; that changes no column.
+    # Column files are removed with their fragment; this changes no column.
     lost = ids.filter(pc.and_not(gone, pc.is_in(keys, value_set=keys.filter(adds))))
     with_fragment = pc.and_(pc.and_not(of_columns, adds), pc.is_in(ids, value_set=lost.drop_null()))
     gone = pc.or_(gone, with_fragment)
     columns = pc.and_not(of_columns, with_fragment)
     moved = pc.and_not(gone, data_change)
-    # A file that brings no new rows has them from one that left in the same commit. If it comes
-    # under the path of one that left, its vector did not grow, and rows may be back.
+    # A file without new rows has its rows from a file that the same commit removes. If both have
+    # the same path, the vector did not grow, and deleted rows may be back.
     again = pc.is_in(keys, value_set=keys.filter(pc.invert(adds)))
     rearranges = pc.and_not(pc.and_not(came, data_change), again)
     if not pc.any(moved).as_py():
@@ -215,9 +216,9 @@ def _file_changes(files: pa.Table, blind: bool) -> dict[Effect, Change]:
 
 
 def _has_grown(files: pa.Table, keys: pa.Array, primary: pa.Array) -> pa.Array:
-    """Return true for the actions of files that a commit removes and adds with more rows deleted.
+    """Return true for actions of files that a commit removes and adds with more deleted rows.
 
-    By the number alone: which rows they are is in the vectors, and only CON-10 reads those.
+    Only the numbers are compared: the rows are in the vectors, which only CON-10 reads.
     """
     counts = pc.fill_null(pc.struct_field(flat(files["deletion_vector"]), "cardinality"), 0)
     adds = flat(files["is_add"])
@@ -227,7 +228,8 @@ def _has_grown(files: pa.Table, keys: pa.Array, primary: pa.Array) -> pa.Array:
     added = numpy_array(pc.and_(primary, adds))
     coded = pc.dictionary_encode(keys)
     codes, deleted = numpy_array(coded.indices), numpy_array(counts)
-    # The most rows deleted before, and the fewest after; `group_by` would load pandas.
+    # The largest number of deleted rows before, and the smallest after; `group_by` would import
+    # pandas.
     before, after = np.full(len(coded.dictionary), _MOST), np.full(len(coded.dictionary), -1)
     before[codes[removed]] = -1
     np.maximum.at(before, codes[removed], deleted[removed])
@@ -237,7 +239,7 @@ def _has_grown(files: pa.Table, keys: pa.Array, primary: pa.Array) -> pa.Array:
 
 
 def _names_listed(lists: pa.Array) -> frozenset[str] | None:
-    """Return the columns of column files; a commit's files have few different lists."""
+    """Return the columns of column files; a commit's files have few distinct lists."""
     names: set[str] = set()
     for text in lists.drop_null().unique().to_pylist():
         listed = _parsed(text)

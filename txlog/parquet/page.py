@@ -1,4 +1,4 @@
-"""Pages of a Parquet file: their headers, their checksums, and what they hold when unpacked."""
+"""Pages of a Parquet file: read their headers, check them, and decompress them."""
 
 from __future__ import annotations
 
@@ -13,41 +13,43 @@ import pyarrow as pa
 from txlog.lazy import compiled
 from txlog.parquet.thrift import I32, STRUCT, Cursor, ThriftError
 
-DATA_PAGE, DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3  # Of PageType.
-_CODECS = {1: "snappy", 6: "zstd", 7: "lz4_raw"}  # Of CompressionCodec; 0: none.
+DATA_PAGE, DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3  # Values of PageType.
+# Values of CompressionCodec; 0 means uncompressed.
+_CODECS = {1: "snappy", 6: "zstd", 7: "lz4_raw"}
 _ALL_CODECS = {0: "", 2: "gzip", 4: "brotli", **_CODECS}
-_MOST_UNPACKED = 16 << 20  # Bytes of a page that are unpacked here.
+_MOST_UNPACKED = 16 << 20  # Pages of up to so many bytes are decompressed here.
 
 
-class PageHeader(NamedTuple):  # There is one for each page: to make it costs less than a dataclass.
-    """What the header of a page says."""
+class PageHeader(NamedTuple):  # One is created for each page, and it costs less than a dataclass.
+    """The content of a page's header."""
 
     kind: int
-    values: int  # How many there are, nulls included.
-    unpacked: int  # The size of the page without its header, when unpacked.
+    values: int  # The number of values, including nulls.
+    unpacked: int  # The uncompressed size of the page without its header.
     end: int  # The size of the header.
-    crc: int | bytes | None  # Of the page as it stands there, maybe a varint; None without one.
+    # The checksum of the stored page, perhaps as a varint; None without one.
+    crc: int | bytes | None
     encoding: int
-    levels: int  # The encoding of the levels that tell nulls; -1 of a dictionary.
+    levels: int  # The encoding of the levels that mark nulls; -1 for a dictionary.
     rows: int = -1  # That a page of version 2 says.
 
     @property
     def is_data(self) -> bool:
-        """Whether the page holds values of rows."""
+        """Whether this is a data page."""
         return self.kind in (DATA_PAGE, _DATA_PAGE_V2)
 
 
 _VARINT = rb"([\x80-\xff]{0,4}[\x00-\x7f])"
 _USUAL = compiled(
-    # A data page, its sizes, and maybe its checksum; in it the number of values and three
-    # encodings; nothing else.
+    # A data page with its sizes, perhaps a checksum, the number of values and three encodings, and
+    # nothing else.
     rb"\x15\x00\x15" + _VARINT + rb"\x15" + _VARINT + rb"(?:\x15" + _VARINT + rb"\x1c|\x2c)\x15"
     + _VARINT + rb"\x15([\x00-\x7f])\x15([\x00-\x7f])\x15[\x00-\x7f]\x00\x00"
 )  # fmt: skip
 
 
 def page_header(page: bytes) -> PageHeader:
-    """Return the header of a page; `ThriftError` if it is damaged, or of another size."""
+    """Parse the header of a page; raise `ThriftError` if it is damaged or states another size."""
     usual = _USUAL.match(page)
     if usual is None:
         return _any_header(page)
@@ -59,7 +61,7 @@ def page_header(page: bytes) -> PageHeader:
 
 def _sized(page: bytes, packed: int, header: PageHeader) -> PageHeader:
     if header.values < 0 or header.unpacked < 0 or packed < 0 or header.end + packed != len(page):
-        raise ThriftError("a page is of another size than its offset index says")
+        raise ThriftError("the size of a page differs from its offset index")
     return header
 
 
@@ -92,7 +94,7 @@ def _stated(cursor: Cursor) -> tuple[PageHeader, int]:
 
 
 def _zigzag(data: bytes) -> int:
-    """Return a signed number of one varint of at most five bytes."""
+    """Return the signed number of a varint of at most five bytes."""
     raw = int.from_bytes(data, "little")
     value = (
         raw & 0x7F | raw >> 1 & 0x3F80 | raw >> 2 & 0x1FC000 | raw >> 3 & 0xFE00000
@@ -105,19 +107,19 @@ _number = lru_cache(4_096)(_zigzag)  # Sizes and counts of pages are often the s
 
 
 def page_body(page: bytes, header: PageHeader, codec: int) -> bytes | None:
-    """Return what a page holds, unpacked; None if pyarrow has to do it.
+    """Return the decompressed bytes of a page; None if pyarrow must decompress it.
 
     Raises
     ------
     ThriftError
-        It is not what its checksum says, or cannot be unpacked.
+        The page does not match its checksum, or it cannot be decompressed.
     """
     size, crc, data = header.unpacked, header.crc, page[header.end :]
     if crc is not None:
         if isinstance(crc, bytes):
             crc = _zigzag(crc)
         if crc32(data) != crc & 0xFFFFFFFF:
-            raise ThriftError("a page is not what its checksum says")
+            raise ThriftError("a page does not match its checksum")
     if not codec:
         return data if len(data) == size else None
     name = _CODECS.get(codec)
@@ -126,8 +128,8 @@ def page_body(page: bytes, header: PageHeader, codec: int) -> bytes | None:
     try:
         body: bytes = pa.Codec(name).decompress(data, size, asbytes=True)
     except (pa.ArrowException, OSError) as error:
-        raise ThriftError(f"a page cannot be unpacked: {error}") from error
-    # The codec does not say how many bytes there were. LZ4 ends with bytes as they are.
+        raise ThriftError(f"a page cannot be decompressed: {error}") from error
+    # The codec does not store the uncompressed size. LZ4 blocks end with literal bytes.
     if name == "lz4_raw" and body[-5:] != data[-min(5, size) :]:
         return None
     return body
@@ -155,7 +157,7 @@ def rows_of_page(page: bytes, header: PageHeader, codec: int, levels: int) -> in
     try:
         body = data if not codec else pa.Codec(name).decompress(data, header.unpacked, asbytes=True)
     except (pa.ArrowException, OSError) as error:
-        raise ThriftError(f"a page cannot be unpacked: {error}") from error
+        raise ThriftError(f"a page cannot be decompressed: {error}") from error
     end = 4 + int.from_bytes(body[:4], "little")
     cursor, width = Cursor(body, 4, min(end, len(body))), levels.bit_length()
     rows = found = 0
@@ -175,7 +177,7 @@ def rows_of_page(page: bytes, header: PageHeader, codec: int, levels: int) -> in
 
 
 def _may_unpack_to(codec: str, data: bytes, size: int) -> bool:
-    """Return whether packed bytes say that they are so many; the codec holds them to that."""
+    """Return whether compressed bytes state this uncompressed size, which the codec enforces."""
     try:
         if codec == "snappy":
             return Cursor(data).varint() == size
@@ -187,7 +189,7 @@ def _may_unpack_to(codec: str, data: bytes, size: int) -> bool:
 
 
 def _zstd_size(data: bytes) -> int:
-    """Return how many bytes the frame of zstd says that it holds; -1 if it does not."""
+    """Return the uncompressed size that a zstd frame states; -1 if it states none."""
     if data[:4] != b"\x28\xb5\x2f\xfd":
         return -1
     flags = data[4]

@@ -1,1 +1,1 @@
-"""Bytes: local disk, memory and fsspec, with put-if-absent."""
+"""Storage of bytes on local disks, in memory and in object stores, with put-if-absent."""

@@ -1,4 +1,4 @@
-"""What a store must do for a table, the forms of paths, and work on many files of a store."""
+"""The interface of stores, the forms of paths, and functions for many files of a store."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ from txlog.errors import (
 from txlog.lazy import compiled
 from txlog.threads import Threads, map_ahead
 
-# One letter before a colon is a drive; `a::b://` is a chain of fsspec's.
+# One letter before a colon is a drive; `a::b://` is a chain of fsspec file systems.
 _URI = compiled(r"([a-zA-Z][a-zA-Z0-9+.-]+)(?:::[^/]*)?://")
 _FILE = compiled(r"file:", re.IGNORECASE)
 _CREDENTIALS = compiled(r"(?<=://)[^/@]*@")
 _QUERY = compiled(r"(?<=[?&])([^=&]+)=[^&]*")
 
-# Names for one and the same store.
+# Schemes that mean the same store.
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
 
 
-OWN_OPTIONS = "txlog."  # Storage options with this prefix are ours and never reach a backend.
-PATHS = f"{OWN_OPTIONS}paths"  # `inside`: the log of a table leads nowhere outside of its folder.
+# Storage options with this prefix are txlog's own and are not passed to a backend.
+OWN_OPTIONS = "txlog."
+# With `inside`, the log of a table must not refer to files outside of its folder.
+PATHS = f"{OWN_OPTIONS}paths"
 
 
 def is_confined(options: Mapping[str, Any]) -> bool:
-    """Return whether the files of a table must be inside of its folder; else they may be anywhere.
+    """Return whether the files of a table must be inside its folder.
 
     Raises
     ------
@@ -52,18 +54,18 @@ def is_confined(options: Mapping[str, Any]) -> bool:
 
 
 def leads_out(path: str, root: str) -> UnsupportedFeatureError:
-    """Return the error of a path that leads out of a confined table."""
+    """Return the error for a path that leads out of a confined table."""
     return UnsupportedFeatureError(
         path=without_secrets(path),
         table=without_secrets(root),
-        features=("files outside of the table",),
+        features=("files outside of the table's folder",),
         reason="the path, or a symbolic link in it, leads out of the table's folder",
         remedy=f"If you trust the table, open it without {PATHS}='inside'",
     )
 
 
 def scheme_of(path: str) -> str | None:
-    """Return the scheme of a URI in lower case; `file` for an absolute path; else None."""
+    """Return the scheme of a URI in lower case, `file` for an absolute path, else None."""
     if _FILE.match(path) or os.path.isabs(path):
         return "file"
     uri = _URI.match(path)
@@ -76,23 +78,23 @@ def same_store(scheme: str, other: str) -> bool:
 
 
 def is_file_uri(path: str) -> bool:
-    """Return whether a text is a URI of a local file, as against a plain path."""
+    """Return whether a text is a `file:` URI, not a plain path."""
     return path[:5].lower() == "file:"
 
 
 def file_path(uri: str, *, decode: bool) -> str:
-    """Return the absolute path that a `file:` URI means: `file:/x`, `file:///x`, or of localhost.
+    """Return the absolute path of a `file:` URI: `file:/x`, `file:///x`, or one of localhost.
 
     Parameters
     ----------
     decode
-        Whether `%20` is a space: so in a URI as such, not in one taken out of a log, whose paths
-        are decoded once already.
+        Whether `%20` means a space. Pass False for a URI from a log, whose paths are already
+        decoded.
 
     Raises
     ------
     InvalidInputError
-        It names another host, or is not absolute.
+        The URI names another host, or it is not absolute.
     """
     plain = uri[len("file:") :]
     if plain.startswith("//"):
@@ -101,25 +103,25 @@ def file_path(uri: str, *, decode: bool) -> str:
             raise InvalidInputError(
                 argument="uri",
                 reason=f"{uri!r} names the host {host!r}",
-                remedy="A local file has three slashes: file:///folder",
+                remedy="Write a local file with three slashes: file:///folder",
             )
         plain = slash + rest
     if not plain.startswith("/"):
         raise InvalidInputError(
             argument="uri",
             reason=f"{uri!r} is not absolute",
-            remedy="Use a plain path for one that is relative to the working folder",
+            remedy="Use a plain path for a location relative to the working folder",
         )
     if not decode:
         return plain
     from urllib.parse import unquote
 
-    # Bytes that are no UTF-8 come out as the operating system's own stand-ins for them.
+    # Bytes that are not UTF-8 become surrogate escapes, as in the os module.
     return unquote(plain, errors="surrogateescape")
 
 
 def without_secrets(uri: str) -> str:
-    """Return a URI for messages: no user, password, or values of its query."""
+    """Return a URI for messages, without user, password and values of the query."""
     return _QUERY.sub(r"\1=…", _CREDENTIALS.sub("…@", uri))
 
 
@@ -131,46 +133,46 @@ OpenOutput: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 class ObjectInfo(NamedTuple):
     """A file in a store."""
 
-    name: str  # Relative to the folder that was listed; of a single file, its last step.
+    name: str  # Relative to the listed folder; for a single file, the last step of its path.
     size: int  # Bytes.
-    modified_ms: int  # By the store's clock, milliseconds since the epoch; 0 if it does not say.
+    modified_ms: int  # By the store's clock, milliseconds since the epoch; 0 if unknown.
 
 
 class Store(Protocol):
     """The bytes below one table's root.
 
-    A `path` is relative to the root, with `/` between its steps, and literal: percent signs in it
-    mean themselves. An absolute path or URI of the same kind of store is taken too (and is literal
-    as well), for logs that refer to files of other tables. Stores are values: they pickle, are
-    equal if root and options are, and their `repr` shows no options.
+    A `path` is relative to the root, with `/` between its steps, and literal: percent signs are not
+    decoded. An absolute path or URI of the same kind of store is accepted too (and is literal as
+    well), for logs that refer to files of other tables. Stores are values: they pickle, they are
+    equal if root and options are equal, and their `repr` does not show options.
 
-    Besides those named below, every method that touches the store raises `StoreError` (it failed,
-    and nothing was done) and `InvalidInputError` (the path cannot be one).
+    Besides the errors named below, each method that uses the store raises `StoreError` (it failed,
+    and nothing was done) and `InvalidInputError` (the path is not valid).
 
-    A store of one's own inherits from `BasicStore`, which makes some of these methods of others.
+    A custom store inherits from `BasicStore`, which implements some of these methods with others.
     """
 
     @property
     def reads_at_once(self) -> int:
-        """How many reads it does at a time best.
+        """The best number of concurrent reads.
 
-        It is more than 1 where each request takes its time. Then larger parts are read, several at
-        a time.
+        It is more than 1 if requests are slow. Then larger parts are read, several at the same
+        time.
         """
         ...
 
     @property
     def root(self) -> str:
-        """Where the table is: an absolute path, or a URI. It has no slash at its end."""
+        """The location of the table: an absolute path or a URI, without a slash at its end."""
         ...
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What the table was opened with; may hold secrets."""
+        """The options with which the table was opened; they may contain secrets."""
         ...
 
     def require_writable(self) -> None:
-        """Raise `UnsupportedFeatureError`, which says why, if txlog cannot write here."""
+        """Raise `UnsupportedFeatureError` with the reason if txlog cannot write here."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -178,62 +180,62 @@ class Store(Protocol):
         ...
 
     def read_many(self, files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
-        """Yield whole files in the order given, each a path and the size that a listing told.
+        """Yield whole files in order; each file is given as a path and the size from a listing.
 
-        The size is 0 if no listing did. Errors are those of `read`, raised when the file's turn
-        comes.
+        The size is 0 if it is unknown. Errors are those of `read`, raised in the file's place.
         """
         ...
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:
-        """Return a file for random reading, to be used in a `with`. Raises `NotFoundError`.
+        """Return a file for random reading, for use in a `with`. Raises `NotFoundError`.
 
-        A caller that knows the file's size, or how far it will read, says it: a store that would
-        have to ask for it can do without, and then raises the error at the first read.
+        A caller that knows the file's size, or how far it will read, passes it: a store can then
+        avoid a request for the size. In this case it raises the error at the first read.
         """
         ...
 
     def open_output(self, path: str) -> AbstractContextManager[Any]:
-        """Return a new file to be written in a `with`; folders are made as needed.
+        """Return a new file for writing in a `with`; folders are created as needed.
 
-        When the block ends it is whole and durable; when an error ends it, the file is removed.
-        A reader may see a part of it before, so nothing may refer to it until then.
+        At the end of the block the file is complete and durable; after an error it is removed.
+        Before that, a reader may see a part of it, so nothing may refer to it yet.
         """
         ...
 
     def new_files(self) -> AbstractContextManager[OpenOutput]:
-        """Return a `with` whose value opens new files, any number of them, as `open_output` does.
+        """Return a context manager whose value opens any number of new files, like `open_output`.
 
-        At the end of the `with` all of them are whole and durable. If an error ends it, or one file
-        cannot be made durable, all of them are removed.
+        At the end of the `with`, all of them are complete and durable. If an error ends it, or if
+        one file cannot be made durable, all of them are removed.
         """
         ...
 
     def write_new(self, path: str, data: bytes) -> None:
-        """Write a whole new file, durably. On an error nothing is left."""
+        """Write a new file durably. After an error, nothing remains."""
         ...
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
-        """Create a file, atomically, whole and durable; tell whether it was there before.
+        """Create a file atomically and durably; return whether it was created or existed before.
 
-        Of any number of callers one is told `created`; nobody ever reads a part of the file.
+        Exactly one of several callers gets `created`, and no reader ever sees a part of the file.
 
         Raises
         ------
         OutcomeUnknownError
-            The file may or may not be there: read it back. With `visible` it is there, but it may
-            not survive a crash, which reading it back does not tell.
+            The file may or may not exist: read it back. With `visible` it exists, but it may not
+            survive a crash; reading it back does not show this.
         StoreError
-            It failed, and the file is certainly not there.
+            It failed, and the file certainly does not exist.
         UnsupportedFeatureError
-            The store has no atomic create; nothing was done.
+            The store has no atomic create. Nothing was done.
         """
         ...
 
     def attempts(self) -> AbstractContextManager[PutIfAbsent]:
-        """Return a `with` whose value is `put_if_absent`, to be called until a name is free.
+        """Return a context manager whose value is `put_if_absent`, to call until a name is free.
 
-        A store may keep between the calls what it has written; nothing of it is left at the end.
+        Between the calls, a store may keep the bytes that it wrote. At the end, nothing of that
+        remains.
         """
         ...
 
@@ -246,9 +248,9 @@ class Store(Protocol):
         ...
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, replacing what was there; readers see the old bytes or the new ones.
+        """Write a file over an existing one; readers see either the old or the new bytes.
 
-        After a `StoreError` it may be either.
+        After a `StoreError`, the file may have either content.
         """
         ...
 
@@ -261,41 +263,41 @@ class Store(Protocol):
         ...
 
     def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
-        """Yield the files of a folder whose names are not below `name`, by name, ascending.
+        """Yield the files of a folder from `name` on, in ascending order of names.
 
-        Names compare by code points. Folders, and files in them, are left out. A folder that does
-        not exist has no files. Nothing is read or raised before the first item is asked for.
+        Names compare by code points. Folders, and files in them, are omitted. A folder that does
+        not exist has no files. Nothing is read or raised before the first item is requested.
         """
         ...
 
     def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
-        """Return what `list_after` yields, but sizes and times may be 0 where they cost more.
+        """Return the files of `list_after`, but with sizes and times 0 if these cost more.
 
-        Errors are raised before the first item.
+        Errors are raised by the call.
         """
         ...
 
     def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
-        """Yield all files below a folder, by name, ascending; the names are relative to it.
+        """Yield all files below a folder in ascending order of names, which are relative to it.
 
         Symbolic links are neither followed nor yielded. A folder that does not exist has none.
         """
         ...
 
     def info(self, path: str) -> ObjectInfo:
-        """Return what the store knows of a file. Raises `NotFoundError`."""
+        """Return the name, size and time of a file. Raises `NotFoundError`."""
         ...
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files below the root; those that are not there are passed over.
+        """Delete files below the root; missing files are ignored.
 
-        All are tried; the first error is raised at the end. A symbolic link is removed itself,
-        and one that leads out of the table is not followed.
+        All deletions are tried; the first error is raised at the end. For a symbolic link, the link
+        itself is removed. A link that leads out of the table is not followed.
 
         Raises
         ------
         InvalidInputError
-            A path is not below the root; nothing was deleted then.
+            A path is not below the root. Then nothing was deleted.
         """
         ...
 
@@ -304,27 +306,27 @@ class Store(Protocol):
         ...
 
     def local_path(self, path: str) -> str | None:
-        """Return the path by which other libraries can open a file on a local disk; else None."""
+        """Return the path for other libraries to open a file on a local disk; else None."""
         ...
 
 
 def naming(store: Store) -> naming_table:
-    """Return a `with` whose errors name the table in a store, without secrets."""
+    """Return a context manager that adds the table's name, without secrets, to errors."""
     return naming_table(without_secrets(store.root))
 
 
 class BasicStore:
-    """A base class of stores: the methods of `Store` that can be made of its other ones.
+    """A base class of stores, which implements some methods of `Store` with the other ones.
 
-    A store that can do better overrides them. A store around another one does not pass them on,
-    so that all that is asked for comes by the methods that it has.
+    A store with a better implementation overrides them. A store that wraps another one does not
+    forward them, so that all requests use the methods that it wraps.
     """
 
     reads_at_once: ClassVar[int] = 1
 
     @contextmanager
     def new_files(self: Store) -> Iterator[OpenOutput]:
-        """Open new files; each is durable when its own block ends."""
+        """Open new files; each one is durable when its own block ends."""
         paths: list[str] = []
 
         @contextmanager
@@ -341,7 +343,7 @@ class BasicStore:
 
     @contextmanager
     def attempts(self: Store) -> Iterator[PutIfAbsent]:
-        """Yield `put_if_absent`, to be called until a name is free."""
+        """Yield `put_if_absent`, to call until a name is free."""
         yield self.put_if_absent
 
     def precedence(self) -> AbstractContextManager[bool]:
@@ -349,13 +351,13 @@ class BasicStore:
         return nullcontext(True)
 
     def list_briefly(self: Store, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
-        """Return what `list_after` yields."""
+        """Return the files of `list_after`."""
         return list(self.list_after(folder, name))
 
     def read_many(self: Store, files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
-        """Yield whole files, in the order given; from a store far away, several are on their way.
+        """Yield whole files in order. From a remote store, several are read concurrently.
 
-        Each is held whole until its turn comes.
+        Each file is in memory until it is yielded.
         """
         paths = [path for path, _ in files]
         if self.reads_at_once < 2 or len(paths) < 2:
@@ -371,11 +373,11 @@ class BasicStore:
                 self.delete([path])
 
     def local_path(self, path: str) -> str | None:
-        """Return None: the store is no local disk, or hides it."""
+        """Return None: the store is not a local disk, or it hides the path."""
         return None
 
 
-_COPIED_BYTES = 8 << 20  # At a time.
+_COPIED_BYTES = 8 << 20  # The number of bytes that are copied at a time.
 
 
 def is_there(store: Store, path: str) -> bool:
@@ -388,7 +390,7 @@ def is_there(store: Store, path: str) -> bool:
 
 
 def copy_file(store: Store, path: str, home: Store, target: str) -> None:
-    """Copy a file to a new one of another store, or the same."""
+    """Copy a file to a new file of another store or of the same store."""
     try:
         with store.open_input(path) as source, home.open_output(target) as sink:
             while data := source.read(_COPIED_BYTES):
@@ -404,11 +406,11 @@ def copy_file(store: Store, path: str, home: Store, target: str) -> None:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_AHEAD_BYTES = 64 << 20  # Of what is read before its turn.
+_AHEAD_BYTES = 64 << 20  # The bytes that may be read ahead.
 
 
 def is_far(store: Store) -> bool:
-    """Return whether a request to a store takes long, however little is asked for."""
+    """Return whether a store is remote, so that even small requests are slow."""
     return store.reads_at_once > 1
 
 
@@ -419,15 +421,15 @@ def map_many(
     *,
     size: Callable[[Item], int] = lambda _: 0,
 ) -> Iterator[Result]:
-    """Yield `function(item)` for each item, in order; an error is raised when its turn comes.
+    """Yield `function(item)` for each item, in order; an error is raised in its item's place.
 
     Parameters
     ----------
     store
-        What the function reads from. If it is far away, several calls run at a time.
+        The store that the function reads. If it is remote, several calls run concurrently.
     size
-        About how many bytes a result holds: of results that wait for their turn, a bounded number
-        is held, besides the next one.
+        The approximate size of a result in bytes. It limits the number of results that wait in
+        memory.
     """
     workers = store.reads_at_once
     if workers < 2 or len(items) < 2:
@@ -439,7 +441,7 @@ def map_many(
 
 
 def threads_for(store: Store) -> Threads:
-    """Return an engine for a store: of one far away, threads wait more than they work."""
+    """Return an engine for a store; a remote store gets more threads, as they mostly wait."""
     if not is_far(store):
         return Threads()
     return Threads(max(store.reads_at_once, os.cpu_count() or 1))

@@ -1,4 +1,4 @@
-"""Tables on S3, Google Cloud Storage and Azure Blob Storage, by obstore."""
+"""Tables on S3, Google Cloud Storage and Azure Blob Storage, accessed with obstore."""
 
 from __future__ import annotations
 
@@ -36,28 +36,27 @@ if TYPE_CHECKING:
 
     from txlog.threads import Call
 
-_NAMES_AT_ONCE = 1000  # Of a listing or a deletion, by one request.
+_NAMES_AT_ONCE = 1000  # The number of files in one request to list or delete.
 _AT_ONCE = 16
-_UPLOADS_AT_ONCE = 8  # Whole files that wait in memory, each smaller than a part.
+_UPLOADS_AT_ONCE = 8  # The number of files that wait in memory; each is smaller than a part.
 _RETRIED = re.compile(r"after [1-9]\d* retries")
 _NOTHING_DONE = ("PermissionDeniedError", "UnauthenticatedError")
 _ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
 
-_used_by: int | None = None  # The process that uses obstore: its threads do not survive a fork.
+_used_by: int | None = None  # The process that uses obstore, whose threads do not survive a fork.
 _clients: dict[tuple[Any, ...], Any] = {}
-_trusted: set[tuple[Any, ...]] = set()  # Stores of which a probe has shown that creating is atomic.
+_trusted: set[tuple[Any, ...]] = set()  # Stores for which a probe showed that create is atomic.
 
 
 @dataclass(frozen=True)
 class CloudStore(BasicStore):
-    """A folder of a bucket. What a request has created is durable, and seen by all readers.
+    """A folder of a bucket. A created file is durable and visible to all readers.
 
-    A connection is made at the first use, and shared by all tables of the process with the same
-    bucket, options and environment. It renews credentials of the environment or the machine by
-    itself.
+    It connects at the first use. All tables of the process with the same bucket, options and
+    environment share the connection, which renews credentials of the environment or the machine.
     """
 
-    root: str  # With the scheme.
+    root: str  # Includes the scheme.
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     reads_at_once: ClassVar[int] = _AT_ONCE
 
@@ -65,7 +64,7 @@ class CloudStore(BasicStore):
         return f"CloudStore({without_secrets(self.root)!r})"
 
     def require_writable(self) -> None:
-        """Pass: all three have a conditional put. Whether this one keeps it, the first put finds.
+        """Accept all three stores, which have a conditional put. The first put tests this one.
 
         See `put_if_absent`.
         """
@@ -75,12 +74,12 @@ class CloudStore(BasicStore):
         return path if scheme_of(path) else "/".join(part for part in (self.root, path) if part)
 
     def _at(self, path: str) -> tuple[Any, str]:
-        """Return a client of the bucket that a path is in, and its key there."""
+        """Return a client of a path's bucket, and the path's key in the bucket."""
         place = place_of(self.resolve(path))
         return self._client(place), place.key
 
     def _connection(self, place: Place) -> tuple[Any, ...]:
-        """Return all that a connection is made from; obstore reads the environment too."""
+        """Return the settings of a connection, including the environment, which obstore reads."""
         environment = {
             name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)
         }
@@ -93,9 +92,9 @@ class CloudStore(BasicStore):
             raise StoreError(
                 operation="connect",
                 path=without_secrets(self.root),
-                reason="this process was forked from one that uses an object store, whose "
-                "connections do not survive that",
-                remedy="Start processes by multiprocessing's 'spawn' or 'forkserver'",
+                reason="this process was forked from one that uses an object store, and its "
+                "connections do not survive a fork",
+                remedy="Start processes with multiprocessing's method 'spawn' or 'forkserver'",
             )
         _used_by = process
         key = self._connection(place)
@@ -110,7 +109,7 @@ class CloudStore(BasicStore):
             return bytes(client.get(key).bytes())
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:
-        """Return a file for random reading, by exact ranges."""
+        """Return a file for random reading with exact ranges."""
         length = self.info(path).size if size is None else size
         return RangedFile(length, partial(self._range, path))
 
@@ -129,26 +128,27 @@ class CloudStore(BasicStore):
     def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
         """Yield the files of a folder whose names are not below `name`, by name, ascending.
 
-        Stores list what is in folders of it, too: a long one is passed over by a new request.
+        Stores also list files in its subfolders. A long subfolder is skipped with a new request.
         """
         found: list[ObjectInfo] = []
-        # The offset is exclusive. Few names lie between a name and the same without its end.
+        # The offset is exclusive, so it is the name without its last character. Few names lie
+        # between.
         offset = name[:-1]
         while True:
             below = self._page_of_folders(folder, offset, found)
             if below is None:
                 break
-            offset = f"{below}0"  # `0` comes after the slash.
+            offset = f"{below}0"  # `0` is the character after the slash.
         yield from sorted((info for info in found if info.name >= name), key=lambda info: info.name)
 
     def _page_of_folders(self, folder: str, offset: str, found: list[ObjectInfo]) -> str | None:
-        """Add files to `found`; return a folder whose files fill a page, to pass over, or None."""
+        """Add files to `found`; return a folder to skip, because its files fill a page, or None."""
         for infos in self._pages(folder, offset):
             found.extend(info for info in infos if "/" not in info.name)
             last = infos[-1].name
             if len(infos) == _NAMES_AT_ONCE and "/" in last:
                 names = [info.name for info in infos]
-                if names == sorted(names):  # Not all stores list in order.
+                if names == sorted(names):  # Some stores do not list in order.
                     return last.partition("/")[0]
         return None
 
@@ -178,10 +178,10 @@ class CloudStore(BasicStore):
                 ]
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
-        """Create a file, atomically; tell whether it was there before.
+        """Create a file atomically; return whether it was created or existed before.
 
-        Before the first one, a store that is not its provider's own is probed: a second create of
-        a name must fail. Many servers that speak S3 overwrite silently, and are refused.
+        Before the first create, a store that is not the provider's own is probed: a second create
+        of a name must fail. Many servers with the S3 protocol overwrite silently and are refused.
         """
         client, key = self._at(path)
         self._probe(client)
@@ -202,19 +202,20 @@ class CloudStore(BasicStore):
                 path=path,
                 table=without_secrets(self.root),
                 reason=f"the store could not be probed: {error.reason}",
-                remedy="Check the address and the connection, and try again",
+                remedy="Check the address and the connection, then try again",
             ) from error
         finally:
             with suppress(Exception):
                 client.delete([key])
-        if second != "exists":  # So may the first be, if its answer was lost and it was sent again.
+        # The first create may fail too, if its answer was lost and it was sent again.
+        if second != "exists":
             raise UnsupportedFeatureError(
                 path=without_secrets(self.root),
                 features=("atomic create",),
-                reason="the store overwrites a file that it was asked to create, so one writer's "
-                "commit could overwrite another's",
-                remedy="Have a commit coordinator decide, with the storage option "
-                "'txlog.coordinator', or use a store with conditional puts; reading works",
+                reason="the store overwrites a file instead of refusing to create it, so one "
+                "writer's commit could overwrite another's",
+                remedy="Set a commit coordinator with the storage option 'txlog.coordinator', or "
+                "use a store with conditional puts. Reading works",
             )
         _trusted.add(known)
 
@@ -223,10 +224,11 @@ class CloudStore(BasicStore):
             client.put(key, data, mode="create", use_multipart=False)
         except Exception as error:
             name = type(error).__name__
-            if name == "AlreadyExistsError":  # Perhaps by ourselves, if the client tried again.
+            # Perhaps this call created it, if the client tried again.
+            if name == "AlreadyExistsError":
                 return "exists"
             failure = self._error("create", path, error)
-            # A try before this one may have landed.
+            # An earlier try may have succeeded.
             sure = name in _NOTHING_DONE or isinstance(error, FileNotFoundError | ValueError)
             if sure and not _RETRIED.search(str(error)):
                 raise failure from error
@@ -234,7 +236,7 @@ class CloudStore(BasicStore):
                 path=path,
                 table=without_secrets(self.root),
                 reason=failure.reason,
-                remedy="Look whether the file is there before writing it again",
+                remedy="Check whether the file exists before you write it again",
             ) from error
         return "created"
 
@@ -251,20 +253,20 @@ class CloudStore(BasicStore):
             answer: OutcomeUnknownError | None = None
         except OutcomeUnknownError as error:
             answer = error
-        # The file is ours if it says the same, whatever became of the answer.
+        # If the content is equal, this call wrote the file, even if the answer was lost.
         try:
             if self.read(path) == data:
                 return
         except TxlogError:
-            if answer is not None:  # It may still land; no other one has its name.
+            if answer is not None:  # It may still succeed; no other file has its name.
                 with suppress(Exception):
                     client.delete([key])
         raise StoreError(
             operation="create",
             path=path,
             table=without_secrets(self.root),
-            reason="there is another file of this name" if answer is None else answer.reason,
-            remedy="Check what is there" if answer is None else "Try again",
+            reason="another file has this name" if answer is None else answer.reason,
+            remedy="Check the content of that file" if answer is None else "Try again",
         ) from answer
 
     def replace(self, path: str, data: bytes) -> None:
@@ -277,8 +279,8 @@ class CloudStore(BasicStore):
     def open_output(self, path: str) -> Iterator[Any]:
         """Return a new file to be written in a `with`.
 
-        It goes up in parts while it is written, and appears when the block ends. Whether its name
-        is free is looked at when the first part goes up, or else decided at the end.
+        It is uploaded in parts while it is written, and it appears when the block ends. The first
+        upload of a part checks whether its name is free; otherwise the end of the block does.
         """
         with self._upload(path) as upload:
             yield upload
@@ -293,7 +295,7 @@ class CloudStore(BasicStore):
                 with suppress(FileNotFoundError):
                     client.head(key)
                     raise StoreError(
-                        operation="create", path=path, reason="there is another file of this name"
+                        operation="create", path=path, reason="another file has this name"
                     )
                 client.put(key, parts, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=4)
 
@@ -311,7 +313,7 @@ class CloudStore(BasicStore):
 
     @contextmanager
     def new_files(self) -> Iterator[OpenOutput]:
-        """Open new files; each goes up by a thread while the next one is written."""
+        """Open new files; a thread uploads each one while the next one is written."""
         from collections import deque
 
         paths: list[str] = []
@@ -365,7 +367,7 @@ class CloudStore(BasicStore):
     def _delete_all(self, client: Any, keys: list[str]) -> None:
         try:
             client.delete(keys)
-        except Exception:  # A missing one, or a server that takes one at a time.
+        except Exception:  # A file is missing, or the server deletes only one file at a time.
             errors = map_ahead(
                 partial(_deleted, client), keys, workers=_AT_ONCE, ahead=2 * _AT_ONCE
             )
@@ -383,10 +385,10 @@ class CloudStore(BasicStore):
             raise self._error(operation, path, error) from error
 
     def _error(self, operation: str, path: str, error: Exception) -> TxlogError:
-        """Return our error for one of obstore."""
+        """Return the `TxlogError` for an error of obstore."""
         shown, table = without_secrets(path), without_secrets(self.root)
         if isinstance(error, FileNotFoundError) and operation != "create":
-            return NotFoundError(path=shown, reason="there is no such file", table=table)
+            return NotFoundError(path=shown, reason="the file does not exist", table=table)
         if isinstance(error, ValueError) and "parse path" in str(error):
             return InvalidInputError(
                 argument="path", reason=f"{shown!r} cannot be the path of a file"
@@ -397,7 +399,7 @@ class CloudStore(BasicStore):
             path=shown,
             table=table,
             reason=f"{type(error).__name__}: {without_options(message, self.options)}",
-            remedy="Check the address, the credentials and the connection, and try again",
+            remedy="Check the address, the credentials and the connection, then try again",
         )
 
 

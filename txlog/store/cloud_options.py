@@ -1,4 +1,4 @@
-"""Storage options of object stores: object_store's keys, and fsspec's that mean the same."""
+"""Storage options of object stores: object_store's keys, and the equivalent keys of fsspec."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from txlog.errors import InvalidInputError, not_installed
 from txlog.lazy import compiled
 from txlog.store.base import scheme_of, without_secrets
 
-BACKEND = "txlog.backend"  # `obstore` or `fsspec`, whichever is to be used.
+BACKEND = "txlog.backend"  # The value is `obstore` or `fsspec`.
 
 _KINDS = {
     "s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs",
     "az": "az", "azure": "az", "abfs": "az", "abfss": "az", "adl": "az",
 }  # fmt: skip
 
-# Of fsspec's file systems, by kind: what obstore calls the same. None: it makes no difference.
+# The options of fsspec's file systems by kind, with obstore's names. None: the option is ignored.
 _FROM_FSSPEC: dict[str, dict[str, str | None]] = {
     "s3": {
         "key": "access_key_id", "secret": "secret_access_key", "token": "session_token",
@@ -36,11 +36,11 @@ _FROM_FSSPEC: dict[str, dict[str, str | None]] = {
 _LISTINGS = ("use_listings_cache", "skip_instance_cache", "asynchronous", "default_block_size",
              "default_cache_type", "listings_expiry_time", "max_paths")  # fmt: skip
 
-# Of fsspec alone: they choose it.
+# Options that only fsspec has, so they select it.
 _ONLY_FSSPEC = {"profile", "session", "config_kwargs", "s3_additional_kwargs", "credential",
                 "client_kwargs", "default_fill_cache", "version_aware", "loop"}  # fmt: skip
 
-# Of deltalake, and not of its object_store.
+# Options of deltalake that its object_store does not have.
 _OF_OTHERS = compiled(
     r"(aws_)?(s3_)?(allow_unsafe_rename|locking_provider|force_credential_load)$"
     r"|delta_dynamo_|dynamo_|mount_allow_unsafe_rename|.*_dynamodb$|oncedel_|backoff_config\."
@@ -52,26 +52,26 @@ _TO_ADLFS = {"account_name": "account_name", "account_key": "account_key", "sas_
 
 
 class Place(NamedTuple):
-    """Where a file of an object store is."""
+    """The location of a file in an object store."""
 
     kind: str  # `s3`, `gs` or `az`.
-    bucket: str  # Of Azure, the container.
-    account: str | None  # Of Azure, if the URI names it.
+    bucket: str  # The bucket; for Azure, the container.
+    account: str | None  # The account for Azure, if the URI names it.
     key: str  # Literal, without a slash at either end; empty for the bucket itself.
 
 
 def kind_of(scheme: str) -> str | None:
-    """Return which kind of object store a scheme means, or None."""
+    """Return the kind of object store of a scheme, or None."""
     return _KINDS.get(scheme)
 
 
 def place_of(uri: str) -> Place:
-    """Return where a URI leads: `s3://bucket/key`, `abfss://container@account.host/key`.
+    """Parse a URI: `s3://bucket/key`, `abfss://container@account.host/key`.
 
     Raises
     ------
     InvalidInputError
-        It names no bucket.
+        The URI names no bucket.
     """
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
@@ -81,7 +81,7 @@ def place_of(uri: str) -> Place:
         user, _, host = bucket.partition("@")
         if kind == "az":
             bucket, account = user, host.partition(".")[0]
-        else:  # Credentials in a URI are not taken.
+        else:  # Credentials in a URI are ignored.
             bucket = host
     if not bucket or kind is None:
         raise InvalidInputError(
@@ -93,7 +93,7 @@ def place_of(uri: str) -> Place:
 
 
 def is_for_obstore(uri: str, options: Mapping[str, Any]) -> bool:
-    """Return whether obstore is to be used: it is installed, and knows the options."""
+    """Return whether to use obstore: it is installed and knows the options."""
     if kind_of(scheme_of(uri) or "") is None:
         return False
     chosen = options.get(BACKEND)
@@ -101,8 +101,8 @@ def is_for_obstore(uri: str, options: Mapping[str, Any]) -> bool:
         raise InvalidInputError(
             argument="storage_options",
             field=BACKEND,
-            reason=f"{chosen!r} is no backend",
-            remedy="Choose 'obstore' or 'fsspec', or leave it out",
+            reason=f"{chosen!r} is not a backend",
+            remedy="Choose 'obstore' or 'fsspec', or omit the option",
         )
     if chosen is not None:
         return bool(chosen == "obstore")
@@ -116,12 +116,12 @@ def is_for_obstore(uri: str, options: Mapping[str, Any]) -> bool:
 
 
 def connect(place: Place, options: Mapping[str, Any]) -> Any:
-    """Return obstore's store of a bucket. Nothing is asked of it.
+    """Return obstore's client of a bucket. This sends no request.
 
     Raises
     ------
     InvalidInputError
-        An option is unknown, or cannot be what it is.
+        An option is unknown or has an invalid value.
     UnsupportedFeatureError
         obstore is not installed.
     """
@@ -148,7 +148,7 @@ def connect(place: Place, options: Mapping[str, Any]) -> Any:
 
 
 def obstore_config(kind: str, options: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return what obstore is to be told: its configuration, and when to try again (pure)."""
+    """Return obstore's configuration and its retry settings. Pure."""
     config: dict[str, str] = {}
     retries: dict[str, Any] = {}
     for given, value in options.items():
@@ -175,12 +175,12 @@ def obstore_config(kind: str, options: Mapping[str, Any]) -> tuple[dict[str, str
         name.endswith(("endpoint", "endpoint_url", "base_url")) and value.startswith("http://")
         for name, value in config.items()
     ) and ({"endpoint_url", "client_kwargs"} & {*options} or "connection_string" in options):
-        config.setdefault("allow_http", "true")  # fsspec does not ask for it.
+        config.setdefault("allow_http", "true")  # fsspec does not need this option.
     return config, retries
 
 
 def fsspec_options(kind: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options for fsspec: object_store's keys become its own (pure)."""
+    """Return options for fsspec, translated from object_store's keys. Pure."""
     if kind is None:
         return dict(options)
     own: dict[str, Any] = {}
@@ -219,7 +219,7 @@ def fsspec_options(kind: str | None, options: Mapping[str, Any]) -> dict[str, An
 
 
 def without_options(text: str, options: Mapping[str, Any]) -> str:
-    """Return a backend's message without the option values that it may quote."""
+    """Return a backend's message without option values that it may quote."""
     for name, value in options.items():
         if isinstance(value, Mapping):
             text = without_options(text, value)
@@ -229,7 +229,7 @@ def without_options(text: str, options: Mapping[str, Any]) -> str:
 
 
 def _is_shown(name: str, value: str) -> bool:
-    """Return whether a value is an address or a region, which a message may well tell."""
+    """Return whether a value is an address or a region, which a message may show."""
     return (
         bool(re.search(r"(endpoint|endpoint_url|base_url|region)(_s3)?$", name.lower()))
         and "@" not in value

@@ -1,8 +1,9 @@
-"""Commits for stores without an atomic create: a database decides who was first.
+"""Commits on stores without an atomic create: a database decides which writer was first.
 
-A commit is staged under a name of its own, entered into the database, which takes one entry for a
-name, and copied to its name. Whoever meets an entry that was not copied copies it. So did delta-rs
-and does delta-spark's `S3DynamoDBLogStore`; with DynamoDB the entries are theirs, too.
+A writer stages a commit under a unique name, inserts an entry into the database, which accepts one
+entry for each name, and copies the commit to its final name. Any process that finds an entry
+without a copy makes the copy. delta-rs and delta-spark's `S3DynamoDBLogStore` work in the same way;
+with DynamoDB the entries are compatible with theirs.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ _LOG = "_delta_log/"
 
 @dataclass(frozen=True)
 class CoordinatedStore(BasicStore):
-    """A store around one without an atomic create; a coordinator decides who creates a file."""
+    """Wraps a store without an atomic create; a coordinator decides which writer creates a file."""
 
     inner: Store
     coordinator: CommitCoordinator
 
     @property
     def reads_at_once(self) -> int:  # type: ignore[override]
-        """How many reads the store within does at a time best."""
+        """The best number of concurrent reads of the wrapped store."""
         return self.inner.reads_at_once
 
     @property
@@ -51,7 +52,7 @@ class CoordinatedStore(BasicStore):
         return self.inner.options
 
     def require_writable(self) -> None:
-        """Pass: the coordinator's insert is atomic."""
+        """Accept the store: the coordinator's insert is atomic."""
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file, atomically; tell whether it was there before."""
@@ -59,7 +60,7 @@ class CoordinatedStore(BasicStore):
         if self._finished(name) or is_there(self.inner, path):
             return "exists"
         previous = _previous(name)
-        if previous is not None:  # It must be there before anything follows it.
+        if previous is not None:  # The earlier commit must exist before another one follows it.
             self._finished(previous)
         folder, _, last = name.rpartition("/")
         entry = CommitEntry(name, f"{folder}/".lstrip("/") + f".tmp/{last}.{REAL.uuid()}", False)
@@ -70,34 +71,34 @@ class CoordinatedStore(BasicStore):
             won = self.coordinator.put_if_absent(self.root, entry)
         except StoreError as error:
             won, lost = False, error
-        # A client below may have tried again after an answer was lost, and met our own entry.
+        # A client may have tried again after a lost answer and found this call's own entry.
         if not won and not self._is_ours(entry, path, lost):
             with suppress(TxlogError):
                 self.inner.delete([staged])
             self._finished(name)
             return "exists"
-        # It is a commit from now on: if the copy fails, whoever comes next makes it.
+        # From now on this is a commit: if the copy fails, the next process makes it.
         with suppress(StoreError):
             self._finish(entry, path)
         return "created"
 
     def _is_ours(self, entry: CommitEntry, path: str, lost: StoreError | None) -> bool:
-        """Return whether the entry that is there is ours; raise if that cannot be told."""
+        """Return whether this call inserted the existing entry; raise if this is unknown."""
         try:
             found = self.coordinator.get(self.root, entry.file_name)
         except StoreError as error:
             found, lost = None, lost or error
-        if found is None:  # It may still land.
+        if found is None:  # The insert may still succeed.
             raise OutcomeUnknownError(
                 path=path,
                 table=without_secrets(self.root),
-                reason=lost.reason if lost else "the entry of a commit was taken away",
-                remedy="Look whether the commit is there before writing again",
+                reason=lost.reason if lost else "the entry of a commit was deleted",
+                remedy="Check whether the commit exists before you write again",
             ) from lost
         return found.temp_path == entry.temp_path
 
     def _finished(self, name: str) -> bool:
-        """Return whether a file has an entry; its copy is made if it was not."""
+        """Return whether a file has an entry. If the copy is missing, make it."""
         entry = self.coordinator.get(self.root, name)
         if entry is None:
             return False
@@ -124,7 +125,7 @@ class CoordinatedStore(BasicStore):
             self._finished(entry.file_name)
 
     def read(self, path: str) -> bytes:
-        """Return a whole file; a commit is copied to its name first, if it was not."""
+        """Return a whole file. If it is a commit without a copy, make the copy first."""
         try:
             return self.inner.read(path)
         except NotFoundError:

@@ -21,45 +21,45 @@ from txlog.store.cloud_options import without_options
 COORDINATOR = "txlog.coordinator"
 _LOG = "_delta_log/"
 _TABLE = "delta_log"
-_KEPT_S = 24 * 60 * 60  # How long the others keep an entry that was copied.
+_KEPT_S = 24 * 60 * 60  # How long other clients keep an entry after the copy.
 
 
 class CommitEntry(NamedTuple):
-    """What a coordinator holds of a file."""
+    """The entry of a file in a coordinator."""
 
     file_name: str  # Relative to `_delta_log`.
-    temp_path: str  # Where its bytes are staged, relative to `_delta_log`.
-    complete: bool  # Whether they were copied to its name.
+    temp_path: str  # The path of its staged bytes, relative to `_delta_log`.
+    complete: bool  # Whether they were copied to the file's name.
 
 
 class CommitCoordinator(Protocol):
     """A key-value store with an atomic insert. It pickles, and its `repr` shows no secrets.
 
-    Every method raises `StoreError` if it failed. `table` is the root of a table, as it is opened.
+    Each method raises `StoreError` if it fails. `table` is the root of a table, as opened.
     """
 
     def get(self, table: str, file_name: str) -> CommitEntry | None:
-        """Return the entry of a file, if there is one; never an old state of it."""
+        """Return the entry of a file, or None. The read must be strongly consistent."""
         ...
 
     def latest(self, table: str) -> CommitEntry | None:
-        """Return the entry with the highest file name; never an old state of it."""
+        """Return the entry with the highest file name. The read must be strongly consistent."""
         ...
 
     def put_if_absent(self, table: str, entry: CommitEntry) -> bool:
-        """Insert an entry, atomically; return false if the file has one."""
+        """Insert an entry atomically; return false if the file already has an entry."""
         ...
 
     def complete(self, table: str, file_name: str) -> None:
-        """Note that a file was copied to its name."""
+        """Record that a file was copied to its name."""
         ...
 
 
 @dataclass(frozen=True)
 class SqlCoordinator:
-    """A coordinator in any database that SQLAlchemy connects to.
+    """A coordinator in a database that SQLAlchemy supports.
 
-    Its table `delta_log` is made at the first use.
+    The table `delta_log` is created at the first use.
     """
 
     url: str = field(repr=False)
@@ -77,14 +77,15 @@ class SqlCoordinator:
             from sqlalchemy.pool import NullPool
 
             try:
-                # No connection is kept: none crosses a fork, a thread or a time-out.
+                # No connection is kept, so none crosses a fork, a thread or a time-out.
                 engine = sql.create_engine(self.url, poolclass=NullPool)
             except Exception as error:
                 raise InvalidInputError(
                     argument="storage_options",
                     field=COORDINATOR,
-                    reason=f"no database: {_said(error, self.url)}",
-                    remedy="Write it as SQLAlchemy does, such as postgresql+psycopg://host/name",
+                    reason=f"the database cannot be opened: {_said(error, self.url)}",
+                    remedy="Write the URL as for SQLAlchemy, such as "
+                    "postgresql+psycopg://host/name",
                 ) from None
             table = sql.Table(
                 _TABLE,
@@ -94,7 +95,8 @@ class SqlCoordinator:
                 sql.Column("tempPath", sql.String(200), nullable=False),
                 sql.Column("complete", sql.Boolean, nullable=False),
             )
-            with suppress(Exception):  # Another one makes it; if nobody can, the first use tells.
+            # Another process creates it. If creating is not possible, the first use raises.
+            with suppress(Exception):
                 table.create(engine, checkfirst=True)
             self._made["table"] = engine, table
         found: tuple[Any, Any] = self._made["table"]
@@ -112,7 +114,7 @@ class SqlCoordinator:
             raise _failed(f"{type(error).__name__}: {_said(error, self.url)}") from error
 
     def get(self, table: str, file_name: str) -> CommitEntry | None:
-        """Return the entry of a file, if there is one."""
+        """Return the entry of a file, or None."""
         _, rows = self._table()
         columns = rows.c.fileName, rows.c.tempPath, rows.c.complete
         found = self._run(
@@ -136,7 +138,7 @@ class SqlCoordinator:
         return None if found is None else CommitEntry(*found)
 
     def put_if_absent(self, table: str, entry: CommitEntry) -> bool:
-        """Insert an entry, atomically; return false if the file has one."""
+        """Insert an entry atomically; return false if the file already has an entry."""
         _, rows = self._table()
         try:
             self._run(
@@ -152,7 +154,7 @@ class SqlCoordinator:
         return True
 
     def complete(self, table: str, file_name: str) -> None:
-        """Note that a file was copied to its name."""
+        """Record that a file was copied to its name."""
         _, rows = self._table()
         self._run(
             rows.update()
@@ -163,9 +165,9 @@ class SqlCoordinator:
 
 @dataclass(frozen=True)
 class DynamoCoordinator:
-    """A coordinator in DynamoDB, with the entries of delta-spark and of older delta-rs.
+    """A coordinator in DynamoDB, with the entry format of delta-spark and older delta-rs.
 
-    Its table is made at the first use, if it is not there.
+    Its table is created at the first use if it does not exist.
     """
 
     table_name: str = field(repr=False)
@@ -204,7 +206,8 @@ class DynamoCoordinator:
 
     def _make_table(self) -> None:
         keys = {"tablePath": "HASH", "fileName": "RANGE"}
-        with suppress(Exception):  # Another one makes it; if nobody can, the next use tells.
+        # Another process creates it. If creating is not possible, the next use raises.
+        with suppress(Exception):
             self._client().create_table(
                 TableName=self.table_name,
                 AttributeDefinitions=[
@@ -217,7 +220,7 @@ class DynamoCoordinator:
             self._client().get_waiter("table_exists").wait(TableName=self.table_name)
 
     def get(self, table: str, file_name: str) -> CommitEntry | None:
-        """Return the entry of a file, if there is one."""
+        """Return the entry of a file, or None."""
         answer = self._run("get_item", Key=_key(table, file_name), ConsistentRead=True)
         return _entry(answer["Item"]) if "Item" in answer else None
 
@@ -234,7 +237,7 @@ class DynamoCoordinator:
         return _entry(answer["Items"][0]) if answer["Items"] else None
 
     def put_if_absent(self, table: str, entry: CommitEntry) -> bool:
-        """Insert an entry, atomically; return false if the file has one."""
+        """Insert an entry atomically; return false if the file already has an entry."""
         item = {
             **_key(table, entry.file_name),
             "tempPath": {"S": entry.temp_path},
@@ -247,9 +250,9 @@ class DynamoCoordinator:
         return True
 
     def complete(self, table: str, file_name: str) -> None:
-        """Note that a file was copied to its name, and when others may forget that."""
+        """Record that a file was copied to its name, and when others may delete the entry."""
         until = REAL.now_ms() // 1000 + _KEPT_S
-        with suppress(FileExistsError):  # Somebody else has copied it, too.
+        with suppress(FileExistsError):  # Another process copied it too.
             self._run(
                 "update_item",
                 Key=_key(table, file_name),
@@ -271,7 +274,7 @@ def _entry(item: Mapping[str, Any]) -> CommitEntry:
 
 
 def _said(error: Exception, url: str) -> str:
-    """Return the first line of a database's message, without what is secret in its URL."""
+    """Return the first line of a database's message, without the secrets of its URL."""
     password = url.partition("@")[0].rpartition(":")[2] if "@" in url else ""
     return without_options(str(error).partition("\n")[0], {"url": url, "password": password})
 
@@ -281,7 +284,7 @@ def _failed(reason: str) -> StoreError:
         operation="coordinate",
         path=_LOG,
         reason=f"the commit coordinator failed: {reason}",
-        remedy="Check the database of the coordinator, and try again",
+        remedy="Check the database of the coordinator, then try again",
     )
 
 
@@ -291,10 +294,10 @@ def _missing(package: str, extra: str, error: ImportError) -> UnsupportedFeature
 
 
 def coordinator_of(options: Mapping[str, Any], *, is_s3: bool) -> CommitCoordinator | None:
-    """Return the coordinator that storage options or, for S3, the environment name; else None.
+    """Return the coordinator from storage options or, for S3, from the environment; else None.
 
     `txlog.coordinator` is a `CommitCoordinator`, a URL of SQLAlchemy or `dynamodb://TABLE`.
-    `AWS_S3_LOCKING_PROVIDER=dynamodb` and `DELTA_DYNAMO_TABLE_NAME` are what deltalake calls it.
+    `AWS_S3_LOCKING_PROVIDER=dynamodb` and `DELTA_DYNAMO_TABLE_NAME` are deltalake's options.
     """
     given = {str(name).upper(): value for name, value in options.items()}
 

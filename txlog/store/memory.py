@@ -16,13 +16,13 @@ from txlog.errors import InvalidInputError, NotFoundError, os_errors
 from txlog.lazy import dataclass
 from txlog.store.base import BasicStore, ObjectInfo, Put, without_secrets
 
-# fsspec's own create-if-absent looks first and writes then; this makes it one step.
+# fsspec's own create-if-absent checks first and writes then. The lock makes this one step.
 _lock = threading.RLock()
 _SCHEME = "memory://"
 
 
 def _after_fork() -> None:
-    """Make the lock anew: a thread that a forked process does not have may hold it."""
+    """Replace the lock: a thread that does not exist in the forked process may hold it."""
     global _lock
     _lock = threading.RLock()
 
@@ -39,17 +39,17 @@ def _files() -> Any:
 
 @dataclass(frozen=True)
 class MemoryStore(BasicStore):
-    """A folder of fsspec's memory file system, which all threads of a process share.
+    """A folder in fsspec's memory file system, which all threads of a process share.
 
-    What it holds is seen by all readers of `memory://` in the process. A pickled store that is
-    loaded in another process means that process's memory.
+    All readers of `memory://` in the process see its files. A pickled store that is loaded in
+    another process refers to that process's memory.
     """
 
     root: str  # With the scheme.
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def require_writable(self) -> None:
-        """Pass: a lock makes creating atomic."""
+        """Accept the store: a lock makes create atomic."""
 
     def resolve(self, path: str) -> str:
         """Return the URI of a file."""
@@ -75,7 +75,7 @@ class MemoryStore(BasicStore):
         return held
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:
-        """Return a file for random reading: the bytes of this moment."""
+        """Return a file for random reading, with the current bytes."""
         return pa.BufferReader(self.read(path))
 
     @contextmanager
@@ -95,7 +95,7 @@ class MemoryStore(BasicStore):
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file, atomically; tell whether it was there before."""
         with _lock:
-            if self._key(path) in _files().store:  # Its `exists` looks at all files.
+            if self._key(path) in _files().store:  # fsspec's `exists` reads the names of all files.
                 return "exists"
             self._put(path, data)
             return "created"
@@ -151,14 +151,14 @@ class MemoryStore(BasicStore):
 
 
 class Sink(BytesIO):
-    """A file being written, which a writer may close before its bytes are taken."""
+    """A file being written, whose bytes remain available after a writer closes it."""
 
     def __init__(self) -> None:
         super().__init__()
         self._content: bytes | None = None
 
     def close(self) -> None:
-        """Keep the bytes."""
+        """Store the bytes, then close."""
         if not self.closed:
             self._content = self.getvalue()
         super().close()

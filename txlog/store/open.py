@@ -1,4 +1,4 @@
-"""From a URI to a store."""
+"""Open the store of a URI."""
 
 from __future__ import annotations
 
@@ -21,39 +21,40 @@ from txlog.store.base import (
 from txlog.store.local.disk import disk_of
 from txlog.store.local.local import LocalStore
 
-ALLOWED_SCHEMES = f"{OWN_OPTIONS}allowed_schemes"  # Those that a log may refer to, with commas.
+# The schemes to which a log may refer, separated by commas.
+ALLOWED_SCHEMES = f"{OWN_OPTIONS}allowed_schemes"
 
 
 def open_store(
     uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> Store:
-    """Return the store of the table at `uri`, which need not exist; nothing is touched.
+    """Return the store of the table at `uri`, which need not exist. This sends no request.
 
     Parameters
     ----------
     uri
-        A plain path is made absolute in the working folder of this moment; `~` at its start is the
-        user's home, and all else is literal (`%` too). A `file:` URI is percent-decoded.
-        `memory://` is this process's memory; `s3://`, `gs://`, `az://` and the like go to obstore,
-        if it is installed, and all others to fsspec.
+        A plain path is made absolute in the current working folder. `~` at its start is the user's
+        home, and all other characters are literal, also `%`. A `file:` URI is percent-decoded.
+        `memory://` is this process's memory. `s3://`, `gs://`, `az://` and similar schemes use
+        obstore if it is installed, and all others use fsspec.
     storage_options
-        How to connect: object_store's keys, such as `AWS_REGION`, and those of fsspec. Those that
-        begin with `txlog.` are ours: `txlog.coordinator`, `txlog.backend`, `txlog.allowed_schemes`,
-        `txlog.paths` (`inside` or `anywhere`), and `txlog.durability`: `relaxed` waits for no local
-        disk (rule GUA-8).
+        How to connect: object_store's keys, such as `AWS_REGION`, and those of fsspec. txlog's own
+        options are `txlog.coordinator`, `txlog.backend`, `txlog.allowed_schemes`, `txlog.paths`
+        (`inside` or `anywhere`), and `txlog.durability`: `relaxed` does not wait for a local disk
+        (rule GUA-8).
 
     Raises
     ------
     InvalidInputError
-        The URI is empty, has a NUL, or is a `file:` URI of another host or a relative one.
+        The URI is empty, contains NUL, or is a `file:` URI that is relative or has another host.
     InvalidTypeError
-        The URI is not text or a path, or the options are not a mapping.
+        The URI is not a string or a path, or the options are not a mapping.
     """
     if not isinstance(uri, str | os.PathLike):
         raise InvalidTypeError(
             argument="uri",
             reason=f"a path or URI was expected, not {type(uri).__name__}",
-            remedy="Pass text or a pathlib.Path",
+            remedy="Pass a string or a pathlib.Path",
         )
     if storage_options is not None and not isinstance(storage_options, Mapping):
         raise InvalidTypeError(
@@ -63,16 +64,16 @@ def open_store(
         )
     text = os.fspath(uri)
     if not isinstance(text, str) or not text.strip():
-        raise InvalidInputError(argument="uri", reason="a path or URI was expected, as text")
+        raise InvalidInputError(argument="uri", reason="a path or URI was expected as a string")
     options = dict(storage_options or {})
-    is_confined(options)  # A wrong value is told now.
+    is_confined(options)  # A wrong value raises here.
     scheme = scheme_of(text)
     if scheme is None or scheme == "file":
         is_uri = is_file_uri(text)
         plain = file_path(text, decode=True) if is_uri else os.path.expanduser(text)
         return _coordinated(LocalStore(_absolute(plain), options, disk_of(options)))
     if "\0" in text:
-        raise InvalidInputError(argument="uri", reason="a URI has no NUL character")
+        raise InvalidInputError(argument="uri", reason="a URI must not contain a NUL character")
     if scheme == "memory":
         from txlog.store.memory import MemoryStore
 
@@ -81,7 +82,7 @@ def open_store(
 
 
 def _coordinated(store: Store) -> Store:
-    """Return a store whose commits a coordinator decides, if the options name one."""
+    """Return a store with a commit coordinator if the options name one."""
     is_s3 = store.root[:2].lower() == "s3"
     if "txlog.coordinator" not in store.options and not is_s3:
         return store
@@ -112,29 +113,29 @@ def _remote(root: str, options: Mapping[str, Any]) -> Store:
 
 def _absolute(path: str) -> str:
     if "\0" in path:
-        raise InvalidInputError(argument="uri", reason="a path has no NUL character")
-    # Symbolic links stay. POSIX lets two leading slashes be, and means nothing by them.
+        raise InvalidInputError(argument="uri", reason="a path must not contain a NUL character")
+    # Symbolic links are kept. POSIX keeps two leading slashes, which have no meaning here.
     absolute = os.path.abspath(path)
     return absolute[1:] if absolute.startswith("//") else absolute
 
 
 def locate(store: Store, path: str) -> tuple[Store, str]:
-    """Return the store that holds a path of a log, and the path in it.
+    """Return the store of a logged path, and the path in that store.
 
-    A log may refer to files outside its table. Those of the same kind of store are followed. Those
-    of another scheme are followed only if the table was opened with the storage option
-    `txlog.allowed_schemes`, a comma-separated list: a log is data, and should not make its reader
-    open connections. With the option `txlog.paths=inside`, none outside of the table is followed.
+    A log may refer to files outside its table. Paths in the same kind of store are followed. Paths
+    with another scheme are followed only if the storage option `txlog.allowed_schemes`, a
+    comma-separated list, contains it: a log is data and should not make its reader open
+    connections. With the option `txlog.paths=inside`, no path outside of the table is followed.
 
     Parameters
     ----------
     path
-        Percent-decoded already, and literal: relative, absolute, or a URI.
+        A decoded, literal path: relative, absolute, or a URI.
 
     Raises
     ------
     UnsupportedFeatureError
-        The scheme is another one, and not allowed, or the table is confined to its folder.
+        Another scheme is not allowed, or the table is confined to its folder.
     """
     scheme = require_allowed(store, path)
     return (store if scheme is None else _foreign(store, scheme, path)), path
@@ -154,23 +155,23 @@ def folders_in(store: Store, folder: str) -> list[str]:
 
 
 def uri_of(store: Store, path: str) -> str:
-    """Return the absolute path or URI that a path of a log (decoded) means; nothing is opened."""
+    """Return the absolute path or URI of a decoded logged path, without opening it."""
     return store.resolve(path) if _scheme_elsewhere(store, path) is None else path
 
 
 def _scheme_elsewhere(store: Store, path: str) -> str | None:
-    """Return the scheme of a path that leads to another kind of store; else None."""
+    """Return the scheme of a path in another kind of store, else None."""
     scheme, own = scheme_of(path), scheme_of(store.root)
     return None if scheme is None or own is None or same_store(scheme, own) else scheme
 
 
 def require_allowed(store: Store, path: str) -> str | None:
-    """Return the scheme of a path of a log (decoded) that leads to another kind of store, or None.
+    """Return the scheme of a decoded logged path in another kind of store, or None.
 
     Raises
     ------
     UnsupportedFeatureError
-        The scheme is another one, and not allowed; see `locate`.
+        The scheme is not allowed; see `locate`.
     """
     scheme = _scheme_elsewhere(store, path)
     if is_confined(store.options) and scheme_of(path) is not None:
@@ -182,9 +183,9 @@ def require_allowed(store: Store, path: str) -> str | None:
         raise UnsupportedFeatureError(
             path=without_secrets(path),
             features=(scheme,),
-            reason=f"the log of {without_secrets(store.root)} refers to a file of another kind of "
+            reason=f"the log of {without_secrets(store.root)} refers to a file in another kind of "
             f"store, {scheme}",
-            remedy=f"If you trust it, open the table with "
+            remedy="If you trust the table, open it with "
             f"storage_options={{{ALLOWED_SCHEMES!r}: {scheme!r}}}",
         )
     return scheme
@@ -193,15 +194,16 @@ def require_allowed(store: Store, path: str) -> str | None:
 def _require_below(store: Store, path: str) -> None:
     """Raise if an absolute path or URI is not below the root of a confined table."""
     if scheme_of(store.root) == scheme_of(path) == "file":
-        store.resolve(path)  # It follows links, and raises.
+        store.resolve(path)  # This resolves links, and raises.
     elif not path.startswith(f"{store.root.rstrip('/')}/") or ".." in path.split("/"):
         raise leads_out(path, store.root)
 
 
 def _foreign(store: Store, scheme: str, path: str) -> Store:
-    """Return the store of one file of another scheme; its options are those of no other backend."""
+    """Return the store of a file with another scheme, without the table's options."""
     options = dict(store.options)
-    if scheme_of(store.root) not in (None, "file", "memory"):  # They may be the backend's secrets.
+    # They may contain secrets of the table's backend.
+    if scheme_of(store.root) not in (None, "file", "memory"):
         options = {name: value for name, value in options.items() if name.startswith(OWN_OPTIONS)}
     if scheme == "file":
         return LocalStore("/", options, disk_of(options))

@@ -15,12 +15,12 @@ from txlog.store.base import Store, is_far
 
 
 class RangedFile(RawIOBase):
-    """A file that reads by one request for each range of bytes.
+    """A file that sends one request for each range of bytes that is read.
 
     Parameters
     ----------
     fetch
-        Returns the bytes from a start to an end; fewer if the file ends before.
+        A function that returns the bytes from a start to an end; fewer if the file ends before.
     """
 
     def __init__(self, size: int, fetch: Callable[[int, int], bytes]) -> None:
@@ -30,25 +30,25 @@ class RangedFile(RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """Return that it is for reading."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return that it is for random reading."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return the position."""
+        """Return the current position."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Return the new position."""
+        """Move to a position, and return it."""
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         self._at = max(0, start + offset)
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return so many bytes, or all that are left; errors as of `Store.read`."""
+        """Return `size` bytes or all remaining ones; errors as for `Store.read`."""
         left = max(0, self._size - self._at)
         wanted = left if size is None or size < 0 else min(size, left)
         if not wanted:
@@ -58,14 +58,14 @@ class RangedFile(RawIOBase):
         return data
 
     def readinto(self, buffer: Any) -> int:
-        """Return how many bytes were read into a buffer."""
+        """Read into a buffer; return the number of bytes read."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
 
 class _Tailed(RangedFile):
-    """A file that keeps its last bytes after they were read once."""
+    """A file that caches its last bytes after the first read of them."""
 
     def __init__(self, source: Any, size: int | None) -> None:
         self._source = source
@@ -83,7 +83,7 @@ class _Tailed(RangedFile):
             if begin <= start and end <= begin + len(data):
                 return data[start - begin : end - begin]
         if start < self._tail_start:
-            # Hardly anything that is read by itself lies on both sides.
+            # Single reads almost never cross the start of the cached bytes.
             return self._asked(start, end)
         if self._tail is None:
             self._tail = self._asked(self._tail_start, self._size)
@@ -100,15 +100,15 @@ class _Tailed(RangedFile):
 
 
 def open_ranged(store: Store, path: str, size: int | None = None) -> Any:
-    """Return a file for random reading, to be used in a `with`.
+    """Return a file for random reading, for use in a `with`.
 
-    It is that of `Store.open_input`; of a store far away, its end is read once, and kept.
+    It is that of `Store.open_input`. For a remote store, the file's end is read once and cached.
 
     Parameters
     ----------
     size
-        In bytes, if it is known: a store far away is not asked for it then, and a file that is
-        missing is found out when it is read.
+        The size in bytes, if it is known. Then no request to a remote store asks for it, and a
+        missing file raises when it is read.
     """
     if not is_far(store):
         return store.open_input(path)
@@ -116,24 +116,24 @@ def open_ranged(store: Store, path: str, size: int | None = None) -> Any:
 
 
 PART_BYTES = 8 << 20
-"""Of one part. S3 takes 10,000 of them, so a file may have 80 GB."""
+"""The size of one part. S3 accepts 10,000 parts, so a file may have 80 GB."""
 
-_WAITING = 2  # Parts between the writer and those on their way.
-_LOOK_S = 0.1  # How often a writer that waits looks whether the upload failed.
+_WAITING = 2  # The number of parts that wait between the writer and the uploads.
+_LOOK_S = 0.1  # How often a waiting writer checks whether the upload failed.
 
 
-class _GivenUp(Exception):  # noqa: N818  # It is no error: it tells the sender to drop the parts.
+class _GivenUp(Exception):  # noqa: N818  # Not an error: it tells the sender to drop the parts.
     """The writer failed."""
 
 
 class Upload(RawIOBase):
-    """The file that a writer sees. What is less than a part is not sent, but returned at the end.
+    """The file that a writer uses. If all bytes are less than a part, `finish` returns them unsent.
 
     Parameters
     ----------
     send
-        Sends all parts of an iterator, and makes them a file when that ends. If the iterator
-        raises, it must drop them. It runs in a thread of its own.
+        A function that sends all parts of an iterator and completes the file at its end. If the
+        iterator raises, the function must drop the parts. It runs in its own thread.
     """
 
     def __init__(self, send: Callable[[Iterator[bytes]], None]) -> None:
@@ -154,7 +154,7 @@ class Upload(RawIOBase):
         return self._position
 
     def write(self, data: Any) -> int:
-        """Return how many bytes were taken: all. Raises what the sender raised."""
+        """Accept all bytes, and return their number. Raises the sender's error."""
         view = memoryview(data).cast("B")
         self._buffer += view
         self._position += len(view)
@@ -165,7 +165,7 @@ class Upload(RawIOBase):
         return len(view)
 
     def finish(self) -> bytes | None:
-        """Send the rest, and wait; return all bytes if they are less than a part, and not sent."""
+        """Send the rest and wait. If all bytes are less than a part, return them unsent."""
         if self._thread is None:
             return bytes(self._buffer)
         if self._buffer:
@@ -177,12 +177,12 @@ class Upload(RawIOBase):
         return None
 
     def abort(self) -> None:
-        """Drop what was sent. Raises nothing."""
+        """Drop the sent parts. Never raises."""
         self._buffer.clear()
         if self._thread is not None and self._error is None:
             try:
                 self._hand_over(_GivenUp())
-            except Exception:  # It failed by itself meanwhile.
+            except Exception:  # The upload failed meanwhile.
                 return
             self._thread.join()
 

@@ -1,4 +1,4 @@
-"""Tables on any other file system that fsspec knows."""
+"""Tables on the other file systems that fsspec supports."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from txlog.store.cloud_options import fsspec_options, kind_of, without_options
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload
 from txlog.threads import map_ahead
 
-# Their rename fails where the target is, in one step of the name node; their create overwrites.
+# Their rename fails atomically if the target exists, but their create overwrites.
 _RENAME = ("hdfs", "webhdfs", "viewfs", "ofs")
-_NAMES, _RACERS = 6, 6  # Of a probe: so many names are raced for by so many threads.
+_NAMES, _RACERS = 6, 6  # In a probe, so many threads race for so many names.
 _EXISTS = ("PreconditionFailed", "ConditionalRequestConflict", "412")
 
-_trusted: set[tuple[str, str]] = set()  # Roots of which a probe has shown that creating is atomic.
+_trusted: set[tuple[str, str]] = set()  # Roots for which a probe showed that create is atomic.
 
 
 @dataclass(frozen=True)
 class FsspecStore(BasicStore):
-    """A folder of a file system of fsspec.
+    """A folder in a file system of fsspec.
 
-    The connection is made at the first use, once for each process. Commits are created by the
-    conditional put of the file systems that have one, and on HDFS by a rename; the others have no
-    atomic create, and are refused.
+    It connects at the first use, once in each process. Commits are created with the file system's
+    conditional put, or on HDFS with a rename. File systems with neither have no atomic create and
+    are refused.
     """
 
     root: str  # With the scheme.
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
-    is_coordinated: bool = field(default=False, repr=False)  # Commits are created by other means.
+    is_coordinated: bool = field(default=False, repr=False)  # A coordinator creates the commits.
     _backends: dict[int, Backend] = field(init=False, repr=False, compare=False)
     reads_at_once: ClassVar[int] = 16
 
@@ -59,22 +59,22 @@ class FsspecStore(BasicStore):
         return type(self), (self.root, self.options, self.is_coordinated)
 
     def _backend(self) -> Backend:
-        # A connection does not outlive a fork.
+        # A connection does not survive a fork.
         process = os.getpid()
         if process not in self._backends:
             self._backends[process] = connect(self.root, self.options)
         return self._backends[process]
 
     def require_writable(self) -> None:
-        """Refuse where two writers could both create the same commit."""
+        """Raise if two writers could both create the same commit."""
         if not self.is_coordinated and self._creates_by is None:
-            raise self._refusal(f"txlog knows no atomic create for {scheme_of(self.root)}://")
+            raise self._refusal(f"there is no known atomic create for {scheme_of(self.root)}://")
 
     @property
     def _creates_by(self) -> Literal["put", "rename"] | None:
         if scheme_of(self.root) in _RENAME:
             return "rename"
-        # What fsspec makes of others looks first and writes then.
+        # For others, fsspec's create checks first and writes then.
         own = getattr(type(self._backend().files), "_pipe_file", None)
         is_native = own is not None and "mode" in signature(own).parameters
         return "put" if is_native and kind_of(scheme_of(self.root) or "") is not None else None
@@ -84,8 +84,8 @@ class FsspecStore(BasicStore):
             path=without_secrets(self.root),
             features=("atomic create",),
             reason=f"{reason}, so one writer's commit could overwrite another's",
-            remedy="Have a commit coordinator decide, with the storage option "
-            "'txlog.coordinator', or keep the table elsewhere; reading works",
+            remedy="Set a commit coordinator with the storage option 'txlog.coordinator', or keep "
+            "the table elsewhere. Reading works",
         )
 
     def resolve(self, path: str) -> str:
@@ -93,11 +93,11 @@ class FsspecStore(BasicStore):
         return path if scheme_of(path) else "/".join(part for part in (self.root, path) if part)
 
     def _at(self, path: str) -> str:
-        """Return a path as the backend itself knows it."""
+        """Return a path in the backend's own form."""
         backend = self._backend()
         if scheme_of(path):
             return str(backend.files._strip_protocol(path))
-        # Not by way of a URI: `#` and `?` would mean something there.
+        # Not parsed as a URI, in which `#` and `?` have a meaning.
         return "/".join(part for part in (backend.root.rstrip("/"), path) if part)
 
     def read(self, path: str) -> bytes:
@@ -106,10 +106,10 @@ class FsspecStore(BasicStore):
             return bytes(self._backend().files.cat_file(self._at(path)))
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:
-        """Return a file for random reading; where the backend can, by exact ranges."""
+        """Return a file for random reading, with exact ranges if the backend supports them."""
         with self._errors("open", path):
             files, at = self._backend().files, self._at(path)
-            if getattr(files, "async_impl", False):  # Of others, a range is an opening of its own.
+            if getattr(files, "async_impl", False):  # With others, each range opens the file again.
                 length = files.info(at).get("size") if size is None else size
                 if isinstance(length, int):
                     return RangedFile(length, partial(self._range, path))
@@ -118,7 +118,7 @@ class FsspecStore(BasicStore):
     def _range(self, path: str, start: int, end: int) -> bytes:
         with self._errors("read", path):
             data = bytes(self._backend().files.cat_file(self._at(path), start=start, end=end))
-        # Some servers know of no ranges, and send the whole file.
+        # Some servers do not support ranges and send the whole file.
         return data if len(data) <= end - start else data[start:end]
 
     def info(self, path: str) -> ObjectInfo:
@@ -153,7 +153,7 @@ class FsspecStore(BasicStore):
         """Return what is in a folder, or below it: names relative to it, and what is known."""
         with self._errors("list", folder):
             files, at = self._backend().files, self._at(folder)
-            # A listing kept from earlier would hide other writers' commits.
+            # A cached listing would hide commits of other writers.
             files.invalidate_cache(at)
             try:
                 found = files.find(at, detail=True).values() if deep else files.ls(at, detail=True)
@@ -161,12 +161,12 @@ class FsspecStore(BasicStore):
                 return []
         prefix = at.strip("/") + "/" if at.strip("/") else ""
         named = ((str(entry["name"]).lstrip("/"), entry) for entry in found)
-        # A file of the folder's own name, or its marker, may be listed too.
+        # A file with the folder's own name, or its marker, may be listed too.
         return [(n[len(prefix) :], e) for n, e in named if n.startswith(prefix) and n != prefix]
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """Return a new file to be written in a `with`; large ones go up while they are written."""
+        """Return a new file for writing in a `with`; large ones are uploaded meanwhile."""
         self.require_writable()
         upload = Upload(partial(self._send, path))
         try:
@@ -190,14 +190,14 @@ class FsspecStore(BasicStore):
                 with suppress(Exception):
                     sink.discard()
                 with suppress(Exception):
-                    sink.closed = True  # Else it would be made a file when it dies.
+                    sink.closed = True  # Otherwise its deletion would complete the file.
                 with suppress(Exception):
                     files.rm_file(at)
                 raise
             sink.close()
 
     def _free(self, path: str) -> str:
-        """Return a path as the backend knows it, with its folder made; raise if it is taken."""
+        """Make a path's folder, and return the path in the backend's form; raise if it is taken."""
         files, at = self._backend().files, self._at(path)
         if files.exists(at):
             raise FileExistsError("there is another file of this name")
@@ -206,7 +206,7 @@ class FsspecStore(BasicStore):
 
     def _make_folder(self, at: str) -> None:
         files = self._backend().files
-        if kind_of(scheme_of(self.root) or "") is None:  # Object stores have none.
+        if kind_of(scheme_of(self.root) or "") is None:  # Object stores have no folders.
             files.makedirs(at.rpartition("/")[0], exist_ok=True)
 
     def write_new(self, path: str, data: bytes) -> None:
@@ -220,7 +220,7 @@ class FsspecStore(BasicStore):
                 else:
                     files.pipe_file(self._free(path), data)
             except Exception as error:
-                # It is ours if it says the same: an answer may have been lost.
+                # If the content is equal, this call wrote it, and the answer was lost.
                 with suppress(Exception):
                     if bytes(files.cat_file(at)) == data:
                         return
@@ -230,8 +230,8 @@ class FsspecStore(BasicStore):
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file, atomically; tell whether it was there before.
 
-        Before the first one the store is probed: threads race for names, and each must have one
-        winner.
+        Before the first create, the store is probed: threads race for names, and each name must
+        have exactly one winner.
         """
         self.require_writable()
         known = (self.root, repr(sorted(self.options, key=str)))
@@ -270,7 +270,7 @@ class FsspecStore(BasicStore):
                     remedy="Check the address and the connection, and try again",
                 ) from failed
             if mine.count("created") > 1:
-                raise self._refusal("of writers that created a file at once, more than one won")
+                raise self._refusal("several writers that created the same file at once succeeded")
 
     def _created(self, path: str, data: bytes) -> Put:
         if self._creates_by == "rename":
@@ -291,7 +291,7 @@ class FsspecStore(BasicStore):
         return "created"
 
     def _renamed(self, path: str, data: bytes) -> Put:
-        """Write a file aside, and rename it; if it is still there then, the name was taken."""
+        """Write a temporary file and rename it; if it still exists then, the name was taken."""
         files, at = self._backend().files, self._at(path)
         folder, _, name = at.rpartition("/")
         temporary = f"{folder}/.{name}.{REAL.uuid()}.tmp"
@@ -299,12 +299,12 @@ class FsspecStore(BasicStore):
             self._make_folder(at)
             files.pipe_file(temporary, data)
         try:
-            with suppress(Exception):  # Whatever it says, or fails to: the files tell.
+            with suppress(Exception):  # Its answer does not matter: the files show the outcome.
                 files.mv(temporary, at)
             if not files.exists(temporary):
                 return "created"
             if not files.exists(at):
-                raise OSError("the rename was not done")
+                raise OSError("the rename failed")
         except Exception as error:
             raise self._unknown(path, str(error)) from error
         with suppress(Exception):
@@ -358,12 +358,12 @@ class FsspecStore(BasicStore):
 
     @contextmanager
     def _errors(self, operation: str, path: str) -> Iterator[None]:
-        """Turn whatever a backend raises into one error of ours."""
+        """Turn all errors of a backend into one `TxlogError`."""
         try:
             yield
         except TxlogError:
             raise
-        except Exception as error:  # Backends raise errors of their own libraries.
+        except Exception as error:  # Backends raise the errors of their own libraries.
             raise self._error(operation, path, error) from error
 
     def _error(self, operation: str, path: str, error: Exception) -> TxlogError:
@@ -390,19 +390,19 @@ _MODIFIED = (
 
 @dataclass(frozen=True)
 class Backend:
-    """A file system of fsspec, and the table's root as it knows it."""
+    """A file system of fsspec, and the table's root in its form."""
 
     files: Any
     root: str
 
 
 def connect(uri: str, options: Mapping[str, Any]) -> Backend:
-    """Return a connection of its own, which keeps no listings.
+    """Return a new connection, which does not cache listings.
 
     Raises
     ------
     UnsupportedFeatureError
-        fsspec has no such scheme, or its package is not installed.
+        fsspec does not know the scheme, or its package is not installed.
     """
     from fsspec.core import url_to_fs
 
@@ -410,7 +410,7 @@ def connect(uri: str, options: Mapping[str, Any]) -> Backend:
     given = {name: value for name, value in options.items() if not name.startswith("txlog.")}
     own = fsspec_options(kind_of(scheme), given)
     settings = {"use_listings_cache": False, "skip_instance_cache": True, **own}
-    if kind_of(scheme) == "gs":  # Its other way to write overwrites silently.
+    if kind_of(scheme) == "gs":  # Its other write method overwrites silently.
         os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     try:
         files, root = url_to_fs(uri, **settings)
@@ -429,7 +429,7 @@ def _unsupported(
     if unknown and extra is None:
         reason = f"fsspec knows no file system for {scheme}://"
         remedy = "Check the spelling of the URI"
-    else:  # Some schemes become known only with their package.
+    else:  # Some schemes are known only if their package is installed.
         reason = f"a package for {scheme}:// is missing: {error}"
         remedy = (
             f"Install one: pip install 'pyspark-txlog[cloud]' (or 'pyspark-txlog[{extra}]')"
@@ -442,12 +442,12 @@ def _unsupported(
 
 
 def info_of(entry: Mapping[str, Any], name: str) -> ObjectInfo:
-    """Return what an entry of fsspec says of a file."""
+    """Return a file's `ObjectInfo` from an entry of fsspec."""
     return ObjectInfo(name, int(entry.get("size") or 0), _modified_ms(entry))
 
 
 def _modified_ms(entry: Mapping[str, Any]) -> int:
-    """Return when a file was modified; every backend has its own name and type for it."""
+    """Return a file's modification time; each backend has its own name and type for it."""
     for name in _MODIFIED:
         value = entry.get(name)
         if isinstance(value, str):

@@ -1,1 +1,1 @@
-"""`Table`: a table at a version, and one call for each verb."""
+"""`Table`: a table at one version, with a method for each verb."""

@@ -1,4 +1,4 @@
-"""What a table is: its version, schema, properties, files."""
+"""Describe a table: its version, schema, properties and files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class History(list[dict[str, Any]]):
-    """What commits say of themselves, newest first."""
+    """The history of commits, newest first."""
 
     def _repr_html_(self) -> str:
         from txlog.html import rows_html
@@ -49,7 +49,7 @@ def _history_row(entry: dict[str, Any]) -> list[Any]:
 
 @checked
 class About(Handle):
-    """The part of `Table` that tells what the table is."""
+    """The part of `Table` that describes the table."""
 
     def _repr_html_(self) -> str:
         from txlog.html import facts_html, rows_html, titled
@@ -58,7 +58,7 @@ class About(Handle):
 
         snapshot = self._snapshot
         facts: dict[str, int | None] = {}
-        if not has_large_checkpoint(snapshot):  # A look at a table takes no seconds.
+        if not has_large_checkpoint(snapshot):  # Showing a table must be quick.
             known, unknown = self._open.plan([]).count()
             facts["rows"] = None if unknown else known
             facts["files"] = self.files(["path"]).num_rows
@@ -77,67 +77,66 @@ class About(Handle):
 
     @property
     def uri(self) -> str:
-        """Where the table is."""
+        """The location of the table."""
         return self._context.store.root
 
     @property
     def version(self) -> int:
-        """The version that this object stands at."""
+        """The version of this object."""
         return self._snapshot.version
 
     @property
     def timestamp_ms(self) -> int:
-        """When this version was made, milliseconds since the epoch, UTC: as in `history`.
+        """The time of this version in milliseconds since the epoch, UTC, as in `history`.
 
-        A table that is opened at this time is at this version. Without in-commit timestamps, the
-        log is listed when this is asked for first.
+        A table that is opened at this time has this version. Without in-commit timestamps, the
+        first use lists the log.
         """
         return self._open.made_ms()
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, in Arrow's terms; every scan of all columns has exactly these.
+        """The columns as an Arrow schema; each scan of all columns has exactly this schema.
 
-        The comments and other texts of columns are the metadata of their fields. Rows that are
-        read do not carry them.
+        Comments and other texts of columns are metadata of the fields. Scans omit them.
         """
         from txlog.schema.arrow import described_schema
 
         return described_schema(self._snapshot.schema)
 
     def doctor(self, sample: int | None = 32) -> Diagnosis:
-        """Examine this version: what is wrong or slow, what that costs, and what mends it.
+        """Examine this version: what is wrong or slow, what it costs, and how to repair it.
 
-        It looks for gaps and damage in the log, checkpoints and checksums that do not fit, data,
-        deletion and sidecar files that are gone or cut off, statistics that disagree with files,
-        files that nothing needs, small files, skew, features without use, and times out of order.
-        All commits are read and the table's folder is listed; nothing is written.
+        It looks for gaps and damage in the log, wrong checkpoints and checksums, missing or
+        truncated data, deletion and sidecar files, statistics that contradict the files, unneeded
+        files, small files, skew, unused features, and timestamps out of order. All commits are read
+        and the table's folder is listed; nothing is written.
 
         Parameters
         ----------
         sample
-            How many data files are opened to hold their statistics against them; None: all.
+            How many data files are opened to check their statistics; None means all.
 
         Returns
         -------
         Diagnosis
-            Iterate over its findings, print it, or call its `to_arrow()`.
+            Iterate over the findings, print the object, or call its `to_arrow()`.
         """
         from txlog.verbs.doctor import examine
 
         return examine(self._context, self._snapshot, sample=sample)
 
     def report(self, sample: int | None = 8) -> Report:
-        """Return a picture of this version: one page of HTML, which a notebook shows as it is.
+        """Return a report on this version: one page of HTML, which notebooks show directly.
 
-        It tells what happened and by whom, what the table is made of, how well scans skip files,
-        what the log costs, and what `doctor` finds. `report.save("report.html")` writes the page;
-        it fetches nothing. The log is read, and the table's folder is listed.
+        It shows the history and its authors, the structure of the table, how well scans skip files,
+        the cost of the log, and the findings of `doctor`. `report.save("report.html")` writes the
+        page, which loads nothing from elsewhere. The log is read, and the table's folder is listed.
 
         Parameters
         ----------
         sample
-            How many data files are opened to hold their statistics against them; None: all.
+            How many data files are opened to check their statistics; None means all.
 
         Raises
         ------
@@ -155,24 +154,24 @@ class About(Handle):
         *,
         user_metadata: UserMetadata | None = None,
     ) -> pa.Table:
-        """Mend what `doctor` finds in the log; by default, only say what would be done.
+        """Repair the findings of `doctor` in the log; by default, only list the repairs.
 
-        A checkpoint is written where `_last_checkpoint` names none that is there, and a version
-        checksum that does not fit is deleted. Other files are never touched.
+        A checkpoint is written if `_last_checkpoint` names a missing one, and a wrong version
+        checksum is deleted. Other files never change.
 
         Parameters
         ----------
         dry_run
             Write nothing.
         missing_files
-            Also take files out of the table whose data or deletion vectors are gone, in a commit
-            `FSCK`. Their rows are given up, so first look whether a copy or `restore` has them.
+            Also remove files from the table whose data or deletion vectors are missing, in a commit
+            `FSCK`. Their rows are lost, so check first whether a copy or `restore` has them.
 
         Returns
         -------
         pyarrow.Table
-            A row for each repair: `action`, `path`, `rows` that go, `decision` (`do` or `skip`) and
-            `reason`.
+            A row for each repair: `action`, `path`, `rows` that are removed, `decision` (`do` or
+            `skip`) and `reason`.
 
         Raises
         ------
@@ -193,12 +192,12 @@ class About(Handle):
 
     @property
     def metadata(self) -> Metadata:
-        """The `metaData` action in force."""
+        """The current `metaData` action."""
         return self._snapshot.metadata
 
     @property
     def protocol(self) -> Protocol:
-        """The `protocol` action in force."""
+        """The current `protocol` action."""
         return self._snapshot.protocol
 
     @property
@@ -213,7 +212,7 @@ class About(Handle):
 
     @property
     def snapshot(self) -> Snapshot:
-        """This version as a value: it pickles, and does not move when the table does."""
+        """This version as an immutable value: it pickles, and it stays when the table moves on."""
         return self._snapshot
 
     @property
@@ -222,13 +221,13 @@ class About(Handle):
         return self._context.store
 
     def history(self, limit: int | None = None) -> History:
-        """Return what each commit up to this version says of itself, newest first.
+        """Return the `commitInfo` of each commit up to this version, newest first.
 
-        Each entry has `version` and `timestamp` (milliseconds since the epoch: the time by which
-        `Table(uri, timestamp=…)` and `restore` find this version), and what its writer noted:
-        `operation`, `operationParameters`, `operationMetrics`, `engineInfo`, …
+        Each entry has `version`, `timestamp` (milliseconds since the epoch, as used by `Table(uri,
+        timestamp=…)` and `restore`), and the writer's fields: `operation`, `operationParameters`,
+        `operationMetrics`, `engineInfo`, …
 
-        It is a list, which notebooks show as a table.
+        The result is a list, which notebooks show as a table.
         """
         from txlog.snapshot.time_travel import history
 
@@ -237,22 +236,22 @@ class About(Handle):
         return History(history(self._context.store, self._snapshot, limit))
 
     def versions(self) -> list[dict[str, Any]]:
-        """Return the versions that the log still makes up, up to this one, ascending.
+        """Return the versions up to this one that can still be opened, ascending.
 
         Each entry has `version`, `timestamp` (milliseconds since the epoch; None if its commit was
-        cleaned up) and `pins`: the names that `Table.pins` has for it.
+        cleaned up) and `pins`: its names in `Table.pins`.
         """
         from txlog.snapshot.time_travel import versions
 
         return versions(self._context.store, self._snapshot)
 
     def capabilities(self) -> dict[str, Capability]:
-        """Return for each verb whether this version of the table lets it be done.
+        """Return for each verb whether this version of the table allows it.
 
         The verbs are `scan`, `stable_row_ids`, `changes`, `refresh`, `append`, `overwrite`,
         `delete`, `compact`, `compute_statistics`, `restore`, `add_columns`, `replace_columns`,
-        `drop_columns` and `checkpoint`. Each capability is true or false, and says of a verb that
-        cannot be done which features stand in the way, why, and what to do.
+        `drop_columns` and `checkpoint`. Each capability is true or false. For a verb that is not
+        possible, it names the features that prevent it, the reason, and what to do.
         """
         from txlog.verbs.capabilities import capabilities
 
@@ -264,16 +263,15 @@ class About(Handle):
         Parameters
         ----------
         columns
-            Of those below, the ones to return, in this order. Default: all. Of a large table,
-            all but `fragment_id` and `fields` are quickly there, and in no order without these.
+            The columns to return, in this order; see below. Default: all. For a large table, the
+            result is fast but unordered if `fragment_id` and `fields` are omitted.
 
         Notes
         -----
         Columns: `path` (as logged), `size_bytes`, `num_records` (rows in the file; null if
         unknown), `num_deleted`, `partition_values` (a map), `modification_time` (milliseconds),
-        `fragment_id`, `stats` (JSON text; null too where a checkpoint has them as structs
-        alone), `deletion_vector` (its unique id), `fields` (of a file that gives a fragment
-        further columns, their names; else null).
+        `fragment_id`, `stats` (JSON text; null if a checkpoint has only structs), `deletion_vector`
+        (its unique id), `fields` (for a column file, the names of its columns; else null).
         """
         from txlog.scan.files import list_files
 
@@ -283,17 +281,17 @@ class About(Handle):
         )
 
     def get_add_actions(self, flatten: bool = False) -> pa.Table:
-        """Return the data files with partition values and statistics in the table's types.
+        """Return the data files with typed partition values and statistics.
 
         Columns: `path`, `size_bytes`, `modification_time` (milliseconds), `num_records`, and the
-        structs `partition`, `null_count`, `min` and `max`, as deltalake has them. Statistics are
-        null where the log has none; of columns that the table's properties give none, they are left
-        out. `files` is faster, and tells more of each file.
+        structs `partition`, `null_count`, `min` and `max`, as in deltalake. Statistics are null if
+        the log has none. Columns for which the table's properties turn statistics off are omitted.
+        `files` is faster, and has more columns.
 
         Parameters
         ----------
         flatten
-            Have the fields of the structs as columns, such as `min.x`.
+            Return the fields of the structs as columns, such as `min.x`.
         """
         from txlog.scan.files import add_actions
 
@@ -301,11 +299,11 @@ class About(Handle):
         return add_actions(version.snapshot, version.files().live, flatten=flatten)
 
     def deletion_vectors(self) -> pa.RecordBatchReader:
-        """Return which rows of the files are left, of files some of whose rows are deleted.
+        """Return which rows are not deleted, for each file with deleted rows.
 
-        A stream with a row for each such file, read one by one: `filepath`, a URI, and
-        `selection_vector`, a list of true for each row that is left and false for each deleted
-        one, in the order of the file.
+        The result is a stream with a row for each such file: `filepath`, a URI, and
+        `selection_vector`, a list with true for each remaining row and false for each deleted row,
+        in the order of the file. The files' deletions are read one by one.
         """
         from txlog.scan.read import selection_vectors
 
@@ -314,12 +312,12 @@ class About(Handle):
         return selection_vectors(self._context.store, version.plan([]), deleted)
 
     def partitions(self, where: Where = None) -> list[dict[str, str | None]]:
-        """Return the partition values of the files, as the log has them: each once, as text.
+        """Return the distinct partition values of the files as logged texts.
 
         Parameters
         ----------
         where
-            Only partitions that a row of which this is true may be in.
+            Return only partitions that may contain rows for which this predicate is true.
         """
         from txlog.expressions.sql import as_expression
         from txlog.scan.files import partitions_of
@@ -330,9 +328,9 @@ class About(Handle):
         return partitions_of(version.snapshot, plan.files.rows.primaries)
 
     def fragments(self) -> TableFragments:
-        """Return the fragments of this version, ordered by id: a sequence, as a list is.
+        """Return the fragments of this version as a sequence, ordered by id.
 
-        A `TableFragment` is made when it is asked for.
+        Each `TableFragment` is created at its first use.
         """
         from txlog.table.fragment import TableFragments
 
@@ -347,14 +345,14 @@ class About(Handle):
         )
 
     def get_fragment(self, fragment_id: int) -> TableFragment | None:
-        """Return the fragment of an id, or None if this version has none."""
+        """Return the fragment with an id, or None if this version has none."""
         return self.fragments().of_id(fragment_id)
 
     @property
     def outcome(self) -> Outcome | None:
-        """What the last writing verb of this object did, or None if there was none.
+        """The outcome of this object's last writing verb, or None if there was none.
 
-        Also after `txlog.write`, which returns the table.
+        `txlog.write` sets it too.
         """
         return self._outcome
 

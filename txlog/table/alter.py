@@ -1,4 +1,4 @@
-"""`Table.alter`: other columns, other features."""
+"""`Table.alter`: change columns, properties and features."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @checked
 class TableAlter(AlterProtocol):
-    """Commits that change which columns or features a table has."""
+    """Commits that change the columns, properties or features of a table."""
 
     def add_columns(
         self,
@@ -32,30 +32,30 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Add columns, with values for all rows or null, in one commit that rewrites no data file.
+        """Add columns, with values or nulls, in one commit that rewrites no data file.
 
-        Columns without values (types, a schema) change the metadata alone, of any table. For
-        values each fragment gets one new file with the columns. The table needs the feature
-        `txlog.fragments` for that (see `add_features`), and can then be read by txlog alone.
+        Columns without values (types, a schema) only change the metadata, and work for each table.
+        For values, each fragment gets one new file with the columns. This needs the feature
+        `txlog.fragments` (see `add_features`), and then only txlog can read the table.
 
         Parameters
         ----------
         columns
             Names and their values, `{"score": …}`: SQL text (`"2 * a"`), an expression
             (`col("a") + 1`), a function that gets a RecordBatch and returns an array, a pyarrow
-            type (nulls), or Arrow data with a value for each row in the table's order. Or a
-            function that returns a batch, a pyarrow schema or fields (nulls), or Arrow data, of
-            several columns. Functions run for several fragments at once, in no order. A name such
-            as `st.b` adds a field, null in all rows, to a struct.
+            type (nulls), or Arrow data with a value for each row in the table's order. For several
+            columns together: a function that returns a batch, a pyarrow schema or fields (nulls),
+            or Arrow data. Functions run for several fragments concurrently, in any order. A name
+            such as `st.b` adds a field, null in all rows, to a struct.
         read_columns
-            The columns that functions get. Default: all.
+            The columns that functions receive. Default: all.
 
         Raises
         ------
         InvalidInputError
-            A column is there already, or values do not fit; nothing was committed.
+            A column exists already, or values do not fit. Nothing was committed.
         CommitConflictError
-            Another writer added the same column, or rows that the data has no values for.
+            Another writer added the same column, or rows for which the data has no values.
         """
         from txlog.data_files.options import new_fields
         from txlog.fragments.rows import FEATURE
@@ -78,7 +78,7 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Give columns other values in all rows; as `add_columns` otherwise.
+        """Replace the values of columns in all rows; otherwise as `add_columns`.
 
         Raises
         ------
@@ -99,16 +99,17 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Take columns out of the table, in one commit that rewrites no data file.
+        """Drop columns in one commit that rewrites no data file.
 
-        The values stay in the files, for older versions. The table needs column mapping, or the
-        feature `txlog.fragments`; with the former fields of structs go too (`st.b`).
+        The values stay in the files for older versions. The table needs column mapping or the
+        feature `txlog.fragments`. With column mapping, fields of structs (`st.b`) can be dropped
+        too.
 
         Raises
         ------
         InvalidInputError
-            There is no such column; a constraint, a generated column, the partitioning or the
-            clustering needs it; or none is left.
+            A column does not exist; a constraint, a generated column, the partitioning or the
+            clustering needs it; or no column would remain.
         UnsupportedFeatureError
             The table has neither.
         """
@@ -128,7 +129,7 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Take one column, or a field of a struct, out of the table, as `drop_columns` does."""
+        """Drop one column or a field of a struct, as `drop_columns` does."""
         return self.drop_columns(column, txn=txn, user_metadata=user_metadata)
 
     def rename_column(
@@ -139,21 +140,21 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Give a column, or a field of a struct (`st.b`), another name; no file is rewritten.
+        """Rename a column or a field of a struct (`st.b`); no file is rewritten.
 
-        Older versions keep the old name; the change data feed has the new one. The table needs
+        Older versions keep the old name; the change data feed uses the new one. The table needs
         column mapping: `set_properties({"delta.columnMapping.mode": "name"})`.
 
         Parameters
         ----------
         new_name
-            The name alone, without what the field is in.
+            The new name without the path of the struct.
 
         Raises
         ------
         InvalidInputError
-            There is no such column, the name is taken, or a constraint or a generated column
-            needs the one that it has.
+            The column does not exist, the name is taken, or a constraint or a generated column uses
+            the old name.
         UnsupportedFeatureError
             The table has no column mapping.
         """
@@ -169,17 +170,17 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Set table properties; the protocol gets the features that they turn on.
+        """Set table properties; the protocol gets the features that the properties need.
 
         Names and values are those of `Table.create`. `delta.columnMapping.mode=none` ends column
-        mapping: all rows are written again, by the columns' own names.
+        mapping: all rows are rewritten with the logical column names.
 
         Raises
         ------
         InvalidInputError
-            A property is unknown or its value wrong.
+            A property is unknown, or its value is wrong.
         UnsupportedFeatureError
-            It cannot be turned on for a table that is there.
+            The property cannot be turned on for an existing table.
         """
         operation = _properties(self._table._context, properties)
         return self._table._run(operation, txn, user_metadata)
@@ -192,7 +193,7 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Take table properties away, so that they have their defaults.
+        """Remove table properties, so that their defaults apply.
 
         Raises
         ------
@@ -212,17 +213,17 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Add CHECK constraints, such as `{"positive": "x > 0"}`, that all rows must satisfy.
+        """Add CHECK constraints such as `{"positive": "x > 0"}`, which all rows must satisfy.
 
-        The rows that are there are checked first; files whose statistics show that no row breaks
-        a constraint are not read.
+        Existing rows are checked first. Files whose statistics show that no row breaks a constraint
+        are not read.
 
         Raises
         ------
         SchemaMismatchError
-            Rows that are there break a constraint. They are counted, and one is shown.
+            Existing rows break a constraint. The error has their number and an example.
         InvalidInputError
-            There is a constraint of this name, or it does not fit the table.
+            A constraint with this name exists, or the constraint does not fit the table.
         """
         from txlog.verbs.metadata import AddConstraints
 
@@ -243,7 +244,7 @@ class TableAlter(AlterProtocol):
         Raises
         ------
         InvalidInputError
-            There is no such constraint, and `raise_if_not_exists` is set.
+            The constraint does not exist, and `raise_if_not_exists` is set.
         """
         from txlog.verbs.metadata import DropConstraint
 
@@ -257,7 +258,7 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Give the table another description; None takes it away."""
+        """Set the table's description; None removes it."""
         from txlog.verbs.metadata import Describe
 
         operation = Describe(self._table._context, description=description)
@@ -270,7 +271,7 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Give the table another name in its metadata; None takes it away."""
+        """Set the table's name in its metadata; None removes it."""
         from txlog.verbs.metadata import Describe
 
         return self._table._run(Describe(self._table._context, name=name), txn, user_metadata)
@@ -283,19 +284,20 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Set texts of a column's metadata, such as `{"comment": "in minutes"}`.
+        """Set text metadata of a column, such as `{"comment": "in minutes"}`.
 
         Parameters
         ----------
         column
-            Its name; fields of structs with dots, those in lists and maps as `l.element.x`.
+            The column's name. Write fields of structs with dots, and fields in lists and maps as
+            `l.element.x`.
         metadata
-            Texts by name; None takes one away.
+            Texts by name; None removes an entry.
 
         Raises
         ------
         InvalidInputError
-            There is no such column, or a name has a meaning of its own in Delta.
+            The column does not exist, or Delta reserves a name.
         """
         return self._change_column(column, txn, user_metadata, metadata=metadata)
 
@@ -307,12 +309,12 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Let a column be null, or forbid it; then the rows that are there are checked first.
+        """Allow or forbid nulls in a column. To forbid them, existing rows are checked first.
 
         Raises
         ------
         SchemaMismatchError
-            Rows that are there are null.
+            Existing rows have nulls.
         InvalidInputError
             There is no such column.
         """
@@ -326,14 +328,14 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Give a column a wider type, such as int64 for int32; data files stay as they are.
+        """Widen a column's type, such as int32 to int64; data files do not change.
 
         The table gets the feature `typeWidening`; engines without it can no longer read it.
 
         Raises
         ------
         InvalidInputError
-            Values could be lost, a constraint needs the column, or there is no such column.
+            Values could be lost, a constraint uses the column, or the column does not exist.
         """
         from txlog.data_files.options import as_type
 
@@ -348,26 +350,26 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Move a column, or a field of a struct, among those beside it. Default: to the end.
+        """Move a column, or a field inside its struct. Default: to the end.
 
         Parameters
         ----------
         after
-            The field that it is to come after.
+            The field that it should follow.
         first
             Move it to the beginning.
 
         Raises
         ------
         InvalidInputError
-            There is no such column, or `after` and `first` are both given.
+            The column does not exist, or `after` and `first` are both given.
         """
         from txlog.errors import InvalidInputError
         from txlog.schema.edit import Place
 
         if after is not None and first:
             raise InvalidInputError(
-                argument="after", reason="after and first both say where", remedy="Pass one of them"
+                argument="after", reason="after and first are both given", remedy="Pass one of them"
             )
         place: Place = "first" if first else "last" if after is None else ("after", after)
         return self._change_column(column, txn, user_metadata, place=place)
@@ -380,9 +382,9 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Give a column a default, for rows that are written without the column from now on.
+        """Set a column's default value, for future rows that are written without the column.
 
-        Rows that are there stay as they are. The table gets the feature `allowColumnDefaults`.
+        Existing rows do not change. The table gets the feature `allowColumnDefaults`.
 
         Parameters
         ----------
@@ -392,7 +394,7 @@ class TableAlter(AlterProtocol):
         Raises
         ------
         InvalidInputError
-            There is no such column, it is nested, identity or generated, or the default cannot be
+            The column does not exist or is nested, identity or generated, or the default cannot be
             evaluated as its type.
         """
         from txlog.verbs.schema import SetDefault
@@ -407,7 +409,7 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Take a column's default away: rows that leave it out then have nulls there."""
+        """Drop a column's default: future rows that are written without the column get null."""
         from txlog.verbs.schema import SetDefault
 
         return self._table._run(SetDefault(self._table._context, column, None), txn, user_metadata)
@@ -419,15 +421,15 @@ class TableAlter(AlterProtocol):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Let an identity column count on after the furthest value that a row has in it.
+        """Continue an identity column after the furthest value that any row has.
 
-        Rows may have values of their own where the column is `BY DEFAULT AS IDENTITY`. The column
-        never counts back.
+        If the column is `BY DEFAULT AS IDENTITY`, data may bring its own values. The next value
+        never moves back.
 
         Raises
         ------
         InvalidInputError
-            There is no such identity column.
+            The identity column does not exist.
         """
         from txlog.verbs.schema import SyncIdentity
 
@@ -447,7 +449,7 @@ class TableAlter(AlterProtocol):
 
 
 def _properties(context: Context, properties: Mapping[str, str], **more: Any) -> SetProperties:
-    """Return the operation that sets properties; the end of column mapping is another one."""
+    """Return the operation that sets properties, or the one that ends column mapping."""
     from txlog.protocol.mapping import MAPPING_MODE
     from txlog.verbs.metadata import SetProperties
 

@@ -1,4 +1,4 @@
-"""`TableFragment`: one fragment of an opened table, as people who know Lance expect it."""
+"""`TableFragment`: one fragment of an opened table, with the methods of Lance's fragments."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from txlog.verbs.fragments.workers import (
 
 Filter = str | Expression | None
 
-_AT_ONCE = 1 << 16  # Fragments that an iteration makes together.
+_AT_ONCE = 1 << 16  # The number of fragments that an iteration creates together.
 
 
 @checked
 class TableFragment:
-    """A fragment of one version of a table: its rows can be read, and changes of it prepared.
+    """A fragment of one version of a table. It reads rows and prepares changes.
 
-    What `delete`, `delete_rows` and `merge_columns` return is not committed: hand it, as JSON if
-    need be, to `Table.commit`. A fragment pickles, so any worker can have it.
+    The results of `delete`, `delete_rows` and `merge_columns` are not committed: pass them, perhaps
+    as JSON, to `Table.commit`. A fragment pickles, so any worker can receive it.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TableFragment:
         self._context = context
         self._snapshot = snapshot
         self._fragment = fragment
-        self._rows = rows  # Returns the `FILE_ROWS` of its files, in their order.
+        self._rows = rows  # Returns the `FILE_ROWS` of its files in order.
 
     def __repr__(self) -> str:
         fragment = self._fragment
@@ -68,7 +68,7 @@ class TableFragment:
         return hash(self._key())
 
     def __getstate__(self) -> dict[str, Any]:
-        # Without what the snapshot knows of other files: it may be as large as the table's log.
+        # Without the other files of the snapshot, which may be as large as the table's log.
         return {
             **self.__dict__,
             "_snapshot": self._snapshot.without_files(),
@@ -87,21 +87,21 @@ class TableFragment:
 
     @property
     def fragment_id(self) -> int:
-        """The fragment's id, by the name that pylance gives it."""
+        """The fragment's id, with the attribute name of pylance."""
         return self._fragment.id
 
     @property
     def is_durable(self) -> bool:
-        """Whether the id means the same rows in other versions too."""
+        """Whether the id identifies the same rows in other versions too."""
         return self._fragment.is_durable
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """The data files: the primary, then those that give its rows further columns."""
+        """The data files: the primary file, then the files with further columns."""
         return self._fragment.files
 
     def data_files(self) -> list[DataFile]:
-        """Return the data files, the primary first."""
+        """Return the data files, with the primary file first."""
         return list(self._fragment.files)
 
     @property
@@ -120,17 +120,17 @@ class TableFragment:
 
     @property
     def physical_rows(self) -> int | None:
-        """How many rows the files have, deleted ones included; None if the log does not say."""
+        """The number of rows of the files, including deleted ones; None if the log has no count."""
         return self._fragment.physical_rows
 
     @property
     def num_deletions(self) -> int:
-        """How many rows are deleted."""
+        """The number of deleted rows."""
         return self._fragment.num_deletions
 
     @property
     def num_rows(self) -> int | None:
-        """How many rows are left, or None if the log does not say; `count_rows` looks."""
+        """The number of remaining rows, None if the log has none; `count_rows` reads the file."""
         return self._fragment.num_rows
 
     @property
@@ -140,7 +140,7 @@ class TableFragment:
 
     @property
     def metadata(self) -> FragmentMetadata:
-        """The fragment as other processes get it: `to_json`, `FragmentMetadata.from_json`."""
+        """The fragment for other processes: `to_json`, `FragmentMetadata.from_json`."""
         return fragment_metadata(self._snapshot, self._fragment, self._rows())
 
     # Reading -------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class TableFragment:
         return Scan(self._context.store, plan, self._context.engine)
 
     def count_rows(self, filter: Filter = None) -> int:
-        """Return the number of rows that are left, from the log if it knows and all are meant."""
+        """Return the number of matching rows, from the log if possible."""
         return self.scanner([], filter).count()
 
     def to_table(self, columns: list[str] | None = None, filter: Filter = None) -> pa.Table:
@@ -166,7 +166,7 @@ class TableFragment:
         *,
         batch_size: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as Arrow batches, of at most `batch_size` rows."""
+        """Yield the rows as Arrow batches of at most `batch_size` rows."""
         sized = {} if batch_size is None else {"batch_size": batch_size}
         return self.scanner(columns, filter).to_batches(**sized)
 
@@ -175,10 +175,10 @@ class TableFragment:
         return self.scanner(columns).head(num_rows)
 
     def take(self, indices: Sequence[int], columns: list[str] | None = None) -> pa.Table:
-        """Return rows by their offsets among those that are left, in the order given.
+        """Return rows by their offsets among the rows that are not deleted, in the given order.
 
-        It is `Table.take` for one fragment, and what pylance's `LanceFragment.take` gives. One
-        offset may occur more than once. Only the row groups that hold the rows are read.
+        It is `Table.take` for one fragment, and equals pylance's `LanceFragment.take`. An offset
+        may occur more than once. Only the row groups with these rows are read.
 
         Raises
         ------
@@ -193,32 +193,33 @@ class TableFragment:
         )
 
     def take_offsets(self, offsets: Sequence[int], columns: list[str] | None = None) -> pa.Table:
-        """Return rows by their offsets in the files, in the order given.
+        """Return rows by their offsets in the files, in the given order.
 
-        Offsets count deleted rows too, as those of `delete_rows` do: an offset is the lower half of
-        `_rowaddr`. One may occur more than once. Only the row groups that hold the rows are read.
+        Offsets include deleted rows, as in `delete_rows`: an offset is the lower half of
+        `_rowaddr`. An offset may occur more than once. Only the row groups with these rows are
+        read.
 
         Raises
         ------
         InvalidInputError
             One is no whole number from 0.
         NotFoundError
-            A row is beyond the fragment, or deleted; those at fault are named by row address.
+            A row is beyond the fragment or deleted. The error names the row addresses.
         """
         plan = plan_fragments(self._snapshot, [self._fragment], columns=columns)
         return take_offsets(
             self._context.store, plan, self._fragment, offsets, self._context.engine
         )
 
-    # Changes to be committed ---------------------------------------------------------------
+    # Changes to commit ---------------------------------------------------------------------
 
     def delete(self, predicate: str | Expression) -> FragmentMetadata | None:
-        """Write the deletion of the rows of which a predicate is true; nothing is committed.
+        """Write the deletion of rows for which a predicate is true, without a commit.
 
         Returns
         -------
-        The fragment for `Operation.Delete(updated_fragments=…)`; None if no row is left, so that
-        its id belongs into `deleted_fragment_ids`.
+        The fragment for `Operation.Delete(updated_fragments=…)`. None if no row remains: then add
+        its id to `deleted_fragment_ids`.
 
         Raises
         ------
@@ -230,14 +231,14 @@ class TableFragment:
         return self._deleted(where)
 
     def delete_rows(self, offsets: Sequence[int]) -> FragmentMetadata | None:
-        """Write the deletion of rows by their offsets; as `delete` otherwise.
+        """Write the deletion of rows by their offsets; otherwise as `delete`.
 
         Raises
         ------
         InvalidInputError
             One is no whole number from 0, or there twice.
         NotFoundError
-            A row is beyond the fragment, or deleted already.
+            A row is beyond the fragment, or it is already deleted.
         """
         return self._deleted(offsets)
 
@@ -249,7 +250,7 @@ class TableFragment:
     def merge_columns(
         self, columns: Any, read_columns: Sequence[str] | None = None
     ) -> tuple[FragmentMetadata, pa.Schema]:
-        """Write further columns of the rows, in a file of their own; nothing is committed.
+        """Write further columns of the rows to a new file, without a commit.
 
         Arguments and errors are those of `Table.add_columns`.
 
@@ -263,22 +264,22 @@ class TableFragment:
 
 
 def _held(rows: pa.Table) -> pa.Table:
-    """Return the rows themselves: with them a fragment pickles."""
+    """Return the file rows as a value, so that the fragment pickles."""
     return rows
 
 
 class TableFragments(Sequence[TableFragment]):
     """The fragments of one version of a table, ordered by id.
 
-    A `TableFragment` is made when it is asked for, so that a table of many files costs no object
-    for each of them. It equals any sequence of the same fragments.
+    Each `TableFragment` is created at its use, so a table with many files needs no object for each
+    file. The sequence equals any sequence of the same fragments.
 
     Parameters
     ----------
     whole
-        Returns the same fragments with all that the log says of their files.
+        Returns the same fragments with all columns of their files.
     places
-        The places among the fragments that are in this sequence.
+        The indexes of the fragments that are in this sequence.
     """
 
     def __init__(
@@ -313,7 +314,7 @@ class TableFragments(Sequence[TableFragment]):
     @overload
     def __getitem__(self, at: slice) -> TableFragments: ...
     def __getitem__(self, at: int | slice) -> TableFragment | TableFragments:
-        """Return a fragment by its place, or the sequence of those of a slice."""
+        """Return a fragment by its index, or the sequence for a slice."""
         if isinstance(at, slice):
             return TableFragments(
                 self._context, self._snapshot, self._fragments, self._whole, self._places[at]
@@ -332,14 +333,14 @@ class TableFragments(Sequence[TableFragment]):
             yield from map(self._opened, places, fragments)
 
     def of_id(self, fragment_id: int) -> TableFragment | None:
-        """Return the fragment of an id, or None if it is not in this sequence."""
+        """Return the fragment with an id, or None if it is not in this sequence."""
         place = self._fragments.place_of(fragment_id)
         if place is None or place not in self._places:
             return None
         return self._opened(place, self._fragments[place])
 
     def __reduce__(self) -> Any:
-        return list, (list(self),)  # A fragment pickles without the files of others.
+        return list, (list(self),)  # A fragment pickles without the files of other fragments.
 
     def _opened(self, place: int, fragment: Fragment) -> TableFragment:
         return TableFragment(
@@ -348,5 +349,5 @@ class TableFragments(Sequence[TableFragment]):
 
 
 def _rows_at(whole: Callable[[], FragmentSequence], place: int) -> pa.Table:
-    """Return the `FILE_ROWS` of the files of the fragment at a place."""
+    """Return the `FILE_ROWS` of the fragment at an index."""
     return whole().file_rows(place)

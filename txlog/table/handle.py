@@ -31,15 +31,15 @@ Kinds = tuple[str, ...]
 
 
 def checked(face: T) -> T:
-    """Check the types of arguments before a function, or any public method of a class, begins.
+    """Check argument types at calls of a function or of a class's public methods.
 
-    The annotations say the types. A parameter whose annotation names anything else than `_KINDS`
-    is left to the function. Whole numbers of numpy become Python's.
+    The annotations define the types. A parameter whose annotation names a type outside of `_KINDS`
+    is not checked. NumPy integers become Python integers.
 
     Raises
     ------
     InvalidTypeError
-        By a call: an argument is of another type. It is named, and nothing was done.
+        At a call, an argument has another type. The error names it, and nothing was done.
     """
     if not isinstance(face, type):
         return _checked_function(face)  # type: ignore[arg-type, return-value]
@@ -63,7 +63,7 @@ def _checked_function(function: Callable[..., Any]) -> Callable[..., Any]:
         kinds, places = known[0]
         values = list(args)
         for at, value in enumerate(args):
-            name = places[min(at, len(places) - 1)]  # The last one may take several.
+            name = places[min(at, len(places) - 1)]  # The last parameter may be variadic.
             values[at] = _fitting(name, value, kinds[name])
         for name, value in kwargs.items():
             kwargs[name] = _fitting(name, value, kinds.get(name, ()))
@@ -73,7 +73,7 @@ def _checked_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _kinds_of(function: Callable[..., Any]) -> tuple[dict[str, Kinds], list[str]]:
-    """Return which kinds each parameter takes, () for any, and which come without a name."""
+    """Return the accepted kinds of each parameter, () for any, and the positional parameters."""
     import inspect
 
     kinds: dict[str, Kinds] = {}
@@ -88,7 +88,7 @@ def _kinds_of(function: Callable[..., Any]) -> tuple[dict[str, Kinds], list[str]
 
 
 def _fitting(name: str, value: Any, kinds: Kinds) -> Any:
-    """Return an argument if it is of one of the kinds."""
+    """Return an argument if it has one of the kinds."""
     for kind in kinds:
         if _KINDS[kind](value):
             is_odd = kind == "int" and type(value) is not int
@@ -186,10 +186,10 @@ _REMEDIES |= dict.fromkeys(("Filter", "Expression"), _REMEDIES["Where"])
 
 
 class OpenVersion:
-    """A snapshot, and what is read of it when it is first asked for.
+    """A snapshot, and values that are read at their first use.
 
-    One object holds both, so that threads that share a table never see the files of one version
-    beside the snapshot of another. Two threads that ask at once may both read; they get the same.
+    One object holds both, so threads that share a table never see files and a snapshot of different
+    versions. Two concurrent threads may both read; the results are equal.
     """
 
     def __init__(self, store: Store, snapshot: Snapshot) -> None:
@@ -201,7 +201,7 @@ class OpenVersion:
         self._made_ms: int | None = None
         self._plans: dict[tuple[str, ...], ScanPlan] = {}
         self._indexes: tuple[IndexDefinition, ...] | None = None
-        self.lookups: dict[tuple[str, ...] | None, Lookup] = {}  # None: by the only index.
+        self.lookups: dict[tuple[str, ...] | None, Lookup] = {}  # None means the only index.
         self.coverages: dict[tuple[str, ...], Coverage] = {}
 
     def files(self) -> FileState:
@@ -213,7 +213,7 @@ class OpenVersion:
         return self._files
 
     def fragments(self) -> FragmentSequence:
-        """Return the fragments; of a large log, with no more than a `Fragment` has."""
+        """Return the fragments; for a large log, only with the columns that a `Fragment` needs."""
         if self._fragments is None:
             from txlog.scan.lazy_plan import is_large, plan_snapshot
 
@@ -225,7 +225,7 @@ class OpenVersion:
         return self._fragments
 
     def whole_fragments(self) -> FragmentSequence:
-        """Return the fragments, with all that the log says of their files."""
+        """Return the fragments with all columns of their files."""
         if self._whole is None:
             from txlog.scan.files import live_sequence
 
@@ -233,7 +233,7 @@ class OpenVersion:
         return self._whole
 
     def plan(self, columns: list[str], where: Expression | None = None) -> ScanPlan:
-        """Plan a scan that rules files out by a predicate; a plan without one is kept."""
+        """Plan a scan; a plan without a predicate is cached."""
         from txlog.scan.plan import plan_scan
 
         plan = self._plans.get(tuple(columns)) if where is None else None
@@ -253,7 +253,7 @@ class OpenVersion:
         return self._indexes
 
     def made_ms(self) -> int:
-        """Return when the version was made, as time travel counts it."""
+        """Return the time of the version as time travel uses it."""
         if self._made_ms is None:
             from txlog.snapshot.time_travel import made_ms
 
@@ -262,9 +262,9 @@ class OpenVersion:
 
 
 class Handle:
-    """What all verbs of a table stand on: where it is, and the version that it is at.
+    """The base of all verbs of a table: its location and its current version.
 
-    A method that needs more than one fact of the version takes `_open` once.
+    A method that needs several values of the version reads `_open` once.
     """
 
     _context: Context
@@ -281,7 +281,7 @@ class Handle:
         self._open = OpenVersion(self._context.store, snapshot)
 
     def _move(self, snapshot: Snapshot) -> None:
-        """Go on to a version; another thread may have gone further, and that stays so."""
+        """Move to a version, unless another thread has moved to a newer one."""
         if snapshot is not self._snapshot and snapshot.version >= self._snapshot.version:
             self._stand_at(snapshot)
 
@@ -293,7 +293,7 @@ class Handle:
     def _run(
         self, operation: Operation, txn: AnyAppVersion | None, user_metadata: UserMetadata | None
     ) -> Outcome:
-        """Execute an operation on the latest version, and move to the version that it made."""
+        """Execute an operation on the latest version, and move to the new version."""
         from txlog.commit.operation import execute
 
         return self._finish(
@@ -301,7 +301,7 @@ class Handle:
         )
 
     def _finish(self, done: Done) -> Outcome:
-        """Move to the version after an operation, and write a checkpoint when one is due."""
+        """Move to the version after an operation, and write a checkpoint if one is due."""
         self._move(done.snapshot)
         self._outcome = done.outcome
         if done.is_checkpoint_due or done.wants_log_files:

@@ -1,4 +1,4 @@
-"""Rows by key, and the indexes that say where they are."""
+"""Look up rows by key, and manage indexes."""
 
 from __future__ import annotations
 
@@ -31,49 +31,50 @@ class Lookups(Handle):
         columns: list[str] | None = None,
         missing: Missing = "skip",
     ) -> pa.Table:
-        """Return the rows that have given keys, in the order of the keys.
+        """Return the rows with given keys, in the order of the keys.
 
-        An index over the key columns (`create_index`) says where the rows are. Of files that it
-        does not cover, or without one, the first look-up reads the key columns of the files that
-        may have the keys, and keeps them in memory, for this version and all others. Each one then
-        reads only the pages that hold the rows. Rows of one key come in the order of `to_arrow`; a
-        key that is given twice is answered twice; a key with a null has no row.
+        An index over the key columns (`create_index`) gives the positions of rows. For files that
+        no index covers, the first look-up reads the key columns of the files that may contain the
+        keys, and keeps them in memory for all versions. Each look-up then reads only the pages with
+        the rows. Rows with the same key have the order of `to_arrow`. A key that is given twice
+        returns its rows twice. A key with a null has no row.
 
         Parameters
         ----------
         keys
-            A list or an Arrow array; of several columns a table or record batch with these
-            columns, or a list of tuples. They are cast to the columns' types if nothing is lost.
+            A list or an Arrow array. For several columns, a table or record batch with these
+            columns, or a list of tuples. Keys are cast to the columns' types if the cast is
+            lossless.
         on
             The key column, or several. Floating point and nested columns are refused. Default: the
             columns of the table's only index.
         columns
-            The columns to return: the table's, metadata columns (`_rowaddr`, …), and `_key`
-            (int64), the place in `keys` of the key that a row answers. Default: the table's.
+            The columns to return: those of the table, metadata columns (`_rowaddr`, …), and `_key`
+            (int64), the index in `keys` of the row's key. Default: those of the table.
         missing
-            Of a key that no row has: `skip` leaves it out, `null` gives one row of nulls with the
-            key, `error` raises.
+            What to do for a key without rows: `skip` omits it, `null` returns one row with the key
+            and nulls, `error` raises.
 
         Raises
         ------
         InvalidInputError
-            A column is unknown or cannot be a key, or the keys are not of its type.
+            A column is unknown or cannot be a key, or the keys do not have its type.
         NotFoundError
-            With `missing="error"`: some keys have no row; five are named.
+            With `missing="error"`, some keys have no row. The error names five of them.
         """
         version = self._open
         chosen = version.snapshot.schema.names() if columns is None else columns
         return self._lookup(version, on).rows(keys, chosen, missing)
 
     def contains(self, keys: Any, *, on: str | Sequence[str] | None = None) -> pa.BooleanArray:
-        """Return for each key whether a row has it; arguments and errors as for `lookup`."""
+        """Return for each key whether any row has it; arguments and errors as for `lookup`."""
         from txlog.arrow import pc
 
         return pc.greater(self.lookup_counts(keys, on=on), 0)
 
     @reading("LOOKUP")
     def lookup_counts(self, keys: Any, *, on: str | Sequence[str] | None = None) -> pa.Int64Array:
-        """Return how many rows each key has; arguments and errors as for `lookup`."""
+        """Return the number of rows for each key; arguments and errors as for `lookup`."""
         return self._lookup(self._open, on).counts(keys)
 
     def _lookup(self, version: OpenVersion, on: str | Sequence[str] | None) -> Lookup:
@@ -113,35 +114,34 @@ class Lookups(Handle):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Define an index over key columns, and build it: look-ups then read wanted pages alone.
+        """Define and build an index over key columns: look-ups then read only the needed pages.
 
-        It is a property of the table, `txlog.index.NAME`, and files in the hidden folder
-        `_txlog_index`; the table needs no table feature, and other engines read and write it as
-        before. Whatever txlog writes from now on comes with its part of the index. Files of other
-        writers are covered by the next `build_index`. If parts are missing, stale or damaged,
-        look-ups are slower, never wrong.
+        It is a table property, `txlog.index.NAME`, and files in the hidden folder `_txlog_index`.
+        It needs no table feature, and other engines read and write the table as before. From now
+        on, txlog's writes extend the index. The next `build_index` covers the files of other
+        writers. If parts are missing, stale or damaged, look-ups are slower, never wrong.
 
         Parameters
         ----------
         columns
-            The key column, or several. A key need not be unique, and may be null, which is not
-            indexed. Partition columns, floating point and nested columns are refused.
+            The key column, or several. Keys need not be unique. Null keys are not indexed.
+            Partition columns, floating point and nested columns are refused.
         name
-            At most 63 of a-z, 0-9 and `_`. Default: made of the columns' names.
+            At most 63 characters of a-z, 0-9 and `_`. Default: derived from the columns' names.
         build
-            Read the keys of the files that are there (`build_index`).
+            Whether to read the keys of existing files (`build_index`).
 
         Returns
         -------
         Outcome
-            Without a version if the table has this very index already.
+            Without a version if the table already has exactly this index.
 
         Raises
         ------
         InvalidInputError
-            A column is unknown or cannot be a key, or the name is none.
+            A column is unknown or cannot be a key, or the name is invalid.
         AlreadyExistsError
-            There is an index of the name over other columns.
+            An index with this name exists over other columns.
         """
         from txlog.data_files.options import as_names
         from txlog.verbs.indexes import CreateIndex
@@ -155,31 +155,31 @@ class Lookups(Handle):
     def build_index(self, name: str | None = None, *, rebuild: bool = False) -> IndexReport:
         """Read the keys of files that an index does not cover, and write them as a new segment.
 
-        The files are those of the latest version, deleted rows included. The table's engine reads
-        them: threads, or Spark's executors.
+        The files are those of the latest version, including deleted rows. The table's engine reads
+        them: threads or Spark's executors.
 
         Parameters
         ----------
         name
             Default: the table's only index.
         rebuild
-            Of all files; what was there before is deleted.
+            Read the keys of all files, and delete the old segments.
 
         Raises
         ------
         NotFoundError, InvalidInputError
-            There is no such index, or not exactly one.
+            The index does not exist, or `name` is omitted and there is not exactly one index.
         DataFileError
             A file is missing or unreadable.
         """
         return self._index_files(name).build(rebuild=rebuild)
 
     def optimize_index(self, name: str | None = None) -> IndexReport:
-        """Make one segment of all those of an index, and of their runs as few as can be.
+        """Merge all segments of an index into one, with as few runs as possible.
 
-        No data is read. Keys of files that neither this table nor its tombstones name are left out.
+        No data is read. Keys of files that are neither in the table nor tombstones are omitted.
         Arguments and errors as for `build_index`. A write that finds 32 segments merges the small
-        ones by itself.
+        ones automatically.
         """
         return self._index_files(name).merge()
 
@@ -198,7 +198,7 @@ class Lookups(Handle):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Take an index out of the table, and delete its files.
+        """Drop an index and delete its files.
 
         Raises
         ------
@@ -213,7 +213,7 @@ class Lookups(Handle):
         return outcome
 
     def indexes(self) -> list[IndexInfo]:
-        """Return the indexes of this version, by name, and what they cover of it."""
+        """Return the indexes of this version by name, and how much of it each one covers."""
         from txlog.protocol.properties import index_definitions
         from txlog.verbs.indexes import IndexFiles
 

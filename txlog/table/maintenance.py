@@ -1,4 +1,4 @@
-"""`Table.maintenance`: the files of the log. `Table.pins`: versions that are kept."""
+"""`Table.maintenance`: the files of the log. `Table.pins`: names that keep versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @checked
 class TableMaintenance:
-    """Work on the files of a table's log; none of it makes a version."""
+    """Methods for the files of a table's log. They do not make a version."""
 
     def __init__(self, table: Handle) -> None:
         self._table = table
@@ -26,7 +26,7 @@ class TableMaintenance:
     def checkpoint(self) -> int:
         """Write a checkpoint of this version, and return the version.
 
-        Nothing is cleaned up, unlike after checkpoints that commits bring about (see `expire`).
+        This deletes nothing, unlike a checkpoint that a commit writes (see `expire`).
         """
         from txlog.verbs.checkpoint import checkpoint
 
@@ -35,11 +35,11 @@ class TableMaintenance:
         return snapshot.version
 
     def expire(self, retention_hours: float | None = None, dry_run: bool = True) -> pa.Table:
-        """Delete files of the log that only older versions need; by default, only list them.
+        """Delete files of the log that only expired versions need; by default, only list them.
 
-        Every version that was the latest within the retention can still be opened, and so can
-        those of pins: the newest checkpoint before the retention stands for all that goes. What
-        goes cannot be travelled to any more. Data files stay: `Table.vacuum` deletes them.
+        Each version that was the latest within the retention, and each pinned version, can still be
+        opened: the newest checkpoint before the retention replaces the deleted files. Time travel
+        to the expired versions is no longer possible. Data files stay: `Table.vacuum` deletes them.
 
         Commits that write a checkpoint do this too, with the table's own retention, unless its
         property `delta.enableExpiredLogCleanup` is false.
@@ -47,8 +47,8 @@ class TableMaintenance:
         Parameters
         ----------
         retention_hours
-            How long versions are kept. Default: the table's `delta.logRetentionDuration`, 30 days
-            if it has none, counted from the last midnight (UTC).
+            How long versions are kept. Default: the table's `delta.logRetentionDuration`, or 30
+            days, counted back from the last midnight (UTC).
         dry_run
             Delete nothing.
 
@@ -61,7 +61,7 @@ class TableMaintenance:
         Raises
         ------
         LogCorruptError
-            The checkpoint that is to stand for what goes is damaged; nothing was deleted.
+            The checkpoint that must replace the deleted files is damaged. Nothing was deleted.
         UnsupportedFeatureError
             The table is managed by a catalog, or may not be written by txlog.
         """
@@ -71,21 +71,21 @@ class TableMaintenance:
         return expire(table._context, table._latest(), hours=retention_hours, dry_run=dry_run)
 
     def generate(self, mode: str = "symlink_format_manifest") -> int:
-        """Write lists of this version's files, for engines that read such lists and no log.
+        """Write lists of this version's files for engines that read such lists and not the log.
 
-        They are in `_symlink_format_manifest`, one for each partition, and stay as they are when
+        They are in `_symlink_format_manifest`, one for each partition. They are not updated when
         the table changes.
 
         Returns
         -------
         int
-            How many lists there are.
+            The number of lists.
 
         Raises
         ------
         UnsupportedFeatureError
-            A list of files does not tell the rows, because of deletion vectors, column mapping, or
-            columns in files of their own.
+            A list of files does not describe the rows, because of deletion vectors, column mapping
+            or column files.
         """
         from txlog.verbs.generate import generate
 
@@ -93,12 +93,12 @@ class TableMaintenance:
         return generate(table._context, table._snapshot, mode)
 
     def put_back(self) -> pa.Table:
-        """Undo `vacuum(trash=True)`: move the files in the trash to where they were.
+        """Undo `vacuum(trash=True)`: move the files in the trash back to their paths.
 
         Returns
         -------
         pyarrow.Table
-            As `Table.vacuum`, with the decisions `restore` and `keep`: a file whose place is taken
+            As `Table.vacuum`, with the decisions `restore` and `keep`. A file whose path is taken
             stays in the trash.
         """
         from txlog.verbs.trash import put_back
@@ -106,15 +106,15 @@ class TableMaintenance:
         return put_back(self._table._context)
 
     def empty_trash(self) -> int:
-        """Delete the files in the trash for good, and return how many they were."""
+        """Delete the files in the trash permanently, and return their number."""
         from txlog.verbs.trash import empty_trash
 
         return empty_trash(self._table._context)
 
     def clones(self) -> dict[str, str]:
-        """Return the shallow clones that the table was told of: their URIs, by their tables' ids.
+        """Return the registered shallow clones: their URIs by their tables' ids.
 
-        `Table.clone(…, register=True)` tells it.
+        `Table.clone(…, register=True)` registers a clone.
         """
         from txlog.snapshot.references import clones_of
 
@@ -127,14 +127,14 @@ class TableMaintenance:
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Let a vacuum delete what only this clone refers to; the clone may break then.
+        """Allow vacuum to delete files that only this clone needs. The clone may break then.
 
         `target` is the clone's folder or URI as given to `Table.clone`, or its table's id.
 
         Raises
         ------
         NotFoundError
-            The table was not told of it.
+            The clone is not registered.
         """
         from txlog.verbs.references import ForgetClone
 
@@ -143,8 +143,8 @@ class TableMaintenance:
     def write_checksum(self) -> None:
         """Write the version checksum (`.crc`) of this version, unless there is one.
 
-        Checkpoints that are not large write one too, and with the property `txlog.writeChecksums`
-        every commit does.
+        A checkpoint also writes one unless it is large. With the property `txlog.writeChecksums`,
+        each commit writes one.
         """
         from txlog.verbs.log_files import write_checksum
 
@@ -152,20 +152,20 @@ class TableMaintenance:
         write_checksum(self._table._context.store, version.snapshot, version.files().live)
 
     def compact_log(self, start_version: int, end_version: int | None = None) -> str:
-        """Write one file that stands for the commits of several versions; return its path.
+        """Write one file that replaces the commits of several versions; return its path.
 
         Readers then read one file instead of many. No version changes, and the commits stay. With
-        the property `txlog.logCompactionInterval` commits do this, every so many versions.
+        the property `txlog.logCompactionInterval`, commits do this after that number of versions.
 
         Parameters
         ----------
         end_version
-            The last one. Default: the version of this table.
+            The last version. Default: the version of this table.
 
         Raises
         ------
         InvalidInputError
-            These are not two or more versions of the table.
+            The range is not two or more versions of the table.
         """
         from txlog.verbs.log_files import compact_log
 
@@ -174,11 +174,11 @@ class TableMaintenance:
         return compact_log(context, snapshot, start_version, end)
 
     def verify_checksum(self) -> ChecksumReport:
-        """Hold this version against its checksum (`.crc`), if its writer left one.
+        """Compare this version with its checksum (`.crc`), if its writer wrote one.
 
-        The report says which fields were compared and which differ; print it to read it. A
-        checksum that is wrong or cannot be read is a problem of the report, not an error: the
-        log decides, and the table reads the same either way.
+        The report says which fields were compared and which differ; print it to read it. A checksum
+        that is wrong or unreadable is reported and not raised: the log is authoritative, and
+        reading the table does not use the checksum.
 
         Raises
         ------
@@ -195,12 +195,12 @@ class TableMaintenance:
 
 @checked
 class TablePins:
-    """Names of versions. A pinned version stays readable: vacuum and expire keep what it needs.
+    """Names of versions. A pinned version stays readable: vacuum and expire keep its files.
 
-    The pins are part of the table: all its readers see the same, whatever version they are at.
-    Other engines keep them, but their clean-ups do not heed them. The first pin adds the writer
-    feature `domainMetadata`: readers need nothing new, and delta-spark still writes the table, but
-    deltalake 1.6 does not.
+    Pins are part of the table: all readers see the same pins at each version. Other engines
+    preserve pins, but their clean-ups ignore them. The first pin adds the writer feature
+    `domainMetadata`: readers need no new feature, and delta-spark can still write the table, but
+    deltalake 1.6 cannot.
     """
 
     def __init__(self, table: Handle) -> None:
@@ -215,19 +215,19 @@ class TablePins:
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Pin a version: `Table(uri, version="train-2026-11")` opens it by this name then.
+        """Pin a version, so that `Table(uri, version="train-2026-11")` opens it by this name.
 
         Parameters
         ----------
         version
-            Default: the version that this table is at.
+            Default: the version of this table.
 
         Raises
         ------
         AlreadyExistsError
-            There is a pin of this name.
+            A pin with this name exists.
         NotFoundError, DataFileError
-            The version cannot be rebuilt any more, or its files are gone.
+            The version can no longer be reconstructed, or its files are missing.
         """
         from txlog.verbs.references import SetPin
 
@@ -243,7 +243,7 @@ class TablePins:
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Move a pin to another version; `NotFoundError` if there is none of this name."""
+        """Move a pin to another version; `NotFoundError` if there is no such pin."""
         from txlog.verbs.references import SetPin
 
         operation = SetPin(self._table._context, name, self._version(version), reason, exists=True)
@@ -256,7 +256,7 @@ class TablePins:
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Take a pin away; `NotFoundError` if there is none of this name."""
+        """Delete a pin; `NotFoundError` if there is no such pin."""
         from txlog.verbs.references import DropPin
 
         return self._table._run(DropPin(self._table._context, name), txn, user_metadata)

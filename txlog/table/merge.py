@@ -1,4 +1,4 @@
-"""`Table.merge` and `Table.merge_insert`: the clauses of a merge, one call each."""
+"""`Table.merge` and `Table.merge_insert`: builders with a method for each clause of a merge."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @checked
 class TableMerger:
-    """A merge whose clauses are added one by one; `execute` commits it.
+    """Builds a merge clause by clause; `execute` commits it.
 
-    Of the clauses of one kind, the first whose predicate is true of a row applies to it.
+    For each row, the first clause of a kind whose predicate is true applies.
     """
 
     def __init__(self, table: Handle, merge: dict[str, Any], noted: dict[str, Any]) -> None:
@@ -29,14 +29,14 @@ class TableMerger:
     def when_matched_update(
         self, updates: Mapping[str, Any], predicate: str | Expression | None = None
     ) -> TableMerger:
-        """Give a row of the target that a row of the source matches other values.
+        """Update a target row that a source row matches.
 
         Parameters
         ----------
         updates
-            Columns of the target, or nested fields, with SQL text or expressions over both sides.
+            Target columns or nested fields, with SQL text or expressions over both sides.
         predicate
-            Only where this is true of both rows. Default: always.
+            Apply the clause only if this is true for the two rows. Default: always.
         """
         return self._with(Clause("matched", "update", predicate, updates))
 
@@ -45,24 +45,24 @@ class TableMerger:
         predicate: str | Expression | None = None,
         except_cols: Sequence[str] | None = None,
     ) -> TableMerger:
-        """Give a row that is matched all values of the source, by name of column."""
+        """Update a matched row with all values of the source, by column name."""
         return self._with(Clause("matched", "update", predicate, None, except_cols or ()))
 
     def when_matched_delete(self, predicate: str | Expression | None = None) -> TableMerger:
-        """Delete a row of the target that a row of the source matches."""
+        """Delete a target row that a source row matches."""
         return self._with(Clause("matched", "delete", predicate))
 
     def when_not_matched_insert(
         self, updates: Mapping[str, Any], predicate: str | Expression | None = None
     ) -> TableMerger:
-        """Insert a row for one of the source that matches none; other columns get their default.
+        """Insert a source row that matches no target row; other columns get their defaults.
 
         Parameters
         ----------
         updates
-            Columns of the target with SQL text or expressions over the source.
+            Target columns with SQL text or expressions over the source.
         predicate
-            Only where this is true of the row of the source.
+            Apply the clause only if this is true for the source row.
         """
         return self._with(Clause("not_matched", "insert", predicate, updates))
 
@@ -71,22 +71,22 @@ class TableMerger:
         predicate: str | Expression | None = None,
         except_cols: Sequence[str] | None = None,
     ) -> TableMerger:
-        """Insert a row with all values of the source, by name of column."""
+        """Insert an unmatched source row with all of its values, by column name."""
         return self._with(Clause("not_matched", "insert", predicate, None, except_cols or ()))
 
     def when_not_matched_by_source_update(
         self, updates: Mapping[str, Any], predicate: str | Expression | None = None
     ) -> TableMerger:
-        """Give a row of the target that no row of the source matches other values.
+        """Update a target row that no source row matches.
 
-        All files of the table are read then. Values and predicate are over the target alone.
+        This reads all files of the table. Values and predicate use only target columns.
         """
         return self._with(Clause("not_matched_by_source", "update", predicate, updates))
 
     def when_not_matched_by_source_delete(
         self, predicate: str | Expression | None = None
     ) -> TableMerger:
-        """Delete a row of the target that no row of the source matches."""
+        """Delete a target row that no source row matches."""
         return self._with(Clause("not_matched_by_source", "delete", predicate))
 
     def _with(self, clause: Clause) -> TableMerger:
@@ -99,12 +99,12 @@ class TableMerger:
         Raises
         ------
         InvalidInputError
-            The condition or a clause does not fit the columns, or several rows of the source
-            would change one row of the target. Nothing was committed.
+            The condition or a clause does not fit the columns, or several source rows would change
+            the same target row. Nothing was committed.
         SchemaMismatchError
             A value does not fit its column, or breaks a constraint. Nothing was committed.
         CommitConflictError
-            Another writer's commit forbids it.
+            Another writer's commit conflicts with the merge.
         """
         from txlog.verbs.merge.merge import Merge
 
@@ -113,9 +113,9 @@ class TableMerger:
 
 
 class MergeInsert:
-    """A merge by key whose clauses are given first and its rows last, as pylance has it.
+    """A merge by key, in the form of pylance: first the clauses, then the rows.
 
-    Conditions may name the sides, `source` and `target`.
+    Conditions can use the names `source` and `target` for the sides.
     """
 
     def __init__(self, merge: Callable[..., TableMerger], on: Sequence[str]) -> None:
@@ -124,21 +124,21 @@ class MergeInsert:
         self._clauses: list[Clause] = []
 
     def when_matched_update_all(self, condition: str | Expression | None = None) -> MergeInsert:
-        """Give a row whose key the rows have all their values, where a condition is true."""
+        """Update rows whose key occurs in the new rows, if a condition is true."""
         return self._with(Clause("matched", "update", condition, None))
 
     def when_matched_delete(self, condition: str | Expression | None = None) -> MergeInsert:
-        """Delete a row whose key the rows have."""
+        """Delete rows whose key occurs in the new rows."""
         return self._with(Clause("matched", "delete", condition))
 
     def when_not_matched_insert_all(self) -> MergeInsert:
-        """Insert the rows whose key the table does not have."""
+        """Insert the new rows whose key is not in the table."""
         return self._with(Clause("not_matched", "insert", None, None))
 
     def when_not_matched_by_source_delete(
         self, expr: str | Expression | None = None
     ) -> MergeInsert:
-        """Delete a row of the table whose key the rows do not have, where a condition is true."""
+        """Delete table rows whose key does not occur in the new rows, if a condition is true."""
         return self._with(Clause("not_matched_by_source", "delete", expr))
 
     def _with(self, clause: Clause) -> MergeInsert:
@@ -146,7 +146,7 @@ class MergeInsert:
         return self
 
     def execute(self, data: Any, **options: Any) -> Outcome:
-        """Merge rows, as one version; options and errors are those of `Table.merge`."""
+        """Merge the rows in one commit; options and errors are those of `Table.merge`."""
         from txlog.verbs.merge.condition import equal_columns
 
         merger = self._merge(data, equal_columns(self._on), **options)

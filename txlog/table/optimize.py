@@ -1,4 +1,4 @@
-"""`Table.optimize`: the same rows, read faster."""
+"""`Table.optimize`: reorganize files so that the same rows are read faster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @checked
 class TableOptimize:
-    """Commits that change no row, but how fast rows are read."""
+    """Commits that reorganize data files without changing rows."""
 
     def __init__(self, table: Handle) -> None:
         self._table = table
@@ -37,10 +37,10 @@ class TableOptimize:
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Rewrite small files, and files with many deleted rows, into fewer; no row changes.
+        """Rewrite small files, and files with many deleted rows, into fewer files.
 
-        Rows keep their values, and their ids where the table tracks rows; the new files are new
-        fragments. Files are put together only within a partition. Without anything to do the
+        No row changes. Rows keep their ids if the table tracks rows; the new files are new
+        fragments. Only files of the same partition are combined. If there is nothing to do, the
         outcome has no version.
 
         Parameters
@@ -49,25 +49,25 @@ class TableOptimize:
             Only files of the partitions of which this is true; a predicate over partition
             columns alone.
         target_file_bytes, max_rows_per_file
-            How large the new files may be, at most about. Default: the table's
-            `delta.targetFileSize`, or 128 MiB.
+            The approximate maximum size of new files. Default: the table's `delta.targetFileSize`,
+            or 128 MiB.
         min_file_bytes
-            Files of fewer bytes are small. Default: three quarters of the target.
+            Files with fewer bytes count as small. Default: three quarters of the target.
         max_deleted_fraction
-            A file of which a greater share of rows is deleted is rewritten even alone.
+            A file with a greater fraction of deleted rows is rewritten even if it is the only one.
         max_column_files
-            So is a fragment with more files of added columns; 0 folds all of them in.
+            A fragment with more column files is rewritten too; 0 merges all column files.
         sort_by
-            Sort the rows of each new file by these columns, nulls last. Small files whose rows are
-            in another order are rewritten even alone; large ones stay, unless `min_file_bytes` is
-            above their size. Memory holds the rows of one new file for each thread. To sort across
-            files, see `z_order` with one column.
+            Sort the rows of each new file by these columns, nulls last. A small file whose rows
+            have another order is rewritten even if it is the only one. Large files stay unless
+            `min_file_bytes` is above their size. Memory holds the rows of one new file for each
+            thread. To sort across files, use `z_order` with one column.
 
         Raises
         ------
         InvalidInputError
-            The predicate is not over partition columns alone, a number is none, or rows cannot be
-            sorted by a column.
+            The predicate uses other columns than partition columns, a number is invalid, or rows
+            cannot be sorted by a column.
         UnsupportedFeatureError
             The table may not be written by txlog, or its rows would lose their ids.
         """
@@ -99,32 +99,33 @@ class TableOptimize:
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Write all rows anew so that rows which are near in some columns come into few files.
+        """Rewrite all rows so that rows with similar values are in the same files.
 
         Predicates over any of the columns then skip most files. No row changes; rows keep their ids
-        where the table tracks rows. A commit of another writer that deletes rows meanwhile has it
-        done again, one that appends does not. Memory holds the rows of a few tasks: larger
-        partitions go through files in the table's folder `_txlog_spill`, which are gone at the end.
+        if the table tracks rows. If another writer deletes rows meanwhile, the operation is redone;
+        concurrent appends do not matter. Memory holds the rows of a few tasks. Larger partitions
+        use temporary files in the table's folder `_txlog_spill`.
 
         Parameters
         ----------
         columns
-            The columns, fields of structs with dots. Two to four are of most use.
+            The columns; write fields of structs with dots. Two to four columns are most effective.
         curve
-            `hilbert`, which serves predicates better, or `z-order`: the columns' bits in turn.
+            `hilbert`, which is better for predicates, or `z-order`, which interleaves the columns'
+            bits.
         where
             Only the partitions of which this is true; a predicate over partition columns alone.
         target_file_bytes, max_rows_per_file, writer_properties
             As for `compact`.
         task_bytes
-            Of how many bytes of files one task holds the rows in memory, where they are several
-            times as large. Default: 128 MiB.
+            The size of the files whose rows one task holds in memory. There, rows are several times
+            larger. Default: 128 MiB.
 
         Raises
         ------
         InvalidInputError
             A column is not in the table, is a partition column, or has no order; or the predicate
-            is not over partition columns alone.
+            uses other columns than partition columns.
         UnsupportedFeatureError
             The table may not be written by txlog, or its rows would lose their ids.
         """
@@ -155,15 +156,15 @@ class TableOptimize:
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Do as `z_order` does by the table's clustering columns, for files that came since.
+        """Cluster the files that were added since the last call by the clustering columns.
 
         Parameters
         ----------
         full
-            Write files anew that are clustered by these columns already, too.
+            Also rewrite files that are already clustered by these columns.
 
-        The other arguments and the errors are those of `z_order`; `InvalidInputError` too if the
-        table has no clustering columns.
+        The other arguments and the errors are those of `z_order`. It also raises
+        `InvalidInputError` if the table has no clustering columns.
         """
         from txlog.data_files.options import write_options
         from txlog.expressions.sql import as_expression
@@ -189,33 +190,35 @@ class TableOptimize:
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Give files the statistics that their writers left out; no row changes.
+        """Add the statistics that the writers of files omitted; no row changes.
 
-        Row counts, null counts and bounds come from the footers of the files, or from the rows
-        where a footer does not tell them: of floating-point columns, which may hold NaN, and of
-        lists and maps. Files are logged again under their paths; streams and the change data feed
-        see nothing of it. If no file lacks anything, the outcome has no version.
+        Row counts, null counts and bounds come from the footers of the files. They come from the
+        rows for floating-point columns, which may contain NaN, and for lists and maps. The files
+        are logged again with the same paths; streams and the change data feed do not see this. If
+        no file lacks statistics, the outcome has no version.
 
         Parameters
         ----------
         columns
-            Which columns, nested ones with dots. Default: the first
-            `delta.dataSkippingNumIndexedCols` (32), as when files are written. What the log says
-            of other columns stays.
+            The columns; write nested ones with dots. Default: the first
+            `delta.dataSkippingNumIndexedCols` (32), as for written files. Statistics of other
+            columns do not change.
         where
             Only files of the partitions of which this is true; a predicate over partition
             columns alone.
         recompute
-            Compute them for all files, not only for those that lack some: where the log is wrong.
+            Compute statistics for all files, not only for incomplete ones. Use this if the log is
+            wrong.
 
         Raises
         ------
         InvalidInputError
-            There is no such column in files, or the predicate is not over partition columns alone.
+            A column is not in the files, or the predicate uses other columns than partition
+            columns.
         UnsupportedFeatureError
             The table may not be written by txlog.
         DataFileError
-            A file is missing, unreadable, or other than the log says.
+            A file is missing or unreadable, or contradicts the log.
         """
         from txlog.expressions.sql import as_expression
         from txlog.verbs.statistics import ComputeStatistics

@@ -1,4 +1,4 @@
-"""The part of `Table.alter` that is about the protocol: versions and features."""
+"""The part of `Table.alter` for the protocol: versions and features."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @checked
 class AlterProtocol:
-    """Commits that change who can read and write a table."""
+    """Commits that change the protocol, and so which engines can read and write a table."""
 
     def __init__(self, table: Handle) -> None:
         self._table = table
@@ -28,10 +28,10 @@ class AlterProtocol:
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """List table features in the protocol, in one commit; engines without them are shut out.
+        """Add table features to the protocol; engines without them can no longer use the table.
 
-        `txlog.fragments` also gives every fragment a durable id, and brings `deletionVectors`.
-        `protocol_change(add=…)` says what it would do.
+        `txlog.fragments` also gives each fragment a durable id, and adds `deletionVectors`.
+        `protocol_change(add=…)` returns the effect without a commit.
 
         Raises
         ------
@@ -48,11 +48,11 @@ class AlterProtocol:
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Say which columns `optimize.cluster` clusters the table by; without one, none.
+        """Set the clustering columns for `optimize.cluster`; without columns, remove them.
 
-        Rows that are there stay where they are until then. Up to four columns, which need bounds
-        in statistics; fields of structs with dots. It lists the writer features `clustering` and
-        `domainMetadata`; every reader still reads the table.
+        Existing rows do not move until then. Up to four columns are possible, and they need bounds
+        in statistics; write fields of structs with dots. This adds the writer features `clustering`
+        and `domainMetadata`; all readers can still read the table.
 
         Raises
         ------
@@ -71,14 +71,14 @@ class AlterProtocol:
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Raise the versions of the protocol: engines that do not know them are shut out.
+        """Raise the protocol versions; engines without them can no longer use the table.
 
-        With writer version 7 the protocol lists the features that the lower version implied.
+        With writer version 7, the protocol lists the features that the lower version implied.
 
         Raises
         ------
         InvalidInputError
-            There are no such versions, or the table has higher ones: see `drop_feature`.
+            The versions do not exist, or the table has higher ones: see `drop_feature`.
         """
         from txlog.verbs.features import UpgradeProtocol
 
@@ -93,16 +93,16 @@ class AlterProtocol:
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Drop a table feature: what the table has of it goes, so that others can open the table.
+        """Drop a table feature and its uses, so that engines without it can open the table.
 
-        Deletion vectors are folded into data files, types and columns in files of their own are
-        written anew, ids of rows are forgotten, and properties are unset. Columns, constraints and
-        domains that need the feature are not touched: they are named, and nothing is done.
+        Files with deletion vectors, widened types or column files are rewritten, row ids are
+        removed, and properties are unset. If columns, constraints or domains need the feature, the
+        error names them, and nothing is done.
 
-        Older versions still have a feature that readers must know. So a checkpoint is written that
-        others begin at, and the feature `checkpointProtection` keeps writers from removing it:
-        only engines with that can write the table. `truncate_history` deletes the log of all older
-        versions instead. `protocol_change(drop=…)` says what it would do.
+        Older versions still use a feature that readers must know. So a checkpoint is written from
+        which other engines start, and the feature `checkpointProtection` prevents its removal: only
+        engines with that feature can write the table. `truncate_history` deletes the log of all
+        older versions instead. `protocol_change(drop=…)` returns the effect without a commit.
 
         Raises
         ------
@@ -127,9 +127,9 @@ class AlterProtocol:
         truncate_history: bool = False,
         upgrade: tuple[int, int] | None = None,
     ) -> ProtocolChange:
-        """Return what one of the three would do, without doing it; errors as theirs.
+        """Return the effect of one of the three methods, without a commit; errors are the same.
 
-        Print it to read who can no longer read or write the table, and what is rewritten.
+        Print it to see which engines can no longer use the table, and what is rewritten.
         """
         from txlog.verbs.drop_feature import DropFeature
         from txlog.verbs.features import AddFeatures, UpgradeProtocol
@@ -139,8 +139,8 @@ class AlterProtocol:
             if not isinstance(upgrade, tuple) or len(upgrade) != 2:
                 raise InvalidTypeError(
                     argument="upgrade",
-                    reason=f"{upgrade!r} is no pair of a reader and a writer version",
-                    remedy="Pass for example (3, 7)",
+                    reason=f"{upgrade!r} is not a pair of a reader and a writer version",
+                    remedy="Pass a pair such as (3, 7)",
                 )
             return UpgradeProtocol(context, *upgrade).change_of(latest)
         if drop is not None:

@@ -34,13 +34,13 @@ class Reading(Handle):
         Parameters
         ----------
         columns
-            The columns to return, in this order. Default: all. A field of a struct (`st.b`) comes
-            as a column of its dotted name, null where the struct is.
+            The columns to return, in this order. Default: all. A field of a struct (`st.b`) becomes
+            a column with its dotted name, null where the struct is null.
         where
-            Keep the rows of which this is true: SQL text (`"dep_delay > 60 AND carrier = 'UA'"`)
-            or an expression (`col("dep_delay") > 60`). Or filters, as pyarrow and deltalake take
-            them: `[("dep_delay", ">", 60), ("carrier", "in", ["UA"])]`, all of them or, of a list
-            of such lists, those of one.
+            Return only the rows for which this is true: SQL text (`"dep_delay > 60 AND carrier =
+            'UA'"`), an expression (`col("dep_delay") > 60`), or filters as in pyarrow and
+            deltalake: `[("dep_delay", ">", 60), ("carrier", "in", ["UA"])]`. All filters of a list
+            must be true, or all filters of one of several lists.
 
         Raises
         ------
@@ -62,15 +62,15 @@ class Reading(Handle):
         return Scan(self._context.store, plan, self._context.engine)
 
     def to_arrow(self, columns: list[str] | None = None, where: Where = None) -> pa.Table:
-        """Return rows as one Arrow table; arguments as for `scan`."""
+        """Return the rows as one Arrow table; arguments as for `scan`."""
         return self.scan(columns, where).to_arrow()
 
     def to_polars(self, columns: list[str] | None = None, where: Where = None) -> pl.DataFrame:
-        """Return rows as one polars frame; arguments as for `scan`, errors as there too."""
+        """Return the rows as a polars frame; arguments and errors as for `scan`."""
         return self.scan(columns, where).to_polars()
 
     def to_pandas(self, columns: list[str] | None = None, where: Where = None) -> pd.DataFrame:
-        """Return rows as one pandas frame; arguments as for `scan`, errors as there too."""
+        """Return the rows as a pandas frame; arguments and errors as for `scan`."""
         return self.scan(columns, where).to_pandas()
 
     def to_batches(
@@ -80,7 +80,7 @@ class Reading(Handle):
         *,
         batch_size: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield rows as Arrow batches, of at most `batch_size` rows; the rest as for `scan`."""
+        """Yield the rows as Arrow batches of at most `batch_size` rows; otherwise as `scan`."""
         sized = {} if batch_size is None else {"batch_size": batch_size}
         return self.scan(columns, where).to_batches(**sized)
 
@@ -95,19 +95,18 @@ class Reading(Handle):
         """Return this version as a `pyarrow.dataset.Dataset`.
 
         pyarrow, duckdb and polars push filters and columns down to it: partition values and
-        statistics of the log leave out files that a filter rules out. Deleted rows are not in it.
-        Files with deleted rows, and others of which pyarrow alone would read something else, are
-        read as `scan` reads them.
+        statistics of the log skip files that cannot match. It does not contain deleted rows. Files
+        with deleted rows, and other files that pyarrow alone would read differently, are read as in
+        `scan`.
 
         Parameters
         ----------
         file_pruning_predicate
-            Leave out the files of which it is true of no row; the rows of the others are all
-            there.
+            Omit files without any row for which this is true. All rows of the other files stay.
         schema
             The schema of the dataset. Default: the table's.
         as_large_types
-            Have texts, binary values and lists as Arrow's large types.
+            Use Arrow's large types for strings, binary values and lists.
         parquet_read_options
             A `pyarrow.dataset.ParquetReadOptions`.
 
@@ -134,33 +133,33 @@ class Reading(Handle):
     def head(
         self, num_rows: int = 5, columns: list[str] | None = None, where: Where = None
     ) -> pa.Table:
-        """Return the first rows as one Arrow table; the other arguments are as for `scan`.
+        """Return the first rows as one Arrow table; the other arguments as for `scan`.
 
-        No more fragments are opened than they need, as far as the log counts rows.
+        Only the needed fragments are opened, if the log has their row counts.
         """
         return self.scan(columns, where).head(num_rows)
 
     def slice(
         self, offset: int, length: int | None = None, columns: list[str] | None = None
     ) -> pa.Table:
-        """Return the rows from an offset on; see `Scan.slice`."""
+        """Return the rows from an offset; see `Scan.slice`."""
         return self.scan(columns).slice(offset, length)
 
     def sample(
         self, num_rows: int, columns: list[str] | None = None, *, seed: int | None = None
     ) -> pa.Table:
-        """Return rows chosen by chance, each at most once, in the order of the table.
+        """Return a random sample of rows without repetition, in the order of the table.
 
-        Only the pages that hold them are read, after the rows were counted.
+        The rows are counted first; then only the pages with the sample are read.
 
         Parameters
         ----------
         num_rows
-            How many. If there are not so many, all are returned.
+            The number of rows. If the table has fewer rows, all are returned.
         columns
             As for `scan`.
         seed
-            Choose the same rows each time that the version is asked for as many.
+            With the same seed, version and number, the result is the same.
 
         Raises
         ------
@@ -176,24 +175,24 @@ class Reading(Handle):
         return self.take(sorted(chosen.tolist()), columns)
 
     def file_uris(self, where: Where = None) -> list[str]:
-        """Return the data files that rows may be in, as `Scan.file_uris` does."""
+        """Return the URIs of data files that may contain matching rows; see `Scan.file_uris`."""
         return self.scan([], where).file_uris()
 
     def count(self, where: Where = None) -> int:
-        """Return the number of rows, from the log alone where it knows."""
+        """Return the number of rows, from the log alone if possible."""
         return self.scan([], where).count()
 
     @reading("TAKE")
     def take(self, indices: Sequence[int] | pa.Array, columns: list[str] | None = None) -> pa.Table:
-        """Return rows by their offsets in the table, in the order given.
+        """Return rows by their offsets in the table, in the given order.
 
-        Offsets count the rows that are left, in the order of `to_arrow`, as pylance's
-        `Dataset.take` does. Only the row groups that hold the rows are read.
+        Offsets count the rows that are not deleted, in the order of `to_arrow`, as in pylance's
+        `Dataset.take`. Only the row groups with these rows are read.
 
         Parameters
         ----------
         indices
-            Offsets from 0; one may occur more than once.
+            Offsets from 0; an offset may occur more than once.
         columns
             As for `scan`.
 
@@ -217,15 +216,15 @@ class Reading(Handle):
         *,
         row_ids: Sequence[int] | pa.Array | None = None,
     ) -> pa.Table:
-        """Return rows by their addresses or ids, in the order given.
+        """Return rows by their addresses or ids, in the given order.
 
-        Only the row groups that hold the rows are read; ids are looked up first, which reads the
-        ids of all rows unless they are addresses (see `_rowid`).
+        Only the row groups with these rows are read. Ids are looked up first, which reads the ids
+        of all rows unless ids are addresses (see `_rowid`).
 
         Parameters
         ----------
         addresses, row_ids
-            Values of `_rowaddr` or `_rowid`, one of the two; one may occur more than once.
+            Values of `_rowaddr` or of `_rowid`, but not both. A value may occur more than once.
         columns
             As for `scan`.
 
@@ -234,7 +233,7 @@ class Reading(Handle):
         InvalidInputError
             Both or neither are given, or one is no whole number from 0.
         NotFoundError
-            A row is not in this version, or deleted in it; those at fault are named.
+            A row is not in this version or is deleted in it. The error names such rows.
         """
         from txlog.scan.take import take_rows
 
@@ -248,7 +247,7 @@ class Reading(Handle):
         )
 
     def _plan_all(self, version: OpenVersion) -> PlanOf:
-        """Return what plans a scan of all rows of a version, by the columns to return."""
+        """Return a function from columns to the plan of a scan of all rows."""
         from txlog.scan.plan import plan_scan
 
         return lambda chosen: plan_scan(version.snapshot, version.files().live, columns=chosen)
@@ -262,32 +261,32 @@ class Reading(Handle):
         columns: list[str] | None = None,
         where: Where = None,
     ) -> Diff:
-        """Plan the difference of two versions: the rows that they do not have in common.
+        """Plan the difference of two versions: the rows that only one of them has.
 
-        Any table has one, with the change data feed or without. Only files that one of the versions
-        has and the other has not are read, and of files whose deletion vectors differ the rows in
-        which they do. A file that was only rewritten gives no row. The result has the table's
-        columns and `_change_type`: `insert`, `delete`, `update_preimage`, `update_postimage`.
+        This works with and without the change data feed. Only files that one of the versions lacks
+        are read, and the differing rows of files whose deletion vectors differ. A file that was
+        only rewritten adds no row to the result. The result has the table's columns and
+        `_change_type`: `insert`, `delete`, `update_preimage`, `update_postimage`.
 
         Parameters
         ----------
         start_version, end_version
-            Versions, or names of pins; the later one may come first. Default: to this version.
+            Versions or names of pins; the start may be the later one. Default end: this version.
         on
-            Columns that tell rows apart: a row that is in both versions with other values is an
-            update. Default: the row's id, if both versions track rows; else no row is an update,
-            and a row counts as often as it occurs. An empty list asks for that.
+            Key columns: a row that is in both versions with different values is an update. Default:
+            the row id if both versions track rows. Otherwise no row is an update, and equal rows
+            are counted; an empty list requests this.
         columns, where
-            As for `scan`, of the table's columns: they alone are compared, in rows that match.
+            As for `scan`. Only these columns, and only matching rows, are compared.
 
         Raises
         ------
         NotFoundError
             There is no such version.
         UnsupportedFeatureError
-            The versions do not have the same columns, or other partition columns.
+            The versions have different columns or different partition columns.
         InvalidInputError
-            A column or the predicate does not fit.
+            A column or the predicate does not fit the table.
 
         Examples
         --------
@@ -306,12 +305,12 @@ class Reading(Handle):
         )  # fmt: skip
 
     def blame(self, columns: list[str] | None = None, where: Where = None) -> Blame:
-        """Plan the reading of rows with the version that wrote each, and what its commit says.
+        """Plan a scan of rows with the version and the commit that wrote each row.
 
         The result has the columns, then `_commit_version`, `_commit_timestamp`, `_operation` and
-        `_user`. In a table that tracks rows, the version is the one that last changed the row,
-        whatever rewrote its file since. In another table it is the one that brought the row's file;
-        a compaction counts as such. What was cleaned up of the log is null.
+        `_user`. In a table that tracks rows, the version is the last one that changed the row, even
+        if its file was rewritten later. In another table it is the version that added the row's
+        file, which may be a compaction. Values from deleted log files are null.
 
         Parameters
         ----------
@@ -328,7 +327,7 @@ class Reading(Handle):
         )  # fmt: skip
 
     def _version(self, version: int | str | None) -> Snapshot:
-        """Return a version by its number or pin; None: this one."""
+        """Return a version by its number or pin; None means this version."""
         from txlog.snapshot.time_travel import snapshot_at
 
         own = self._snapshot
@@ -347,33 +346,34 @@ class Reading(Handle):
         where: Where = None,
         allow_out_of_range: bool = False,
     ) -> Changes:
-        """Plan the reading of the change data feed: which rows came, went or changed.
+        """Plan a read of the change data feed: inserted, deleted and updated rows.
 
         The columns are those of the last version in the range, then `_change_type` (`insert`,
         `delete`, `update_preimage`, `update_postimage`), `_commit_version`, and
-        `_commit_timestamp`. The table's writers must have had `delta.enableChangeDataFeed` on.
+        `_commit_timestamp`. `delta.enableChangeDataFeed` must have been enabled during these
+        versions.
 
         Parameters
         ----------
         starting_version, ending_version
             The range, both included. Default: from the first version to this one.
         starting_timestamp, ending_timestamp
-            Instead of a version: the first one made at that moment or later, the last one made
-            before it or at it.
+            Instead of versions: the first version at or after the first timestamp, and the last
+            version at or before the second one.
         columns, where
-            As for `scan`; the three columns of the feed may be named too.
+            As for `scan`; the three columns of the feed can be named too.
         allow_out_of_range
-            Have no rows if the range begins after the last version, and end with that version if
-            it ends later. Default: refuse.
+            If the range begins after the last version, return no rows; if it ends later, end with
+            the last version. Default: raise.
 
         Raises
         ------
         InvalidInputError
-            The range is no range, or a column or the predicate does not fit.
+            The range is invalid, or a column or the predicate does not fit the table.
         NotFoundError
             A version of the range does not exist, or its commit was cleaned up.
         UnsupportedFeatureError
-            A version recorded no changes, or had other columns. It is named.
+            A version recorded no changes or had other columns. The error names it.
         """
         from txlog.changes.changes import feed_range, plan_feed
         from txlog.expressions.sql import as_expression

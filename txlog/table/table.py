@@ -1,4 +1,4 @@
-"""`Table`: a table at a version, and one call for each verb."""
+"""`Table`: a table at one version, with a method for each verb."""
 
 from __future__ import annotations
 
@@ -44,42 +44,42 @@ if TYPE_CHECKING:
 class Table(About, Reading, Lookups, Writing):
     """A Delta table at one version.
 
-    Reading verbs answer for that version. Writing verbs commit on top of the latest version and
-    move the table on to what they made.
+    Reading methods use that version. Writing methods commit on top of the latest version, and then
+    the object moves to the new version.
 
     Parameters
     ----------
     uri
         A folder, or a URI such as `file:///data/flights` or `memory://flights`. Plain paths are
-        taken literally but for `~`, the user's home; `file:` URIs are percent-decoded.
+        literal, except `~`, which is the user's home; `file:` URIs are percent-decoded.
     version
-        Open this version, or that of a pin (`Table.pins`), by its name. Default: the latest.
+        The version to open, or the name of a pin (`Table.pins`). Default: the latest version.
     timestamp
-        Open the version that was the latest at this moment: ISO 8601 text, a datetime, or
-        milliseconds since the epoch; UTC where there is no zone.
+        Open the version that was the latest at this time: ISO 8601 text, a datetime, or
+        milliseconds since the epoch; UTC if there is no zone.
     storage_options
-        Passed to the store, and to Spark's executors; never shown.
+        Passed to the store and to Spark's executors; never shown.
     out_of_range
-        `nearest` takes the first or last version for a timestamp before or after all of them.
+        `nearest` opens the first or last version if the timestamp is before or after all versions.
     catalog_commits
-        Of a catalog-managed table, what its catalog answered: which commits count. Without it
-        such a table is refused.
+        For a catalog-managed table, the answer of its catalog about valid commits. Without it, such
+        a table is refused.
     index_cache
-        A folder of this machine in which segments of indexes are kept that come from a store far
-        away, for the next process. Default: each process fetches each of them once.
+        A local folder that caches index segments from remote stores for later processes. Default:
+        each process fetches each segment once.
     engine
-        Where the work over many files is done, of reading and of writing. Default: threads of
-        this process. `txlog.spark_ext.SparkEngine(spark)` has Spark's executors do it, and only
-        what they found comes back here. A table that is pickled leaves it behind.
+        Runs the work over many files for reading and writing. Default: threads of this process.
+        `txlog.spark_ext.SparkEngine(spark)` runs it on Spark's executors, and only the results come
+        back. A pickled table omits the engine.
 
     Raises
     ------
     NotFoundError
-        There is no table, no such version, or none at that moment.
+        There is no table, no such version, or no version at that time.
     UnsupportedFeatureError
-        The table needs features to be read that txlog lacks; all are named.
+        Reading the table needs features that txlog lacks. The error names all of them.
     LogCorruptError
-        The log is damaged; the file is named.
+        The log is damaged. The error names the file.
     """
 
     def __init__(
@@ -168,38 +168,38 @@ class Table(About, Reading, Lookups, Writing):
         storage_options: Mapping[str, Any] | None = None,
         engine: Engine | None = None,
     ) -> Table:
-        """Make a table, empty or of fragments.
+        """Create a table, empty or from fragments.
 
         Parameters
         ----------
         mode
-            What to do if the table is there: raise an `error`, return it (`ignore`), or `overwrite`
-            it: give it this schema, partitioning and properties, and take out all rows, in a new
-            version.
+            What to do if the table exists: raise an `error`, return it (`ignore`), or `overwrite`
+            it, which makes a new version without rows that has this schema, partitioning and
+            properties.
         cluster_by
-            Up to four columns that `optimize.cluster` sorts the rows by, as `alter.cluster_by`
-            says, instead of partitions.
+            Up to four clustering columns for `optimize.cluster`, instead of partitions; see
+            `alter.cluster_by`.
         generated
             Columns whose values are computed from others, with SQL: `{"day": "CAST(at AS DATE)"}`.
-            Data may leave them out; values that it has must be the computed ones.
+            Data may omit them. If it has values, they must equal the computed ones.
         identity
-            Columns of int64 whose values count on, for rows that give none: names, from 1 by 1, or
-            names with a `txlog.Identity(start, step, explicit)`.
+            Columns of int64 that number the rows without a value: names, for numbers from 1 in
+            steps of 1, or names with a `txlog.Identity(start, step, explicit)`.
         fragments
-            What `txlog.write_fragments` wrote here before there was a table: its first rows.
+            The first rows: the result of `txlog.write_fragments` before the table existed.
 
         Notes
         -----
-        The protocol lists only what the table uses. The first delete, update or merge that leaves
-        a deletion vector adds the feature `deletionVectors`, and its outcome says so; with
-        `delta.enableDeletionVectors=true` it is there at once, and with `false` files are
-        rewritten instead. The engine is that of the table that is returned. If the table is there
-        and records `txn`, it is returned as it is.
+        The protocol lists only features that the table uses. The first delete, update or merge that
+        writes a deletion vector adds the feature `deletionVectors`, and its outcome names it. With
+        `delta.enableDeletionVectors=true` the new table has the feature, and with `false` files are
+        rewritten instead. The returned table uses the engine. If the table exists and records
+        `txn`, it is returned unchanged.
 
         Raises
         ------
         AlreadyExistsError
-            There is a table already.
+            The table exists already.
         InvalidInputError
             The schema, the partitioning or a property is wrong.
         """
@@ -238,7 +238,7 @@ class Table(About, Reading, Lookups, Writing):
             if mode == "overwrite" and fragments:
                 raise InvalidInputError(
                     argument="fragments",
-                    reason="the table is there, and they were written for a new one",
+                    reason="the table exists, but the fragments were written for a new table",
                     remedy="Write them again, and commit them with Operation.Overwrite",
                 ) from None
             if mode == "overwrite":
@@ -263,39 +263,40 @@ class Table(About, Reading, Lookups, Writing):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Table:
-        """Make another table that is what a version of this one is, and return it.
+        """Create a table that is a copy of a version of this one, and return it.
 
-        It has the rows, schema, partitioning and properties, and a history of its own: what is
-        written to one is not seen in the other. Rows keep their ids where the table tracks rows.
+        It has the same rows, schema, partitioning and properties, but a separate history: writes to
+        one table do not affect the other. Rows keep their ids if the table tracks rows.
 
         Parameters
         ----------
         target
-            The clone's folder or URI, beside this table.
+            The clone's folder or URI, outside of this table.
         shallow
-            Copy no data: the clone refers to this table's files, by absolute paths. It breaks if
-            they go, for example by a vacuum; see `register`. Engines that take absolute paths read
-            it; deltalake 1.6 and polars do not. Default: all files of the version are copied.
+            Copy no data: the clone refers to this table's files by absolute paths. It breaks if
+            these are deleted, for example by a vacuum; see `register`. Only engines that support
+            absolute paths can read it; deltalake 1.6 and polars cannot. Default: all files of the
+            version are copied.
         version, timestamp
-            The version, or its pin, or a moment. Default: the version that this table is at.
+            The version, its pin, or a timestamp. Default: the version of this table.
         replace
-            If there is a table at the target, make a new version of it that is the clone.
+            If there is a table at the target, add a version to it that is the clone.
         properties
-            Properties that differ in the clone.
+            Properties with other values in the clone.
         register
-            Tell this table of a shallow clone, in a commit: `vacuum` then keeps what it needs. The
-            first one adds the writer feature `domainMetadata` to this table.
+            Record a shallow clone in this table, in a commit, so that `vacuum` keeps the files of
+            the clone. The first one adds the writer feature `domainMetadata` to this table.
         storage_options
-            Of the target. Default: those of this table.
+            Options of the target's store. Default: those of this table.
 
         Raises
         ------
         AlreadyExistsError
-            There is a table at the target, and `replace` is not set.
+            The target has a table, and `replace` is not set.
         InvalidInputError
-            The target is within this table, or the other way round.
+            One of the two tables would be inside the folder of the other.
         DataFileError, NotFoundError, StoreError
-            A file cannot be copied. Nothing was committed, and no copy is left.
+            A file cannot be copied. Nothing was committed, and no copy remains.
         UnsupportedFeatureError
             The table has features that txlog cannot write.
         """
@@ -318,18 +319,18 @@ class Table(About, Reading, Lookups, Writing):
         return Table._made(there, done)
 
     def checkout_version(self, version: int | str) -> Table:
-        """Return this table at a version, or the name of a pin, as another object."""
+        """Return another object of this table at a version or pin."""
         catalog = self._snapshot.catalog
         context = self._context
         return Table._of(context, snapshot_at(context.store, version, catalog=catalog))
 
     @property
     def latest_version(self) -> int:
-        """The table's latest version; the log is looked at each time."""
+        """The table's latest version. Each use checks the log."""
         return self._latest().version
 
     def refresh(self) -> Table:
-        """Move on to the latest version, and return this table."""
+        """Move to the latest version, and return this table."""
         self._move(self._latest())
         return self
 
@@ -344,46 +345,45 @@ class Table(About, Reading, Lookups, Writing):
         keep_versions: Sequence[int | str] = (),
         user_metadata: UserMetadata | None = None,
     ) -> pa.Table:
-        """Delete files that no version within the retention refers to; by default, only list them.
+        """Delete files that no version within the retention needs; by default, only list them.
 
-        Older versions can no longer be read then. Files that a version within the retention, a pin
-        or a clone that the table was told of needs stay whatever the arguments: data files,
-        deletion vectors, column files. So do files of the log (see `maintenance.expire`), and files
-        and folders whose names begin with `_` or `.`, apart from change data, and from parts of
-        indexes, which go with the files that they cover. If files go, two
-        commits tell of it, VACUUM START and VACUUM END, as Delta has them.
+        Older versions can then no longer be read. Files that a version within the retention, a pin
+        or a registered clone needs always stay: data files, deletion vectors, column files. Files
+        of the log stay too (see `maintenance.expire`), and files and folders whose names begin with
+        `_` or `.`, except change data and index segments, which are deleted with the files that
+        they cover. If files are deleted, two commits record it, VACUUM START and VACUUM END, as in
+        Delta.
 
         Parameters
         ----------
         retention_hours
-            How long files are kept that no version needs. Default: the table's
-            `delta.deletedFileRetentionDuration`, 7 days if it has none.
+            How long files are kept after no version needs them. Default: the table's
+            `delta.deletedFileRetentionDuration`, or 7 days.
         dry_run
             Delete nothing.
         enforce_retention_duration
-            Refuse a retention that is below the table's.
+            Raise if the retention is shorter than the table's.
         lite
-            Look only at files that the log says were removed: quick, but files of writers that
-            failed stay.
+            Check only files that the log removed. This is quick, but files of failed writers stay.
         trash
-            Move the files to the folder `_txlog_trash`: `maintenance.put_back` undoes it, and
-            `maintenance.empty_trash` deletes them for good.
+            Move the files to the folder `_txlog_trash`: `maintenance.put_back` undoes this, and
+            `maintenance.empty_trash` deletes them permanently.
         keep_versions
-            Versions, or names of pins, of which all files stay this time. A pin keeps a version's
-            files for good.
+            Versions, or names of pins, whose files stay in this call. A pin keeps a version's files
+            permanently.
 
         Returns
         -------
         pyarrow.Table
-            Each file that was looked at: `file`, `bytes`, `modified_ms`, `decision` (`keep` or
-            `delete`) and `reason`.
+            Each examined file: `file`, `bytes`, `modified_ms`, `decision` (`keep` or `delete`) and
+            `reason`.
 
         Raises
         ------
         InvalidInputError
-            The retention is below the table's.
+            The retention is shorter than the table's.
         NotFoundError
-            A version to keep, a pinned one, or a registered clone is not there; nothing was
+            A version to keep, a pinned version, or a registered clone does not exist. Nothing was
             deleted.
         UnsupportedFeatureError
             The table, or the store, may not be written by txlog.
@@ -414,30 +414,30 @@ class Table(About, Reading, Lookups, Writing):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Make a new version that is what an older one was: rows, schema, properties.
+        """Make a new version with the rows, schema and properties of an older one.
 
-        Nothing of the versions between is lost: they can still be read, and restored. The
-        protocol stays at least what it is. If the table is so already, the outcome has no version.
+        The versions between are not lost: they can still be read and restored. The protocol is not
+        lowered. If the table already equals that version, the outcome has no version.
 
         Parameters
         ----------
         version, timestamp
-            The version, or the name of its pin, or a moment at which it was the latest: one of
-            the three.
+            The version, the name of its pin, or a time at which it was the latest version. Pass one
+            of them.
         out_of_range
-            For a moment before the first version or after the last one: `error` refuses, `nearest`
-            takes that version.
+            For a time before the first or after the last version: `error` raises, `nearest` uses
+            that version.
         ignore_missing_files
-            Leave out files whose bytes are gone, with their rows. Default: refuse.
+            Omit missing files and their rows. Default: raise.
 
         Raises
         ------
         NotFoundError
-            There is no such version, or it was cleaned up.
+            The version does not exist, or it was cleaned up.
         DataFileError
-            Files that the version needs are gone. They are named, and nothing is committed.
+            Files of the version are missing. The error names them, and nothing was committed.
         UnsupportedFeatureError
-            The table is append-only, or may not be written by txlog as it is or was.
+            The table is append-only, or txlog cannot write the current or the older version.
         """
         from txlog.verbs.restore import Restore
 

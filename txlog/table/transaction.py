@@ -26,8 +26,8 @@ from txlog.verbs.update import Update
 class TableTransaction:
     """Changes of a table that become one version when their `with` block ends.
 
-    `outcome` is None until then. If the table records the transaction's `txn` already, the
-    changes do nothing, and the outcome says `skipped`.
+    `outcome` is None until then. If the table already records the transaction's `txn`, the changes
+    do nothing, and the outcome is `skipped`.
     """
 
     def __init__(self, context: Context, base: Snapshot, is_recorded: bool) -> None:
@@ -72,9 +72,9 @@ class TableTransaction:
         self._add(operation)
 
     def delete(self, where: Where) -> None:
-        """Delete the rows that a predicate is true of; None deletes all rows.
+        """Delete the rows for which a predicate is true; None deletes all rows.
 
-        Rows that the transaction added before are rows of the table here.
+        This includes rows that the transaction added before.
         """
         self._add(Delete(self._context, as_expression(where)))
 
@@ -88,7 +88,7 @@ class TableTransaction:
         max_rows_per_file: int | None = None,
         writer_properties: WriterProperties | None = None,
     ) -> None:
-        """Give rows other values; arguments and errors are those of `Table.update`."""
+        """Update rows; arguments and errors are those of `Table.update`."""
         options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
         predicate = as_expression(where)
         self._add(Update(self._context, updates, predicate, new_values=new_values, options=options))
@@ -105,9 +105,9 @@ class TableTransaction:
         max_rows_per_file: int | None = None,
         writer_properties: WriterProperties | None = None,
     ) -> TableMerger:
-        """Update, delete and insert rows by a source; arguments are those of `Table.merge`.
+        """Merge a source into the table; arguments are those of `Table.merge`.
 
-        `execute` of what is returned puts the merge into the transaction.
+        `execute` of the result adds the merge to the transaction.
         """
         merge = {
             "data": source,
@@ -125,7 +125,7 @@ class TableTransaction:
 
 
 class _MergeWithin(TableMerger):
-    """A merge that becomes a part of a transaction."""
+    """A merge that becomes part of a transaction."""
 
     def __init__(self, transaction: TableTransaction, merge: dict[str, Any]) -> None:
         self._transaction = transaction
@@ -133,6 +133,6 @@ class _MergeWithin(TableMerger):
         self._clauses = []
 
     def execute(self) -> None:  # type: ignore[override]
-        """Put the merge into the transaction; errors as for `TableMerger.execute`."""
+        """Add the merge to the transaction; errors as for `TableMerger.execute`."""
         context = self._transaction._context
         self._transaction._add(Merge(context, clauses=self._clauses, **self._merge))

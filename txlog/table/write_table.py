@@ -1,4 +1,4 @@
-"""`write`: data to a table, whether it is there or not."""
+"""`write`: write data to a table, which is created if it does not exist."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def write(
     storage_options: Mapping[str, Any] | None = None,
     engine: Engine | None = None,
 ) -> Table:
-    """Write data to a table, making it if there is none, and return it.
+    """Write data to a table, create the table if it does not exist, and return it.
 
-    What was done is in the table's `outcome`: None if `ignore` left the table as it was.
+    The table's `outcome` describes the write; it is None if `ignore` left the table unchanged.
 
     Parameters
     ----------
     mode
-        What to do if the table is there: `append` to it, `overwrite` its rows, raise an `error`,
-        or `ignore` the call. A `txn` that is recorded already changes nothing in any mode.
+        What to do if the table exists: `append` to it, `overwrite` its rows, raise an `error`, or
+        `ignore` the call. If the table already records `txn`, no mode changes anything.
     partition_by, cluster_by, properties, name, description
-        For a table that is made; an existing one must already be so. With `mode="overwrite"` and
-        `schema_mode="overwrite"` it gets the partition columns.
+        Settings of a new table. An existing table must already have them. With `mode="overwrite"`
+        and `schema_mode="overwrite"` it gets these partition columns.
     engine
         As for `Table`. The data itself is written by this process.
 
@@ -100,8 +100,8 @@ def write(
             raise CommitConflictError(
                 version=0,
                 rule="CON-1",
-                reason="another writer made the table first, and the data was a stream, "
-                "which can be read only once",
+                reason="another writer created the table first, and the data was a stream, which "
+                "can be read only once",
                 remedy="Write again, with a new stream",
             )
         snapshot = load_snapshot(context.store)
@@ -134,7 +134,7 @@ def write(
 def require_mode(
     mode: WriteMode, where: Where, partition_mode: PartitionMode, schema_mode: SchemaMode
 ) -> None:
-    """Refuse arguments that are unknown, or would be left without effect.
+    """Raise if an argument is unknown or would have no effect.
 
     Raises
     ------
@@ -153,9 +153,9 @@ def require_mode(
     if mode != "overwrite" and (where is not None or partition_mode != "static"):
         raise InvalidInputError(
             argument="mode",
-            reason=f"mode {mode!r} replaces nothing, and a predicate or partition_mode says what "
-            "is replaced",
-            remedy='Use mode="overwrite", or leave them out',
+            reason=f"a predicate or partition_mode selects rows to replace, but mode {mode!r} "
+            "replaces no rows",
+            remedy='Use mode="overwrite", or omit these arguments',
         )
     if mode != "overwrite":
         require_additive(schema_mode)
@@ -167,7 +167,7 @@ def require_same(
     properties: Mapping[str, str],
     cluster_by: Sequence[str] | str | None = None,
 ) -> None:
-    """Refuse to write to a table that is other than what the caller would have made.
+    """Raise if an existing table differs from the table that the caller would create.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def require_same(
             argument="partition_by",
             reason=f"the table is partitioned by {snapshot.partition_columns or 'nothing'}, "
             f"not by {wanted}",
-            remedy="Leave it out; only a new table can be partitioned",
+            remedy="Omit the argument; only a new table can be partitioned",
         )
     if cluster_by is not None:
         from txlog.verbs.mapped_columns import clustering_columns, logical_path
@@ -191,7 +191,7 @@ def require_same(
             raise InvalidInputError(
                 argument="cluster_by",
                 reason=f"the table is not clustered by {', '.join(columns) or 'nothing'}",
-                remedy="Leave it out, or call alter.cluster_by",
+                remedy="Omit the argument, or call alter.cluster_by",
             )
     held = snapshot.metadata.configuration
     features, wanted_properties = split_features(properties)
@@ -201,7 +201,7 @@ def require_same(
         raise InvalidInputError(
             argument="properties",
             reason=f"the table has other values of {', '.join(other)}",
-            remedy="Leave them out; only a new table can be given properties",
+            remedy="Omit them, or call alter.set_properties",
         )
 
 
@@ -222,20 +222,22 @@ def convert_to_delta(
     storage_options: Mapping[str, Any] | None = None,
     engine: Engine | None = None,
 ) -> Table:
-    """Make a table of the Parquet files below a folder, and return it; no data is written.
+    """Convert the Parquet files below a folder to a table, and return it; data is not rewritten.
 
-    Files may lack columns that others have; a column has one type in all of them. Folders such as
-    `day=2024-01-01` are partitions. Files and folders that begin with `_` or `.` are left out.
+    Files may lack columns of other files, but a column must have the same type in all files.
+    Folders such as `day=2024-01-01` are partitions. Files and folders that begin with `_` or `.`
+    are ignored.
 
     Parameters
     ----------
     partition_by
-        The partition columns with their types. Default: those that the folders name, as whole
-        numbers, dates or text.
+        The partition columns with their types. Default: those of the folder names, as integers,
+        dates or strings.
     partition_strategy
-        `directory`: folders are the values of `partition_by` alone, as `2024/01`, in its order.
+        `directory` means that folders are only the values of `partition_by` in order, as in
+        `2024/01`.
     mode
-        `ignore` returns a table that is there already.
+        `ignore` returns an existing table.
     collect_stats
         Give the files statistics. Their footers tell most of them; columns of floating point
         numbers are read.
@@ -250,12 +252,12 @@ def convert_to_delta(
     AlreadyExistsError
         There is a table already.
     NotFoundError
-        There is no Parquet file.
+        The folder has no Parquet file.
     SchemaMismatchError
         A column has two types; both files are named. Or it has nanoseconds. Nothing was
         committed.
     InvalidInputError
-        The folders name other partition columns, or a value is not of the type.
+        The folders have other partition columns, or a value does not have the column's type.
     """
     from txlog.verbs.convert import convert
 
@@ -269,7 +271,7 @@ def convert_to_delta(
         raise InvalidInputError(
             argument="partition_strategy",
             reason=f"{partition_strategy!r} is not hive, or directory with partition_by",
-            remedy="Name the columns whose values the folders are",
+            remedy="Pass the columns whose values are the folder names",
         )
     store = open_store(uri, storage_options)
     context = Context(store, engine=engine or threads_for(store))
@@ -308,26 +310,26 @@ def write_fragments(
 ) -> list[FragmentMetadata]:
     """Write data as new fragments of a table, without committing them.
 
-    Any process can do it. What it returns goes to one driver as JSON (`to_json`, `from_json`),
-    which commits it: `table.commit(Operation.Append(fragments))`, or `Overwrite`, or `Rewrite`.
-    Fragments that are never committed are files that no version refers to.
+    Any process can do this. Send the result to one driver as JSON (`to_json`, `from_json`), which
+    commits it: `table.commit(Operation.Append(fragments))`, or `Overwrite`, or `Rewrite`. No
+    version refers to the files of fragments that are never committed.
 
-    If there is no table yet, the fragments are for the one that
-    `Table.create(uri, schema, …, fragments=fragments)` makes of them, in one commit.
+    If there is no table yet, commit the fragments with `Table.create(uri, schema, …,
+    fragments=fragments)`.
 
     Parameters
     ----------
     table
-        The table, or where it is, or will be.
+        The table, or the location of an existing or future table.
     partition_by, properties
-        Of a table that is still to be made. One that is there has its own.
+        Settings of a future table. An existing table has its own.
 
     Raises
     ------
     SchemaMismatchError
-        The data does not fit the table; no file is left.
+        The data does not fit the table. No file remains.
     InvalidInputError
-        There can be no such table, or it is there and has other partition columns.
+        The table cannot be created, or an existing one has other partition columns.
     """
     if isinstance(table, Table):
         context, snapshot = Context(table.store), table.snapshot

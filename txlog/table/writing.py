@@ -1,4 +1,4 @@
-"""Changing the rows of a table."""
+"""Change the rows of a table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @checked
 class Writing(Handle):
-    """The part of `Table` that changes rows, and files."""
+    """The part of `Table` that changes rows and files."""
 
     def append(
         self,
@@ -50,17 +50,17 @@ class Writing(Handle):
         schema_mode
             `merge` adds columns that only the data has. Default: refuse them.
         target_file_bytes, max_rows_per_file
-            How large the new files may be, at most about.
+            The approximate maximum size of new files.
         writer_properties
-            How they are encoded: `txlog.WriterProperties(compression="zstd", …)`.
+            The encoding of new files: `txlog.WriterProperties(compression="zstd", …)`.
         txn
-            `(app_id, version)`: if the table records that version of the application, or a later
-            one, nothing is written and the outcome says `skipped`. Else the commit records it.
+            `(app_id, version)`: if the table records this or a later version of the application,
+            nothing is written and the outcome is `skipped`. Otherwise the commit records it.
         user_metadata
-            Text to note in the commit; or a mapping of names to values that JSON has, such as
-            `{"job": "nightly", "attempt": 2}`, which become fields of the commit's `commitInfo`.
-            `userName`, `userId` and `userMetadata` say who and why; `operationParameters` go
-            beside those of the verb.
+            Text for the commit, or a mapping of names to JSON values, such as `{"job": "nightly",
+            "attempt": 2}`, which become fields of the commit's `commitInfo`. `userName`, `userId`
+            and `userMetadata` name the author and the reason. `operationParameters` are added to
+            those of the verb.
 
         Raises
         ------
@@ -90,16 +90,16 @@ class Writing(Handle):
         writer_properties: WriterProperties | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Replace all rows, those of a predicate, or those of the data's partitions.
+        """Replace all rows, the rows of a predicate, or the partitions of the data.
 
         Parameters
         ----------
         where
-            Replace only the rows of which this is true; every new row must satisfy it.
+            Replace only rows for which this is true; each new row must satisfy it.
         partition_mode
-            `dynamic` replaces only the partitions that the data has rows of.
+            `dynamic` replaces only the partitions for which the data has rows.
         partition_by
-            The partition columns that the table gets, with `schema_mode="overwrite"`.
+            The new partition columns of the table, with `schema_mode="overwrite"`.
         schema_mode
             `overwrite` replaces the schema too, `merge` adds columns.
 
@@ -128,10 +128,10 @@ class Writing(Handle):
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Delete the rows that a predicate is true of; None deletes all rows.
+        """Delete the rows for which a predicate is true; None deletes all rows.
 
-        Data files are not rewritten: deletion vectors mark the rows, unless the table has them
-        disabled.
+        Data files are not rewritten: deletion vectors mark the rows, unless the table disables
+        them.
 
         Raises
         ------
@@ -160,22 +160,22 @@ class Writing(Handle):
         writer_properties: WriterProperties | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Give rows other values, in one commit::
+        """Update rows in one commit::
 
             table.update({"delay": "delay + 1"}, "carrier = 'UA'")
 
-        Only changed rows are written: deletion vectors mark what they were. Files are written
-        again where the table has deletion vectors disabled. Rows keep their ids where the table
-        tracks rows. All values are computed from the row as it was.
+        Only changed rows are written; deletion vectors mark the old rows. If the table disables
+        deletion vectors, files are rewritten. Rows keep their ids if the table tracks rows. All
+        values are computed from the old row.
 
         Parameters
         ----------
         updates
             Columns, or nested fields such as `st.b`, with SQL text or expressions. A value of
-            another type is stored as ANSI SQL stores it: numbers if they fit, anything plain as
-            text.
+            another type is converted as in ANSI SQL: numbers if they fit, all simple values to
+            strings.
         where
-            Only the rows that this is true of. Default: all rows.
+            Update only rows for which this is true. Default: all rows.
         new_values
             Columns with Python values.
 
@@ -184,7 +184,7 @@ class Writing(Handle):
         Raises
         ------
         InvalidInputError
-            There is no such column, or a value or the predicate does not fit the table.
+            A column does not exist, or a value or the predicate does not fit the table.
         SchemaMismatchError
             A new value does not fit its column, or breaks a constraint. Nothing was committed.
         UnsupportedFeatureError
@@ -214,7 +214,7 @@ class Writing(Handle):
         writer_properties: WriterProperties | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> TableMerger:
-        """Update, delete and insert rows by the rows of a source, in one commit::
+        """Update, delete and insert rows from a source in one commit::
 
             (
                 table.merge(new_rows, "target.id = source.id")
@@ -223,20 +223,20 @@ class Writing(Handle):
                 .execute()
             )
 
-        Files that no row of the source can match are not read, by their statistics. Of the others
-        the columns of the condition are read first, and only changed rows are written. Memory
-        holds the keys of the source and a few batches; a source of more than 1 GiB is kept in a
-        temporary file.
+        Files whose statistics show that no source row can match are not read. From the others, the
+        columns of the condition are read first, and only changed rows are written. Memory holds the
+        keys of the source and a few batches; a source of more than 1 GiB is kept in a temporary
+        file.
 
         Parameters
         ----------
         source
             Anything that speaks Arrow: pyarrow, polars, pandas, duckdb, a reader, a scan.
         predicate
-            Which rows match, over both sides. Without an equation between the sides, all pairs of
-            rows are looked at.
+            The match condition over both sides. Without an equality between the sides, all pairs of
+            rows are compared.
         source_alias, target_alias
-            What expressions call the sides. A column that only one side has needs no alias.
+            The names of the sides in expressions. A column that only one side has needs no alias.
         schema_mode
             `merge` adds columns that only the source has.
 
@@ -267,7 +267,7 @@ class Writing(Handle):
         writer_properties: WriterProperties | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
-        """Update the rows whose key the source has, and insert its other rows.
+        """Update the rows whose key occurs in the source, and insert the other source rows.
 
         Parameters
         ----------
@@ -292,7 +292,7 @@ class Writing(Handle):
         return merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def merge_insert(self, on: Sequence[str] | str) -> MergeInsert:
-        """Begin a merge by key as pylance spells it; nothing happens before `execute(rows)`::
+        """Begin a merge by key, in the form of pylance; `execute(rows)` runs it::
 
             table.merge_insert("id").when_not_matched_insert_all().execute(rows)
 
@@ -316,14 +316,14 @@ class Writing(Handle):
                 tx.delete("day = '2026-11-24'")
                 tx.append(corrected)
 
-        Each change is decided on the state that the ones before it leave. All of them are
-        committed when the block ends, checked for conflicts as a whole; if it ends by an error,
-        none is. The outcome is `tx.outcome`.
+        Each change sees the result of the changes before it. At the end of the block, all changes
+        are committed together, with one conflict check. If the block raises, nothing is committed.
+        The outcome is `tx.outcome`.
 
         Raises
         ------
         CommitConflictError
-            Another writer's commit forbids one of the changes. Nothing was committed.
+            Another writer's commit conflicts with one of the changes. Nothing was committed.
         """
         from txlog.commit.app_versions import is_recorded, require_app_version
         from txlog.commit.operation import execute
@@ -358,10 +358,10 @@ class Writing(Handle):
         Raises
         ------
         InvalidInputError
-            A fragment is there twice, is not in the table or in it already, or is none.
+            A fragment occurs twice, is invalid, or must be in the table and is not, or the reverse.
         CommitConflictError
-            What the fragments were made from has changed since. Nothing was committed, and no
-            file deleted.
+            The rows or columns from which the fragments were made have changed since. Nothing was
+            committed, and no file was deleted.
         """
         from txlog.verbs.fragments.commit import commit_fragments
 
@@ -370,7 +370,7 @@ class Writing(Handle):
 
     @property
     def tags(self) -> TablePins:
-        """`pins`, by the name that pylance gives them."""
+        """`pins`, with the attribute name of pylance."""
         return self.pins
 
     @property

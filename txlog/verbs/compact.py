@@ -79,7 +79,7 @@ class Limits:
     max_rows: int | None = None
     max_columns: int = MAX_COLUMN_FILES  # Files that may give columns to one fragment.
 
-    def is_worn(self, fragment: Fragment) -> bool:
+    def is_fragmented(self, fragment: Fragment) -> bool:
         """Whether too many of a fragment's rows are deleted, or its columns in too many files."""
         if len(fragment.files) - 1 > self.max_columns:
             return True
@@ -133,11 +133,11 @@ def choose_groups(
     """
     partitions: dict[tuple[tuple[str, str | None], ...], list[Fragment]] = {}
     for fragment in sorted(fragments, key=lambda fragment: fragment.id):
-        if wanted.is_small(fragment) or wanted.is_worn(fragment):
+        if wanted.is_small(fragment) or wanted.is_fragmented(fragment):
             key = tuple(sorted(fragment.partition_values.items()))
             partitions.setdefault(key, []).append(fragment)
     groups = [group for found in partitions.values() for group in _filled(found, wanted)]
-    return [group for group in groups if alone or len(group) > 1 or wanted.is_worn(group[0])]
+    return [group for group in groups if alone or len(group) > 1 or wanted.is_fragmented(group[0])]
 
 
 def _filled(fragments: Sequence[Fragment], wanted: Limits) -> list[tuple[Fragment, ...]]:
@@ -229,7 +229,7 @@ class Compact(Operation):
         replaced: list[Fragment] = []
         rewriting = plan_rewrite(base, options)
         for group, adds in rewrite_all(self.context, rewriting, groups, sort_by=self._sort_by):
-            as_many = len(adds) >= len(group) and not any(map(wanted.is_worn, group))
+            as_many = len(adds) >= len(group) and not any(map(wanted.is_fragmented, group))
             if as_many and (not self._sort_by or self._is_sorted(rewriting, group)):
                 discard_files(self.context.store, adds)  # They are packed better than we can.
                 continue

@@ -1,4 +1,4 @@
-"""A local disk: the calls that change it, its folders, and what is in them."""
+"""A local disk: the system calls that change it, durable folders, and listings."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from txlog.store.base import ObjectInfo
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _OLD = os.O_WRONLY | getattr(os, "O_BINARY", 0)
 _SYNC_DATA = getattr(os, "fdatasync", os.fsync)
-# What file systems answer that have nothing to wait for in a folder.
+# The errors of file systems that cannot sync a folder.
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 
 
 class Disk:
-    """The system calls that change a disk, as methods, so that a test can make any of them fail.
+    """The system calls that change a disk, as methods, so that tests can make each of them fail.
 
-    All raise `OSError`; what it means is for the store to say.
+    All raise `OSError`, which the store converts.
     """
 
     def create(self, path: str) -> int:
-        """Return the descriptor of a new, empty file; the name must be free."""
+        """Create an empty file, whose name must be free, and return its descriptor."""
         return os.open(path, _NEW, 0o666)
 
     def reopen(self, path: str) -> int:
-        """Return the descriptor of a file that is there, to be written from its start."""
+        """Open an existing file to write from its start, and return its descriptor."""
         return os.open(path, _OLD)
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        """Return how many of the bytes were written: at least one, perhaps not all."""
+        """Write bytes; return how many were written: at least one, perhaps not all."""
         return os.write(descriptor, data)
 
     def sync(self, descriptor: int) -> None:
@@ -43,7 +43,7 @@ class Disk:
         os.fsync(descriptor)
 
     def sync_data(self, descriptor: int) -> None:
-        """Wait until a file's bytes are on the disk, and what is needed to find them."""
+        """Wait until a file's bytes, and the metadata to find them, are on the disk."""
         _SYNC_DATA(descriptor)
 
     def truncate(self, descriptor: int, length: int) -> None:
@@ -55,7 +55,7 @@ class Disk:
         os.close(descriptor)
 
     def sync_folder(self, path: str) -> None:
-        """Wait until the names in a folder are on the disk, where the file system has that."""
+        """Wait until the names in a folder are on the disk, if the file system supports it."""
         if os.name == "nt":
             return
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -72,23 +72,23 @@ class Disk:
         os.link(source, target)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file over whatever has the name."""
+        """Rename a file, and replace a file of the new name."""
         os.replace(source, target)
 
     def unlink(self, path: str) -> None:
-        """Remove a name; a symbolic link loses itself, not what it points to."""
+        """Remove a name. For a symbolic link, remove the link, not its target."""
         os.unlink(path)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder; the one above it must be there."""
+        """Make a folder, whose parent must exist."""
         os.mkdir(path)
 
 
 class RelaxedDisk(Disk):
-    """A disk that nobody waits for: the operating system writes when it likes.
+    """A disk without syncs: the operating system decides when it writes.
 
-    What a process has written is there for others at once, also if the process dies. When the power
-    is cut, the last commits may be lost, and files that they name; the table may be unreadable.
+    Other processes see written files at once, even if the writing process dies. After a power cut,
+    the last commits and their files may be lost, and the table may be unreadable.
     """
 
     def sync(self, descriptor: int) -> None:
@@ -105,12 +105,12 @@ DURABILITY = "txlog.durability"
 
 
 def disk_of(options: Mapping[str, object]) -> Disk:
-    """Return the disk that storage options ask for: `txlog.durability` is `full` or `relaxed`.
+    """Return the disk for the storage option `txlog.durability`, which is `full` or `relaxed`.
 
     Raises
     ------
     InvalidInputError
-        It is something else.
+        The option has another value.
     """
     asked = options.get(DURABILITY, "full")
     if asked not in ("full", "relaxed"):
@@ -118,30 +118,30 @@ def disk_of(options: Mapping[str, object]) -> Disk:
             argument="storage_options",
             field=DURABILITY,
             reason=f"{asked!r} is neither 'full' nor 'relaxed'",
-            remedy="Leave it out: then all is on the disk when a verb returns",
+            remedy="Omit the option: then all files are on the disk when a verb returns",
         )
     return Disk() if asked == "full" else RelaxedDisk()
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Folders known to be durable: their names are on the disk, up to the table's root.
+    """Folders that are durable: their names are on the disk, up to the table's root.
 
-    A file is as durable as the folders above it. One that was there already may have been made a
-    moment ago by somebody who has not waited for the disk, so each is synced once by a process.
+    A file is only as durable as its parent folders. Another process may have just created a folder
+    without a sync, so each process syncs each folder once.
     """
 
-    root: str  # Absolute; the folder above it is synced as the last one.
+    root: str  # An absolute path. Its parent folder is synced last.
     disk: Disk
     _durable: set[tuple[str, int, int]] = field(default_factory=set)
 
     def ensure(self, folder: str) -> None:
-        """Make a folder and those above it, as needed, and all of them durable.
+        """Make a folder and its parents as needed, and make all of them durable.
 
         Raises
         ------
         OSError
-            One cannot be made, or one that was made cannot be synced.
+            A folder cannot be made, or a new folder cannot be synced.
         """
         made = self.make(folder)
         for parent, is_ours in parents_of(made).items():
@@ -149,10 +149,10 @@ class Folders:
         self.remember(made)
 
     def make(self, folder: str) -> dict[str, bool]:
-        """Make a folder and those above it, as needed.
+        """Make a folder and its parents as needed.
 
-        Returns those that are not known to be durable, each with whether it was made now. They are
-        when their parents were synced; then they are to be remembered.
+        Return the folders that may not be durable, each with whether this call created it. After a
+        sync of their parents they are durable: then call `remember`.
         """
         missing = []
         at = folder
@@ -160,7 +160,7 @@ class Folders:
             missing.append(at)
             above = os.path.dirname(at)
             if above == at:
-                break  # Not even the root of the file system: `make_folder` will say why.
+                break  # Not even the root of the file system exists: `make_folder` will raise.
             at = above
         undurable = {}
         if key is not None and key not in self._durable:
@@ -171,26 +171,26 @@ class Folders:
                     break
                 at = os.path.dirname(at)
         for path in reversed(missing):
-            # Another writer may make it at the same time; syncing twice does no harm.
+            # Another writer may create it at the same time. A second sync does no harm.
             with contextlib.suppress(FileExistsError):
                 self.disk.make_folder(path)
             undurable[path] = True
         return undurable
 
     def _require_no_way_out(self, folder: str) -> None:
-        """Raise `OSError` if a link below the root leads out of it: clean-up never follows it."""
+        """Raise `OSError` if a link below the root leads out of it; vacuum does not follow it."""
         if is_below(folder, self.root) and not is_below(
             os.path.realpath(folder), os.path.realpath(self.root)
         ):
             raise OSError(
-                errno.EXDEV, "a symbolic link leads out of the table, where vacuum never follows"
+                errno.EXDEV, "a symbolic link leads out of the table, and vacuum does not follow it"
             )
 
     def sync(self, parent: str, *, is_ours: bool) -> None:
         """Make the names in a folder durable; raises `OSError`.
 
-        A folder above the table may be closed to us. If we made nothing in it (`is_ours` is
-        false), it is not ours to sync, either.
+        The process may lack permission for a folder above the table. If it created nothing in that
+        folder (`is_ours` is false), it need not sync it.
         """
         try:
             self.disk.sync_folder(parent)
@@ -199,7 +199,7 @@ class Folders:
                 raise
 
     def remember(self, folders: Iterable[str]) -> None:
-        """Take note that folders are durable."""
+        """Record that folders are durable."""
         for folder in folders:
             self._remember(folder)
 
@@ -210,12 +210,12 @@ class Folders:
 
 
 def is_below(path: str, root: str) -> bool:
-    """Return whether a path is a folder, or something in it. Pure: both are as they are spelled."""
+    """Return whether a path is a folder or is inside it. Pure: links are not resolved."""
     return path == root or path.startswith(root.rstrip("/") + "/")
 
 
 def parents_of(made: Mapping[str, bool]) -> dict[str, bool]:
-    """Return the folders to sync for what `Folders.make` returned, with whether they must be."""
+    """Return the folders to sync after `Folders.make`, and whether the sync is required."""
     parents: dict[str, bool] = {}
     for folder, is_new in made.items():
         parent = os.path.dirname(folder)
@@ -224,7 +224,7 @@ def parents_of(made: Mapping[str, bool]) -> dict[str, bool]:
 
 
 def _key(folder: str) -> tuple[str, int, int] | None:
-    """Return what identifies a folder, also after another one took its name; None if absent."""
+    """Return the identity of a folder, even if another one takes its name; None if absent."""
     try:
         stat = os.stat(folder)
     except FileNotFoundError:
@@ -236,10 +236,9 @@ _NAME = attrgetter("name")
 
 
 def list_files(folder: str, name: str) -> list[ObjectInfo]:
-    """Return the files in a folder whose names are not below `name`, by name, ascending.
+    """Return the files in a folder from `name` on, in ascending order of names.
 
-    A symbolic link to a file counts as the file. Raises `OSError`; a folder that is not there is
-    empty.
+    A symbolic link to a file counts as the file. Raises `OSError`; a missing folder is empty.
     """
     found: list[ObjectInfo] = []
     try:
@@ -255,7 +254,7 @@ def list_files(folder: str, name: str) -> list[ObjectInfo]:
 
 
 def list_names(folder: str, name: str) -> list[str]:
-    """Return the names alone of what `list_files` returns: nothing is asked about each file."""
+    """Return only the names of `list_files`, without a system call for each file."""
     try:
         with os.scandir(folder) as entries:
             return sorted(
@@ -266,9 +265,9 @@ def list_names(folder: str, name: str) -> list[str]:
 
 
 def list_below(folder: str) -> list[ObjectInfo]:
-    """Return the files below a folder, by name, ascending; links to files or folders are left out.
+    """Return the files below a folder in ascending order of names, without links.
 
-    Raises `OSError`; a folder that is not there is empty.
+    Raises `OSError`; a missing folder is empty.
     """
     found: list[ObjectInfo] = []
     add, made = found.append, ObjectInfo._make
@@ -295,14 +294,14 @@ def _walk(folder: str) -> Iterator[tuple[os.DirEntry[str], str]]:
                     elif entry.is_file(follow_symlinks=False):
                         yield entry, above + entry.name
         except FileNotFoundError:
-            continue  # Removed meanwhile, or never there.
+            continue  # The folder was removed meanwhile, or it never existed.
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_file()
     except OSError as error:
-        if error.errno == errno.ELOOP:  # A link to itself is as much a file as one to nothing.
+        if error.errno == errno.ELOOP:  # A link to itself counts like a link to a missing file.
             return False
         raise
 
@@ -311,5 +310,5 @@ def _add(found: list[ObjectInfo], entry: os.DirEntry[str], name: str) -> None:
     try:
         stat = entry.stat()
     except FileNotFoundError:
-        return  # Deleted between the listing and the look; the others are still there.
+        return  # The file was deleted after the listing. The others still exist.
     found.append(ObjectInfo(name, stat.st_size, stat.st_mtime_ns // 1_000_000))

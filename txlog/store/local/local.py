@@ -1,4 +1,4 @@
-"""Tables on a local disk, or one that is mounted like it."""
+"""Tables on a local disk or on a mounted file system."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ from txlog.threads import map_ahead
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _SHORT_BYTES = 64 * 1024
 _BLOCK_BYTES = 512
-_DELETERS = 16  # Threads: an unlink may wait milliseconds for the disk, and others with it.
-_AT_ONCE = 50  # Files that one of them deletes at a time.
+_DELETERS = 16  # The number of threads. An unlink may wait milliseconds for the disk.
+_AT_ONCE = 50  # The number of files that one thread deletes in a call.
 
 
 @dataclass(frozen=True)
 class LocalStore(BasicStore):
-    """A folder of a local file system. Everything written is durable before a call returns.
+    """A folder of a local file system. Written files are durable before a call returns.
 
     Notes
     -----
-    A put writes a temporary file (`Staging`), which may be left after a crash; it begins with a
-    dot, so no reader of a log takes it for one of its files.
+    A put writes a temporary file (`Staging`), which may remain after a crash. Its name begins with
+    a dot, so readers of the log ignore it.
     """
 
     root: str  # Absolute.
@@ -74,17 +74,17 @@ class LocalStore(BasicStore):
         object.__setattr__(self, "_folders", Folders(self.root, self.disk))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What one process has synced says nothing to another.
+        # The folders that one process synced are not known to another process.
         return type(self), (self.root, self.options, self.disk)
 
     def require_writable(self) -> None:
-        """Pass: a hard link to a taken name fails, which is an atomic create.
+        """Accept the store: a hard link to a taken name fails, which is an atomic create.
 
-        Whether this file system has hard links is seen at the first put.
+        The first put fails if the file system has no hard links.
         """
 
     def resolve(self, path: str) -> str:
-        """Return the absolute path of a file; of a confined table, none that leads out of it."""
+        """Return the absolute path of a file; raise if it leads out of a confined table."""
         if is_confined(self.options):
             target = os.path.join(
                 self.root, file_path(path, decode=False) if is_file_uri(path) else path
@@ -101,7 +101,7 @@ class LocalStore(BasicStore):
     def read(self, path: str) -> bytes:
         """Return a whole file."""
         with os_errors("read", path, self.root):
-            # Not to wait forever for a writer, should it be a pipe.
+            # If it is a pipe, do not wait forever for a writer.
             descriptor = os.open(self.resolve(path), _READ)
             try:
                 found = os.fstat(descriptor)
@@ -110,7 +110,7 @@ class LocalStore(BasicStore):
                 data = os.read(descriptor, most)
                 if len(data) == found.st_size:
                     return data
-                chunks = [data]  # It grows, or the file system gives a part at a time.
+                chunks = [data]  # The file grows, or the file system returns a part at a time.
                 while chunk := os.read(descriptor, most):
                     chunks.append(chunk)
                 return b"".join(chunks)
@@ -133,7 +133,7 @@ class LocalStore(BasicStore):
         target = self.resolve(path)
         with os_errors("open", path, self.root):
             _require_file(os.stat(target))
-            # Not mapped: a file that shrinks under a map kills the process.
+            # Not memory-mapped: if a mapped file shrinks, the process is killed.
             return pa.OSFile(target, "rb")
 
     def info(self, path: str) -> ObjectInfo:
@@ -150,13 +150,13 @@ class LocalStore(BasicStore):
         yield from found
 
     def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
-        """Return what `list_after` yields, by names alone: each file would have to be asked."""
+        """Return the files of `list_after` without sizes and times, which cost system calls."""
         with os_errors("list", folder, self.root):
             names = list_names(self.resolve(folder), name)
         return zip(names, repeat(0), repeat(0), strict=False)
 
     def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
-        """Yield all files below a folder, by name, ascending; links are left out."""
+        """Yield all files below a folder in ascending order of names, without links."""
         with os_errors("list", folder, self.root):
             found = list_below(self.resolve(folder))
         yield from found
@@ -187,7 +187,7 @@ class LocalStore(BasicStore):
                     buffered.flush()
                 raw.sync()
             finally:
-                raw.give_up()  # What is still buffered now is not wanted.
+                raw.give_up()  # The bytes that are still buffered are not needed.
                 with os_errors("close", path, self.root):
                     self.disk.close(descriptor)
             with os_errors("write", path, self.root):
@@ -216,7 +216,7 @@ class LocalStore(BasicStore):
 
     @contextmanager
     def attempts(self) -> Iterator[PutIfAbsent]:
-        """Yield a `put_if_absent` that keeps what it wrote for another attempt."""
+        """Yield a `put_if_absent` that keeps its temporary file for another attempt."""
         with self._staging() as staging:
             yield staging.put
 
@@ -229,7 +229,7 @@ class LocalStore(BasicStore):
 
     @contextmanager
     def new_files(self) -> Iterator[OpenOutput]:
-        """Open new files: threads sync them, and each folder is synced once, at the end."""
+        """Open new files. Threads sync them, and each folder is synced once at the end."""
         with NewFiles(self.disk, self._folders, self.resolve) as files:
             yield files.open
 
@@ -279,10 +279,10 @@ class LocalStore(BasicStore):
 
 
 def _read_listed(target: str, size: int) -> bytes | None:
-    """Return a whole file by one read, without asking for its size first.
+    """Return a whole file with one read, without a request for its size.
 
-    None means that this does not tell its end, or that something is wrong: then it is to be looked
-    at closely. A size of 0 is one that nobody said.
+    None means that one read does not show the end of the file, or that an error occurred: then use
+    `read`. A size of 0 means unknown.
     """
     most = size + 1 if size >= _SHORT_BYTES else _SHORT_BYTES
     try:
@@ -296,8 +296,7 @@ def _read_listed(target: str, size: int) -> bytes | None:
     found = len(data)
     if size and found == size:
         return data
-    # A read that gives less has met the end, or an error, and that at the border of a block. Of a
-    # pipe it gives nothing.
+    # A shorter read reached the end, or an error at a block boundary. A pipe returns nothing.
     return data if found < most and found % _BLOCK_BYTES and not size else None
 
 
@@ -305,29 +304,29 @@ def _require_file(found: os.stat_result) -> None:
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "It is a pipe, socket or device, not a file")
+        raise OSError(errno.EINVAL, "Use a regular file instead of a pipe, socket or device")
 
 
 def delete_below(root: str, paths: Sequence[tuple[str, str]], disk: Disk) -> None:
-    """Delete files below a folder; those that are not there are passed over.
+    """Delete files below a folder; missing files are ignored.
 
     Parameters
     ----------
     paths
-        Each as the caller gave it, for messages, and absolute.
+        Pairs of the path that the caller passed, for messages, and the absolute path.
 
     Raises
     ------
     InvalidInputError
-        A path is not below `root`, or a symbolic link leads out of it; nothing was deleted.
+        A path is not below `root`, or a symbolic link leads out of it. Nothing was deleted.
     StoreError
-        Files could not be deleted: the first of them. All the others were.
+        Some files could not be deleted; the error names the first one. All others were deleted.
     """
     top = os.path.realpath(root)
 
     @lru_cache(maxsize=1024)
     def is_inside(folder: str) -> bool:
-        # Only the folders matter: of a link as the last step, the link itself is removed.
+        # Only folders are resolved: if the last step is a link, the link itself is removed.
         return is_below(os.path.realpath(folder), top)
 
     for path, target in paths:

@@ -1,4 +1,4 @@
-"""Many new files of a local disk, made durable together."""
+"""Write many new files to a local disk, and make them durable together."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from txlog.store.local.put import forget
 from txlog.threads import Call, Workers
 
 BUFFER_BYTES = 1 << 20
-_SYNCS_AT_ONCE = 16  # A disk writes its journal once for many that wait for it.
-_FEW_FOLDERS = 2  # They are synced one after another, without a thread.
-_WAITING = 64  # Files that are written and not synced yet; each is open.
+_SYNCS_AT_ONCE = 16  # A disk writes its journal once for many waiting threads.
+_FEW_FOLDERS = 2  # Up to so many files are synced one after another, without a thread.
+_WAITING = 64  # The most files that are written but not synced yet; each of them is open.
 
 
 class NewFiles:
-    """New files of which each is synced by a thread, and each folder once, at the end.
+    """New files: a thread syncs each file, and each folder is synced once at the end.
 
-    To be used in a `with`. At its end all files and their folders are durable. If an error ends
-    it, or a sync fails, all files are removed.
+    For use in a `with`. At its end, all files and their folders are durable. If an error ends it,
+    or a sync fails, all files are removed.
     """
 
     def __init__(self, disk: Disk, folders: Folders, resolve: Callable[[str], str]) -> None:
@@ -36,10 +36,11 @@ class NewFiles:
         self._stack = ExitStack()  # Ends the threads.
         self._workers: Workers | None = None  # Made for the first call.
         self._syncs: deque[Call[None]] = deque()
-        self._alone: tuple[str, int] | None = None  # The first file: one alone needs no thread.
+        self._alone: tuple[str, int] | None = None  # The first file: a single file needs no thread.
         self._targets: list[str] = []
-        self._made: dict[str, bool] = {}  # Folders, as `Folders.make` returns them.
-        self._filled: dict[str, str] = {}  # Folders with new files, with the path of one.
+        self._made: dict[str, bool] = {}  # Folders from `Folders.make`.
+        # Folders with new files, and the path of one file in each.
+        self._filled: dict[str, str] = {}
 
     def __enter__(self) -> NewFiles:
         return self
@@ -57,7 +58,7 @@ class NewFiles:
 
     @contextmanager
     def open(self, path: str) -> Iterator[Any]:
-        """Return a new file to be written in a `with`; when that ends, its sync begins."""
+        """Return a new file for writing in a `with`; at its end, the sync begins."""
         target = self._resolve(path)
         folder = os.path.dirname(target)
         with os_errors("create", path, self._folders.root):
@@ -113,7 +114,7 @@ class NewFiles:
         while self._syncs:
             self._syncs.popleft().result()
         parents = parents_of(self._made)
-        # A folder that has both new folders and new files is synced once.
+        # A folder with both new folders and new files is synced once.
         paths = {**dict.fromkeys(parents, next(iter(self._filled.values()), "")), **self._filled}
         for folder, path in paths.items():
             is_ours = folder in self._filled or parents[folder]
@@ -135,7 +136,7 @@ class NewFiles:
             with contextlib.suppress(OSError):
                 self._disk.close(self._alone[1])
             self._alone = None
-        while self._syncs:  # Whatever they say, they close their files.
+        while self._syncs:  # Even if they raise, they close their files.
             with contextlib.suppress(TxlogError):
                 self._syncs.popleft().result()
         for target in self._targets:
@@ -143,10 +144,10 @@ class NewFiles:
 
 
 class Sink(RawIOBase):
-    """The raw side of a new file: writes go through `Disk`; closing or flushing it syncs nothing.
+    """The raw stream of a new file, which writes through `Disk`. Flush and close do not sync.
 
-    Errors of the disk are turned into ours here and not around the caller's block, where they
-    would be mixed with errors of the caller's own.
+    Errors of the disk are converted here and not around the caller's block, where they could be
+    mixed up with the caller's own errors.
     """
 
     def __init__(self, disk: Disk, descriptor: int, path: str, root: str) -> None:
@@ -159,15 +160,15 @@ class Sink(RawIOBase):
         self._given_up = False
 
     def writable(self) -> bool:
-        """Return that it is for writing."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return how many bytes were written."""
+        """Return the number of bytes written so far."""
         return self._position
 
     def write(self, data: Any) -> int:
-        """Return how many of the bytes were written. Raises `StoreError`."""
+        """Write bytes; return how many were written. Raises `StoreError`."""
         view = memoryview(data).cast("B")
         if self._given_up:
             return len(view)
@@ -177,10 +178,10 @@ class Sink(RawIOBase):
         return written
 
     def sync(self) -> None:
-        """Wait until all is on the disk. Raises `StoreError`."""
+        """Wait until all bytes are on the disk. Raises `StoreError`."""
         with os_errors("write", self._path, self._root):
             self._disk.sync(self._descriptor)
 
     def give_up(self) -> None:
-        """Drop what is written from now on, such as a buffer that is flushed when it dies."""
+        """Ignore further writes, such as those of a buffer that is flushed when it is deleted."""
         self._given_up = True

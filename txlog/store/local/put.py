@@ -1,4 +1,4 @@
-"""Put-if-absent on a local disk: a file is written and synced aside, then linked to its name.
+"""Put-if-absent on a local disk: write and sync a temporary file, then link it to its name.
 
 Writers that lost a race for a name take turns, so that they lose no more; an operation that others
 made start again several times has precedence.
@@ -23,12 +23,13 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.E
 
 
 class Staging:
-    """Attempts at one put-if-absent. Each may be for another name and with other bytes.
+    """Attempts of one put-if-absent. Each attempt may have another name and other bytes.
 
-    A put writes and syncs a hidden temporary file beside the target, links it to its name, which
-    fails if the name is taken, and syncs the folder. If the name is taken the file waits for the
-    next attempt: the same bytes are linked again, and others are written over them. Whoever lost
-    waits for a turn to try again. To be used in a `with`, at whose end there is no temporary file.
+    A put writes and syncs a hidden temporary file next to the target, links it to the target's
+    name, which fails if the name is taken, and syncs the folder. If the name is taken, the next
+    attempt reuses the file: it links the same bytes again, or overwrites them with other bytes. A
+    writer that lost waits for its turn to try again. For use in a `with`, whose end removes the
+    temporary file.
     """
 
     def __init__(self, disk: Disk, folders: Folders, resolve: Callable[[str], str]) -> None:
@@ -36,7 +37,7 @@ class Staging:
         self._folders = folders
         self._resolve = resolve
         self._temporary: str | None = None
-        self._data = b""  # Of the temporary file, if there is one.
+        self._data = b""  # The path of the temporary file, if there is one.
         self._turn = Turn()
         self._gave_way = False
 
@@ -52,7 +53,7 @@ class Staging:
     def put(self, path: str, data: bytes, *, last: bool = False) -> Put:
         """Create a file, atomically, whole and durable; errors as for `Store.put_if_absent`.
 
-        `last`: if the name is taken, there will be no other attempt.
+        `last` means that no other attempt will follow if the name is taken.
         """
         target = self._resolve(path)
         folder = os.path.dirname(target)
@@ -64,7 +65,7 @@ class Staging:
             require_exclusive(folder, path)
             try:
                 created = self._linked(target, data, path)
-            except BaseException:  # What it holds by now, nobody knows.
+            except BaseException:  # Its content is unknown now.
                 self._drop()
                 raise
             if not created:
@@ -72,13 +73,13 @@ class Staging:
                     self._turn.wait_for(folder)
                 return "exists"
             self._turn.leave()
-            # A temporary file that stays does no harm, and the outcome is settled.
+            # A remaining temporary file does no harm, and the outcome is known.
             self._drop()
         _sync_created(self._disk, folder, path)
         return "created"
 
     def _linked(self, target: str, data: bytes, path: str) -> bool:
-        """Return whether the link was made; false if the name was taken."""
+        """Link the temporary file; return false if the name was taken."""
         held = self._temporary
         prepared = self._prepared(target, data)
         try:
@@ -86,11 +87,11 @@ class Staging:
         except FileNotFoundError:
             if prepared != held:
                 raise
-            self._temporary = None  # Somebody tidied up.
+            self._temporary = None  # Another process deleted it.
         return _link(self._disk, self._prepared(target, data), target, path)
 
     def _prepared(self, target: str, data: bytes) -> str:
-        """Return the path of a synced file of these bytes, in the folder of a target."""
+        """Return the path of a synced temporary file with these bytes in the target's folder."""
         held = self._temporary
         if held is not None and os.path.dirname(held) != os.path.dirname(target):
             held = None
@@ -103,14 +104,14 @@ class Staging:
         return fresh
 
     def _overwrite(self, path: str, data: bytes) -> bool:
-        """Write other bytes over those of the temporary file; false if it is not ours alone."""
+        """Overwrite the temporary file with other bytes; return false if it has other links."""
         try:
             descriptor = self._disk.reopen(path)
-        except OSError:  # Somebody tidied up.
+        except OSError:  # Another process deleted it.
             return False
         try:
             if os.fstat(descriptor).st_nlink != 1:
-                return False  # Whoever reads it by another name must not see it change.
+                return False  # A reader that uses another name of the file must not see it change.
             write_all(self._disk, descriptor, data)
             if len(data) < len(self._data):
                 self._disk.truncate(descriptor, len(data))
@@ -127,13 +128,13 @@ class Staging:
 
 
 def temporary(target: str) -> str:
-    """Return a new hidden name beside a file: no reader of a log takes it for one of its files."""
+    """Return a new hidden name next to a file, which readers of the log ignore."""
     folder, name = os.path.split(target)
     return f"{folder}/.{name}.{REAL.uuid()}.tmp"
 
 
 def write_whole(disk: Disk, target: str, data: bytes) -> None:
-    """Make a file with this content, synced; on an error there is none."""
+    """Write and sync a file with this content; after an error, it is removed."""
     descriptor = disk.create(target)
     try:
         try:
@@ -147,14 +148,14 @@ def write_whole(disk: Disk, target: str, data: bytes) -> None:
 
 
 def write_all(disk: Disk, descriptor: int, data: bytes) -> None:
-    """Write all bytes, however few of them go at a time."""
+    """Write all bytes, even if each call writes only a part."""
     view = memoryview(data)
     while view:
         view = view[disk.write(descriptor, view) :]
 
 
 def forget(disk: Disk, target: str) -> None:
-    """Remove a file that nobody needs, if that can be done."""
+    """Remove a file that is not needed; errors are ignored."""
     with contextlib.suppress(OSError):
         disk.unlink(target)
 
@@ -163,7 +164,7 @@ def _link(disk: Disk, temporary: str, target: str, path: str) -> bool:
     try:
         disk.link(temporary, target)
     except OSError as error:
-        # A network file system may have linked and lost the answer, or tried again by itself.
+        # A network file system may have made the link and lost the answer, or it may have retried.
         if _is_same_file(temporary, target, path):
             return True
         if isinstance(error, FileExistsError):
@@ -172,7 +173,7 @@ def _link(disk: Disk, temporary: str, target: str, path: str) -> bool:
             raise UnsupportedFeatureError(
                 path=path,
                 features=("hard links",),
-                reason="the file system makes no hard links, so a commit could overwrite "
+                reason="the file system does not support hard links, so a commit could overwrite "
                 f"another one: {error.strerror}",
                 remedy="Keep the table on a file system with hard links, such as ext4, XFS, "
                 "APFS or NFS",
@@ -251,18 +252,18 @@ def _is_same_file(temporary: str, target: str, path: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        reason = f"the link failed, and whether it is there cannot be seen: {error.strerror}"
+        reason = f"the link failed, and it is unknown whether it exists: {error.strerror}"
         raise _unknown(path, reason) from error
 
 
 def _unknown(path: str, reason: str, *, visible: bool | None = None) -> OutcomeUnknownError:
-    remedy = "Look into the disk, and read the file back"
+    remedy = "Check the disk, and read the file back"
     return OutcomeUnknownError(path=path, reason=reason, remedy=remedy, visible=visible)
 
 
 try:
     import fcntl
-except ImportError:  # Elsewhere nobody waits for a turn.
+except ImportError:  # On other systems, writers do not wait for a turn.
     fcntl = None  # type: ignore[assignment]
 
 _LONGEST_S = 0.1
@@ -271,10 +272,10 @@ _LONGEST_POLL_S = 0.02
 
 
 class Turn:
-    """A lock on a folder that decides who tries next. Waiting for it is voluntary and short.
+    """A lock on a folder that decides which writer tries next. Writers wait only shortly for it.
 
-    Nothing depends on it but speed: whoever has no lock, or is tired of waiting, goes on without,
-    and what two do at a time is decided by the names that they take. A process that dies loses it.
+    It only affects speed: a writer that does not get the lock in time continues without it, and the
+    link to the name still decides which writer wins. A process that dies releases the lock.
     """
 
     def __init__(self) -> None:
@@ -302,7 +303,7 @@ class Turn:
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             try:
-                with suppress(OSError):  # A child that was forked meanwhile holds it too.
+                with suppress(OSError):  # A child process that was forked meanwhile holds it too.
                     fcntl.flock(descriptor, fcntl.LOCK_UN)
             finally:
                 os.close(descriptor)
