@@ -96,12 +96,45 @@ def test_every_write_brings_its_part(tmp_path: Path, verb: str) -> None:
         assert opened.lookup([2**40]).num_rows == 0
 
 
-def test_key_columns_in_another_order_than_the_index(tmp_path: Path) -> None:
+def test_key_columns_in_another_order_than_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index answers: no key column is read for a run in memory."""
     table = txlog.write(tmp_path, rows(3, 1))
     table.append(rows(3, 2))
     table.create_index(["k", "v"])
+    monkeypatch.setattr("txlog.lookup.lookup._build_run", None)
     for on, keys in ((["k", "v"], [(3, "v3"), (2, "v3")]), (["v", "k"], [("v3", 3), ("v3", 2)])):
-        assert table.lookup(keys, on=on)["k"].to_pylist() == [3, 3]
+        opened = txlog.Table(tmp_path)
+        assert opened.lookup(keys, on=on)["k"].to_pylist() == [3, 3]
+        assert opened.lookup_counts(keys, on=on).to_pylist() == [2, 0]
+        found = opened.lookup(keys, on=on, columns=["v", "_key"], missing="null")
+        assert found.to_pylist()[-1] == {"v": "v3", "_key": 1}
+        with pytest.raises(txlog.NotFoundError, match=re.escape(repr(keys[1]))):
+            opened.lookup(keys, on=on, missing="error")
+
+
+def test_odd_keys(tmp_path: Path) -> None:
+    """Null ones have no row; empty ones, and those longer than a page, are keys like others."""
+    keys = [None, "", "x" * 5_000, "x" * 5_000 + "y", "b", "", None]
+    data = pa.table({"k": pa.array(keys, pa.string()), "n": list(range(7))})
+    table = txlog.write(tmp_path, data, properties={"txlog.pageRows": "2"})
+    table.create_index("k")
+    for opened in (table, txlog.Table(tmp_path)):
+        found = opened.lookup(["x" * 5_000, None, "", "x" * 4_999], columns=["n", "_key"])
+        assert found.to_pydict() == {"n": [2, 1, 5], "_key": [0, 2, 2]}
+        assert opened.lookup_counts(["", None, "b"]).to_pylist() == [2, 0, 1]
+
+
+def test_a_data_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, rows(3, 1))
+    table.create_index("k")
+    for file in table.file_uris():
+        Path(file).unlink()
+    for _ in range(2):
+        with pytest.raises(txlog.DataFileError, match="gone"):
+            table.lookup([3])
+    assert table.lookup([2**40]).num_rows == 0  # The index tells.
 
 
 def test_versions_from_before_an_index_are_looked_up(tmp_path: Path) -> None:

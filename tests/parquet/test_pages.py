@@ -16,6 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow.parquet.encryption import (
+    CryptoFactory,
+    EncryptionConfiguration,
+    KmsClient,
+    KmsConnectionConfig,
+)
 
 import txlog
 from tests.examples import examples
@@ -262,6 +268,33 @@ def test_files_of_other_writers(tmp_path: Path, write: Callable[[Path, pa.Table]
     table = txlog.convert_to_delta(tmp_path)
     rows = table.take([1_199, 7, 7, 1_000])
     assert rows.equals(table.to_arrow().take(pa.array([1_199, 7, 7, 1_000])))
+
+
+class _Keys(KmsClient):  # type: ignore[misc]
+    def wrap_key(self, key_bytes: bytes, _: str) -> str:
+        return key_bytes.hex()
+
+    def unwrap_key(self, wrapped_key: str, _: str) -> bytes:
+        return bytes.fromhex(wrapped_key)
+
+
+@pytest.mark.parametrize("plaintext_footer", [True, False])
+def test_encrypted_files_have_no_pages_by_themselves(
+    tmp_path: Path, plaintext_footer: bool
+) -> None:
+    path = tmp_path / "file.parquet"
+    table = sample(1).select(["id", "number"])
+    config = EncryptionConfiguration(
+        footer_key="f", column_keys={"c": ["number"]}, plaintext_footer=plaintext_footer
+    )
+    properties = CryptoFactory(lambda _: _Keys()).file_encryption_properties(
+        KmsConnectionConfig(), config
+    )
+    with pq.ParquetWriter(
+        path, table.schema, encryption_properties=properties, write_page_index=True
+    ) as writer:
+        writer.write_table(table)
+    assert load_paged(open_store(tmp_path), path.name, path.stat().st_size) is None
 
 
 def mutated(data: bytes, draw: random.Random) -> bytes:

@@ -12,6 +12,8 @@ import txlog
 from tests.lookup.test_indexes import PAGE, blocks_of, provenance_tables
 from txlog import spark_ext
 from txlog.errors import InvalidInputError
+from txlog.scan.pages import load_paged
+from txlog.store.open import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -170,3 +172,22 @@ def test_the_lines_of_the_page_run(
     table = txlog.Table(tmp_path / "by_spark")
     table.create_index("id")
     assert table.indexes()[0].forms == ("ordered",)
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstd"])
+def test_pages_of_files_of_spark(spark: "SparkSession", tmp_path: Path, codec: str) -> None:
+    frame = spark.range(5_000).selectExpr(
+        "id", "cast(id % 7 as int) as few", "if(id % 5 = 0, null, concat('t', id)) as text",
+        "cast(id as decimal(20, 2)) as money", "id % 3 = 0 as truth", "array(id, id + 1) as list",
+    )  # fmt: skip
+    writer = frame.coalesce(1).write.option("parquet.page.row.count.limit", "100")
+    writer.option("compression", codec).parquet(str(tmp_path / "t"))
+    table = txlog.convert_to_delta(tmp_path / "t")
+    everything = table.to_arrow()
+    assert table.lookup([4_711, 3, 17], on="id").equals(everything.take([4_711, 3, 17]))
+    asked = [0, 4_999, 2_500, 7]
+    assert table.take(asked).equals(everything.take(asked))
+    (file,) = table.file_uris()
+    paged = load_paged(open_store(tmp_path), file, Path(file).stat().st_size)
+    assert paged is not None
+    assert paged.rows_at(["id", "list", "text"], np.array([5, 3_000])) is not None

@@ -83,6 +83,8 @@ class Lookup:
 
     Parameters
     ----------
+    key_columns, asked_columns
+        The key columns in the order of an index over them, and in that of the caller's keys.
     indexes
         Those of the table.
     coverages
@@ -94,6 +96,7 @@ class Lookup:
     plan_of: PlanOf
     cache: LookupCache
     key_columns: tuple[StructField, ...]
+    asked_columns: tuple[StructField, ...]
     indexes: Sequence[IndexDefinition]
     coverages: dict[tuple[str, ...], Coverage]
 
@@ -122,7 +125,7 @@ class Lookup:
             is_absent[key_numbers] = False
             absent = np.flatnonzero(is_absent)
         if missing == "error" and len(absent):
-            raise _not_found(asked, absent)
+            raise _not_found(asked, absent, self.asked_columns)
         in_order = len(order) == found.num_rows and bool((order[1:] > order[:-1]).all())
         rows = found if in_order else found.take(arrow_array(order))
         if len(rows) and rows.column(0).num_chunks > 1:
@@ -142,7 +145,11 @@ class Lookup:
         return arrow_array(np.where(asked.codes >= 0, counts[asked.codes], 0))
 
     def _asked(self, keys: object) -> AskedKeys:
-        return AskedKeys.of(self.key_columns, as_keys(self.key_columns, keys))
+        arrays = as_keys(self.asked_columns, keys)
+        if self.asked_columns != self.key_columns:
+            by_name = dict(zip([one.name for one in self.asked_columns], arrays, strict=True))
+            arrays = tuple(by_name[column.name] for column in self.key_columns)
+        return AskedKeys.of(self.key_columns, arrays)
 
     def _found(self, asked: AskedKeys, names: list[str]) -> tuple[pa.Table, Numbers]:
         """Return the rows that have a key, by address, and the code of each one's key."""
@@ -266,9 +273,10 @@ def _with_absent(
     return together.combine_chunks(), numbers[order]
 
 
-def _not_found(asked: AskedKeys, absent: Numbers) -> NotFoundError:
+def _not_found(asked: AskedKeys, absent: Numbers, columns: Sequence[StructField]) -> NotFoundError:
     first = arrow_array(absent[:_SHOWN])
-    values = [array.take(first).to_pylist() for array in asked.arrays]
+    arrays = dict(zip([one.name for one in asked.columns], asked.arrays, strict=True))
+    values = [arrays[column.name].take(first).to_pylist() for column in columns]
     keys = [key[0] if len(key) == 1 else key for key in zip(*values, strict=True)]
     shown = ", ".join(map(repr, keys)) + (
         f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""

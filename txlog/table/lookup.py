@@ -92,6 +92,7 @@ class Lookups(Handle):
                 self._context.engine,
                 version.plan,
                 self._cached(),
+                choose_columns(snapshot.schema, _in_index_order(version, names)),
                 choose_columns(snapshot.schema, names),
                 version.indexes(),
                 version.coverages,
@@ -222,3 +223,12 @@ class Lookups(Handle):
             IndexFiles(self._context, snapshot, definition, segments).info()
             for _, definition in sorted(index_definitions(snapshot.metadata.configuration).items())
         ]
+
+
+def _in_index_order(version: OpenVersion, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return key columns in the order of an index over them, if there is none in their own."""
+    from txlog.verbs.indexes import logical_columns
+
+    orders = [logical_columns(version.snapshot, one) or () for one in version.indexes()]
+    same = [found for found in orders if sorted(found) == sorted(names)]
+    return names if names in same or not same else same[0]
