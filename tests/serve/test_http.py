@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from servers import SECRET, localbucket, missing
 
 from tests.serve.servers import grpc_stub, http_client, within, write_intents
-from txlog.datasets import Catalog, InlineRunner
+from txlog.datasets import Catalog, InlineRunner, Sources
 from txlog.errors import InvalidInputError
 from txlog.serve import AccessError, TokenFile, create_app, serve
 from txlog.serve.auth import digest_of, parse_tokens
@@ -211,6 +212,30 @@ def test_parts_by_ranges(catalog: Catalog) -> None:
     assert client.get(url, headers={"Range": "bytes=999999-"}).status_code == 416
     assert client.get(url, headers={"If-None-Match": whole.headers["etag"]}).status_code == 304
     assert client.get(url.replace("examples.csv", "..%2f..%2fx")).status_code == 404
+
+
+@pytest.mark.skipif(bool(missing("localbucket")), reason="no server can be run")
+def test_parts_in_a_bucket_have_signed_addresses(tmp_path: Path) -> None:
+    write_intents(tmp_path / "in/1.csv", 20, 4)
+    with localbucket() as server:
+        made = Catalog(
+            server.root(),
+            server.options,
+            sources=Sources({"in": tmp_path / "in"}),
+            runner=InlineRunner(),
+        )
+        made.create("intents", "TEXT_INTENT", "in/1.csv")
+        ready = made.dataset(1).prepare(form="csv")
+        url = f"/v1/datasets/1/training-sets/{ready.version_hash}/parts/examples.csv"
+        answer = within(create_app(made)).get(url, follow_redirects=False)
+        assert answer.status_code == 307
+        assert answer.headers["location"].startswith(server.url)
+        assert "Signature" in answer.headers["location"]
+        assert SECRET not in answer.headers["location"]
+        with http_client(made) as client:
+            remote = client.dataset("intents")
+            paths = remote.download(remote.fetch(ready.version_hash), tmp_path / "out")
+        assert len(Path(paths[0]).read_text().splitlines()) == 20
 
 
 @given(st.binary(max_size=9), st.integers(0, 12), st.integers(0, 12))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -117,6 +118,16 @@ class CloudStore(BasicStore):
         with self._errors("read", path):
             client, key = self._at(path)
             return bytes(client.get_range(key, start=start, end=end))
+
+    def signed_url(self, path: str, seconds: int) -> str | None:
+        """Return an address at which anybody can read a file for a time; None without a key."""
+        from obstore import sign
+
+        client, key = self._at(path)
+        try:
+            return str(sign(client, "GET", key, timedelta(seconds=seconds)))
+        except Exception:  # obstore has many kinds of errors for credentials that cannot sign.
+            return None
 
     def info(self, path: str) -> ObjectInfo:
         """Return what the store knows of a file."""
