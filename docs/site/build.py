@@ -39,7 +39,7 @@ GROUPS = {
         "txlog.table.merge.TableMerger",
         "txlog.table.transaction.TableTransaction",
     ],
-    "Scan": ["Scan", "Explanation", "Changes", "Expression", "col", "lit"],
+    "Scan": ["Scan", "sql", "Explanation", "Changes", "Expression", "col", "lit", "progress"],
     "Write": ["write", "write_fragments", "convert_to_delta", "Outcome", "WriterProperties",
               "ColumnProperties", "Identity", "Capability", "CatalogCommits", "ChecksumReport"],
     "Fragments": ["TableFragment", "Fragment", "FragmentMetadata", "DataFile", "DeletionFile",

@@ -1,6 +1,7 @@
 """The pages of `docs/`: their code runs, and each public name and error has its place."""
 
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,10 @@ def test_each_error_has_its_chapter() -> None:
     }
     titles = re.findall(r"^## (.*)$", (DOCS / "errors.md").read_text("utf-8"), re.MULTILINE)
     assert sorted(codes) == sorted({*titles} - {"Warnings"})
+
+
+def test_the_site_has_a_place_for_each_public_name() -> None:
+    build = runpy.run_path(str(DOCS / "site" / "build.py"))
+    pages = build["reference"]()  # It ends the process if a name is missing.
+    text = "".join(pages.values())
+    assert [name for name in txlog.__all__ if name[0] != "_" and name not in text] == []
