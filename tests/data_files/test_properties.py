@@ -90,7 +90,7 @@ def test_a_listed_column_that_was_dropped_does_no_harm(tmp_path: Path) -> None:
         ("a.b", "no such column"),
         ("b.c", "no such column"),
         ("p", "partition column"),
-        ("`", "expected names of columns"),
+        ("`", "expected column names"),
         ("s.u", "no bounds"),
         ("a,A", "named twice"),
     ],

@@ -26,7 +26,7 @@ from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FEATURE
 from txlog.protocol.access import require_writable
 from txlog.protocol.features import CLUSTERING
-from txlog.protocol.mapping import HIGHEST_ID, MAPPING_MODE, require_plain_names, unmapped
+from txlog.protocol.mapping import HIGHEST_ID, MAPPING_MODE, odd_names, unmapped
 from txlog.protocol.properties import (
     INDEX_PREFIX,
     Properties,
@@ -188,13 +188,19 @@ def without_mapping(base: Snapshot, metadata: Metadata) -> Unmapped:
 
     Raises
     ------
-    InvalidInputError
-        A column has a name that needs column mapping.
     UnsupportedFeatureError
-        Iceberg compatibility needs column mapping.
+        A column has a name that needs column mapping.
     """
     schema = unmapped(base.schema)
-    require_plain_names(schema, StructType(()))
+    if odd := odd_names(schema):
+        raise UnsupportedFeatureError(
+            path=base.root,
+            features=("columnMapping",),
+            field=odd[0],
+            reason=f"{MAPPING_MODE} cannot go from {base.mapping_mode} to none: the name {odd[0]} "
+            "needs column mapping",
+            remedy="Rename the column first",
+        )
     configuration = {
         name: text
         for name, text in metadata.configuration.items()
@@ -237,9 +243,9 @@ class SetMapping(SetProperties):
         Raises
         ------
         InvalidInputError
-            A column has a name that needs column mapping, or other properties change too.
+            Other properties change too.
         UnsupportedFeatureError
-            Iceberg compatibility needs column mapping.
+            A column has a name that needs column mapping, or Iceberg compatibility needs it.
         """
         changed = self.change(base)
         then = Properties(changed.metadata.configuration).get(MAPPING_MODE)
