@@ -342,6 +342,13 @@ def test_training_sets_are_downloaded(ds: Dataset, tmp_path: Path) -> None:
     assert all(Path(part.uri).is_file() for part in made.parts)
 
 
+def test_catalogs_and_data_sets_pickle(catalog: Catalog, ds: Dataset) -> None:
+    there, same = pickle.loads(pickle.dumps((catalog, ds)))
+    assert same.update(rows_of("x")) == ds.commit()
+    assert [one.name for one in there.list()] == ["t"]
+    assert pickle.loads(pickle.dumps(ds.prepare())).table().count() == 7
+
+
 def test_a_copied_folder_is_a_catalog(catalog: Catalog, ds: Dataset, tmp_path: Path) -> None:
     made = ds.fetch(ds.prepare().version_hash)
     shutil.copytree(catalog.root, tmp_path / "copy")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from txlog.commit.context import Context
 from txlog.datasets.commits import FORMAT_PROPERTY, commits_of
 from txlog.datasets.events import DatasetState, SetState
 from txlog.datasets.ledger import Ledger
+from txlog.datasets.limits import Limits
 from txlog.datasets.lineage import Found
+from txlog.datasets.prepare import Runner, ThreadRunner
+from txlog.datasets.sources import Sources
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import FORMAT, Asked, Commit, Job, Summary
 from txlog.effects import REAL, Effects
@@ -21,11 +24,6 @@ from txlog.store.base import Store, threads_for
 from txlog.store.open import open_store
 from txlog.table.table import Table
 from txlog.threads import Engine
-
-if TYPE_CHECKING:
-    from txlog.datasets.limits import Limits
-    from txlog.datasets.prepare import Runner
-    from txlog.datasets.sources import Sources
 
 
 class Home:
@@ -53,6 +51,10 @@ class Home:
         self.engine = engine or threads_for(store)
         self.ledger = Ledger(Context(self.store_of("ledger"), effects), by)
         self._snapshots: dict[str, Snapshot] = {}  # The newest known, by uuid.
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Engine and runner are left behind, as of a pickled table.
+        return _reopened, (self.store, self.sources, self.limits)
 
     @property
     def root(self) -> str:
@@ -178,6 +180,10 @@ class Home:
                 commits += [(state.name, one) for one in self.commits(state)]
                 sets += self.training_sets(state, state.sets.values())
         return Found(commits, sets)
+
+
+def _reopened(store: Store, sources: Sources, limits: Limits) -> Home:
+    return Home(store, sources=sources, limits=limits, runner=ThreadRunner())
 
 
 def _require_known_format(snapshot: Snapshot) -> None:
