@@ -223,6 +223,15 @@ class TestProgress:
         (bar,) = bars
         assert bar.told == [1, "closed"]
 
+    def test_threads_end_where_a_reader_stops(self, bars: list[Bar]) -> None:
+        closed: list[bool] = []
+        with txlog.progress(Bar, after_s=0):
+            results = Threads(2).map(abs, counted(1000, closed))
+            next(results)
+            results.close()  # type: ignore[attr-defined]
+        assert not [one for one in threading.enumerate() if one.name.startswith("txlog")]
+        assert bars[0].told == [1, "closed"]
+
     def test_verbs_have_bars_with_their_names(self, bars: list[Bar], tmp_path: Path) -> None:
         table = txlog.write(tmp_path / "things", pa.table({"a": [1]}))
         table.append(pa.table({"a": [2]}))

@@ -3,7 +3,8 @@
 Neither package is imported here. Where nobody has imported `logging` there is no handler, and
 where nobody has imported `opentelemetry` there is no provider: a verb then only looks for both in
 `sys.modules`. No event holds rows, predicates, user metadata, passwords or messages of errors.
-What observes never breaks a verb: its errors go to stderr. docs/observe.md lists all of it.
+What observes never breaks a verb: its errors go to stderr. docs/guides/observe.md lists
+all of it.
 """
 
 from __future__ import annotations
@@ -229,14 +230,14 @@ def observed(
     root
         The table; its secrets are left out.
     within
-        If an operation is being observed, go on with that one.
+        If an operation on the table is being observed, go on with that one.
     """
     if not is_observed(area):
         return UNOBSERVED
-    outer = _current.get()
-    if outer is not None and (within or outer.name == name):
+    outer, found = _current.get(), Observation(name, root, area)
+    if outer is not None and outer.table == found.table and (within or outer.name == name):
         return UNOBSERVED
-    return Observation(name, root, area)
+    return found
 
 
 def note(event: str, facts: Facts = _NONE) -> None:

@@ -316,6 +316,8 @@ def tracked(
                 bar.update(done)
             yield result
     finally:
+        if isinstance(results, Generator):
+            results.close()  # Its threads live until then.
         if bar is not None:
             bar.close()
 

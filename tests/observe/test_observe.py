@@ -153,6 +153,19 @@ class TestLogging:
             {"event": "removed", "operation": "VACUUM", "files": 1, "bytes": 10},
         ]
 
+    def test_an_operation_within_one_of_another_table_is_told_apart(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        source = txlog.write(tmp_path / "source", ROWS)
+        table = txlog.write(tmp_path / "target", ROWS)
+        caplog.set_level("DEBUG", "txlog")
+        table.append(source.scan())
+        told = [(vars(one)["txlog_event"], Path(vars(one)["txlog_table"]).name)
+                for one in caplog.records]  # fmt: skip
+        assert ("read", "source") in told
+        assert ("committed", "target") in told
+        assert {name for event, name in told if event in ("started", "committed")} == {"target"}
+
     def test_a_reader_that_stops_is_told(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -66,7 +66,7 @@ class Outcome:
     skipped: bool = False
     features_added: tuple[str, ...] = ()
     features_dropped: tuple[str, ...] = ()
-    rehearsed: bool = False  # There is something to change, and it was only tried.
+    rehearsed: bool = False
 
     def __bool__(self) -> bool:
         return self.version is not None
