@@ -10,15 +10,17 @@ import pyarrow as pa
 
 from txlog.actions.columns import flat
 from txlog.arrow import numpy_array, pc, rows_among
+from txlog.fragments.rows import deleted_counts
 from txlog.lazy import dataclass
 from txlog.log.names import LogFile
 from txlog.log.segment import complete_checkpoints
-from txlog.scan.files import add_actions, list_files, partition_sums
+from txlog.scan.files import add_actions, partition_sums
 from txlog.schema.types import type_name
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import history
+from txlog.stats.files import num_records
 from txlog.verbs.doctor import SMALL_BYTES, Finding, examine
 
 if TYPE_CHECKING:
@@ -86,9 +88,7 @@ def gather(context: Context, snapshot: Snapshot, made_ms: int | None, sample: in
     loaded = load_files(context.store, snapshot)
     live = loaded.live
     looked_at = spread(live, MOST_RANGES)
-    names = ["path", "size_bytes", "num_records", "num_deleted"]
-    files = list_files(context.store, snapshot, lambda: live, names)
-    bytes_, rows = files["size_bytes"], files["num_records"]
+    sizes, rows = pc.fill_null(flat(live["size"]), 0), num_records(live)
     partitions = partition_sums(snapshot, live) if snapshot.partition_columns else None
     return Facts(
         uri=context.store.root,
@@ -101,13 +101,13 @@ def gather(context: Context, snapshot: Snapshot, made_ms: int | None, sample: in
         properties={
             name: value or "" for name, value in sorted(snapshot.metadata.configuration.items())
         },
-        files=files.num_rows,
-        bytes=pc.sum(bytes_).as_py() or 0,
+        files=live.num_rows,
+        bytes=pc.sum(sizes).as_py() or 0,
         rows=None if rows.null_count else (pc.sum(rows).as_py() or 0),
-        deleted=pc.sum(files["num_deleted"]).as_py() or 0,
-        small=pc.sum(pc.less(bytes_, SMALL_BYTES)).as_py() or 0,
+        deleted=pc.sum(flat(deleted_counts(live))).as_py() or 0,
+        small=pc.sum(pc.less(sizes, SMALL_BYTES)).as_py() or 0,
         versions=[version_of(entry) for entry in history(context.store, snapshot, MOST_VERSIONS)],
-        sizes=histogram(numpy_array(flat(bytes_))),
+        sizes=histogram(numpy_array(sizes)),
         partitions=[] if partitions is None else partitions.slice(0, MOST_PARTITIONS).to_pylist(),
         partition_count=0 if partitions is None else partitions.num_rows,
         columns=columns_of(

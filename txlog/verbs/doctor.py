@@ -221,9 +221,8 @@ def _length(case: _Case) -> Iterator[Finding]:
     yield from checkpoint_faults(case.store, case.log)
     whole = complete_checkpoints(case.log)
     interval = int(case.snapshot.properties.get("delta.checkpointInterval"))
-    since = case.snapshot.version - max(
-        (v for v in whole if v <= case.snapshot.version), default=-1
-    )
+    version = case.snapshot.version
+    since = version - max((v for v in whole if v <= version), default=-1)
     if since > max(2 * interval, 100):
         yield Finding(
             "log-long", "advice", None, since,
@@ -388,6 +387,7 @@ def _sampled(live: pa.Table, sample: int | None) -> pa.Table:
     places = np.flatnonzero(numpy_array(pc.is_null(tag_texts(live, FIELDS_TAG))))
     if sample is not None and len(places) > sample:
         places = places[np.unique(np.linspace(0, len(places) - 1, sample).astype(np.int64))]
+        return pa.concat_tables([live.slice(0, 0), *(live.slice(at, 1) for at in places.tolist())])
     return rows_among(live, places)
 
 

@@ -50,17 +50,14 @@ def listed_files(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
     Temporary files of its log are among them.
     """
     ours = {CHANGES_FOLDER, DELETIONS_FOLDER} if snapshot.supports(FEATURE) else {CHANGES_FOLDER}
-    names, sizes, times = [], [], []
-    for info in infos:
-        if _is_visible(info.name, ours) or _TEMPORARY.fullmatch(info.name):
-            names.append(info.name)
-            sizes.append(info.size)
-            times.append(info.modified_ms)
+    kept = [
+        info for info in infos if _is_visible(info.name, ours) or _TEMPORARY.fullmatch(info.name)
+    ]
     return pa.table(
         [
-            arrow_array(names, pa.string()),
-            arrow_array(sizes, pa.int64()),
-            arrow_array(times, pa.int64()),
+            arrow_array([info.name for info in kept], pa.string()),
+            arrow_array([info.size for info in kept], pa.int64()),
+            arrow_array([info.modified_ms for info in kept], pa.int64()),
         ],
         names=DECISIONS.names[:3],
     )
