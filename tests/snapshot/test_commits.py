@@ -21,6 +21,7 @@ from txlog.snapshot.commits import (
     parse_many,
     parse_rows,
     read_commit,
+    told_by_commit,
 )
 from txlog.store.local.local import LocalStore
 
@@ -153,13 +154,21 @@ def test_a_glance_at_a_commit_leaves_out_its_file_actions(
     monkeypatch.setattr("txlog.snapshot.commits._LARGE_BYTES", least)
     store = LocalStore("/nowhere")
     adds: list[Any] = [{"add": ADD | {"path": f"p{n}"}} for n in range(9)]
-    for lines in ([INFO, *adds, DOMAIN], [*adds, DOMAIN, INFO], [DOMAIN], adds):
+    spaced = b'{ "commitInfo": {"operation": "SPACED"} }'
+    for lines in (
+        [INFO, *adds, DOMAIN],
+        [*adds, DOMAIN, INFO],
+        [DOMAIN],
+        adds,
+        [*adds, spaced],
+        [INFO],
+    ):
         whole = read_commit(store, commit_of(lines))
         found = glance_at_commit(store, commit_of(lines))
         assert (found.controls, found.version, found.modified_ms) == (
             whole.controls, whole.version, whole.modified_ms,
         )  # fmt: skip
-        assert found.info == whole.info
+        assert found.info == whole.info == told_by_commit(store, commit_of(lines)).info
         assert len(found.rows) == (len(lines) - (9 if least == 1 and len(lines) > 1 else 0))
     for damage in (b'{"add":{"path":"x"', b"[]", b'{"protocol":{"minReaderVersion":"x"}}', b"\0"):
         with pytest.raises(LogCorruptError) as told:

@@ -72,11 +72,8 @@ def read_commit(store: Store, file: LogFile) -> Commit:
     LogCorruptError
         The file is missing or empty, a line is no JSON object, or an action breaks the protocol.
     """
+    data = _content(store, file)
     with naming(store):
-        try:
-            data = store.read(file.path) if file.content is None else file.content
-        except NotFoundError as error:
-            raise gone(file) from error
         return parse_commit(data, file)
 
 
@@ -90,6 +87,7 @@ def gone(file: LogFile) -> LogCorruptError:
 
 
 _LARGE_BYTES = 1 << 20
+_INFO = b'{"commitInfo"'
 
 
 def glance_at_commit(store: Store, file: LogFile) -> Commit:
@@ -97,20 +95,39 @@ def glance_at_commit(store: Store, file: LogFile) -> Commit:
 
     They are read all the same, by Arrow into columns, so that damage is found.
     """
-    with naming(store):
-        try:
-            data = store.read(file.path) if file.content is None else file.content
-        except NotFoundError as error:
-            raise gone(file) from error
-        large = None
-        if len(data) >= _LARGE_BYTES:
-            from txlog.actions.bulk import decode_large
+    data = _content(store, file)
+    large = None
+    if len(data) >= _LARGE_BYTES:
+        from txlog.actions.bulk import decode_large
 
-            large = decode_large(data, version=file.last_version)
+        large = decode_large(data, version=file.last_version)
+    with naming(store):
         if large is not None:
             with suppress(LogCorruptError):  # It is raised below, with its line.
                 return commit_of(file, *checked_rows(large[1], data, file))
         return parse_commit(data, file)
+
+
+def told_by_commit(store: Store, file: LogFile) -> Commit:
+    """Return one commit; of a large one nothing but its `commitInfo`, if that has a plain line."""
+    data = _content(store, file)
+    start = 0 if data.startswith(_INFO) else data.find(b"\n" + _INFO) + 1
+    if len(data) < _LARGE_BYTES or not data.startswith(_INFO, start):
+        return glance_at_commit(store, file._replace(content=data))
+    end = data.find(b"\n", start)
+    (found,) = rows(data[start : None if end < 0 else end], path=file.path)
+    told = (data.count(b"\n", 0, start) + 1, found["commitInfo"])
+    return Commit(file.last_version, file.path, file.modified_ms, (), told, [])
+
+
+def _content(store: Store, file: LogFile) -> bytes:
+    if file.content is not None:
+        return file.content
+    with naming(store):
+        try:
+            return store.read(file.path)
+        except NotFoundError as error:
+            raise gone(file) from error
 
 
 def parse_commit(data: bytes, file: LogFile) -> Commit:

@@ -17,7 +17,7 @@ from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.log.segment import rebuildable
 from txlog.schema.timestamps import format_moment, parse_moment
-from txlog.snapshot.commits import glance_at_commit, read_commit
+from txlog.snapshot.commits import read_commit, told_by_commit
 from txlog.snapshot.load import list_commits, list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, map_many
@@ -370,7 +370,7 @@ def versions(store: Store, snapshot: Snapshot) -> list[dict[str, Any]]:
 def _entry(
     store: Store, snapshot: Snapshot, times: Mapping[int, int], file: LogFile
 ) -> dict[str, Any]:
-    commit = glance_at_commit(store, file)
+    commit = told_by_commit(store, file)
     made_ms = times.get(file.version)
     if made_ms is None:
         made_ms = commit.made_ms(snapshot.protocol, snapshot.metadata)

@@ -16,6 +16,7 @@ from txlog.errors import InvalidInputError, InvalidTypeError, NotFoundError
 from txlog.fragments.deletion_file import DELETIONS_FOLDER
 from txlog.fragments.rows import FEATURE
 from txlog.lazy import compiled
+from txlog.snapshot.process import collector_paused
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import ObjectInfo, Store
 from txlog.threads import map_all
@@ -50,9 +51,12 @@ def listed_files(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
     Temporary files of its log are among them.
     """
     ours = {CHANGES_FOLDER, DELETIONS_FOLDER} if snapshot.supports(FEATURE) else {CHANGES_FOLDER}
-    kept = [
-        info for info in infos if _is_visible(info.name, ours) or _TEMPORARY.fullmatch(info.name)
-    ]
+    with collector_paused():
+        kept = [
+            info
+            for info in infos
+            if _is_visible(info.name, ours) or _TEMPORARY.fullmatch(info.name)
+        ]
     return pa.table(
         [
             arrow_array([info.name for info in kept], pa.string()),
