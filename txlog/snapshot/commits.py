@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
@@ -115,9 +116,10 @@ def told_by_commit(store: Store, file: LogFile) -> Commit:
     if len(data) < _LARGE_BYTES or not data.startswith(_INFO, start):
         return glance_at_commit(store, file._replace(content=data))
     end = data.find(b"\n", start)
-    (found,) = rows(data[start : None if end < 0 else end], path=file.path)
-    told = (data.count(b"\n", 0, start) + 1, found["commitInfo"])
-    return Commit(file.last_version, file.path, file.modified_ms, (), told, [])
+    found = commit_of(file, rows(data[start : None if end < 0 else end], path=file.path), ())
+    if found.told is not None:
+        found = replace(found, told=(data.count(b"\n", 0, start) + 1, found.told[1]))
+    return replace(found, rows=[])
 
 
 def _content(store: Store, file: LogFile) -> bytes:
