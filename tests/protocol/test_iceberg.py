@@ -160,6 +160,24 @@ def test_what_would_break_it_is_refused(tmp_path: Path) -> None:
         wide.alter.widen_type("n", pa.decimal128(20, 0))
 
 
+def test_tables_that_are_replaced_cloned_and_restored(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", ROWS, properties={"delta.columnMapping.mode": "name"})
+    with pytest.raises(txlog.InvalidInputError, match="ids of columns"):
+        table.clone(tmp_path / "c", properties=on(2))
+    table = txlog.Table.create(table.uri, DEEP.schema, mode="overwrite", properties=on(2))
+    nested = table.snapshot.schema.fields[0].metadata["delta.columnMapping.nested.ids"]
+    assert list(nested.values()) == [4, 5]  # 1 and 2 were given before.
+    table.append(DEEP)
+    again = txlog.Table.create(
+        table.uri, ROWS.schema, mode="overwrite", properties={"delta.enableDeletionVectors": "true"}
+    )
+    again.append(ROWS)
+    again.delete("n = 1")
+    again.restore(2)
+    assert again.to_arrow().equals(DEEP)
+    assert again.clone(tmp_path / "d").to_arrow().equals(DEEP)
+
+
 @pytest.mark.spec("CON-27")
 def test_turning_it_on(tmp_path: Path) -> None:
     plain = txlog.write(tmp_path / "a", ROWS)

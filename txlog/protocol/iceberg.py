@@ -146,7 +146,7 @@ def require_compatible(
     raw = metadata.configuration
     versions = compatibilities(raw)
     found = None
-    if before is None or before.schema_string != metadata.schema_string or not adds:
+    if before is None or before != metadata:
         listed = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
         found = fault_of(parse_schema(metadata.schema_string or ""), raw, listed)
     name = feature_of(versions[0])

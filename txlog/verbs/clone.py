@@ -38,7 +38,13 @@ from txlog.log.paths import canonical_key, decode_path, encode_path
 from txlog.protocol.access import merged_protocol, needed_features, require_writable, upgraded
 from txlog.protocol.features import CATALOG_MANAGED, CLUSTERING
 from txlog.protocol.mapping import MAPPING_MODE, highest_id
-from txlog.protocol.properties import Properties, split_features, validate_properties
+from txlog.protocol.properties import (
+    COMPATIBILITY,
+    Properties,
+    compatibilities,
+    split_features,
+    validate_properties,
+)
 from txlog.scan.deletions import vector_path
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.references import RegisteredClone
@@ -229,11 +235,15 @@ class _Clone(Operation):
             if name not in OF_THE_LOG or (base is None and name == STAMPS)
         } | {name: held[name] for name in OF_THE_LOG if name in held}
         configuration |= highest_id(source.metadata, None if base is None else base.metadata)
+        own = compatibilities(source.metadata.configuration)
+        other = [COMPATIBILITY[one] for one in compatibilities(configuration) if one not in own]
         if Properties(configuration).get(MAPPING_MODE) != source.mapping_mode:
+            other.append(MAPPING_MODE)
+        if other:
             raise InvalidInputError(
                 argument="properties",
-                field=MAPPING_MODE,
-                reason="the files of the clone are the source's, with its names of columns",
+                field=other[0],
+                reason="the files of the clone are the source's, with its names and ids of columns",
                 remedy="Leave it out, and set it by alter.set_properties afterwards",
             )
         metadata = source.metadata.model_copy(

@@ -44,6 +44,7 @@ from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import require_stats_columns
+from txlog.stats.files import num_records
 from txlog.verbs.create import row_columns
 from txlog.verbs.features import with_counts
 
@@ -82,7 +83,8 @@ class ChangeMetadata(Operation):
         changed = self.change(base)
         schema = parse_schema(changed.metadata.schema_string or "")
         maps = _maps_columns(base, changed.metadata.configuration)
-        if maps or _turns_on_iceberg(self.context, base, changed.metadata.configuration):
+        turned_on = _turns_on_iceberg(self.context, base, changed.metadata.configuration)
+        if maps or turned_on:
             schema = mapped(schema, changed.metadata, legacy=maps)
             changed = replace(changed, metadata=with_schema(changed.metadata, schema))
         needed = needed_features(schema, Properties(changed.metadata.configuration))
@@ -96,12 +98,13 @@ class ChangeMetadata(Operation):
         adds = _unnumbered(self.context, base) if changed.numbers_rows else ()
         return Intent(
             operation=self.name,
-            kind="overwrite" if changed.numbers_rows else kind,  # Winners' rows need ids, too.
+            # Winners' rows need ids too, and winners' files the form of Iceberg's.
+            kind="overwrite" if changed.numbers_rows or turned_on else kind,
             read_version=base.version,
             adds=adds,
             metadata=None if changed.metadata == base.metadata else changed.metadata,
             protocol=None if protocol == base.protocol else protocol,
-            reads=Reads(everything=changed.checks is not None or changed.numbers_rows),
+            reads=Reads(everything=changed.checks is not None or changed.numbers_rows or turned_on),
             parameters=changed.parameters,
         )
 
@@ -254,6 +257,8 @@ def _turns_on_iceberg(
         reason = "have no ids of columns"
     elif base.partition_columns and not materializes_partitions(base.protocol, base.properties):
         reason = "lack the partition columns"
+    elif num_records(live).null_count:
+        reason = "have no number of rows in the log"
     if reason:
         raise UnsupportedFeatureError(
             path=base.root,

@@ -12,6 +12,7 @@ from txlog.data_files.deletions import removes_of
 from txlog.protocol.access import merged_protocol, require_writable
 from txlog.protocol.features import CLUSTERING
 from txlog.protocol.mapping import (
+    HIGHEST_ID,
     MAPPING_MODE,
     highest_id,
     mapped,
@@ -85,7 +86,10 @@ class ReplaceTable(Operation):
             }
         )
         if Properties(metadata.configuration).get(MAPPING_MODE) != "none":
-            schema = mapped(unmapped(schema), base.metadata, before=base.schema)
+            # With the properties of the new table, and the ids that were given before.
+            known = {**metadata.configuration, HIGHEST_ID: None, **highest_id(base.metadata)}
+            counting = metadata.model_copy(update={"configuration": known})
+            schema = mapped(unmapped(schema), counting, before=base.schema)
             metadata = with_schema(metadata, schema)
         protocol = merged_protocol(base.protocol, needed)
         require_writable(protocol, metadata, path=base.root)
