@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 import txlog
 from tests.examples import examples
 from txlog.commit.context import Context
-from txlog.datasets.commands import Ask, Command, Create, Finish, Mark, Tag, TakeOn, decide
+from txlog.datasets.commands import Ask, ClaimSet, Command, Create, Finish, Mark, Tag, decide
 from txlog.datasets.events import Event, LedgerState, fold, pending
 from txlog.datasets.ledger import APP, Ledger
 from txlog.datasets.values import Asked, Claim, Failure, Part
@@ -73,8 +73,8 @@ def other(ledger: Ledger) -> Ledger:
 
 @pytest.mark.spec("DST-20", "DST-21")
 def test_the_ledger_is_a_table_of_events(ledger: Ledger) -> None:
-    ledger.do(Create("u1", "intents", "TABLE", "what for", ("job", 1)))
-    other(ledger).do(Mark("hidden", 1, 3))
+    ledger.record(Create("u1", "intents", "TABLE", "what for", ("job", 1)))
+    other(ledger).record(Mark("hidden", 1, 3))
     table = txlog.Table(ledger._context.store.root)
     rows = table.to_arrow().sort_by("n").to_pylist()
     assert [(row["n"], row["by"], row["kind"]) for row in rows] == [
@@ -104,8 +104,8 @@ def test_another_table_is_no_ledger(tmp_path: Path) -> None:
 
 
 def test_a_ledger_that_others_changed_is_refused(ledger: Ledger) -> None:
-    ledger.do(Create("u1", "a", "TABLE"))
-    ledger.do(Create("u2", "b", "TABLE"))
+    ledger.record(Create("u1", "a", "TABLE"))
+    ledger.record(Create("u2", "b", "TABLE"))
     table = txlog.Table(ledger._context.store.root)
     table.alter.set_properties({"delta.appendOnly": "false"})
     table.delete("n = 1")
@@ -117,9 +117,9 @@ def test_a_ledger_that_others_changed_is_refused(ledger: Ledger) -> None:
 @pytest.mark.parametrize("kind", ["lost_answer", "lost_request", "exists_though_created"])
 def test_a_lost_answer_appends_once(tmp_path: Path, kind: Any) -> None:
     inner = MemoryStore(f"memory://lost-{kind}-{tmp_path.name}")
-    Ledger(Context(inner)).do(Create("u0", "first", "TABLE"))
+    Ledger(Context(inner)).record(Create("u0", "first", "TABLE"))
     store = FaultyStore(inner, [Fault("put_if_absent", 1, kind)])
-    state = Ledger(Context(store, engine=Threads(1))).do(Create("u1", "a", "TABLE"))
+    state = Ledger(Context(store, engine=Threads(1))).record(Create("u1", "a", "TABLE"))
     assert [one.name for one in state.datasets.values()] == ["first", "a"]
     assert Ledger(Context(inner)).state() == state
 
@@ -129,7 +129,7 @@ def test_files_are_joined_now_and_then(ledger: Ledger, monkeypatch: pytest.Monke
     monkeypatch.setattr("txlog.datasets.ledger.COMPACT_EVERY", 10)
     slow = other(ledger)
     for number in range(25):
-        ledger.do(Create(f"u{number}", f"n{number}", "TABLE"))
+        ledger.record(Create(f"u{number}", f"n{number}", "TABLE"))
         if number in (3, 19):
             slow.state()
     table = txlog.Table(ledger._context.store.root)
@@ -141,14 +141,14 @@ def test_files_are_joined_now_and_then(ledger: Ledger, monkeypatch: pytest.Monke
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_process_waits_for_no_thread(tmp_path: Path) -> None:
     ledger = Ledger(Context(LocalStore(str(tmp_path / "ledger"))), "parent")
-    ledger.do(Create("u1", "a", "TABLE"))
+    ledger.record(Create("u1", "a", "TABLE"))
     with ledger._lock, warnings.catch_warnings():  # As a thread has it when another one forks.
         warnings.simplefilter("ignore", DeprecationWarning)  # Of forks beside threads.
         pid = os.fork()
         if pid == 0:
             try:
                 signal.alarm(30)
-                ledger.do(Create("u2", "b", "TABLE"))
+                ledger.record(Create("u2", "b", "TABLE"))
             except BaseException:
                 os._exit(1)
             os._exit(0)
@@ -159,13 +159,13 @@ def test_a_forked_process_waits_for_no_thread(tmp_path: Path) -> None:
 def test_an_interrupt_after_an_append_does_no_harm(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger.do(Create("u1", "a", "TABLE"))
+    ledger.record(Create("u1", "a", "TABLE"))
     with monkeypatch.context() as patch:
         patch.setattr("txlog.datasets.ledger.fold", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            ledger.do(Create("u2", "b", "TABLE"))
+            ledger.record(Create("u2", "b", "TABLE"))
     assert [one.name for one in ledger.state().datasets.values()] == ["a", "b"]
-    ledger.do(Create("u3", "c", "TABLE"))
+    ledger.record(Create("u3", "c", "TABLE"))
     assert other(ledger).state() == ledger.state()
 
 
@@ -212,18 +212,18 @@ def test_a_training_set_is_claimed_and_made_once() -> None:
     asked = after(CREATED, Ask(1, ASKED))
     assert decide(asked, Ask(1, ASKED), 0) is None
     assert [one.asked for _, one in pending(asked, 0)] == [ASKED]
-    claimed = after(CREATED, Ask(1, ASKED), TakeOn(1, "v1ab", "w1", 600_000))
+    claimed = after(CREATED, Ask(1, ASKED), ClaimSet(1, "v1ab", "w1", 600_000))
     for now_ms in (0, 600_000, 660_000):  # The lease runs, or clocks differ.
-        assert decide(claimed, TakeOn(1, "v1ab", "w2"), now_ms) is None
+        assert decide(claimed, ClaimSet(1, "v1ab", "w2"), now_ms) is None
         assert not pending(claimed, now_ms)
-    taken = decide(claimed, TakeOn(1, "v1ab", "w2"), 660_001)
+    taken = decide(claimed, ClaimSet(1, "v1ab", "w2"), 660_001)
     assert taken is not None
     assert taken[1]["attempt"] == 2
     state = fold(claimed, [Event(4, 660_001, "x", *taken)])
     with pytest.raises(CommitConflictError, match=r"attempt 1 .* is not the current one"):
         decide(state, Finish(CLAIM, PARTS), 0)
     with pytest.raises(CommitConflictError, match="not the current one"):
-        decide(state, TakeOn(1, "v1ab", "w1", attempt=1), 0)
+        decide(state, ClaimSet(1, "v1ab", "w1", attempt=1), 0)
     second = replace(CLAIM, attempt=2, worker="w2")
     done = decide(state, Finish(second, PARTS, {"numExamples": 2}), 0)
     assert done is not None
@@ -231,7 +231,7 @@ def test_a_training_set_is_claimed_and_made_once() -> None:
     one = state.dataset(1).sets["v1ab"]
     assert (one.state, one.parts, one.statistics) == ("READY", PARTS, {"numExamples": 2})
     assert decide(state, Ask(1, ASKED), 0) is None
-    assert decide(state, TakeOn(1, "v1ab", "w3"), 10**12) is None
+    assert decide(state, ClaimSet(1, "v1ab", "w3"), 10**12) is None
     with pytest.raises(CommitConflictError, match="is READY"):
         decide(state, Finish(second, ()), 0)
 
@@ -239,19 +239,19 @@ def test_a_training_set_is_claimed_and_made_once() -> None:
 @pytest.mark.spec("DST-24")
 def test_one_that_failed_may_be_asked_for_again() -> None:
     why = Finish(CLAIM, error=Failure("data-file", "a file is gone"))
-    failed = after(CREATED, Ask(1, ASKED), TakeOn(1, "v1ab", "w1"), why)
+    failed = after(CREATED, Ask(1, ASKED), ClaimSet(1, "v1ab", "w1"), why)
     assert failed.dataset(1).sets["v1ab"].error == Failure("data-file", "a file is gone")
     assert not pending(failed, 10**12)
-    state = after(CREATED, Ask(1, ASKED), TakeOn(1, "v1ab", "w1"), why, Ask(1, ASKED),
-                  TakeOn(1, "v1ab", "w1"))  # fmt: skip
+    state = after(CREATED, Ask(1, ASKED), ClaimSet(1, "v1ab", "w1"), why, Ask(1, ASKED),
+                  ClaimSet(1, "v1ab", "w1"))  # fmt: skip
     one = state.dataset(1).sets["v1ab"]
     assert (one.state, one.attempt, one.error) == ("RUNNING", 2, None)
 
 
 @pytest.mark.spec("DST-25")
 def test_the_worker_renews_its_lease() -> None:
-    renewal = TakeOn(1, "v1ab", "w1", 600_000, attempt=1)
-    state = after(CREATED, Ask(1, ASKED), TakeOn(1, "v1ab", "w1", 1000))
+    renewal = ClaimSet(1, "v1ab", "w1", 600_000, attempt=1)
+    state = after(CREATED, Ask(1, ASKED), ClaimSet(1, "v1ab", "w1", 1000))
     renewed = decide(state, renewal, 900)
     assert renewed is not None
     assert (renewed[1]["attempt"], renewed[1]["lease_until_ms"]) == (1, 600_900)
@@ -265,14 +265,14 @@ def test_what_is_said_twice_is_said_once() -> None:
     done = Finish(CLAIM, PARTS, {"numExamples": 2})
     why = Finish(CLAIM, error=Failure("data-file", "a file is gone"))
     for command in (done, why):
-        state = after(CREATED, Ask(1, ASKED), TakeOn(1, "v1ab", "w1"), command)
+        state = after(CREATED, Ask(1, ASKED), ClaimSet(1, "v1ab", "w1"), command)
         assert decide(state, command, 0) is None
         with pytest.raises(CommitConflictError):
             decide(state, why if command is done else done, 0)
 
 
 def test_a_ledger_of_a_newer_format_is_refused(ledger: Ledger) -> None:
-    ledger.do(CREATED)
+    ledger.record(CREATED)
     table = txlog.Table(ledger._context.store.root)
     table.alter.set_properties({"txlog.dataset.ledger": "2"})
     with pytest.raises(UnsupportedFeatureError, match="the ledger has the format 2"):
@@ -283,10 +283,10 @@ def test_a_ledger_of_a_newer_format_is_refused(ledger: Ledger) -> None:
 def test_a_clock_that_jumped_binds_nobody_for_long() -> None:
     year_ms = 365 * 86_400_000
     state = after(CREATED, Ask(1, ASKED))
-    claimed = decide(state, TakeOn(1, "v1ab", "w1"), year_ms)
+    claimed = decide(state, ClaimSet(1, "v1ab", "w1"), year_ms)
     assert claimed is not None
     state = fold(state, [Event(3, year_ms, "w1", *claimed)])
-    taken = decide(state, TakeOn(1, "v1ab", "w2"), 1000)
+    taken = decide(state, ClaimSet(1, "v1ab", "w2"), 1000)
     assert taken is not None
     assert taken[1]["attempt"] == 2
 
@@ -317,7 +317,7 @@ def test_commands_for_what_is_not_there_are_refused() -> None:
             decide(state, command, 0)
         assert "intents (1)" in str(caught.value)
     with pytest.raises(NotFoundError, match="no training set 'v1zz'"):
-        decide(state, TakeOn(1, "v1zz", "w"), 0)
+        decide(state, ClaimSet(1, "v1zz", "w"), 0)
     with pytest.raises(NotFoundError, match="no training set 'v1zz'"):
         decide(state, Tag(1, "x", "v1zz"), 0)
 
@@ -348,9 +348,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledgers = [Ledger(context, "one"), Ledger(context, "two")]
         self.plain: dict[int, dict[str, Any]] = {}
 
-    def do(self, who: int, command: Command) -> TxlogError | None:
+    def attempt(self, who: int, command: Command) -> TxlogError | None:
         try:
-            self.ledgers[who].do(command)
+            self.ledgers[who].record(command)
         except TxlogError as error:
             return error
         return None
@@ -361,7 +361,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1), name=st.sampled_from("ab"))
     def create(self, who: int, name: str) -> None:
-        error = self.do(who, Create(f"u{len(self.plain)}", name, "TABLE"))
+        error = self.attempt(who, Create(f"u{len(self.plain)}", name, "TABLE"))
         taken = any(d["name"] == name and not d["deleted"] for d in self.plain.values())
         assert (error is not None) == taken
         if not taken:
@@ -372,7 +372,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1), at=IDS, kind=st.sampled_from(["deleted", "undeleted", "purged"]))
     def mark(self, who: int, at: int, kind: str) -> None:
-        error = self.do(who, Mark(kind, at))
+        error = self.attempt(who, Mark(kind, at))
         found = self.plain.get(at)
         if found is None or (found["purged"] and kind != "purged"):
             assert isinstance(error, NotFoundError)
@@ -392,7 +392,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(who=st.integers(0, 1), at=IDS, commit=st.integers(1, 2),
           kind=st.sampled_from(["hidden", "shown", "purged"]))  # fmt: skip
     def mark_commit(self, who: int, at: int, commit: int, kind: str) -> None:
-        error = self.do(who, Mark(kind, at, commit))
+        error = self.attempt(who, Mark(kind, at, commit))
         found = self.live(at)
         again = kind == "purged" and self.plain.get(at, {}).get("purged", False)
         assert (error is None) == (found is not None or again)
@@ -410,7 +410,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1), at=IDS, to=st.none() | st.integers(1, 2) | st.sampled_from(HASHES))
     def tag(self, who: int, at: int, to: int | str | None) -> None:
-        error = self.do(who, Tag(at, "golden", to))
+        error = self.attempt(who, Tag(at, "golden", to))
         found = self.live(at)
         known = found is not None and (not isinstance(to, str) or to in found["sets"])
         assert (error is None) == known
@@ -422,7 +422,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(who=st.integers(0, 1), at=IDS, wanted=st.sampled_from(HASHES))
     def ask(self, who: int, at: int, wanted: str) -> None:
         picked = ((1, "d"),) if wanted == "v1a" else ((1, "d"), (2, "d"))
-        error = self.do(who, Ask(at, Asked(wanted, "table/1", picked)))
+        error = self.attempt(who, Ask(at, Asked(wanted, "table/1", picked)))
         found = self.live(at)
         can = found is not None and not found["gone"] & {number for number, _ in picked}
         assert (error is None) == can
@@ -461,7 +461,7 @@ class LedgerMachine(RuleBasedStateMachine):
         current = one is not None and one["state"] == "RUNNING" and (
             (one["attempt"], one.get("by")) == (attempt, f"w{who}")
         )  # fmt: skip
-        error = self.do(who, Finish(claim, error=None if ok else Failure("x", "y")))
+        error = self.attempt(who, Finish(claim, error=None if ok else Failure("x", "y")))
         said = "READY" if ok else "FAILED"
         again = one is not None and (one["state"], one["attempt"], one.get("by")) == (
             said, attempt, f"w{who}"
@@ -508,9 +508,9 @@ TestLedgerMachine.settings = settings(
 
 def make_and_claim(ledgers: list[Ledger], sets: int) -> None:
     """Have each ledger claim every training set; each is won once."""
-    ledgers[0].do(Create("u1", "a", "TABLE"))
+    ledgers[0].record(Create("u1", "a", "TABLE"))
     for number in range(sets):
-        ledgers[0].do(Ask(1, replace(ASKED, version_hash=f"v{number}")))
+        ledgers[0].record(Ask(1, replace(ASKED, version_hash=f"v{number}")))
 
     def claims(ledger: Ledger) -> list[Claim | None]:
         return [ledger.claim(1, f"v{number}") for number in range(sets)]
@@ -541,9 +541,9 @@ print(*[n for n in range(int(sys.argv[2])) if ledger.claim(1, f"v{n}")])
 def test_processes_race_for_claims(tmp_path: Path) -> None:
     root = str(tmp_path / "ledger")
     ledger = Ledger(Context(LocalStore(root)))
-    ledger.do(Create("u1", "a", "TABLE"))
+    ledger.record(Create("u1", "a", "TABLE"))
     for number in range(20):
-        ledger.do(Ask(1, replace(ASKED, version_hash=f"v{number}")))
+        ledger.record(Ask(1, replace(ASKED, version_hash=f"v{number}")))
     command = [sys.executable, "-c", CLAIMER, root, "20"]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     won = [one.communicate()[0].split() for one in running]

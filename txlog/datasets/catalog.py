@@ -13,7 +13,7 @@ from txlog.datasets.dataset import Dataset
 from txlog.datasets.events import pending
 from txlog.datasets.home import Home
 from txlog.datasets.ingest import remove_leftovers
-from txlog.datasets.lifecycle import delete_tree, finish_purges, make_table, said
+from txlog.datasets.lifecycle import commit_request, delete_tree, finish_purges, make_table
 from txlog.datasets.limits import DEFAULT_LIMITS, Limits
 from txlog.datasets.prepare import Runner, ThreadRunner, submit
 from txlog.datasets.sources import Sources
@@ -138,12 +138,12 @@ class Catalog:
             return Dataset._of(home, made)
         require_free_name(state, name)
         uuid = home.effects.uuid()
-        note = said(home, message, tags, inputs, code)
+        request = commit_request(home, message, tags, inputs, code)
         try:
             snapshot = make_table(
-                home, uuid, kind, note, source, name=name, description=description
+                home, uuid, kind, request, source, name=name, description=description
             )
-            state = home.ledger.do(Create(uuid, name, kind.name, description, txn))
+            state = home.ledger.record(Create(uuid, name, kind.name, description, txn))
         except OutcomeUnknownError:
             raise  # It may be there.
         except TxlogError:
@@ -207,8 +207,8 @@ class Catalog:
     def sweep(self) -> int:
         """Take over the training sets of workers that died, and return how many there are.
 
-        Servers call it once a minute. The runner makes them. What purges that were broken off have
-        left is removed, and so are objects that ingestions have left, a day ago or earlier.
+        Servers call it once a minute. The runner makes the training sets. Interrupted purges are
+        finished, and objects that ingestions left a day ago or earlier are deleted.
         """
         home = self._home
         finish_purges(home)

@@ -1,4 +1,4 @@
-"""What may be added to the ledger: `decide` makes an event of a command, or refuses it. Pure.
+"""Commands of the ledger. `decide` returns the event of a command, or refuses it. Pure.
 
 Rules: spec/datasets.md, DST-20 to DST-27.
 """
@@ -55,7 +55,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class TakeOn:
+class ClaimSet:
     """Claim a training set for a worker, or renew its claim."""
 
     dataset_id: int
@@ -75,7 +75,7 @@ class Finish:
     error: Failure | None = None
 
 
-Command = Create | Mark | Tag | Ask | TakeOn | Finish
+Command = Create | Mark | Tag | Ask | ClaimSet | Finish
 Decided = tuple[str, dict[str, Any]]
 
 
@@ -100,7 +100,7 @@ def decide(state: LedgerState, command: Command, now_ms: int) -> Decided | None:
             return _tagged(state, command)
         case Ask():
             return _asked(state, command)
-        case TakeOn():
+        case ClaimSet():
             return _claimed(state, command, now_ms)
         case Finish():
             return _finished(state, command)
@@ -197,7 +197,7 @@ def _asked(state: LedgerState, command: Ask) -> Decided | None:
     }
 
 
-def _claimed(state: LedgerState, command: TakeOn, now_ms: int) -> Decided | None:
+def _claimed(state: LedgerState, command: ClaimSet, now_ms: int) -> Decided | None:
     dataset = state.dataset(command.dataset_id)
     known = _set_of(dataset, command.version_hash)
     if command.attempt is not None:
@@ -217,11 +217,10 @@ def _finished(state: LedgerState, command: Finish) -> Decided | None:
     claim = command.claim
     dataset = state.dataset(claim.dataset_id)
     known = _set_of(dataset, claim.version_hash)
-    said = ("FAILED", (), command.error) if command.error else ("READY", command.parts, None)
-    if (known.state, known.parts, known.error) == said and (known.attempt, known.worker) == (
-        claim.attempt, claim.worker,
-    ):  # fmt: skip
-        return None  # It said so before, and the store lost the answer.
+    outcome = ("FAILED", (), command.error) if command.error else ("READY", command.parts, None)
+    is_same_attempt = (known.attempt, known.worker) == (claim.attempt, claim.worker)
+    if is_same_attempt and (known.state, known.parts, known.error) == outcome:
+        return None  # The event is there already: the store lost the answer.
     _require_current(known, claim.version_hash, claim.attempt, claim.worker)
     body: dict[str, Any] = {
         "attempt": claim.attempt,

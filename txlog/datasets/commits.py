@@ -144,7 +144,7 @@ def _configuration(commit: Commit, txn: tuple[str, int] | None) -> str:
 
 @dataclass(frozen=True)
 class Note:
-    """What a commit says beside its rows."""
+    """What a commit records beside its rows."""
 
     dataset: str
     type: str
@@ -156,7 +156,7 @@ class Note:
 
 
 class AddCommit(Operation):
-    """Add the rows of a commit, and say what it is, in one version."""
+    """Add the rows of a commit, and set its domain, in one version."""
 
     name = "WRITE"
     keeps_files = True
@@ -207,7 +207,7 @@ class AddCommit(Operation):
         )
 
     def discard(self) -> None:
-        """Keep the files: with another number they serve again. `give_up` deletes them."""
+        """Keep the files for an attempt with another number. `give_up` deletes them."""
 
     def give_up(self) -> None:
         """Delete the files: no commit refers to them."""
@@ -261,7 +261,7 @@ class AddCommit(Operation):
         )
 
     def _renumber(self, number: int) -> None:
-        """Put the files into the folder of another commit: some readers take values from names."""
+        """Copy the files to the folder of another commit: some readers need its name."""
         assert self._files is not None
         store = self.context.store
         adds, self._files.adds = self._files.adds, []

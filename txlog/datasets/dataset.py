@@ -12,7 +12,7 @@ from txlog.datasets.commits import digest_of
 from txlog.datasets.diff import Diff
 from txlog.datasets.events import DatasetState
 from txlog.datasets.home import Home, number_of
-from txlog.datasets.lifecycle import purge_commit, purge_dataset, said, update
+from txlog.datasets.lifecycle import commit_request, purge_commit, purge_dataset, update
 from txlog.datasets.limits import Limits
 from txlog.datasets.lineage import Direction, Graph, node_of, trace
 from txlog.datasets.prepare import submit
@@ -105,8 +105,8 @@ class Dataset:
         home = self._home
         state = self._require_live()
         require_app_version(txn)
-        note = said(home, message, tags, inputs, code, txn)
-        return update(home, state, type_of(self.type), note, source, schema_mode)
+        request = commit_request(home, message, tags, inputs, code, txn)
+        return update(home, state, type_of(self.type), request, source, schema_mode)
 
     def commits(self) -> list[Commit]:
         """Return the commits in order; hidden and purged ones say so."""
@@ -224,7 +224,7 @@ class Dataset:
         asked = ask(
             self.uuid, type_key(type_of(self.type)), picked, form, _options(home.limits, options)
         )
-        after, is_new = home.ledger.try_(Ask(self.dataset_id, asked))
+        after, is_new = home.ledger.try_record(Ask(self.dataset_id, asked))
         known = after.dataset(self.dataset_id)
         if is_new or known.sets[asked.version_hash].is_free(home.effects.now_ms()):
             submit(home.job(known, asked), home.ledger, home.runner, home.engine)
@@ -289,7 +289,7 @@ class Dataset:
         self._require_live()
         if isinstance(target, int):
             self.commit(target)
-        self._home.ledger.do(Tag(self.dataset_id, name, target))
+        self._home.ledger.record(Tag(self.dataset_id, name, target))
 
     def hide(self, commit: int | str) -> None:
         """Have no later training set pick a commit; those that are made keep it."""
@@ -382,7 +382,7 @@ class Dataset:
             target = self.commit(target).commit_id
         elif target not in state.sets:
             self.fetch(target)  # Raises.
-        return trace(self._home.everything(), node_of(self.uuid, target), direction, depth)
+        return trace(self._home.lineage_sources(), node_of(self.uuid, target), direction, depth)
 
     # Within -------------------------------------------------------------------------------------
 
@@ -399,7 +399,7 @@ class Dataset:
         return state
 
     def _mark(self, kind: str, commit_id: int | None = None) -> None:
-        self._home.ledger.do(Mark(kind, self.dataset_id, commit_id))
+        self._home.ledger.record(Mark(kind, self.dataset_id, commit_id))
 
     def _side(
         self, state: DatasetState, commits: list[Commit], wanted: int | str

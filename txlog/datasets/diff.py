@@ -1,4 +1,4 @@
-"""What differs between two picks of commits; what both have is not read, as no commit changes."""
+"""Differences between two picks of commits. Commits that both have are not read."""
 
 from __future__ import annotations
 

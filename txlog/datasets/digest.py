@@ -1,4 +1,4 @@
-"""The digest of a commit: what its rows hold, whatever files and batches they are in.
+"""The digest of a commit: a hash of its rows, independent of files and batches.
 
 Rules: spec/datasets.md, DST-30 to DST-33.
 """

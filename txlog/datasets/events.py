@@ -1,4 +1,4 @@
-"""What the ledger says: events, and the state that `fold` makes of them. Pure.
+"""Events of the ledger, and the state that `fold` computes from them. Pure.
 
 Rules: spec/datasets.md, DST-20 to DST-27.
 """

@@ -1,4 +1,4 @@
-"""Where the things of a catalog are, and what ledger and tables together say of them."""
+"""The stores, tables and ledger of one catalog, and the facts that they give together."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Home:
             storage_options=self.options,
         )
 
-    def everything(self) -> Found:
+    def lineage_sources(self) -> Found:
         """Return the commits and training sets of all data sets, for lineage."""
         commits, sets = [], []
         for state in self.ledger.state().datasets.values():

@@ -1,8 +1,7 @@
 """The ledger: a Delta table of events, to which one event at a time is appended.
 
-The event after n events is appended with `txn=(APP, n + 1)`. If that version is recorded already,
-another process was first, and the command is decided again. Rules: spec/datasets.md, DST-20 to
-DST-27.
+Event n is appended with `txn=(APP, n)`. If the table records that version already, another process
+was first, and the command is decided again. Rules: spec/datasets.md, DST-20 to DST-27.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from txlog.commit.context import Context
 from txlog.commit.loop import wait_after
 from txlog.commit.operation import execute
 from txlog.data_files.options import as_schema
-from txlog.datasets.commands import LEASE_MS, Command, Finish, TakeOn, decide
+from txlog.datasets.commands import LEASE_MS, ClaimSet, Command, Finish, decide
 from txlog.datasets.events import Event, LedgerState, canonical, fold, printable
 from txlog.datasets.values import FORMAT, Claim, Failure, Part
 from txlog.errors import (
@@ -79,9 +78,9 @@ class Ledger:
     def __init__(self, context: Context, by: str | None = None) -> None:
         self._context = context
         self.by = by or f"{os.getpid()}@{socket.gethostname()}/{context.effects.uuid()[:8]}"
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._process = os.getpid()
         self._lock = Lock()  # One thread at a time reads on, or appends.
         self._snapshot: Snapshot | None = None
@@ -89,10 +88,10 @@ class Ledger:
         self._compacted = 0
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Hold the lock; a process that was forked begins anew, for a thread may have held it."""
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock. A forked process makes a new one: a thread may have held the old lock."""
         if self._process != os.getpid():
-            self._begin()
+            self._reset()
         with self._lock:
             yield
 
@@ -103,7 +102,7 @@ class Ledger:
 
     def state(self) -> LedgerState:
         """Return the state that all events come to now."""
-        with self._alone():
+        with self._locked():
             self._read_on()
             return self._state
 
@@ -112,8 +111,8 @@ class Ledger:
         snapshot = existing(self._context.store)
         return [] if snapshot is None else _events(Table._of(self._context, snapshot), after)
 
-    def do(self, command: Command) -> LedgerState:
-        """Append the event that a command becomes, and return the state after it.
+    def record(self, command: Command) -> LedgerState:
+        """Append the event of a command, and return the state after it.
 
         Raises
         ------
@@ -122,14 +121,14 @@ class Ledger:
         TxlogError
             The command is refused; see `decide`. Nothing was appended.
         """
-        return self.try_(command)[0]
+        return self.try_record(command)[0]
 
-    def try_(self, command: Command) -> tuple[LedgerState, bool]:
-        """Do the same; tell also whether an event was appended, or none was needed."""
+    def try_record(self, command: Command) -> tuple[LedgerState, bool]:
+        """Do the same, and return also whether an event was appended: False if none was needed."""
         effects = self._context.effects
         started = effects.monotonic_s()
         losses = 0
-        with self._alone():
+        with self._locked():
             while True:
                 self._read_on()
                 now_ms = effects.now_ms()
@@ -163,7 +162,7 @@ class Ledger:
     ) -> Claim | None:
         """Claim a training set, or return None: it is made, or another worker's lease runs."""
         who = worker or self.by
-        state, appended = self.try_(TakeOn(dataset_id, version_hash, who, lease_ms))
+        state, appended = self.try_record(ClaimSet(dataset_id, version_hash, who, lease_ms))
         if not appended:
             return None
         found = state.dataset(dataset_id).sets[version_hash]
@@ -179,8 +178,8 @@ class Ledger:
         NotFoundError
             The training set, or the data set, was purged.
         """
-        state = self.do(
-            TakeOn(
+        state = self.record(
+            ClaimSet(
                 claim.dataset_id, claim.version_hash, claim.worker, lease_ms, attempt=claim.attempt
             )
         )
@@ -189,11 +188,11 @@ class Ledger:
 
     def ready(self, claim: Claim, parts: Sequence[Part], statistics: Mapping[str, int]) -> None:
         """Say that a training set is made; errors as for `renew`."""
-        self.do(Finish(claim, tuple(parts), dict(statistics)))
+        self.record(Finish(claim, tuple(parts), dict(statistics)))
 
     def failed(self, claim: Claim, code: str, text: str) -> None:
         """Say why a training set cannot be made; errors as for `renew`."""
-        self.do(Finish(claim, error=Failure(code, printable(text))))
+        self.record(Finish(claim, error=Failure(code, printable(text))))
 
     # The table ------------------------------------------------------------------------------
 

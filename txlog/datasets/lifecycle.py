@@ -1,7 +1,8 @@
-"""How rows of a data set come and go: sources become commits, and a purge removes bytes for good.
+"""Adding commits to data sets, and purging them.
 
-A purge first says so in the ledger, so that nothing picks the rows any more, then bytes go. Whoever
-is broken off in between calls it again: what is there still is looked for anew.
+A purge first appends an event to the ledger, so that no training set picks the rows any more. Then
+it removes objects, training sets, rows and files. A purge that was interrupted can be repeated: it
+looks for what is left.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ _APPEND_ONLY = "delta.appendOnly"
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a caller says of a commit, checked."""
+class CommitRequest:
+    """The arguments of an update, checked."""
 
     message: str
     tags: Mapping[str, str]
@@ -69,7 +70,7 @@ class Said:
     txn: tuple[str, int] | None = None
 
     def note(self, uuid: str, kind: DatasetType, read: Ingested) -> Note:
-        """Return it with what the source says, once its rows are read."""
+        """Return the note of the commit. Its inputs include the source, once that is read."""
 
         def inputs() -> Sequence[Input]:
             return [replace(one, uri=printable(one.uri)) for one in (*read.inputs(), *self.inputs)]
@@ -77,15 +78,15 @@ class Said:
         return Note(uuid, type_key(kind), self.message, self.tags, inputs, self.code, self.txn)
 
 
-def said(
+def commit_request(
     home: Home,
     message: str,
     tags: Mapping[str, str] | None,
     inputs: Sequence[Any],
     code: Code | str | None,
     txn: tuple[str, int] | None = None,
-) -> Said:
-    """Check what a commit is to say; errors name the argument."""
+) -> CommitRequest:
+    """Return the checked arguments of an update; errors name the argument."""
     home.limits.require_text("message", message)
     checked = home.limits.require_tags(tags or {})
     named = tuple(as_input(one) for one in inputs)
@@ -104,14 +105,14 @@ def said(
         home.limits.require_text("code", known.version or "")
     if txn is not None:
         home.limits.require_text("txn", txn[0])
-    return Said(message, checked, named, known, txn)
+    return CommitRequest(message, checked, named, known, txn)
 
 
 def make_table(
     home: Home,
     uuid: str,
     kind: DatasetType,
-    said: Said,
+    request: CommitRequest,
     source: Any,
     *,
     name: str,
@@ -141,7 +142,7 @@ def make_table(
     ).snapshot
     if read is None:
         return snapshot
-    operation = AddCommit(context, read.reader, said.note(uuid, kind, read), kind.statistics())
+    operation = AddCommit(context, read.reader, request.note(uuid, kind, read), kind.statistics())
     return add_commit(operation, snapshot, None).snapshot
 
 
@@ -149,19 +150,19 @@ def update(
     home: Home,
     state: DatasetState,
     kind: DatasetType,
-    said: Said,
+    request: CommitRequest,
     source: Any,
     schema_mode: SchemaMode,
 ) -> Commit:
     """Add a commit, or return the one that was made with the same `txn`."""
-    uuid, txn = state.uuid, said.txn
+    uuid, txn = state.uuid, request.txn
     purged = _purges(home)
     snapshot = home.snapshot(uuid)
     if txn is not None and is_recorded(snapshot, txn):
         return _made_with(snapshot, uuid, txn)
     context = home.context(uuid)
     read = _ingest(home, kind, source)
-    note = said.note(uuid, kind, read)
+    note = request.note(uuid, kind, read)
     operation = AddCommit(context, read.reader, note, kind.statistics(), schema_mode)
     try:
         done = add_commit(operation, snapshot, txn)
@@ -203,8 +204,8 @@ def _made_with(snapshot: Snapshot, uuid: str, txn: tuple[str, int]) -> Commit:
 def _require_whole(home: Home, dataset_id: int, commit_id: int) -> None:
     """Raise if a commit that was just made lost bytes to a purge meanwhile.
 
-    A purge first says so in the ledger, then looks who else refers to an object. So a commit that
-    finds no new purge in the ledger after it landed was seen.
+    A purge first appends its event, and then looks which other rows refer to an object. So if there
+    is no new purge in the ledger after a commit landed, every later purge sees the commit's rows.
 
     Raises
     ------
@@ -227,7 +228,7 @@ def _require_whole(home: Home, dataset_id: int, commit_id: int) -> None:
 
 
 def _require_not_purged(home: Home, dataset_id: int) -> DatasetState:
-    """Return a data set, or delete what an update has left of one that was purged, and raise."""
+    """Return a data set. If it was purged, delete the files that an update left, and raise."""
     state = home.ledger.state()
     dataset = state.datasets[dataset_id]
     if dataset.purged:
@@ -246,10 +247,10 @@ def delete_tree(store: Store) -> None:
 
 def purge_dataset(home: Home, dataset: DatasetState) -> None:
     """Remove a data set: its table, its training sets, and objects that only it refers to."""
-    home.ledger.do(Mark("purged", dataset.dataset_id))
+    home.ledger.record(Mark("purged", dataset.dataset_id))
     objects: set[str] = set()
     with suppress(NotFoundError, LogCorruptError, DataFileError):
-        # A purge that was broken off may have torn the table: its objects were gone by then.
+        # An interrupted purge may have left half of the table. Its objects were deleted before.
         objects = _objects(home, dataset)
     _delete_unused(home, objects)
     delete_tree(home.store_of(f"sets/{dataset.uuid}"))
@@ -258,7 +259,7 @@ def purge_dataset(home: Home, dataset: DatasetState) -> None:
 
 def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
     """Remove the rows of a commit, and the training sets that hold them."""
-    home.ledger.do(Mark("purged", dataset.dataset_id, commit_id))
+    home.ledger.record(Mark("purged", dataset.dataset_id, commit_id))
     is_it = col(COMMIT_ID) == lit(commit_id)
     _delete_unused(home, _objects(home, dataset, is_it))
     sets = home.store_of(f"sets/{dataset.uuid}")
@@ -272,7 +273,7 @@ def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
 
 
 def _delete_rows(table: Table, where: Expression, why: str) -> None:
-    """Delete rows of a table that is append-only: for as long as that takes it is not."""
+    """Delete rows of a table that is append-only: unset the property, delete, set it again."""
     while table.count(where):
         table.alter.set_properties({_APPEND_ONLY: "false"})
         try:
@@ -286,7 +287,7 @@ def _delete_rows(table: Table, where: Expression, why: str) -> None:
 
 
 def finish_purges(home: Home) -> int:
-    """Remove what purges that were broken off have left, and return how many there were."""
+    """Finish purges that were interrupted, and return how many there were."""
     count = 0
     for dataset in home.ledger.state().datasets.values():
         if dataset.purged:

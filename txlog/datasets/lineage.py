@@ -1,4 +1,4 @@
-"""Where commits and training sets come from, and what came of them: graphs. Pure."""
+"""Lineage: graphs of what commits and training sets were made from. Pure."""
 
 from __future__ import annotations
 
