@@ -337,8 +337,11 @@ def discarding(discard: Callable[[], None]) -> Iterator[None]:
         yield
     except OutcomeUnknownError:
         raise
-    except TxlogError:
-        discard()
+    except TxlogError as error:
+        try:
+            discard()
+        except TxlogError as failure:  # What failed first is what the caller has to know.
+            error.add_note(f"Files that were written for it could not be deleted: {failure}")
         raise
 
 

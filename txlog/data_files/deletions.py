@@ -110,9 +110,20 @@ def write_deletions(
     context: Context, snapshot: Snapshot, deletes: Sequence[FileDeletes]
 ) -> list[DeletionVectorDescriptor]:
     """Store the deletions of each file, in the form that a table has them."""
-    if snapshot.deletion_format == "lance":
-        return _write_lance_files(context.store, deletes, context.effects, snapshot.version)
-    return write_vectors(context.store, deletes, context.effects)
+    if snapshot.deletion_format != "lance":
+        return write_vectors(context.store, deletes, context.effects)
+    descriptors = []
+    with context.store.new_files() as open_output:  # All of them, or none.
+        for one in deletes:
+            gone = one.rows | one.deleted
+            kind = deletion_kind(len(gone))
+            number = int(context.effects.uuid().replace("-", ""), 16) % 2**64
+            name = deletion_name(one.fragment.id, snapshot.version, number, kind)
+            data = encode_deletions(gone, kind=kind)
+            with open_output(f"{DELETIONS_FOLDER}/{name}") as sink:
+                sink.write(data)
+            descriptors.append(lance_descriptor(name, data, len(gone)))
+    return descriptors
 
 
 def deletion_path(descriptor: DeletionVectorDescriptor) -> str | None:
@@ -141,22 +152,6 @@ def write_vectors(
         else stored_descriptor(uuid, offset=next(remaining), size=len(vector), cardinality=count)
         for vector, count in zip(vectors, counts, strict=True)
     ]
-
-
-def _write_lance_files(
-    store: Store, deletes: Sequence[FileDeletes], effects: Effects, read_version: int
-) -> list[DeletionVectorDescriptor]:
-    """Store the deletions of each file in a file of Lance's form."""
-    descriptors = []
-    for one in deletes:
-        gone = one.rows | one.deleted
-        kind = deletion_kind(len(gone))
-        number = int(effects.uuid().replace("-", ""), 16) % 2**64
-        name = deletion_name(one.fragment.id, read_version, number, kind)
-        data = encode_deletions(gone, kind=kind)
-        store.write_new(f"{DELETIONS_FOLDER}/{name}", data)
-        descriptors.append(lance_descriptor(name, data, len(gone)))
-    return descriptors
 
 
 def only_deleted(store: Store, rows: pa.Table) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from txlog.errors import (
@@ -338,7 +338,8 @@ class BasicStore:
         try:
             yield open_output
         except BaseException:
-            self.delete(paths)
+            with suppress(TxlogError):  # It would hide what failed.
+                self.delete(paths)
             raise
 
     @contextmanager
