@@ -93,3 +93,12 @@ def test_links_of_the_chapters_lead_somewhere() -> None:
     for path in sorted((ROOT / "spec").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_each_guarantee_names_its_tests() -> None:
+    text = (ROOT / "spec" / "guarantees.md").read_text(encoding="utf-8")
+    named = dict(re.findall(r"^\| (GUA-\d+) \| (.*) \|$", text, re.MULTILINE))
+    assert list(named) == [rule for rule in rules() if rule.startswith("GUA-")]
+    for rule, tests in named.items():
+        assert (found := re.findall(r"`([\w.]+::\w+)`", tests))
+        assert set(found) <= set(marked()[rule]), rule
