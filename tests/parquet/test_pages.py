@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +28,9 @@ import txlog
 from tests.examples import examples
 from txlog.parquet.footer import parse_footer
 from txlog.parquet.miniature import merge_ranges
+from txlog.parquet.page import page_header, rows_of_page
 from txlog.parquet.thrift import Cursor, ThriftError
+from txlog.parquet.values import read_dictionary, values_array, values_of_page
 from txlog.scan.pages import FooterCache, load_paged
 from txlog.store.open import open_store
 from txlog.threads import BoundedCache
@@ -359,6 +362,51 @@ def test_damaged_footers_and_offset_indexes(tmp_path: Path, seed: int) -> None:
             assert found.equals(whole.select(found.column_names).take(pa.array(asked)))
     assert right > 10
     assert refused > 50
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(1, 26))
+def test_ten_thousand_damaged_pages(tmp_path: Path, seed: int) -> None:
+    test_damaged_pages(tmp_path, seed)
+
+
+@pytest.mark.parametrize("seed", [0])
+def test_damaged_pages(tmp_path: Path, seed: int) -> None:
+    """Without checksums anything may come out of a page; but no other error, and nothing large."""
+    path = tmp_path / "file.parquet"
+    draw = random.Random(seed)
+    for codec in ("none", "snappy", "lz4", "zstd"):
+        pq.write_table(
+            sample(seed, 500), path, write_page_index=True, max_rows_per_page=100,
+            use_dictionary=["few", "price"], compression=codec,
+        )  # fmt: skip
+        data = path.read_bytes()
+        paged = load_paged(open_store(tmp_path), path.name, len(data))
+        assert paged is not None
+        assert paged.rows_at([*FLAT, "list", "deep"], np.array([5], np.int64)) is not None
+        for _ in range(100):
+            name = draw.choice(sorted({*FLAT, "list", "deep"}))
+            leaf = paged.footer.columns[name][0]
+            pages = paged.footer.pages(0, leaf)
+            assert pages is not None
+            start = int(pages.offset[0])
+            page = bytearray(data[start : start + int(pages.size[0])])
+            for _ in range(draw.choice([1, 1, 2, 5])):
+                page[draw.randrange(min(len(page), 90))] = draw.randrange(256)
+            column = paged.flat_column(name)
+            number = paged.footer.row_group(0).chunks[leaf].codec
+            with suppress(ThriftError):
+                if column is None:
+                    rows_of_page(bytes(page), page_header(bytes(page)), number, 2)
+                    continue
+                place = paged.footer.dictionary(0, leaf)
+                words = None if place is None else bytearray(data[slice(*place)])
+                if words:
+                    words[draw.randrange(len(words))] ^= 1 << draw.randrange(8)
+                known = None if words is None else read_dictionary(bytes(words), column, number)
+                values = values_of_page(bytes(page), 100, [5, 50, 99], column, number, known)
+                assert values is None or len(values) == 3
+                assert values is None or len(values_array(list(values), column) or ()) == 3
 
 
 def test_values_that_do_not_end_are_refused() -> None:
