@@ -228,7 +228,7 @@ class DeltaTableBuilder(Generic[Handle]):
             description=self._comment,
         )
         if self._name is not None:
-            register_table(self._spark, self._name, location)
+            register_table(self._spark, self._name, Table(location).uri)
 
     def _made(self, location: str) -> Table:
         if self._how != "replace":
