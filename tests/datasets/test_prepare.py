@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from collections.abc import Iterator
 from hashlib import sha256
@@ -566,7 +565,4 @@ def test_parts_do_not_climb_out_of_the_folder(tmp_path: Path) -> None:
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
-    left = [t.name for t in threading.enumerate() if t.name == "txlog-lease"]
-    if left:  # A thread that ends this moment.
-        time.sleep(0.2)
     assert not [t for t in threading.enumerate() if t.name == "txlog-lease"]
