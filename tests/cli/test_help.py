@@ -264,7 +264,7 @@ def test_colours_are_for_terminals_that_want_them(
     for name, value in {"TERM": "xterm-256color", "COLORTERM": "truecolor"}.items():
         monkeypatch.setenv(name, value)
     for wanted in ("", "1"):
-        monkeypatch.setenv("NO_COLOR", wanted)
+        monkeypatch.setenv("NO_COLOR", wanted) if wanted else monkeypatch.delenv("NO_COLOR", False)
         terminal = Terminal()
         monkeypatch.setattr("sys.stdout", terminal)
         assert run(["help", "not-found"]) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -94,7 +94,7 @@ def _parse(query: str) -> exp.Query:
     from sqlglot import exp
 
     try:
-        parsed = [one for one in sqlglot.parse(query, dialect="duckdb") if one is not None]
+        parsed = [one for one in sqlglot.parse(query, dialect=_dialect()) if one is not None]
     except sqlglot.errors.SqlglotError as error:
         reason = str(error).partition("\n")[0]
         raise InvalidInputError(argument="query", reason=f"it is no SQL: {reason}") from error
@@ -105,6 +105,27 @@ def _parse(query: str) -> exp.Query:
             remedy="Tables are changed by their own methods: append, update, delete, merge",
         )
     return parsed[0]
+
+
+@cache
+def _dialect() -> Any:
+    """Return the SQL of duckdb, with `VERSION AS OF` and `TIMESTAMP AS OF` behind tables.
+
+    Newer versions of sqlglot read both; older ones are told the words.
+    """
+    from sqlglot import dialects, tokens
+
+    kinds: Any = tokens.TokenType  # type: ignore[attr-defined]
+    if not hasattr(kinds, "VERSION_SNAPSHOT"):
+        return "duckdb"
+    base: Any = dialects.DuckDB
+    words = {
+        **base.Tokenizer.KEYWORDS,
+        "VERSION AS OF": kinds.VERSION_SNAPSHOT,
+        "TIMESTAMP AS OF": kinds.TIMESTAMP_SNAPSHOT,
+    }
+    tokenizer = type("Tokenizer", (base.Tokenizer,), {"KEYWORDS": words})
+    return type("TimeTravel", (base,), {"Tokenizer": tokenizer})
 
 
 def _references(parsed: exp.Query) -> list[exp.Table]:
