@@ -318,7 +318,7 @@ def test_numbers_are_not_read_from_text(made: Maker) -> None:
 def test_two_columns_of_one_name_in_a_file(made: Maker) -> None:
     data = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "a", "b"])
     made.commit(*made.start(), made.add(data))
-    with pytest.raises(txlog.DataFileError, match="2 columns of the name 'a'"):
+    with pytest.raises(txlog.DataFileError, match="2 columns with the name 'a'"):
         made.table().to_arrow()
 
 

@@ -52,7 +52,7 @@ def test_a_table_in_the_place_of_another_is_left_alone(tmp_path: Path, versions:
     other = txlog.write(path, pa.table({"other": [1]}))
     for _ in range(versions - 1):
         other.append(pa.table({"other": [2]}))
-    with pytest.raises(txlog.CommitConflictError, match="taken this one's place"):
+    with pytest.raises(txlog.CommitConflictError, match="replaced this one"):
         table.append(ROWS)
     again = txlog.Table(path)
     assert (again.version, again.count()) == (versions - 1, versions)

@@ -143,16 +143,16 @@ def test_names_are_those_of_the_table_where_columns_are_mapped(tmp_path: Path) -
 
 def test_what_cannot_be_written(tmp_path: Path) -> None:
     for odd, reason in (
-        ({"compression": "zip"}, "no compression"),
+        ({"compression": "zip"}, "not a compression"),
         ({"max_row_group_size": 0}, "max_row_group_size is a whole number from 1"),
         ({"write_batch_size": "1"}, "write_batch_size is a whole number"),
         ({"column_properties": {"id": {}}}, "ColumnProperties were expected"),
     ):
         with pytest.raises(InvalidInputError, match=reason):
             WriterProperties(**odd)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="no encoding"):
+    with pytest.raises(InvalidInputError, match="is unknown"):
         ColumnProperties(encoding="ZIP")
-    with pytest.raises(InvalidInputError, match="no dictionary"):
+    with pytest.raises(InvalidInputError, match="without a dictionary"):
         ColumnProperties(encoding="PLAIN", dictionary_enabled=True)
     table = txlog.write(tmp_path / "t", ROWS)
     files = sorted(Path(table.uri).rglob("*.parquet"))

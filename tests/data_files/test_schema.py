@@ -375,13 +375,13 @@ def test_metadata_that_would_mean_something_to_delta_is_left_out(tmp_path: Path)
     ("data", "remedy"),
     [
         ({"id": [1], "name": [1]}, "Cast name to the types of the table"),
-        ({"name": ["x"]}, "Add id, with a value in every row"),
+        ({"name": ["x"]}, "Add id with a value in each row"),
         ({"id": [1], "ID": [2]}, r"Rename or drop one column of each name \(ID\)"),
         (
             {"id": [1], "new": [2]},
             r'Drop the new columns \(new\), or pass schema_mode="merge" to',
         ),
-        ({"other": [1], "name": [1]}, r'"merge" to add them\. Cast name to .*\. Add id, with'),
+        ({"other": [1], "name": [1]}, r'"merge" to add them\. Cast name to .*\. Add id with'),
     ],
 )
 def test_each_fault_has_its_own_remedy(

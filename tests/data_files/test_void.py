@@ -103,5 +103,5 @@ def test_voids_that_are_in_files_are_null_and_are_left_out_of_new_ones(tmp_path:
     assert sorted(table.to_arrow()["x"].to_pylist()) == [2, 4, 11]
     for uri in table.file_uris():
         assert [column.path for column in pq.read_metadata(uri).schema] == ["x", "s.a"]
-    with pytest.raises(txlog.SchemaMismatchError, match="v is long, the table has void"):
+    with pytest.raises(txlog.SchemaMismatchError, match="v is long, but the table has void"):
         table.append(pa.table({"x": [4], "v": [1]}))

@@ -114,7 +114,9 @@ def test_a_page_of_another_kind_is_no_end_of_the_rows(tmp_path: Path) -> None:
     assert data[4:6] == b"\x15\x00"  # The first page's header: its kind is 0, of data.
     data[5] = 2
     file.write_bytes(data)
-    with pytest.raises(txlog.DataFileError, match="has 2000 rows by the footer, and 0 in its"):
+    with pytest.raises(
+        txlog.DataFileError, match="has 2000 rows according to the footer, but 0 in its"
+    ):
         txlog.Table(tmp_path).to_arrow()
 
 
@@ -148,7 +150,9 @@ def test_rows_behind_a_page_of_another_kind_do_not_move_up(
     bent[begins[3] + 1] = 2
     file.write_bytes(bent)
     for position in (50, 450, 1999):
-        with pytest.raises(txlog.DataFileError, match=r"has 2000 rows by the footer|of the kind 1"):
+        with pytest.raises(
+            txlog.DataFileError, match=r"has 2000 rows according to the footer|of the kind 1"
+        ):
             txlog.Table(tmp_path / "t", storage_options=options).take([position])
 
 

@@ -158,12 +158,12 @@ def test_keys_as_tables_and_other_integers(tmp_path: Path) -> None:
         ([1.5], "k", "they are no values of the column 'k'"),
         (["1"], "k", "they are no values of the column 'k'"),
         ([2**70], "k", "they are no values of the column 'k'"),
-        ("abc", "t", "a str is no list of keys"),
+        ("abc", "t", "a str is not a list of keys"),
         ([1], "x", "cannot be keys"),
         ([1], "l", "cannot be keys"),
         ([1], [], "no column is named"),
         ([1], "nothing", "nothing"),
-        ([(1,)], ["k", "t"], "no tuple of k, t"),
+        ([(1,)], ["k", "t"], "not a tuple of k, t"),
         (pa.table({"t": ["a"]}), "k", "no column 'k'"),
     ],
 )
@@ -172,7 +172,7 @@ def test_bad_arguments(tmp_path: Path, keys: Any, on: Any, reason: str) -> None:
     table = txlog.write(tmp_path, data)
     with pytest.raises(txlog.InvalidInputError, match=reason):
         table.lookup(keys, on=on)
-    with pytest.raises(txlog.InvalidInputError, match="is none of skip"):
+    with pytest.raises(txlog.InvalidInputError, match="is not one of skip"):
         table.lookup([1], on="k", missing="drop")  # type: ignore[arg-type]
 
 

@@ -213,7 +213,7 @@ def test_files_that_are_there_already(tmp_path: Path) -> None:
     """Their columns have their own names, and no ids."""
     pq.write_table(pa.table({"a b": [1], "l": [[1]]}), tmp_path / "a.parquet")
     for properties in (on(2), {"delta.columnMapping.mode": "id"}):
-        with pytest.raises(txlog.InvalidInputError, match="which these have not"):
+        with pytest.raises(txlog.InvalidInputError, match="which these files do not have"):
             txlog.convert_to_delta(tmp_path, properties=properties)
     table = txlog.convert_to_delta(tmp_path)
     assert table.properties["delta.columnMapping.mode"] == "name"

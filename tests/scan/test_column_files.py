@@ -251,7 +251,7 @@ def test_a_file_of_another_length_than_the_log_says(tmp_path: Path, longer: str)
     column = "x" if longer == "p.parquet" else "y"
     values = table.to_arrow([column])[column].combine_chunks()
     pq.write_table(pa.table({column: pa.concat_arrays([values, values])}), tmp_path / longer)
-    with pytest.raises(txlog.DataFileError, match=r"3 rows, the file has 6") as raised:
+    with pytest.raises(txlog.DataFileError, match=r"3 rows, but the file has 6") as raised:
         table.to_arrow()
     assert raised.value.path == longer
 

@@ -263,7 +263,7 @@ def test_a_torn_file_is_named(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[4:60] = b"\xff" * 56  # The footer stays as it was.
     path.write_bytes(data)
-    with pytest.raises(DataFileError, match="no readable Parquet") as caught:
+    with pytest.raises(DataFileError, match="cannot be read as Parquet") as caught:
         table.to_polars()
     assert caught.value.path == path.name
 

@@ -83,7 +83,7 @@ def test_of_two_faults_the_action_is_named_before_the_seal() -> None:
     info = b'{"commitInfo":{' + COMMIT_MARK + BLANK.encode() + b'"}}\n'
     data = sealed(info + b'{"txn":{"appId":"a","version":1}}\n', COMMIT_MARK)
     assert parse_commit(data, FILE).controls
-    with pytest.raises(LogCorruptError, match="do not fit the checksum"):
+    with pytest.raises(LogCorruptError, match="do not match the checksum"):
         parse_commit(data.replace(b'"version":1', b'"version":2'), FILE)
     with pytest.raises(LogCorruptError) as raised:
         parse_commit(data.replace(b'"version":1', b'"version":""'), FILE)

@@ -273,7 +273,7 @@ def test_optimize(table: DeltaTable) -> None:
     assert ids(table) == before
     (row,) = table.optimize().where("part = 'a'").executeCompaction().collect()
     assert (row.metrics.numFilesRemoved, row.metrics.filesAdded.min) == (0, None)
-    with pytest.raises(InvalidInputError, match="no partition column"):
+    with pytest.raises(InvalidInputError, match="not a partition column"):
         table.optimize().where("id = 1").executeCompaction()
 
 

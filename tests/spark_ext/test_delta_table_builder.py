@@ -157,8 +157,8 @@ def test_definitions_that_cannot_be(spark: "SparkSession", tmp_path: Path) -> No
     for kind, told in (
         ("no_such_type", "(?i)no_such_type"),
         ("int, c string", "it makes 2 columns"),
-        ("", "is no type"),
-        ("struct<", "is no type"),
+        ("", "is not a type"),
+        ("struct<", "is not a type"),
         ("varchar(3)", "Use STRING"),
         ("array<CHAR (3)>", "Use STRING"),
     ):

@@ -113,7 +113,7 @@ def test_little_work_stays_here(spark: "SparkSession") -> None:
 def test_numbers_that_are_none_are_refused(
     spark: "SparkSession", arguments: dict[str, Any]
 ) -> None:
-    with pytest.raises(txlog.InvalidInputError, match="no whole number"):
+    with pytest.raises(txlog.InvalidInputError, match="not a whole number"):
         SparkEngine(spark, **arguments)
 
 

@@ -108,7 +108,7 @@ def test_rows_of_a_list(spark: "SparkSession", tables: dict[str, str]) -> None:
         ({"on": {"note": "cnt"}}, "they are no values of the column 'cnt'"),
         ({"on": {"none": "cnt"}}, "the frame has no column none"),
         ({"on": {"dir": "cnt"}}, "both the frame and the table have a column"),
-        ({"on": "cnt", "how": "full"}, "none of inner, left"),
+        ({"on": "cnt", "how": "full"}, "not one of inner, left"),
         ({"on": "cnt", "columns": ["nothing"]}, "nothing"),
     ],
 )
@@ -118,7 +118,7 @@ def test_bad_arguments_before_any_task(
     frame = spark.createDataFrame([(1, "a", 2)], "cnt long, note string, dir long")
     with pytest.raises(InvalidInputError, match=reason):
         spark_ext.lookup_join(frame, tables["c_in_d"], **arguments)
-    with pytest.raises(InvalidInputError, match="none of skip, null"):
+    with pytest.raises(InvalidInputError, match="not one of skip, null"):
         spark_ext.lookup(spark, tables["c_in_d"], [1], missing="error")
 
 

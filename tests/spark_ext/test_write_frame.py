@@ -377,7 +377,7 @@ def test_what_is_wrong_is_said_before_a_task_runs(spark: "SparkSession", tmp_pat
         ({"partition_by": "id"}, "the table is partitioned by"),
         ({"partition_by": ["part", "id"]}, "the table is partitioned by"),
         ({"properties": {"delta.appendOnly": "true"}}, "other values of delta.appendOnly"),
-        ({"mode": "upsert"}, "'upsert' is none of"),
+        ({"mode": "upsert"}, "'upsert' is not one of"),
         ({"where": "id > 1"}, "replaces nothing"),
         ({"partition_mode": "dynamic"}, "replaces nothing"),
         ({"schema_mode": "overwrite"}, "together with all rows"),

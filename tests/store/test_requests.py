@@ -220,7 +220,7 @@ def test_a_refresh_sees_that_the_table_was_replaced(root: str) -> None:
     table, store = open_table(far(root)), open_store(root)
     store.delete([f"_delta_log/{info.name}" for info in store.list_tree("_delta_log")])
     txlog.Table.create(root, SCHEMA)
-    with pytest.raises(txlog.CommitConflictError, match="another table has taken"):
+    with pytest.raises(txlog.CommitConflictError, match="another table replaced"):
         table.refresh()
 
 

@@ -152,7 +152,9 @@ class Streaming(History, RuleBasedStateMachine):
         """Return the error that a stream must end with at a version."""
         if whole:
             lost = version != self.opened and not self.rebuilt(version)
-            return (NotFoundError, "needs this version to go on.*new checkpoint") if lost else None
+            return (
+                (NotFoundError, "needs this version to continue.*new checkpoint") if lost else None
+            )
         if version < self.kept and self.options.fail_on_data_loss:
             return NotFoundError, f"version {version} was cleaned up .*failOnDataLoss=false"
         version = max(version, self.kept)

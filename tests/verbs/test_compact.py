@@ -215,9 +215,9 @@ def test_rows_whose_ids_would_be_lost_are_not_moved(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[str, Callable[[txlog.Table], object]]] = {
-    "a data column": ("no partition column", lambda t: t.optimize.compact("x = 1")),
+    "a data column": ("not a partition column", lambda t: t.optimize.compact("x = 1")),
     "no such column": ("zebra", lambda t: t.optimize.compact("zebra = 1")),
-    "a metadata column": ("no partition column", lambda t: t.optimize.compact("_fragid = 1")),
+    "a metadata column": ("not a partition column", lambda t: t.optimize.compact("_fragid = 1")),
     "a text": ("min_file_bytes", lambda t: t.optimize.compact(min_file_bytes="1")),  # type: ignore[arg-type]
     "below zero": ("min_file_bytes", lambda t: t.optimize.compact(min_file_bytes=-1)),
     "a share": ("max_deleted_fraction", lambda t: t.optimize.compact(max_deleted_fraction=1.5)),

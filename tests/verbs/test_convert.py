@@ -70,7 +70,7 @@ def test_folders_that_are_values_alone(tmp_path: Path) -> None:
     theirs = deltalake.DeltaTable(tmp_path / "theirs")
     assert theirs.metadata().partition_columns == table.partition_columns
     put(tmp_path / "deep", "2024/1.parquet", x=[1])
-    with pytest.raises(InvalidInputError, match="in 1 folders, and there are 2 columns"):
+    with pytest.raises(InvalidInputError, match="in 1 folders, but there are 2 partition columns"):
         txlog.convert_to_delta(tmp_path / "deep", columns, partition_strategy="directory")
     for given in ({"partition_strategy": "directory"}, {"partition_strategy": "other"}):
         with pytest.raises(InvalidInputError, match="is not hive"):
@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_refused_and_nothing_lost(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="partition columns"):
         txlog.convert_to_delta(tmp_path)
     (tmp_path / "a.parquet").unlink()
-    with pytest.raises(InvalidInputError, match="the folders name the columns"):
+    with pytest.raises(InvalidInputError, match="the folders have the columns"):
         txlog.convert_to_delta(tmp_path, {"q": pa.int64()})
     put(tmp_path, "p=z/d.parquet", x=[2])
     with pytest.raises(InvalidInputError, match="is no long"):

@@ -310,7 +310,7 @@ def test_versions_are_raised(tmp_path: Path) -> None:
     table.alter.upgrade_protocol(3, 7)
     assert deltalake.DeltaTable(tmp_path).protocol().writer_features is not None
     everyone_reads(tmp_path)
-    with pytest.raises(txlog.InvalidInputError, match="not lowered"):
+    with pytest.raises(txlog.InvalidInputError, match="cannot be lowered"):
         table.alter.upgrade_protocol(1, 2)
     with pytest.raises(txlog.InvalidInputError, match="not compatible with"):
         made(tmp_path / "b").alter.upgrade_protocol(3, 6)

@@ -96,7 +96,7 @@ def test_who_may_give_values(tmp_path: Path) -> None:
     by_default.append(xs(6))
     assert by_default.to_arrow(where="x = 6")["id"].to_pylist() == [202]
     assert not by_default.alter.sync_identity("id").version
-    with pytest.raises(txlog.InvalidInputError, match="x is no identity column"):
+    with pytest.raises(txlog.InvalidInputError, match="x is not an identity column"):
         by_default.alter.sync_identity("x")
 
 

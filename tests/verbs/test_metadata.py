@@ -77,7 +77,7 @@ def test_a_property_brings_its_feature(table: txlog.Table) -> None:
         ({"delta.enableZebras": "1"}, "no such property"),
         ({"delta.appendOnly": "perhaps"}, "expected true or false"),
         ({"delta.constraints.x": "x > 0"}, "rows must be checked first"),
-        ({"txlog.droppedColumns": "[]"}, "record this themselves"),
+        ({"txlog.droppedColumns": "[]"}, "set this property themselves"),
     ],
 )
 def test_wrong_properties_are_refused(

@@ -217,7 +217,7 @@ def test_values_are_stored_as_ansi_sql_stores_them(tmp_path: Path) -> None:
         ({"st.c": "1"}, None, "st has no field c"),
         ({"x": "z + 1"}, None, "the table has no column z"),
         ({"x": "1"}, {"x": 2}, "in updates and in new_values"),
-        ({"st": "NULL", "st.a": "1"}, None, "given a value twice"),
+        ({"st": "NULL", "st.a": "1"}, None, "assigned twice"),
         ({"x": 1}, None, "SQL text or an expression was expected"),
         ({}, None, "no column is given a value"),
         ({"x": "1 +"}, None, "updates"),

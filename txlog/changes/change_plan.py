@@ -62,7 +62,7 @@ def changed_files(
     """Return the files that tell what a commit changed, in the commit's order.
 
     A commit's `cdc` files tell everything; without them rows came with its adds and went with its
-    removes, but for those that only moved (`dataChange` false). Of a file that is removed and
+    removes, except for those that only moved (`dataChange` false). Of a file that is removed and
     added with another deletion vector, the rows in which the vectors differ came or went.
 
     Parameters

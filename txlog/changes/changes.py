@@ -127,7 +127,7 @@ def _one_of(
         )
     if version is not None and (type(version) is not int or version < 0):
         raise InvalidInputError(
-            argument=f"{name}_version", reason=f"{version!r} is no whole number from 0"
+            argument=f"{name}_version", reason=f"{version!r} is not a whole number from 0"
         )
     return version, None if moment is None else parse_timestamp(moment)
 

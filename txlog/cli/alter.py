@@ -126,7 +126,7 @@ def _type(text: str) -> DataType:
     except InvalidInputError:
         cast = None
     if not isinstance(cast, Cast):
-        raise typer.BadParameter(f"{text!r} is no type of SQL, such as BIGINT or DECIMAL(10,2)")
+        raise typer.BadParameter(f"{text!r} is not a type of SQL, such as BIGINT or DECIMAL(10,2)")
     return cast.type
 
 

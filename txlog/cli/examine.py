@@ -25,7 +25,7 @@ from txlog.table.table import Table
 examine = typer.Typer()
 
 Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
-Predicate = Annotated[str | None, typer.Option("--where", help="Only rows of which this is true.")]
+Predicate = Annotated[str | None, typer.Option("--where", help="Only rows for which this is true.")]
 Columns = Annotated[
     list[str] | None, typer.Option("--column", help="Only this column; may be repeated.")
 ]

@@ -17,7 +17,7 @@ maintenance = typer.Typer()
 
 Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Partitions = Annotated[str | None, typer.Option(help="Only partitions of which it is true.")]
+Partitions = Annotated[str | None, typer.Option(help="Only partitions for which it is true.")]
 Retention = Annotated[float | None, typer.Option(help="Hours. Default: the table's own retention.")]
 Delete = Annotated[
     bool, typer.Option("--delete", help="Delete the files; otherwise they are listed.")

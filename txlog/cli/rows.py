@@ -144,7 +144,7 @@ def rows_of(source: str, target: pa.Schema) -> Any:
             return Table(source).scan()
         raise InvalidInputError(
             argument="source",
-            reason=f"{source} is no table, and its ending is none of {', '.join(_FORMATS)}",
+            reason=f"{source} is not a table, and its ending is not one of {', '.join(_FORMATS)}",
             remedy="Name a file or a table",
         )
     kind: Any = _FORMATS[ending]
@@ -300,7 +300,7 @@ def create_index(
 def build_index(
     table: Where,
     name: Name = None,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Read all files anew.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Read all files again.")] = False,
     json: Json = False,
 ) -> None:
     """Read the keys of files that the index does not cover."""

@@ -38,7 +38,7 @@ def require_landed(store: Store, data: bytes, txn_id: str, version: int) -> int 
     """Return the store's time of the commit that was put as `version`; raise if it is not valid.
 
     None means that the store has no time. Usually this costs one request each for the commit, the
-    commit before it and `_last_checkpoint`, or one listing of a remote store. If the log may have
+    commit before it and `_last_checkpoint`, or one listing for a remote store. If the log may have
     been cleaned up, the latest version is searched for the commit's changes. A commit that is not
     part of it is deleted, so that no reader ever sees it.
 

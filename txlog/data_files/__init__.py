@@ -1,4 +1,4 @@
-"""Rows become data files, and files become `add` actions.
+"""Write rows as data files, and describe the files as `add` actions.
 
-This room knows neither commits nor verbs.
+This package uses neither commits nor verbs.
 """

@@ -1,4 +1,4 @@
-"""Values that an update gives to columns, and to fields nested in them. Pure.
+"""The values that an update assigns to columns and to nested fields. Pure.
 
 Source: the store assignment rules of ANSI SQL, as Spark applies them to UPDATE and MERGE.
 """
@@ -32,36 +32,36 @@ Updates = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Assignment:
-    """The value that a field gets in each row."""
+    """The new value of a field in each row."""
 
     path: tuple[str, ...]
     field: StructField  # The field at the path.
-    value: Expression  # Bound, and of the field's type or one that is stored as it.
+    value: Expression  # Bound; it has the field's type or a type that can be stored in it.
 
 
 @dataclass(frozen=True)
 class Assignments:
-    """What an update gives to the columns of a row. It pickles."""
+    """The assignments of an update. It pickles."""
 
     schema: StructType  # The table's.
     values: tuple[Assignment, ...]
 
     @property
     def reads(self) -> frozenset[str]:
-        """The columns that values are computed from."""
+        """The columns from which values are computed."""
         return frozenset(path[0] for one in self.values for path in columns_of(one.value))
 
     def of(self, rows: pa.RecordBatch, source: pa.RecordBatch | None = None) -> pa.RecordBatch:
-        """Return rows with the new values, in the columns of the table.
+        """Return rows with the new values in the table's columns.
 
-        Generated columns that are given no value are left out, to be computed.
+        Generated columns without an assignment are omitted, because they are computed later.
 
         Parameters
         ----------
         rows
-            The rows as they were. Columns that are missing are taken for null.
+            The old rows. Missing columns count as null.
         source
-            What the values are computed from. Default: the rows.
+            The rows from which the values are computed. Default: `rows`.
 
         Raises
         ------
@@ -80,19 +80,19 @@ class Assignments:
 
     @property
     def _written(self) -> tuple[StructField, ...]:
-        """The columns but generated ones that are given no value: they are computed anew."""
+        """All columns except generated ones without an assignment, which are computed later."""
         given = {one.path[0] for one in self.values}
         return tuple(f for f in self.schema.fields if f.name in given or not is_generated(f))
 
     def alone(self, data: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the values alone, as columns: for new rows. Errors as for `of`."""
+        """Return only the assigned values, as columns of new rows. Errors as for `of`."""
         fields = [one.field for one in self.values]
         arrays = [self._value(one, data) for one in self.values]
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(StructType(tuple(fields))))
 
     @property
     def keeps(self) -> frozenset[str]:
-        """The columns that rows keep, in whole or in part."""
+        """The columns that keep at least a part of their old values."""
         given = {one.path[0] for one in self.values if len(one.path) == 1}
         return frozenset(field.name for field in self._written) - given
 
@@ -117,9 +117,9 @@ def _assigned(
     field: StructField,
     given: Mapping[tuple[str, ...], pa.Array],
 ) -> pa.Array:
-    """Return a column with the values that it, or fields in it, are given.
+    """Return a column with the values that are assigned to it or to its fields.
 
-    A null struct of which a field is given a value becomes one whose other fields are null.
+    If a field of a null struct gets a value, the other fields of the struct become null.
     """
     if path in given:
         return given[path]
@@ -142,7 +142,7 @@ def assignments(
     *,
     source: StructType | None = None,
 ) -> Assignments:
-    """Return what an update gives to columns.
+    """Return the bound assignments of an update.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def assignments(
     Raises
     ------
     InvalidInputError
-        There is no such column or field, one is given twice, a value does not parse, or its type
+        A column or field does not exist or is assigned twice, a value cannot be parsed, or its type
         cannot be stored in the column.
     """
     named: dict[str, Expression] = {}
@@ -201,7 +201,7 @@ def _assignment(name: str, value: Expression, schema: StructType, source: Struct
 
 
 def target_field(named: tuple[str, ...], schema: StructType) -> tuple[tuple[str, ...], StructField]:
-    """Return the exact path of a field that is given a value, and the field."""
+    """Return the exact path of an assigned field, and the field."""
     name = ".".join(named)
     kind: DataType = schema
     path: list[str] = []
@@ -219,16 +219,16 @@ def target_field(named: tuple[str, ...], schema: StructType) -> tuple[tuple[str,
         raise _bad(
             name,
             f"column {name} is GENERATED ALWAYS AS IDENTITY: the table gives its values",
-            f'Leave {name} out; of all columns, by except_cols=["{name}"]',
+            f'Omit {name}; if all columns are assigned, pass except_cols=["{name}"]',
         )
     return tuple(path), field
 
 
 def _stored_as(value: Expression, kind: DataType, field: StructField, name: str) -> Expression:
-    """Return an expression whose values `fit_column` takes for a field.
+    """Return an expression whose values `fit_column` accepts for a field.
 
-    A value is stored if no more than its form changes; numbers are stored as any other number,
-    and each value is checked; text holds any plain value.
+    A value can be stored if only its form changes. Numbers can be stored as any number type, and
+    each value is checked. Strings can store all simple values.
     """
     if is_storable(kind, field.type):
         return value
@@ -249,11 +249,11 @@ def _stored_as(value: Expression, kind: DataType, field: StructField, name: str)
 
 
 def require_apart(paths: Sequence[tuple[str, ...]]) -> None:
-    """Raise if a field is given a value twice, or together with a field inside it."""
+    """Raise if a field is assigned twice, or together with a field inside it."""
     for path in paths:
         again = [other for other in paths if other[: len(path)] == path]
         if len(again) > 1:
-            raise _bad(".".join(again[-1]), "it is given a value twice", "Name it once")
+            raise _bad(".".join(again[-1]), "the field is assigned twice", "Name it once")
 
 
 def _bad(field: str | None, reason: str, remedy: str = "") -> InvalidInputError:

@@ -1,8 +1,8 @@
-"""Change data files: what a commit did to rows, where its adds and removes do not tell it.
+"""Change data files: the row changes of a commit that its adds and removes do not show.
 
-Without them, readers take the rows of new files for inserted and those of removed files for
-deleted. A commit that has some must have all its changes in them.
-Rules: the Delta protocol, "Change Data Files".
+Without them, readers treat rows of new files as inserted and rows of removed files as deleted. If a
+commit has change data files, they must contain all of its changes. Rules: the Delta protocol,
+"Change Data Files".
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ FOLDER = "_change_data"
 
 ChangeType = Literal["insert", "delete", "update_preimage", "update_postimage"]
 
-_GROUP_BYTES = 256 * 1024 * 1024  # Of files whose changes one worker writes.
+_GROUP_BYTES = 256 * 1024 * 1024  # The size of the files whose changes one worker writes.
 
 
 @dataclass(frozen=True)
 class RowsOf:
-    """Rows of a fragment, all of which changed in one way."""
+    """Rows of a fragment that have the same change type."""
 
     change: ChangeType
     fragment: Fragment
-    rows: BitMap64 | None  # Positions; None: all that are not deleted.
+    rows: BitMap64 | None  # Positions; None means all rows that are not deleted.
 
 
 def records_changes(snapshot: Snapshot) -> bool:
@@ -72,7 +72,7 @@ def change_layout(snapshot: Snapshot, schema: StructType) -> FileLayout:
 
 
 def as_changes(rows: pa.RecordBatch, change: ChangeType, layout: FileLayout) -> pa.RecordBatch:
-    """Return rows of the table, in its columns, as rows of a change data file."""
+    """Convert rows of the table to rows of a change data file."""
     schema = arrow_schema(layout.schema)
     known = set(rows.schema.names)
     arrays = [
@@ -86,7 +86,7 @@ def as_changes(rows: pa.RecordBatch, change: ChangeType, layout: FileLayout) -> 
 def write_changes(
     context: Context, batches: Iterable[pa.RecordBatch], layout: FileLayout
 ) -> list[Cdc]:
-    """Write rows of changes; if it fails, no file is left."""
+    """Write change rows; on an error, the files are deleted."""
     adds = write_data_files(context.store, batches, layout, effects=context.effects)
     return [
         Cdc(path=add.path, partition_values=add.partition_values, size=add.size) for add in adds
@@ -131,7 +131,7 @@ def _read_plan(snapshot: Snapshot, schema: StructType) -> ReadPlan:
 def rows_of_files(
     context: Context, snapshot: Snapshot, schema: StructType, adds: Sequence[Add]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of new files, which were written for a version, in the columns of a schema."""
+    """Yield the rows of new files of a version in the columns of a schema."""
     plan = _read_plan(snapshot, schema)
     for part in inserted_rows(adds):
         yield from _rows(context, plan, part)
@@ -177,7 +177,7 @@ def _rows(context: Context, plan: ReadPlan, part: RowsOf) -> Iterator[pa.RecordB
 
 
 def chosen_rows(rows: BitMap64, start: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-    """Return the rows of a batch that are at some positions; None: there are none."""
+    """Return the rows of a batch at some positions; None if there are none."""
     others = alive_mask(rows, start, batch.num_rows)
     return None if others is None else batch.filter(pc.invert(others))
 

@@ -1,4 +1,4 @@
-"""Column files: values of some columns for all rows of a fragment, in a file of their own."""
+"""Column files: separate files with some columns of all rows of a fragment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructType
 
-_ONE_FILE = 1 << 62  # Bytes: a fragment's columns are never cut into several files.
+_ONE_FILE = 1 << 62  # So large that a fragment's columns are never split into several files.
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ColumnWriter:
     """Writes column files of fragments of one version. It pickles if its values do."""
 
     context: Context
-    plan: ReadPlan  # Of the columns that values are computed from.
+    plan: ReadPlan  # How to read the columns from which values are computed.
     values: ColumnValues
     properties: Properties
     rules: tuple[Constraint, ...] = ()
@@ -44,7 +44,7 @@ class ColumnWriter:
     def write(self, fragment: Fragment) -> Add | None:
         """Write the column file of a fragment and return its `add`, or None if it has no rows.
 
-        Rows that are deleted have nulls in it.
+        Deleted rows have nulls in it.
 
         Raises
         ------
@@ -70,9 +70,10 @@ class ColumnWriter:
             raise DataFileError(
                 path=fragment.path,
                 version=self.plan.version,
-                reason=f"the log says {fragment.physical_rows} rows, "
-                f"the file has {add.num_records}",
-                remedy="The log's numRecords is wrong; its writer is at fault",
+                reason=f"the log says {fragment.physical_rows} rows, but the file has "
+                f"{add.num_records}",
+                remedy="The log's numRecords is wrong. Correct it with "
+                "optimize.compute_statistics(recompute=True)",
             )
         names = self.values.names_in_files(self.plan.mapping_mode)
         return add.model_copy(
@@ -86,7 +87,7 @@ class ColumnWriter:
         )
 
     def _in_file(self) -> StructType:
-        """Return the columns as the file has them: all nullable, as deleted rows are null."""
+        """Return the columns of the file, all nullable because deleted rows are null."""
         return StructType(tuple(replace(field, nullable=True) for field in self.values.fields))
 
     def _batches(self, fragment: Fragment) -> Iterator[pa.RecordBatch]:
@@ -122,7 +123,7 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _spread(values: pa.Array, alive: pa.Array) -> pa.Array:
-    """Return the values of live rows at the positions of those rows, with nulls elsewhere."""
+    """Return the values of live rows at their positions, and nulls for deleted rows."""
     places = pc.subtract(pc.cumulative_sum(alive.cast(pa.int64())), 1)
     return values.take(pc.if_else(alive, places, None))
 
@@ -132,8 +133,8 @@ def _require_addressable(fragment: Fragment) -> None:
         raise LogCorruptError(
             path=fragment.path,
             field="tags" if fragment.physical_rows is not None else "stats",
-            reason="the table has the feature txlog.fragments, but this file's add has no "
-            "fragment id of its own, or no numRecords (FRG-19)",
+            reason="the table has the feature txlog.fragments, but this file's add has no unique "
+            "fragment id or no numRecords (FRG-19)",
             remedy="The writer of this log is at fault",
         )
 

@@ -1,4 +1,4 @@
-"""Values of new columns: SQL text, expressions, functions or Arrow data, as one interface."""
+"""One interface for the values of new columns: SQL text, expressions, functions or Arrow data."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Compute = Callable[[pa.RecordBatch], list[pa.Array]]
 class ColumnValues:
     """Columns, and the function that computes their values from rows.
 
-    `compute` gets rows in the columns of `reads` and returns one array for each of `fields`.
+    `compute` gets rows with the columns `reads`, and returns one array for each of `fields`.
     """
 
     fields: tuple[StructField, ...]
     reads: tuple[str, ...]  # The columns of the table that `compute` needs.
     compute: Compute
-    in_order: bool = False  # Whether rows must come once, in the table's order.
-    check_end: Callable[[], None] = lambda: None  # After the last row, if `in_order`.
+    in_order: bool = False  # Whether the rows must be passed once, in the table's order.
+    check_end: Callable[[], None] = lambda: None  # Called after the last row if `in_order`.
     are_null: bool = False  # Whether all values are null.
 
     def names_in_files(self, mode: str) -> list[str]:
@@ -50,7 +50,7 @@ class ColumnValues:
         Raises
         ------
         SchemaMismatchError, InvalidInputError
-            Values are of another type or number than they should be.
+            Values have a wrong type, or their number is wrong.
         """
         arrays = self.compute(rows.select(list(self.reads)))
         for field, array in zip(self.fields, arrays, strict=True):
@@ -80,14 +80,14 @@ def column_values(
     read_columns
         The columns that functions get; None for all.
     sample
-        Gives a few rows in some columns, for functions to show their types.
+        Returns a few rows, on which functions are called to find their result types.
     nanos
         That of `from_arrow`.
 
     Raises
     ------
     InvalidInputError
-        It is none of these, or an expression does not fit the table.
+        The argument has another form, or an expression does not fit the table.
     """
     require_described(columns)
     chosen = choose_columns(schema, list(schema.names() if read_columns is None else read_columns))
@@ -115,7 +115,7 @@ def _described(
 
 
 def require_described(columns: object) -> None:
-    """Raise `InvalidTypeError` unless columns are described in a way that `column_values` knows."""
+    """Raise `InvalidTypeError` unless `column_values` accepts the form of the argument."""
     if isinstance(columns, Mapping | pa.Field | pa.Schema) or callable(columns):
         return
     if any(hasattr(columns, way) for way in _ARROW_DATA):
@@ -124,13 +124,13 @@ def require_described(columns: object) -> None:
         argument="columns",
         reason=f"{type(columns).__name__} is not SQL text, an expression, a function, "
         "or Arrow data",
-        remedy='Pass for example {"total": "price * amount"}',
+        remedy='Pass a mapping such as {"total": "price * amount"}',
     )
 
 
 _ARROW_DATA = ("__arrow_c_stream__", "__arrow_c_array__", "scanner", "to_reader")
 Sample = Callable[[tuple[str, ...]], pa.RecordBatch]
-Typed = Callable[[pa.Schema], StructType]  # What columns of Arrow become.
+Typed = Callable[[pa.Schema], StructType]  # Converts columns of Arrow.
 
 
 def _named(
@@ -155,7 +155,9 @@ def _expression(name: str, value: str | Expression, schema: StructType) -> Colum
         error.argument, error.field = "columns", name
         raise
     if kind == PrimitiveType("void"):
-        raise _bad(name, "NULL has no type", "Write CAST(NULL AS …), or pass a pyarrow.DataType")
+        raise _bad(
+            name, "the value NULL has no type", "Write CAST(NULL AS …), or pass a pyarrow.DataType"
+        )
     return ColumnValues(
         (StructField(name, kind),),
         tuple(dict.fromkeys(path[0] for path in columns_of(bound))),
@@ -167,7 +169,7 @@ def _function(
     name: str | None, function: Callable[[pa.RecordBatch], Any], reads: tuple[str, ...],
     sample: Sample, typed: Typed,
 ) -> ColumnValues:  # fmt: skip
-    """Return the columns of a function; its result for a few rows shows their types."""
+    """Return the columns of a function; a call with a few rows shows their types."""
 
     def call(rows: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
         try:
@@ -206,7 +208,7 @@ def _as_array(values: Any) -> pa.Array | pa.ChunkedArray:
 
 
 def _data(name: str | None, value: Any, typed: Typed) -> ColumnValues:
-    """Return the columns of Arrow data, whose rows are taken in the table's order."""
+    """Return the columns of Arrow data, whose rows have the table's order."""
     if name is not None:
         value = _as_column(value)
     if isinstance(value, pa.Array | pa.ChunkedArray):
@@ -232,7 +234,7 @@ def _data(name: str | None, value: Any, typed: Typed) -> ColumnValues:
 
 
 def _as_column(value: Any) -> Any:
-    """Return values of one column as Arrow: an array of numpy, a series of polars or pandas."""
+    """Convert a NumPy array, or a series of polars or pandas, to an Arrow column."""
     if isinstance(value, np.ndarray):
         if value.ndim != 1:
             raise _bad(None, f"an array of one dimension was expected, not of {value.ndim}")
@@ -243,7 +245,7 @@ def _as_column(value: Any) -> Any:
 
 
 class _RowStream:
-    """A stream of batches, from which any number of rows can be taken next."""
+    """A stream of batches that returns the next rows in any number."""
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self._schema = reader.schema
@@ -259,7 +261,7 @@ class _RowStream:
             count -= parts[-1].num_rows
             self._taken += parts[-1].num_rows
         if count:
-            raise _bad(None, f"the data ends after {self._taken} rows, the table has more")
+            raise _bad(None, f"the data ends after {self._taken} rows, but the table has more")
         table = pa.Table.from_batches(parts, schema=self._schema).combine_chunks()
         return [flat(column) for column in table.columns]
 
@@ -311,6 +313,6 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 
 
 def _bad(
-    name: str | None, reason: str, remedy: str = "Nothing was committed; correct the columns"
+    name: str | None, reason: str, remedy: str = "Nothing was committed. Correct the columns"
 ) -> InvalidInputError:
     return InvalidInputError(argument="columns", field=name, reason=reason, remedy=remedy)

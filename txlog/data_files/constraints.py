@@ -1,4 +1,4 @@
-"""The rules that rows of a table keep, and the values of columns that the data leaves out.
+"""Constraints on rows, and the values of columns that data omits.
 
 Rules: the Delta protocol, "Column Invariants", "CHECK Constraints", "Generated Columns" and
 "Default Columns".
@@ -33,27 +33,27 @@ from txlog.schema.types import (
     type_name,
 )
 
-CHECK_PREFIX = "delta.constraints."  # Of the properties that hold CHECK constraints.
+CHECK_PREFIX = "delta.constraints."  # The prefix of the properties with CHECK constraints.
 _INVARIANT = "delta.invariants"
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """A predicate that must be true (not null, not false) of every row."""
+    """A predicate that must be true (not null, not false) for each row."""
 
     name: str
     text: str
     predicate: Expression
-    column: str | None = None  # Whose invariant it is.
+    column: str | None = None  # The column whose invariant it is.
 
 
 def constraints_of(metadata: Metadata, schema: StructType) -> list[Constraint]:
-    """Return what rows of a table must satisfy: its rules, and the values of generated columns.
+    """Return the constraints on rows of a table, including the values of generated columns.
 
     Raises
     ------
     UnsupportedFeatureError
-        txlog cannot evaluate the SQL of a constraint, so nothing may be written.
+        txlog cannot evaluate the SQL of a constraint, so it cannot write rows.
     """
     rules = rules_of(metadata, schema)
     for name, expression in generated_columns(schema).items():
@@ -83,7 +83,7 @@ def is_generated(field: StructField) -> bool:
 
 
 def generated_columns(schema: StructType) -> dict[str, Expression]:
-    """Return the expressions of generated columns, bound, and of the columns' types.
+    """Return the bound expressions of generated columns, cast to the columns' types.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def generated_columns(schema: StructType) -> dict[str, Expression]:
                 field=field.name,
                 reason=f"the values of column {field.name} ({text}) cannot be computed: "
                 f"{error.reason}",
-                remedy="Write with an engine that can, such as Spark",
+                remedy="Write with an engine that supports it, such as Spark",
             ) from error
         found[field.name] = bound
     return found
@@ -124,10 +124,11 @@ def _parsed(name: str, text: str, schema: StructType, column: str | None) -> Con
     except InvalidInputError as error:
         raise UnsupportedFeatureError(
             features=("checkConstraints",),
-            reason=f"the table's rule {name} ({text}) cannot be evaluated: {error.reason}",
-            remedy=f"Call alter.drop_constraint({name!r}) first, or write with an engine that can"
+            reason=f"the table's constraint {name} ({text}) cannot be evaluated: {error.reason}",
+            remedy=f"Call alter.drop_constraint({name!r}) first, or write with an engine that "
+            "supports it"
             if column is None
-            else "Write with an engine that can, such as Spark",
+            else "Write with an engine that supports it, such as Spark",
         ) from error
 
 
@@ -139,7 +140,7 @@ def checked(
     Raises
     ------
     SchemaMismatchError
-        Names the constraint and the number of rows that break it in the batch.
+        The error names the constraint and the number of rows in the batch that break it.
     """
     for batch in batches:
         for constraint in constraints:
@@ -151,24 +152,24 @@ def checked(
                     field=constraint.name,
                     reason=f"{broken} rows break the constraint "
                     f"{constraint.name} ({constraint.text})",
-                    remedy="Nothing was written; correct or leave out these rows",
+                    remedy="Nothing was written. Correct or omit these rows",
                 )
         yield batch
 
 
 def has_default(field: StructField) -> bool:
-    """Return whether a column has values where data leaves it out: a default, or its own."""
+    """Return whether a column gets values if data omits it: a default, identity, generated."""
     counts = field.is_identity
     return field.metadata.get(CURRENT_DEFAULT) is not None or counts or is_generated(field)
 
 
 def default_value(field: StructField) -> pa.Scalar:
-    """Return the value that rows get in a column that the data leaves out: null without a default.
+    """Return the value of a column that data omits: its default, else null.
 
     Raises
     ------
     UnsupportedFeatureError
-        The default is an expression that txlog cannot evaluate; names the column and it.
+        txlog cannot evaluate the default. The error names the column and the default.
     """
     target = arrow_type(field.type)
     text = field.metadata.get(CURRENT_DEFAULT)
@@ -187,21 +188,21 @@ def default_value(field: StructField) -> pa.Scalar:
         raise UnsupportedFeatureError(
             features=("allowColumnDefaults",),
             field=field.name,
-            reason=f"the data leaves out column {field.name}, whose default {text} txlog cannot "
-            f"evaluate as {type_name(field.type)}: {reason}",
-            remedy=f"Give the column {field.name} a value in every row",
+            reason=f"the data omits column {field.name}, and txlog cannot evaluate its default "
+            f"{text} as {type_name(field.type)}: {reason}",
+            remedy=f"Give the column {field.name} a value in each row",
         ) from error
 
 
 def require_no_null(array: pa.Array, field: StructField, name: str) -> None:
-    """Raise if a column that must not be null holds nulls, or one of its nested fields does.
+    """Raise if a NOT NULL column or one of its nested NOT NULL fields has nulls.
 
     The fields of a null struct are not checked.
 
     Raises
     ------
     SchemaMismatchError
-        Names the column or field.
+        The error names the column or field.
     """
     if not field.nullable and array.null_count:
         raise SchemaMismatchError(
@@ -215,7 +216,8 @@ def require_no_null(array: pa.Array, field: StructField, name: str) -> None:
         require_no_null(pc.list_flatten(array), element, f"{name}.element")
     if isinstance(field.type, MapType) and pa.types.is_map(array.type):
         value = StructField("value", field.type.value, field.type.value_contains_null)
-        if _has_required(StructType((value,))):  # Put together, the values begin with the array.
+        # After the concatenation, the values begin with the array.
+        if _has_required(StructType((value,))):
             require_no_null(pa.concat_arrays([array]).items, value, f"{name}.value")
     if isinstance(field.type, StructType) and _has_required(field.type):
         present = array.filter(array.is_valid()) if array.null_count else array

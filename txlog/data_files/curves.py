@@ -1,4 +1,4 @@
-"""Space-filling curves: one number for several columns, near where all of them are near. Pure."""
+"""Space-filling curves: map several columns to one number that keeps similar rows close. Pure."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Curve = Literal["z-order", "hilbert"]
 Numbers: TypeAlias = "NDArray[np.uint64]"
 
 _KEY_BITS = 62
-_MOST_BITS = 16  # Of one column.
+_MOST_BITS = 16  # The most bits of one column.
 
 
 def bits_for(columns: int) -> int:
-    """Return how many bits each of some columns has in a key."""
+    """Return the number of bits of each column in a key."""
     return max(1, min(_MOST_BITS, _KEY_BITS // columns))
 
 
 def cuts_of(sample: pa.Array, bits: int) -> pa.Array:
-    """Return values, ascending, between which about the same number of a sample's values are.
+    """Return ascending values that divide a sample into parts of about the same size.
 
-    There are at most as many as numbers of `bits` bits tell apart.
+    There are at most as many parts as numbers of `bits` bits can distinguish.
     """
     values = sample.drop_null()
     ordered = values.take(pc.array_sort_indices(values))
@@ -43,8 +43,8 @@ def ranks(values: pa.Array, cuts: pa.Array | None, bits: int) -> Numbers:
     Parameters
     ----------
     cuts
-        As `cuts_of` gives them: values between the same two have the same number. None: the numbers
-        go by the values alone, so that they mean nothing beside those of others.
+        The result of `cuts_of`: values between the same two cuts get the same number. None: the
+        numbers depend only on these values, so they cannot be compared with those of other rows.
     """
     known = numpy_array(values.is_valid())
     if cuts is None:
@@ -54,19 +54,19 @@ def ranks(values: pa.Array, cuts: pa.Array | None, bits: int) -> Numbers:
         dense = _dense(pa.concat_arrays([cuts, values]))
         found = np.searchsorted(dense[: len(cuts)], dense[len(cuts) :], side="right")
         places, most = found.astype(np.uint64), len(cuts)
-    # All bits are used: of columns with fewer values, the highest ones would have no say.
+    # Scale to all bits: otherwise columns with fewer values would not affect the high bits.
     scaled = places * np.uint64((1 << bits) - 2) // np.uint64(max(most, 1))
     return np.where(known, scaled + np.uint64(1), np.uint64(0))
 
 
 def _dense(values: pa.Array) -> Numbers:
-    """Return the places of values among those that are different."""
+    """Return the rank of each value among the distinct values."""
     found: Numbers = numpy_array(pc.rank(values, "ascending", tiebreaker="dense"))
     return found
 
 
 def keys(columns: Sequence[Numbers], bits: int, curve: Curve) -> Numbers:
-    """Return the places on a curve of points, given by a number of `bits` bits for each column."""
+    """Return positions on a curve, given a number of `bits` bits for each column."""
     if len(columns) == 1:
         return columns[0]
     points = [column.astype(np.uint64) for column in columns]

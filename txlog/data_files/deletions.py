@@ -1,4 +1,4 @@
-"""Taking rows out of a table: by deletion vectors, or by rewriting files where it forbids them."""
+"""Delete rows with deletion vectors, or by rewriting files if the table forbids vectors."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ from txlog.threads import Engine, map_all
 
 @dataclass(frozen=True)
 class FileDeletes:
-    """The rows of one fragment that a delete takes."""
+    """The rows of one fragment that a delete removes."""
 
     fragment: Fragment
-    rows: BitMap64  # Positions that are deleted now; none of them was before.
+    rows: BitMap64  # Positions that are newly deleted.
     deleted: BitMap64  # Positions that were deleted before.
     physical_rows: int
 
     @property
     def is_whole(self) -> bool:
-        """Whether no row is left."""
+        """Whether no row remains."""
         return len(self.rows) + len(self.deleted) == self.physical_rows
 
 
@@ -79,7 +79,7 @@ def _deletes_of(store: Store, plan: ReadPlan, fragment: Fragment) -> FileDeletes
 
 
 def find_rows(store: Store, plan: ScanPlan, engine: Engine) -> list[FileDeletes]:
-    """Return the rows of which the plan's predicate is true, of each fragment that has some."""
+    """Return the rows for which the plan's predicate is true, for each fragment with any."""
     every = replace(plan.reading, where=None)
     parts = [
         (every if sure else plan.reading, fragment)
@@ -95,9 +95,9 @@ def _rows_found(store: Store, part: tuple[ReadPlan, Fragment]) -> FileDeletes:
 def find_deletes(
     store: Store, plan: ScanPlan, engine: Engine
 ) -> tuple[list[Fragment], list[FileDeletes]]:
-    """Return the fragments that go wholly by the log alone, and those that rows go from.
+    """Return the fragments that are deleted completely, and those from which rows are deleted.
 
-    Reads only the predicate's columns, and only of fragments that the log cannot decide.
+    Reads only the predicate's columns, and only of fragments that statistics do not decide.
     """
     pairs = list(zip(plan.fragments, plan.certain, strict=True))
     whole = [fragment for fragment, sure in pairs if sure]
@@ -127,7 +127,7 @@ def write_deletions(
 
 
 def deletion_path(descriptor: DeletionVectorDescriptor) -> str | None:
-    """Return the path of a file of deletions below the table's root; None if there is none."""
+    """Return the path of a deletion file relative to the table's root; None if there is none."""
     if descriptor.storage_type == "lance":
         return f"{DELETIONS_FOLDER}/{descriptor.path_or_inline_dv}"
     return logged_path(descriptor, path="") if descriptor.storage_type == "u" else None
@@ -155,7 +155,7 @@ def write_vectors(
 
 
 def only_deleted(store: Store, rows: pa.Table) -> bool:
-    """Return whether a commit that gave files other vectors brought no row back.
+    """Return whether a commit with new vectors only deleted rows and restored none.
 
     `rows` are its file actions as `FILE_ROWS`.
     """
@@ -171,9 +171,9 @@ def only_deleted(store: Store, rows: pa.Table) -> bool:
 
 
 def removes_of(rows: pa.Table, now_ms: int, *, data_change: bool = True) -> list[Remove]:
-    """Return the actions that take live `FILE_ROWS` out of the table.
+    """Return the `remove` actions for live `FILE_ROWS`.
 
-    Without `data_change` their rows are added again by the same commit.
+    Without `data_change`, the same commit adds their rows again.
     """
     return [
         Remove(
@@ -218,7 +218,7 @@ def with_vector(add: Add, vector: DeletionVectorDescriptor, physical_rows: int) 
 
 @dataclass(frozen=True)
 class RowDeletes:
-    """The actions that take rows out of a table, and what they cost."""
+    """The actions that delete rows, and their metrics."""
 
     where: Expression | None  # Bound.
     removes: tuple[Remove, ...] = ()
@@ -228,7 +228,7 @@ class RowDeletes:
     rows: int = 0
     files_removed: int = 0
     files: tuple[FileDeletes, ...] = ()  # Those that got vectors.
-    cdc: tuple[Cdc, ...] = ()  # What was deleted, if adds and removes do not tell it.
+    cdc: tuple[Cdc, ...] = ()  # The deleted rows, if adds and removes do not show them.
 
 
 def discard_deletes(context: Context, deletes: RowDeletes | None) -> None:
@@ -242,7 +242,7 @@ def discard_deletes(context: Context, deletes: RowDeletes | None) -> None:
 def delete_rows(
     context: Context, snapshot: Snapshot, where: Expression | None, options: WriteOptions
 ) -> RowDeletes:
-    """Find a predicate's rows, and write the vectors or files that leave them out."""
+    """Find a predicate's rows, and write vectors or new files to delete them."""
     files = load_files(context.store, snapshot).live
     plan = plan_scan(snapshot, files, columns=[], where=where)
     require_table_columns(plan.where, snapshot)
@@ -258,7 +258,7 @@ def delete_positions(
     *,
     records: bool = True,
 ) -> RowDeletes:
-    """Write the vectors or files that leave out rows, given by fragment id and position.
+    """Delete rows, given by fragment id and position, with vectors or new files.
 
     `records` is that of `apply_deletes`.
 
@@ -279,7 +279,7 @@ def delete_positions(
 
 
 def _is_known(fragment: Fragment | None) -> bool:
-    """Return whether the log says all that is asked of a fragment's rows."""
+    """Return whether the log's counts of a fragment's rows are sufficient."""
     return fragment is None or (fragment.deletion is None and fragment.physical_rows is not None)
 
 
@@ -294,9 +294,9 @@ def _deletes_at(
         physical_rows = fragment.physical_rows or FragmentReader(store, plan, fragment).count_rows()
     if fragment is None or rows.max() >= physical_rows or rows & deleted:
         raise InternalError(
-            reason="rows were found that the version does not have"
+            reason="the version does not have some of the found rows"
             + ("" if fragment is None else f", in {fragment.path}"),
-            remedy="Nothing was committed; please report it with the table's log",
+            remedy="Nothing was committed. Please report this error with the table's log",
         )
     return FileDeletes(fragment, rows, deleted, physical_rows)
 
@@ -312,12 +312,12 @@ def apply_deletes(
     *,
     records: bool = True,
 ) -> RowDeletes:
-    """Write the vectors or files that leave out some rows of files, and remove whole fragments.
+    """Write vectors or new files to delete rows, and remove whole fragments.
 
     Parameters
     ----------
     records
-        Record the deleted rows as changes, if the table's writers must.
+        Whether to record the deleted rows as changes if the table requires it.
     """
     if not records or not records_changes(snapshot) or all(one.is_whole for one in deletes):
         return _applied(context, snapshot, plan, files, whole, deletes, options)
@@ -370,7 +370,7 @@ def _applied(
 
 
 def _count_rows(context: Context, plan: ReadPlan, fragments: Sequence[Fragment]) -> int:
-    """Return how many rows fragments have, from the log, or else from their files."""
+    """Return the row counts of fragments, from the log or else from their files."""
     unknown = [fragment for fragment in fragments if fragment.num_rows is None]
     known = sum(fragment.num_rows or 0 for fragment in fragments)
     return known + sum(context.engine.map(partial(_rows_left, context.store, plan), unknown))
@@ -396,10 +396,10 @@ def _with_vectors(
 def united_with(
     context: Context, current: Snapshot, deletes: RowDeletes, winners: Sequence[Commit]
 ) -> RowDeletes | None:
-    """Return a delete on top of winners that deleted other rows of its files too (rule CON-10).
+    """Return a delete merged with winners that deleted other rows of its files (rule CON-10).
 
-    None if they deleted some of its rows, emptied a file together with it, or brought rows back:
-    then only the operation, run again, can tell what is left to do.
+    None if they deleted some of the same rows, if no row of a file would remain, or if they
+    restored rows: then the operation must run again.
     """
     if not all(only_deleted(context.store, file_rows([winner])) for winner in winners):
         return None
@@ -428,7 +428,7 @@ def united_with(
 def _rewritten(
     context: Context, plan: RewritePlan, deletes: Sequence[FileDeletes]
 ) -> tuple[Add, ...]:
-    """Write the rows that are left of files into new files; if one fails, none is left."""
+    """Write the remaining rows of files to new files; on an error, delete all new files."""
     parts = [(one.fragment, one.rows | one.deleted) for one in deletes]
     made = map_all(
         context.engine,
@@ -440,7 +440,7 @@ def _rewritten(
 
 
 def neighbours(parts: Sequence[RewrittenPart], target_bytes: int) -> list[list[RewrittenPart]]:
-    """Return parts of rewrites in groups, of one partition each, that fill about one file. Pure."""
+    """Group parts of rewrites by partition so that each group fills about one file. Pure."""
     groups: dict[frozenset[tuple[str, str | None]], list[list[RewrittenPart]]] = {}
     sizes: dict[frozenset[tuple[str, str | None]], int] = {}
     for part in parts:
@@ -456,5 +456,5 @@ def neighbours(parts: Sequence[RewrittenPart], target_bytes: int) -> list[list[R
 
 
 def _rows_left(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
-    """Return how many rows a fragment has of which the log does not say it."""
+    """Return the number of rows of a fragment whose count is not in the log."""
     return FragmentReader(store, plan, fragment).count_rows() - fragment.num_deletions

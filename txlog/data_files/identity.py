@@ -1,8 +1,8 @@
-"""Identity columns: columns whose values count on, row by row.
+"""Identity columns: columns that number new rows.
 
-The schema records how far they counted. A write notes the last value that it gave in the metadata
-that it commits; what another writer gave meanwhile is never given again.
-Rules: the Delta protocol, "Identity Columns".
+The schema records the last value. A write commits metadata with the last value that it used; values
+that another writer used meanwhile are never used again. Rules: the Delta protocol, "Identity
+Columns".
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True)
 class Identity:
-    """How the values of an identity column count.
+    """How an identity column numbers rows.
 
     Parameters
     ----------
     start, step
-        The first value, and how far the next one is, up or down.
+        The first value, and the difference to the next one, which may be negative.
     explicit
-        Whether data may give values of its own: `BY DEFAULT AS IDENTITY`, else `ALWAYS`.
+        Whether data may bring its own values: `BY DEFAULT AS IDENTITY`, else `ALWAYS`.
     mark
-        The last value that was given; None: none was.
+        The last used value; None if there is none.
     """
 
     start: int = 1
@@ -47,13 +47,13 @@ class Identity:
 
     @property
     def next(self) -> int:
-        """The first value that may be given."""
+        """The next value to use."""
         if self.mark is None:
             return self.start
         return self.start + max((self.mark - self.start) // self.step + 1, 0) * self.step
 
     def reaching(self, value: int) -> int:
-        """Return the first value of the column's own that is not before a value."""
+        """Return the first value of the sequence that is not before a given value."""
         return self.start + max(-((self.start - value) // self.step), 0) * self.step
 
     def metadata(self) -> dict[str, Any]:
@@ -63,12 +63,12 @@ class Identity:
 
 
 def identity_of(field: StructField) -> Identity:
-    """Return how an identity column counts.
+    """Return the `Identity` of a column.
 
     Raises
     ------
     LogCorruptError
-        Its metadata are no such numbers.
+        The column's metadata are not valid numbers.
     """
     start, step = field.metadata.get(_START), field.metadata.get(_STEP)
     mark, explicit = field.metadata.get(_MARK), field.metadata.get(_EXPLICIT)
@@ -77,8 +77,8 @@ def identity_of(field: StructField) -> Identity:
     raise LogCorruptError(
         path="schema",
         field=field.name,
-        reason=f"the identity column counts from {start!r} by {step!r}, after {mark!r}: no numbers "
-        "of which the second is not 0",
+        reason=f"the identity column has start {start!r}, step {step!r} and mark {mark!r}, but "
+        "numbers and a step other than 0 are required",
         remedy="The writer of this log is at fault",
     )
 
@@ -89,7 +89,7 @@ def identities(schema: StructType) -> dict[str, Identity]:
 
 
 def require_not_given(schema: StructType, given: Iterable[str]) -> None:
-    """Raise if values are given for a column that is GENERATED ALWAYS AS IDENTITY.
+    """Raise if data has values for a column that is GENERATED ALWAYS AS IDENTITY.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def require_not_given(schema: StructType, given: Iterable[str]) -> None:
 def with_identities(
     schema: StructType, given: Mapping[str, Identity] | Sequence[str] | str | None
 ) -> StructType:
-    """Return a schema with identity columns; names alone count from 1 by 1, always.
+    """Return a schema with identity columns; plain names count from 1 in steps of 1, ALWAYS.
 
     Raises
     ------
@@ -141,13 +141,13 @@ def with_identities(
 
 
 def require_identities(schema: StructType, partition_by: Sequence[str]) -> None:
-    """Raise if a schema has an identity column that cannot be one.
+    """Raise if a schema has an invalid identity column.
 
     Raises
     ------
     InvalidInputError
-        It is of another type than long, generated or a partition column; or counts by 0, or beyond
-        64 bits.
+        The column is not of type long, is generated or a partition column, or has the step 0 or
+        numbers beyond 64 bits.
     """
     for field in schema.fields:
         if not field.is_identity:
@@ -169,12 +169,12 @@ def require_identities(schema: StructType, partition_by: Sequence[str]) -> None:
             argument="identity",
             field=field.name,
             reason=f"column {field.name} cannot be an identity column: {reason}",
-            remedy="Correct it, or leave it out",
+            remedy="Correct it, or omit it",
         )
 
 
 def with_marks(schema: StructType, marks: Mapping[str, int | None]) -> StructType:
-    """Return a schema whose identity columns counted at least as far as some values."""
+    """Return a schema whose identity columns have reached at least the given values."""
 
     def counted(field: StructField) -> StructField:
         mark = marks.get(field.name) if field.is_identity else None
@@ -190,38 +190,38 @@ def with_marks(schema: StructType, marks: Mapping[str, int | None]) -> StructTyp
 
 
 def marks_of(schema: StructType) -> dict[str, int | None]:
-    """Return how far the identity columns of a schema counted."""
+    """Return the last used values of the identity columns of a schema."""
     return {name: found.mark for name, found in identities(schema).items()}
 
 
 def without_mark(field: StructField) -> StructField:
-    """Return a field without what tells how far it counted."""
+    """Return a field without the record of its last value."""
     if _MARK not in field.metadata:
         return field
     kept = {name: value for name, value in field.metadata.items() if name != _MARK}
     return replace(field, metadata=kept)
 
 
-LANES = 1 << 16  # Of the tasks of a write that count at once, each at its own place.
+LANES = 1 << 16  # The number of concurrent tasks of a write, each with its own lane.
 
 
 class Numbering:
-    """Numbers the rows of one write, in all identity columns that the data leaves out.
+    """Numbers the rows of one write in all identity columns that the data omits.
 
     Parameters
     ----------
     lane
-        The place of this task among as many that write at once: each gives values of its own.
+        The index and number of concurrent tasks: each task uses different values.
     """
 
     def __init__(self, schema: StructType, lane: tuple[int, int] = (0, 1)) -> None:
         self._identities = identities(schema)
         self._lane = lane
         self._taken = 0
-        self.columns: frozenset[str] = frozenset()  # That were given values.
+        self.columns: frozenset[str] = frozenset()  # The number of rows that have values.
 
     def start(self, names: Iterable[str]) -> None:
-        """Note that the rows to come leave out these columns."""
+        """Begin to number rows that omit these columns."""
         self.columns |= self._identities.keys() & set(names)
 
     def values(self, column: str, count: int) -> pa.Array:
@@ -238,17 +238,19 @@ class Numbering:
             raise SchemaMismatchError(
                 argument="data",
                 field=column,
-                reason=f"identity column {column} has no values left: {last} does not fit 64 bits",
-                remedy="Nothing was written; write to a table whose column counts otherwise",
+                reason=f"identity column {column} has no further values: {last} does not fit 64 "
+                "bits",
+                remedy="Nothing was written. Use a table whose identity column has another start "
+                "or step",
             )
         return arrow_array(first + np.arange(count, dtype=np.int64) * step)
 
     def take(self, count: int) -> None:
-        """Go on to the rows after these."""
+        """Advance past these rows."""
         self._taken += count
 
     def marks(self) -> dict[str, int]:
-        """Return the last value that was given in each column."""
+        """Return the last used value of each column."""
         if not self._taken:
             return {}
         return {name: self._at(name, self._taken - 1) for name in self.columns}
@@ -264,9 +266,9 @@ class Numbering:
 def counted(
     schema: StructType, names: Iterable[str], adds: Sequence[Add], mode: str
 ) -> dict[str, int]:
-    """Return how far columns counted in files that tasks wrote, each in its lane.
+    """Return the last values of columns in files that tasks wrote in lanes.
 
-    By their statistics; without them, as far as so many rows can lead.
+    They come from statistics, or else are the largest possible ones for the number of rows.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Incoming data: what a caller passes, as Arrow batches that fit the table."""
+"""Incoming data: convert a caller's data to Arrow batches that fit the table."""
 
 from __future__ import annotations
 
@@ -40,28 +40,29 @@ from txlog.schema.types import (
 SchemaMode = Literal["merge", "overwrite"] | None
 
 VARIANT = PrimitiveType("variant")
-_UNNAMED_INDEX = "__index_level_"  # How pandas calls an index without a name in Arrow.
+_UNNAMED_INDEX = "__index_level_"  # The name that pandas gives an unnamed index in Arrow.
 _TOO_FINE = (
-    "Cut it off by writer_properties=txlog.WriterProperties(allow_truncated_timestamps=True), or "
-    "keep it in a column of type timestamp_nanos or timestamp_nanos_ntz: new columns of a table "
-    "with the feature timestampNanos are such (docs/properties.md)"
+    "Cut the digits off with "
+    "writer_properties=txlog.WriterProperties(allow_truncated_timestamps=True), or keep them in a "
+    "column of type timestamp_nanos or timestamp_nanos_ntz, which new columns have in a table "
+    "with the feature timestampNanos (docs/properties.md)"
 )
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 
 
 def as_reader(data: Any, argument: str = "data") -> pa.RecordBatchReader:
-    """Return data of any library that speaks Arrow as a stream of batches.
+    """Return data of an Arrow-compatible library as a stream of batches.
 
-    Taken are objects with `__arrow_c_stream__` (pyarrow, polars, duckdb, pandas, a txlog scan),
-    those with `__arrow_c_array__`, datasets, and lists or iterators of record batches. A stream is
-    read once. An index of pandas without a name is no column.
+    It accepts objects with `__arrow_c_stream__` (pyarrow, polars, duckdb, pandas, a txlog scan) or
+    `__arrow_c_array__`, datasets, and lists or iterators of record batches. A stream is read once.
+    An unnamed index of pandas is not a column.
 
     Raises
     ------
     InvalidTypeError
         The object is not Arrow data.
     InvalidInputError
-        It cannot be read as Arrow, or holds Python objects.
+        The data cannot be read as Arrow, or it contains Python objects.
     """
     if isinstance(data, pa.RecordBatchReader):
         return data
@@ -85,7 +86,7 @@ def as_reader(data: Any, argument: str = "data") -> pa.RecordBatchReader:
             return batches
     except (pa.ArrowException, TypeError) as error:
         raise InvalidInputError(
-            argument=argument, reason=f"it cannot be read as Arrow: {error}"
+            argument=argument, reason=f"the data cannot be read as Arrow: {error}"
         ) from error
     raise InvalidTypeError(
         argument=argument,
@@ -97,9 +98,9 @@ def as_reader(data: Any, argument: str = "data") -> pa.RecordBatchReader:
 
 
 def _batches_of(data: Iterable[Any]) -> pa.RecordBatchReader | None:
-    """Return record batches that come one by one as a stream, in the schema of the first.
+    """Return an iterator of record batches as a stream with the schema of the first batch.
 
-    None if the first is no batch. Batches are anything with `__arrow_c_array__`.
+    None if the first item is not a batch. Batches are objects with `__arrow_c_array__`.
     """
     parts = iter(data)
     first = next(parts, None)
@@ -113,9 +114,9 @@ def _batches_of(data: Iterable[Any]) -> pa.RecordBatchReader | None:
 def _as_arrow(data: Any, library: str, name: str) -> str:
     """Return the remedy for an object that is not Arrow data."""
     if isinstance(data, Mapping):
-        return f"Pass pa.table({name}): a mapping of column names to values becomes a table"
+        return f"Pass pa.table({name}), which makes a table of columns"
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
-        return f"Pass pa.Table.from_pylist({name}): a list of dicts, one a row, becomes a table"
+        return f"Pass pa.Table.from_pylist({name}), which converts a list of rows to a table"
     if library == "polars":
         return f"Pass {name}.collect(), or a DataFrame"
     if library == "pyspark":
@@ -126,7 +127,7 @@ def _as_arrow(data: Any, library: str, name: str) -> str:
 
 
 def _without_index(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """Return the rows of a pandas frame without its unnamed index, which only numbers them."""
+    """Return the rows of a pandas frame without its unnamed index."""
     notes = reader.schema.pandas_metadata or {}
     unnamed = [
         name
@@ -137,7 +138,7 @@ def _without_index(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
 
 
 def _require_no_objects(frame: Any) -> None:
-    """Raise if a polars frame holds Python objects: their Arrow data are memory addresses."""
+    """Raise if a polars frame contains Python objects, which become memory addresses in Arrow."""
     for name, dtype in getattr(frame, "schema", {}).items():
         if _has_objects(dtype):
             raise InvalidInputError(
@@ -145,7 +146,7 @@ def _require_no_objects(frame: Any) -> None:
                 field=name,
                 reason=f"column {name} holds Python objects (polars.Object), which have no Arrow "
                 "type",
-                remedy="Turn them into values of another type, such as text, or drop the column",
+                remedy="Convert them to another type, such as strings, or drop the column",
             )
 
 
@@ -164,7 +165,7 @@ def merged_schema(table: StructType, data: StructType) -> StructType:
     Raises
     ------
     SchemaMismatchError
-        A column is in both with types that do not go together.
+        A column is in both with incompatible types.
     """
     return StructType(_merged(table.fields, data.fields, ""))
 
@@ -190,13 +191,13 @@ def _merged(
 
 
 def require_fit(table: StructType, data: StructType) -> None:
-    """Raise unless the columns of data fit the table; all faults are named at once.
+    """Raise unless the columns of data fit the table; the error names all faults.
 
     Raises
     ------
     SchemaMismatchError
-        A column is not in the table, has a type that does not go into the table's, is one that
-        the table alone gives values to, or a column that must not be null is missing.
+        A column is not in the table, has an incompatible type, or has values that only the table
+        may generate, or a NOT NULL column is missing.
     """
     if any(field.is_identity for field in table.fields):
         require_not_given(table, data.names())
@@ -221,14 +222,14 @@ def require_fit(table: StructType, data: StructType) -> None:
         if not field.nullable and field.name.lower() not in given and not has_default(field)
     ]
     faults = [
-        *(f"column {name} is there twice" for name in twice),
+        *(f"column {name} occurs twice" for name in twice),
         *(f"column {name} is not in the table" for name in unknown),
         *(
-            f"column {field.name} is {type_name(field.type)}, "
-            f"the table has {type_name(column.type)}"
+            f"column {field.name} is {type_name(field.type)}, but the table has "
+            f"{type_name(column.type)}"
             for field, column in others
         ),
-        *(f"column {name} is missing, and must not be null" for name in missing),
+        *(f"column {name} is missing, but it must not be null" for name in missing),
     ]
     if faults:
         raise SchemaMismatchError(
@@ -247,7 +248,7 @@ def _remedy(
         sentences.append(f"Rename or drop one column of each name ({', '.join(twice)})")
     if index := [name for name in unknown if name.startswith(_UNNAMED_INDEX)]:
         sentences.append(
-            f"Leave out the index of pandas ({', '.join(index)}) by reset_index(drop=True)"
+            f"Remove the index of pandas ({', '.join(index)}) with reset_index(drop=True)"
         )
     if new := [name for name in unknown if name not in index]:
         sentences.append(
@@ -256,7 +257,7 @@ def _remedy(
     if others:
         sentences.append(f"Cast {', '.join(others)} to the types of the table")
     if missing:
-        sentences.append(f"Add {', '.join(missing)}, with a value in every row")
+        sentences.append(f"Add {', '.join(missing)} with a value in each row")
     return ". ".join(sentences)
 
 
@@ -265,7 +266,7 @@ def _require_storable(have: DataType, want: DataType, name: str) -> None:
         raise SchemaMismatchError(
             argument="data",
             field=name,
-            reason=f"column {name} is {type_name(have)}, the table has {type_name(want)}",
+            reason=f"column {name} is {type_name(have)}, but the table has {type_name(want)}",
             remedy="Cast the column before writing",
         )
 
@@ -305,15 +306,15 @@ def fitted(
     *,
     truncates: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches in the table's columns and types.
+    """Convert batches to the table's columns and types.
 
-    Columns that the data lacks have their default value, null without one; identity columns are
-    numbered, and generated ones computed. `truncates` is that of `cast_array`.
+    Columns that the data lacks get their default value or null; identity columns are numbered, and
+    generated columns are computed. `truncates` is that of `cast_array`.
 
     Raises
     ------
     SchemaMismatchError
-        A value does not fit its column: too large, too precise, or null where none may be.
+        A value does not fit its column: it is too large, too precise, or null in a NOT NULL column.
     UnsupportedFeatureError
         The data lacks a column whose default txlog cannot evaluate.
     """
@@ -376,31 +377,31 @@ def fit_column(array: pa.Array, field: StructField, *, truncates: bool = False) 
 
 @dataclass(frozen=True)
 class Incoming:
-    """Data to be written, and the schema of the table after the write."""
+    """The data to write, and the schema of the table after the write."""
 
     reader: pa.RecordBatchReader
-    schema: StructType  # Of the table, after the write.
+    schema: StructType  # The schema of the table after the write.
 
 
 def incoming(
     data: Any, table: StructType | None, schema_mode: SchemaMode, *, nanos: bool = False
 ) -> Incoming:
-    """Check data against a table's schema (None: there is no table yet) before a row is read.
+    """Check data against a table's schema (None: a new table) before any row is read.
 
     `nanos` says whether new columns may hold nanoseconds.
 
     Raises
     ------
     SchemaMismatchError
-        The data does not fit, and `schema_mode` does not let the schema change.
+        The data does not fit, and `schema_mode` does not allow a change of the schema.
     InvalidInputError
-        The data speaks no Arrow, or has a type that no Delta table holds.
+        The data is not Arrow data, or it has a type that Delta does not have.
     """
     if schema_mode not in (None, "merge", "overwrite"):
         raise InvalidInputError(
             argument="schema_mode",
             reason=f"None, 'merge' or 'overwrite' was expected, not {schema_mode!r}",
-            remedy="Leave it out to write what fits the table",
+            remedy="Omit it to write data that fits the table",
         )
     reader = as_reader(data)
     replaces = table is None or schema_mode == "overwrite"
@@ -412,7 +413,7 @@ def incoming(
 
 
 def _require_typed(fields: Sequence[StructField], table: StructType, prefix: str) -> None:
-    """Raise if a field that the table lacks is of Arrow's null type, or has it in it."""
+    """Raise if a new field has or contains Arrow's null type."""
     for field in fields:
         name = f"{prefix}{field.name}"
         known = table.get(field.name)
@@ -437,7 +438,7 @@ def target_schema(
     Raises
     ------
     SchemaMismatchError
-        The data does not fit, and `schema_mode` does not let the schema change.
+        The data does not fit, and `schema_mode` does not allow a change of the schema.
     """
     if table is None or schema_mode == "overwrite":
         require_columns(data)

@@ -1,4 +1,4 @@
-"""How verbs write data files, as callers ask for it; other arguments in the forms they come in."""
+"""Options for writing data files, and conversions of other arguments."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _FORM = {"store_schema": False, "write_page_index": True, "write_page_checksum":
 
 
 def parquet_writer(sink: Any, schema: pa.Schema, **arguments: Any) -> pq.ParquetWriter:
-    """Return a writer of data files into an open file, as `pyarrow.parquet.ParquetWriter` makes it.
+    """Return a Parquet writer for an open file, equal to `pyarrow.parquet.ParquetWriter`.
 
     Importing that class imports the file systems of pyarrow, which takes as long as a small append.
 
     Raises
     ------
     TypeError
-        This version of pyarrow does not know an argument.
+        This version of pyarrow does not support an argument.
     """
     arguments = {**_FORM, **arguments}
     try:
@@ -56,14 +56,14 @@ def parquet_writer(sink: Any, schema: pa.Schema, **arguments: Any) -> pq.Parquet
         return pq.ParquetWriter(sink, schema, **arguments)
 
 
-@lru_cache(maxsize=64)  # A small append costs little more than this.
+@lru_cache(maxsize=64)  # Cached, because this is a large part of the cost of a small append.
 def leaf_columns(schema: pa.Schema) -> tuple[str, ...]:
     """Return the paths of the leaf columns of a Parquet file with this schema.
 
     Raises
     ------
     UnsupportedFeatureError
-        A column holds intervals of years and months, or structs without fields.
+        A column contains year-month intervals or structs without fields.
     """
     try:
         writer = parquet_writer(pa.BufferOutputStream(), schema)
@@ -79,10 +79,10 @@ def leaf_columns(schema: pa.Schema) -> tuple[str, ...]:
 
 
 def dictionary_columns(leaves: Sequence[str], rows: pa.Table) -> list[str]:
-    """Return the columns to write with a dictionary, judged by the first rows.
+    """Choose the columns to write with a dictionary from the first rows.
 
-    A column most of whose values differ gets none: the Parquet writer would hash its values until
-    the dictionary is full, and then give it up. Nested columns always get one.
+    A column with mostly distinct values gets none: the Parquet writer would hash its values until
+    the dictionary is full, and then drop it. Nested columns always get one.
 
     Notes
     -----
@@ -115,24 +115,24 @@ _ENCODINGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnProperties:
-    """How the values of a column are encoded; None leaves it to the writer."""
+    """The encoding of a column; None means the writer's default."""
 
     dictionary_enabled: bool | None = None
-    statistics_enabled: bool | None = None  # In the footers of files; the log has its own.
-    encoding: str | None = None  # Without a dictionary: PLAIN, DELTA_BINARY_PACKED, …
+    statistics_enabled: bool | None = None  # In file footers; the log has separate statistics.
+    encoding: str | None = None  # The encoding without a dictionary: PLAIN, DELTA_BINARY_PACKED, …
     # True for a filter of pyarrow's default size, or `{"fpp": 0.01, "ndv": 1_000_000}`.
     bloom_filter: bool | Mapping[str, float | int] | None = None
 
     def __post_init__(self) -> None:
         if self.encoding is not None and self.encoding.upper() not in _ENCODINGS:
-            raise _bad(f"{self.encoding!r} is no encoding", f"Choose from {', '.join(_ENCODINGS)}")
+            raise _bad(f"{self.encoding!r} is unknown", f"Choose from {', '.join(_ENCODINGS)}")
         if self.encoding is not None and self.dictionary_enabled:
-            raise _bad("an encoding is used where there is no dictionary", "Leave one of them out")
+            raise _bad("an encoding is only used without a dictionary", "Omit one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriterProperties:
-    """How a verb writes Parquet files; what is None is the writer's choice.
+    """How a verb writes Parquet files; None means the writer's default.
 
     Parameters
     ----------
@@ -148,15 +148,15 @@ class WriterProperties:
     data_page_row_count_limit, write_batch_size
         Rows.
     allow_truncated_timestamps
-        Cut nanoseconds off where a column has microseconds. Otherwise they are refused.
+        Cut nanoseconds off if a column has microseconds. Default: raise.
     default_column_properties, column_properties
-        For all columns, and for those of a name: nested ones with dots, in backticks if the name
-        itself has odd characters. Those of a struct, list or map are for all that is in it.
+        For all columns, and for single columns by name: nested ones with dots, special names in
+        backticks. Those of a struct, list or map apply to all columns inside it.
 
     Raises
     ------
     InvalidInputError
-        A value is none of those that Parquet or pyarrow has.
+        Parquet or pyarrow does not support a value.
     """
 
     compression: str | None = None
@@ -175,7 +175,7 @@ class WriterProperties:
             object.__setattr__(self, "compression", str(self.compression).lower())
             if self.compression not in _COMPRESSIONS:
                 known = f"Choose from {', '.join(_COMPRESSIONS)}"
-                raise _bad(f"{self.compression!r} is no compression", known)
+                raise _bad(f"{self.compression!r} is not a compression", known)
         for one in fields(self)[1:7]:
             value = getattr(self, one.name)
             least = 0 if one.name == "compression_level" else 1
@@ -207,14 +207,14 @@ class WriterProperties:
         leaves
             The paths of the file's leaf columns.
         rows
-            The first rows, which decide where a dictionary is worth it.
+            The first rows, which determine the columns with a dictionary.
         named
             Gives the path in files of the table's path of a column.
 
         Raises
         ------
         InvalidInputError
-            There is no column of a name.
+            A column does not exist.
         """
         of = self._by_leaf(leaves, named)
         useful = set(dictionary_columns(leaves, rows))
@@ -264,12 +264,12 @@ class WriterProperties:
 
 
 DEFAULT = WriterProperties()
-"""All is the writer's choice."""
+"""The default for all settings."""
 
 
 @contextmanager
 def encoding_errors(properties: WriterProperties) -> Iterator[None]:
-    """Raise what pyarrow has against writer properties as an error that names them."""
+    """Turn pyarrow's errors about writer properties into an error that names them."""
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError, OSError) as error:
@@ -277,7 +277,7 @@ def encoding_errors(properties: WriterProperties) -> Iterator[None]:
         is_ours = properties is not DEFAULT and getattr(error, "errno", None) is None
         if isinstance(error, InvalidInputError) or not is_ours:
             raise
-        raise _bad(f"pyarrow cannot write so: {error}", "Correct them") from error
+        raise _bad(f"pyarrow refuses these properties: {error}", "Correct them") from error
 
 
 def _bad(reason: str, remedy: str) -> InvalidInputError:
@@ -286,7 +286,7 @@ def _bad(reason: str, remedy: str) -> InvalidInputError:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How large data files may be, and how they are encoded."""
+    """The maximum size of data files, and their encoding."""
 
     target_file_bytes: int | None = None
     max_rows_per_file: int | None = None
@@ -300,7 +300,7 @@ class WriteOptions:
                 raise kind(
                     argument=name,
                     reason=f"a whole number from 1 to 2**63 - 1 was expected, not {value!r}",
-                    remedy="Leave it out for the default",
+                    remedy="Omit it for the default",
                 )
         if not isinstance(self.writer_properties, WriterProperties | None):
             raise InvalidTypeError(
@@ -321,7 +321,7 @@ class WriteOptions:
         return self.target_file_bytes or TARGET_FILE_BYTES
 
     def of_optimize(self, properties: Properties) -> WriteOptions:
-        """Return the options by which a table's files are written anew, which properties say."""
+        """Return the options by which a table's files are written again, which properties say."""
         asked = self.target_file_bytes or properties.get("delta.targetFileSize")
         return replace(self, target_file_bytes=asked)
 

@@ -217,7 +217,7 @@ def require_still_fits(
     """Raise if the table's metadata changed so that files written before no longer fit.
 
     New nullable columns are allowed: rows of older files have nulls there. So is that identity
-    columns counted on, but for `numbered`, of which the files hold values.
+    columns counted on, except for `numbered`, of which the files hold values.
 
     Raises
     ------

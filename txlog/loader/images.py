@@ -40,7 +40,7 @@ class Image:
         if not is_bytes(kind):
             raise TypeError("a column of bytes was expected")
         if self.mode not in ("RGB", "L", "RGBA"):
-            raise TypeError(f"the mode {self.mode!r} is none of RGB, L, RGBA")
+            raise TypeError(f"the mode {self.mode!r} is not one of RGB, L, RGBA")
         try:
             import PIL  # noqa: F401
         except ImportError as error:
@@ -78,6 +78,6 @@ class Image:
                 pixels = np.array(made, np.uint8)
         except UnfitError:
             raise
-        except Exception as error:  # Pillow raises what it likes on what is no image.
+        except Exception as error:  # Pillow raises what it likes on what is not an image.
             raise UnfitError(at, f"no readable image: {error}") from error
         return pixels if pixels.ndim == 3 else pixels[:, :, None]

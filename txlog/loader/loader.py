@@ -52,7 +52,7 @@ class Loader:
     columns
         As for `Table.scan`: fields of structs (`st.b`) and `_rowaddr` too. Default: all.
     where
-        Only rows of which this is true, as for `Table.scan`.
+        Only rows for which this is true, as for `Table.scan`.
     shuffle
         How rows are shuffled; None gives them in the order of the table.
     rank, world_size
@@ -236,7 +236,7 @@ class Loader:
         Raises
         ------
         InvalidInputError
-            It is no state, or one of another table, version, predicate, or shuffle.
+            It is not a state, or one of another table, version, predicate, or shuffle.
         """
         require_state(state)
         if state["fingerprint"] != self.fingerprint:

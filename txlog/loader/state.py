@@ -55,7 +55,7 @@ class Identity:
 
 
 def require_state(state: Mapping[str, Any]) -> None:
-    """Refuse what is no state of this format.
+    """Refuse what is not a state of this format.
 
     Raises
     ------

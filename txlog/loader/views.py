@@ -84,7 +84,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class Number:
-    """Numbers, truth values, dates and times: an array (n,).
+    """Numbers, booleans, dates and times: an array (n,).
 
     Dates and timestamps come as `datetime64`, the latter in microseconds of UTC.
 
@@ -97,7 +97,7 @@ class Number:
     dtype: str | None = None
 
     def require(self, kind: pa.DataType) -> None:
-        """Refuse what is no number, and types that lose more than digits."""
+        """Refuse what is not a number, and types that lose more than digits."""
         if pa.types.is_decimal(kind):
             if self.dtype is None or np.dtype(self.dtype).kind != "f":
                 raise TypeError("decimals need Number('float64')")
@@ -188,7 +188,7 @@ class Vector:
         """Refuse what is neither binary nor a list of numbers."""
         wanted = np.dtype(self.dtype)
         if wanted.kind not in "biuf" or min(self._shape, default=0) < 1:
-            raise TypeError(f"{self!r} is no array of numbers")
+            raise TypeError(f"{self!r} is not an array of numbers")
         if is_bytes(kind):
             return
         if not _is_list(kind):
@@ -297,7 +297,7 @@ class Ragged:
     dtype: str | None = None
 
     def require(self, kind: pa.DataType) -> None:
-        """Refuse what is no list of numbers."""
+        """Refuse what is not a list of numbers."""
         if not _is_list(kind) or not _is_numeric(kind.value_type):
             raise TypeError("a column of lists of numbers was expected")
         if self.length is not None and self.length < 1:

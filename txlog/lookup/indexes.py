@@ -45,7 +45,7 @@ class LiveRun:
     starts
         The row with which each of its files begins, and one after the last.
     owners
-        For each file the place of its fragment; -1 if it is none of the version's.
+        For each file the place of its fragment; -1 if it is not one of the version's.
     """
 
     run: Run
@@ -156,7 +156,7 @@ class SegmentCache:
     Parameters
     ----------
     folder
-        Of this machine: where segments of stores far away are kept for other processes.
+        Of this machine: where segments of remote stores are kept for other processes.
     """
 
     def __init__(self, folder: str | None = None) -> None:

@@ -400,7 +400,7 @@ def _by_column(columns: Sequence[StructField], keys: Any) -> list[Any]:
     if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
         raise InvalidInputError(
             argument="keys",
-            reason=f"a {type(keys).__name__} is no list of keys",
+            reason=f"a {type(keys).__name__} is not a list of keys",
             remedy="Give a list, an Arrow array or, for several columns, a table or tuples",
         )
     if len(columns) == 1:
@@ -410,7 +410,7 @@ def _by_column(columns: Sequence[StructField], keys: Any) -> list[Any]:
     for row in rows:
         if row is not None and (not isinstance(row, tuple | list) or len(row) != len(columns)):
             raise InvalidInputError(
-                argument="keys", reason=f"{row!r} is no tuple of {', '.join(names)}"
+                argument="keys", reason=f"{row!r} is not a tuple of {', '.join(names)}"
             )
     return [[None if row is None else row[place] for row in rows] for place in range(len(names))]
 

@@ -112,7 +112,7 @@ class Lookup:
         if missing not in get_args(Missing):
             raise InvalidInputError(
                 argument="missing",
-                reason=f"{missing!r} is none of {', '.join(get_args(Missing))}",
+                reason=f"{missing!r} is not one of {', '.join(get_args(Missing))}",
             )
         asked = self._asked(keys)
         wanted = [name for name in columns if name != KEY]
@@ -257,7 +257,7 @@ def _answer(asked: Numbers, codes: Numbers) -> tuple[Numbers, Numbers]:
 def _with_absent(
     rows: pa.Table, key_numbers: Numbers, asked: AskedKeys, absent: Numbers
 ) -> tuple[pa.Table, Numbers]:
-    """Return an answer with a row of nulls, but for the key, for each key that no row has."""
+    """Return an answer with a row of nulls, except for the key, for each key that no row has."""
     values = {
         column.name: array.take(arrow_array(absent))
         for column, array in zip(asked.columns, asked.arrays, strict=True)

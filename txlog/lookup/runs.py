@@ -302,7 +302,7 @@ def _in_order(
 ) -> tuple[Encodings, Numbers]:
     """Return encodings in ascending order, equal ones in that of their rows, and the rows.
 
-    Bits that `build_run` cuts off may be lost, but for those of the first and the last: to sort
+    Bits that `build_run` cuts off may be lost, except for those of the first and the last: to sort
     numbers that hold their row costs a fraction of finding an order.
 
     Parameters
@@ -321,7 +321,7 @@ def _in_order(
         return encodings[order], rows[order]
     both = encodings >> width << width | rows.astype(np.uint64)
     if not in_parts:
-        # By their upper bits first, which is one pass over few numbers: then little is left.
+        # By their upper bits first, which is one skip few numbers: then little is left.
         both = both[np.argsort((both >> np.uint64(48)).astype(np.uint16), kind="stable")]
     both.sort(kind="stable")  # Quick where parts are in order already.
     found = both >> width << width

@@ -240,7 +240,7 @@ def _file(one: dict[str, Any], arrays: memoryview, columns: int) -> CoveredFile:
 
 def _whole(number: Any) -> int:
     if type(number) is not int or number < 0:
-        raise RunError(f"{number!r} is no whole number from 0")
+        raise RunError(f"{number!r} is not a whole number from 0")
     return number
 
 

@@ -1,1 +1,1 @@
-"""Plan (pure) and read: a snapshot to Arrow batches."""
+"""Plan scans (pure), and read a snapshot as Arrow batches."""

@@ -1,12 +1,12 @@
-"""From the columns of a data file to those of the table.
+"""Convert the columns of a data file to those of the table.
 
-A file may lack columns, hold a narrower type from before a change, name things physically, or
-spell lists and maps in its own way. Pure.
+A file may lack columns, have a narrower type from before a type change, use physical names, or
+represent lists and maps in another way. Pure.
 
-Old versions of Spark wrote dates in another calendar. Such a file says so in its footer, of INT96
-apart from other types: its dates and timestamps before 1582-10-15 are labels of the Julian one.
-Tables and their statistics have the proleptic Gregorian calendar alone, and so have the timestamps
-without a time zone that Spark wrote.
+Old versions of Spark wrote dates in another calendar. The footer of such a file has a mark, with a
+separate one for INT96: its dates and timestamps before 1582-10-15 are in the Julian calendar.
+Tables, their statistics, and Spark's timestamps without a time zone always use the proleptic
+Gregorian calendar.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _FIELD_ID = b"PARQUET:field_id"
 def find_column(fields: pa.Schema | pa.StructType, want: StructField, mode: str) -> int | None:
     """Return the index of the file's column for a table column, or None if the file has none.
 
-    `mode` is the table's column mapping: `id` goes by Parquet field ids, `name` by physical
-    names, `none` by names. A column without an id goes by its name.
+    `mode` is the table's column mapping: `id` uses Parquet field ids, `name` physical names, `none`
+    logical names. A column without an id is found by its name.
     """
     if mode == "id" and want.field_id is not None:
         for index, field in enumerate(fields):
@@ -59,7 +59,7 @@ def find_column(fields: pa.Schema | pa.StructType, want: StructField, mode: str)
 
 
 def stored_parts(stored: pa.DataType, want: DataType | None, path: str, mode: str) -> Iterator[str]:
-    """Yield the paths in a file of what is wanted of a column; of a struct, some fields perhaps."""
+    """Yield the paths in a file of the wanted parts of a column, such as fields of a struct."""
     if isinstance(want, StructType) and pa.types.is_struct(stored):
         places = [(find_column(stored, field, mode), field.type) for field in want.fields]
         if any(place is not None for place, _ in places):
@@ -77,7 +77,8 @@ def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: st
     Raises
     ------
     DataFileError
-        The file's type cannot become the table's without loss; names file and column.
+        The file's type cannot be converted to the table's without loss. The error names file and
+        column.
     """
     target = arrow_type(want)
     try:
@@ -90,7 +91,8 @@ def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: st
         raise DataFileError(
             path=path,
             reason=f"column {column} is {array.type}, which cannot be read as {target}: {error}",
-            remedy="The file does not fit the table's schema; its writer is at fault",
+            remedy="The file does not fit the table's schema. Its writer made an error: restore a "
+            "version without the file",
         ) from error
 
 
@@ -232,7 +234,7 @@ _EPOCH_JDN = 2_440_588  # The Julian day number of 1970-01-01.
 
 
 def is_legacy(metadata: Mapping[bytes, bytes] | None, *, int96: bool | None = None) -> bool:
-    """Return whether a file's footer says that it is in the old calendar.
+    """Return whether a file's footer marks values in the old calendar.
 
     Parameters
     ----------
@@ -249,7 +251,7 @@ def is_legacy(metadata: Mapping[bytes, bytes] | None, *, int96: bool | None = No
 
 
 def rebased(array: pa.Array, *, int96: bool = False) -> pa.Array:
-    """Return dates or timestamps of a legacy file as those that their writer meant.
+    """Convert dates or timestamps of a legacy file from the Julian to the Gregorian calendar.
 
     Timestamps go by their day in UTC. Those without a time zone are returned as they are, unless
     they were INT96, which Arrow gives without one; and so are arrays of other types.
@@ -306,7 +308,7 @@ ROW_ID = "_rowid"
 FRAGMENT_ID = "_fragid"
 ROW_VERSION = "_row_last_updated_at_version"
 
-_POSITIONS = 1 << 32  # Of a fragment, at most: addresses have so many for each.
+_POSITIONS = 1 << 32  # The largest number of rows of a fragment in addresses.
 
 _LONG = PrimitiveType("long")
 METADATA_COLUMNS = StructType(
@@ -321,7 +323,7 @@ METADATA_COLUMNS = StructType(
 
 @dataclass(frozen=True)
 class RowTracking:
-    """Where a table with row tracking keeps the ids and versions of rows that moved."""
+    """The columns in which a table with row tracking stores the ids and versions of moved rows."""
 
     row_id_column: str | None
     row_version_column: str | None
@@ -332,7 +334,7 @@ class RowTracking:
 
 
 def row_tracking(snapshot: Snapshot) -> RowTracking | None:
-    """Return how a table tracks rows, or None if it does not."""
+    """Return the row tracking columns of a table, or None without row tracking."""
     if not snapshot.has_stable_row_ids:
         return None
     properties = snapshot.metadata.configuration
@@ -340,7 +342,7 @@ def row_tracking(snapshot: Snapshot) -> RowTracking | None:
 
 
 def visible_metadata(snapshot: Snapshot) -> Mapping[str, StructField]:
-    """Return the metadata columns by name; a column of the table hides the one of its name."""
+    """Return the metadata columns by name; a column of the table hides one with the same name."""
     return {
         column.name: column
         for column in METADATA_COLUMNS.fields
@@ -351,7 +353,7 @@ def visible_metadata(snapshot: Snapshot) -> Mapping[str, StructField]:
 def metadata_bounds(
     ids: pa.Array, rows: pa.Array, tracking: RowTracking | None, *, starts: pa.Array | int = 0
 ) -> dict[str, ColumnBounds]:
-    """Return what is known of the metadata columns of fragments, or parts of them, unread.
+    """Return bounds of the metadata columns of fragments, or of their parts, without reading.
 
     Rule: FRG-42.
 
@@ -372,7 +374,7 @@ def metadata_bounds(
 
 
 def require_row_tracking(snapshot: Snapshot) -> None:
-    """Refuse the versions of rows where nobody keeps them.
+    """Raise if the versions of rows are requested without row tracking.
 
     Raises
     ------
@@ -383,8 +385,8 @@ def require_row_tracking(snapshot: Snapshot) -> None:
         raise UnsupportedFeatureError(
             path=snapshot.root,
             features=("rowTracking",),
-            reason="the table does not track rows, so nobody keeps their ids and versions",
-            remedy="Leave the column out; tables made with delta.enableRowTracking=true have it",
+            reason="the table does not track rows, so their ids and versions are unknown",
+            remedy="Omit the column; tables with delta.enableRowTracking=true have it",
         )
 
 

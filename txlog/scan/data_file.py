@@ -1,4 +1,4 @@
-"""One Parquet file of a fragment: some of its columns, at some of its rows; ranges of rows."""
+"""Read some columns and rows of one Parquet file of a fragment."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ _FAR_GAP = 1 << 20  # Bytes between two columns that are still one request.
 
 @contextmanager
 def blamed(path: str, version: int) -> Iterator[None]:
-    """Turn whatever a file makes pyarrow or the store raise into one error that names it."""
+    """Turn all errors of pyarrow or the store about a file into one error that names it."""
     try:
         yield
     except NotFoundError as error:
         raise DataFileError(
             path=path,
             version=version,
-            reason="the file is gone, though this version of the table needs it",
-            remedy="Open a newer version; vacuum may have removed what this one needs",
+            reason="the file is missing, but this version of the table needs it",
+            remedy="Open a newer version; vacuum may have removed files of this one",
         ) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, TxlogError | MemoryError):  # The file is not to blame.
@@ -56,7 +56,7 @@ def blamed(path: str, version: int) -> Iterator[None]:
         raise DataFileError(
             path=path,
             version=version,
-            reason=f"no readable Parquet: {error}",
+            reason=f"the file cannot be read as Parquet: {error}",
             remedy="Restore the file from a copy, or open a version without it",
         ) from error
 
@@ -64,7 +64,7 @@ def blamed(path: str, version: int) -> Iterator[None]:
 def open_parquet(stack: ExitStack, store: Store, file: DataFile, version: int) -> pq.ParquetFile:
     """Open a data file; `stack` closes it.
 
-    Of a store far away, neighbouring columns of a row group are read at once.
+    for a remote store, neighbouring columns of a row group are read at once.
     """
     home, name = locate(store, decode_path(file.path))
 
@@ -110,7 +110,7 @@ class _CheckedFile:
 
 
 class OpenFile:
-    """An open data file, and which of the plan's columns are read from where in it.
+    """An open data file, and the positions of the plan's columns in it.
 
     Parameters
     ----------
@@ -150,8 +150,8 @@ class OpenFile:
                 raise DataFileError(
                     path=path,
                     version=plan.version,
-                    reason=f"the file has {names.count(name)} columns of the name {name!r}",
-                    remedy="Its writer is at fault; other columns can be read",
+                    reason=f"the file has {names.count(name)} columns with the name {name!r}",
+                    remedy="Its writer made an error. Read other columns",
                 )
 
     @cached_property
@@ -213,7 +213,7 @@ class OpenFile:
                 if not wanted:
                     continue
                 at = bounds[0]
-                # To its end: only there it shows whether a page was passed over.
+                # To its end: only there it shows whether a page was skipped.
                 for raw in self._raw(group, bounds[1] - at, batch_rows, threads):
                     for start, stop in overlaps(wanted, (at, at + raw.num_rows)):
                         yield start, raw.slice(start - at, stop - start)
@@ -298,16 +298,17 @@ class OpenFile:
         ):
             found += raw.num_rows
             yield self._in_todays_calendar(raw) if self._legacy else raw
-        if found != rows:  # pyarrow passes over a page whose header names another kind.
+        if found != rows:  # pyarrow skips a page whose header names another kind.
             raise DataFileError(
                 path=self.path,
                 version=self._plan.version,
-                reason=f"row group {group} has {rows} rows by the footer, and {found} in its pages",
+                reason=f"row group {group} has {rows} rows according to the footer, but {found} "
+                "in its pages",
                 remedy="Restore the file from a copy, or open a version without it",
             )
 
     def _in_todays_calendar(self, raw: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows of a legacy file with the dates and timestamps that their writer meant."""
+        """Convert dates and timestamps in rows of a legacy file to the Gregorian calendar."""
         pairs, kinds = (
             self._footer.pairs,
             zip(self._footer.paths, self._footer.physical_types, strict=True),
@@ -373,7 +374,7 @@ def overlaps(ranges: Sequence[RowRange], bounds: RowRange) -> list[RowRange]:
 
 
 def common(several: Sequence[Sequence[RowRange]]) -> list[RowRange]:
-    """Return the positions that all of several lists of ranges have; one list comes back as is."""
+    """Return the intersection of several lists of ranges; a single list is returned unchanged."""
     return reduce(
         lambda held, others: [part for bounds in others for part in overlaps(held, bounds)],
         map(list, several[1:]),
@@ -384,9 +385,9 @@ def common(several: Sequence[Sequence[RowRange]]) -> list[RowRange]:
 def zipped(
     streams: Sequence[Iterator[tuple[int, pa.RecordBatch]]],
 ) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
-    """Yield batches of several files side by side, each with the position of its first row.
+    """Yield the batches of several files combined by columns, with the position of the first row.
 
-    All streams give the same positions in the same order, but cut them as they like.
+    All streams have the same positions in the same order, but with different batch sizes.
     """
     if len(streams) == 1:
         yield from ((start, [batch]) for start, batch in streams[0])

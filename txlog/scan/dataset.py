@@ -1,8 +1,8 @@
-"""A version as a dataset of pyarrow, in whose files pyarrow, duckdb and polars push filters down.
+"""A version as a pyarrow dataset, into which pyarrow, duckdb and polars push filters down.
 
-pyarrow reads a file itself where that gives the table's rows: it has no deleted rows, no further
-columns, the table's own names and types, and no dates of the old calendar. `TableDataset` reads the
-others as a scan does, when a scanner asks for them.
+pyarrow reads a file itself if that returns the table's rows: the file has no deleted rows, no
+column files, the table's own names and types, and no dates in the old calendar. `TableDataset`
+reads the others like a scan when a scanner needs them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NEW = {  # Since then all calendars that writers use agree.
     "timestamp": datetime(1900, 1, 1),
     "timestamp_ntz": datetime(1900, 1, 1),
 }
-_UNREADABLE = "a fragment that only the scanner of the dataset can read, not pyarrow alone: "
+_UNREADABLE = "only the scanner of the dataset can read this fragment, not pyarrow alone: "
 
 
 def as_dataset(
@@ -127,7 +127,7 @@ class Others:
 
 
 class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
-    """A dataset with fragments that pyarrow cannot read as they are: scanners read them as `Scan`.
+    """A dataset with fragments that pyarrow cannot read itself: its scanners read them like a scan.
 
     Code that hands the dataset to Arrow's C++ without a scanner gets an error that names such a
     fragment, never wrong rows.
@@ -146,11 +146,11 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
     @property
     def files(self) -> list[str]:
-        """The paths of the files; rows that deletion vectors delete are still in them."""
+        """The paths of the files. They still contain rows that deletion vectors delete."""
         return [path.removeprefix(_UNREADABLE) for path in super().files]
 
     def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> Any:
-        """Return a scanner of the rows that are left; it can be used once."""
+        """Return a scanner of the rows that are not deleted. It can be used once."""
         options = self._scanner_options({"columns": columns, "filter": filter, **options})
         columns, filter = options.pop("columns", None), options.pop("filter", None)
         fragments, files, home = self._parts
@@ -228,7 +228,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _Parts:
-    """Fragments as pyarrow gets them: a path of each, and what is true of all its rows."""
+    """Fragments for pyarrow: the path of each, and a predicate that is true for all of its rows."""
 
     paths: list[str]
     guarantees: list[Any]
@@ -335,7 +335,7 @@ def _may_be_of_the_old_calendar(schema: StructType, bounds: Bounds) -> pa.Array:
 def _guarantees(
     snapshot: Snapshot, fragments: Sequence[Fragment], bounds: Bounds
 ) -> tuple[list[Any], list[bool]]:
-    """Return what is true of all rows of each fragment, and where it does not tell all of it."""
+    """Return a predicate that is true for all rows of each fragment, and where it is incomplete."""
     true = ds.scalar(True)
     found: list[list[Any]] = [[] for _ in fragments]
     unclear = [False] * len(fragments)
@@ -427,7 +427,9 @@ class StoreFiles(pafs.FileSystemHandler):  # type: ignore[misc]
         return found
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError("the dataset of a table is read-only: use the verbs of the table")
+        raise NotImplementedError(
+            "the dataset of a table is read-only. Use the methods of the table"
+        )
 
     get_file_info_selector = create_dir = delete_dir = delete_dir_contents = _refuse
     delete_root_dir_contents = delete_file = move = copy_file = _refuse

@@ -1,4 +1,4 @@
-"""Deleted row positions, from wherever a fragment's deletion vector is."""
+"""Load the deleted row positions of fragments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:
     Raises
     ------
     BadDeletionVectorError
-        The vector is missing, torn, or holds positions that the fragment does not have.
+        The vector is missing or damaged, or it has positions beyond the fragment.
     """
     if fragment.deletion is None:
         return None
@@ -107,7 +107,8 @@ def _lance(store: Store, fragment: Fragment) -> BitMap64:
     if descriptor.offset is not None and descriptor.offset != checksum_of(data):
         raise BadDeletionVectorError(
             path=path,
-            reason="it is not as it was written: its bytes do not fit the checksum in the log",
+            reason="the file was changed after it was written: its bytes do not match the "
+            "checksum in the log",
             remedy="Restore the file from a copy, or time travel to a version before the delete",
         )
     return decode_deletions(
@@ -133,7 +134,7 @@ def _stored(store: Store, fragment: Fragment, path: str) -> bytes:
     offset, length = block_range(descriptor)
     if offset < 0 or length < 0:
         raise BadDeletionVectorError(
-            path=path, reason=f"offset {offset} or size {length - 8} is below 0"
+            path=path, reason=f"the offset {offset} or the size {length - 8} is negative"
         )
     found = deletion_place(store, descriptor, path=fragment.files[0].path)
     assert found is not None

@@ -1,4 +1,4 @@
-"""The data files of a version: as fragments, as tables, and the URIs that their paths mean."""
+"""The data files of a version as fragments, as tables, and as URIs."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def live_sequence(snapshot: Snapshot, live: pa.Table) -> FragmentSequence:
 
 
 def as_fragments(rows: pa.Table) -> list[Fragment]:
-    """Return `FILE_ROWS`, which may be removes too, as fragments, in their order.
+    """Return `FILE_ROWS`, which may include removes, as fragments in the same order.
 
-    Their ids are their places: nothing but the files is meant.
+    The ids are only indexes here.
     """
     if rows.num_rows == 0:
         return []
@@ -87,18 +87,18 @@ def list_files(
 ) -> pa.Table:
     """Return a snapshot's files in columns of `FILES`; all of them by default.
 
-    They are ordered by fragment id, but for large tables of which columns are asked that a file's
-    own row tells.
+    They are ordered by fragment id, except for a large table if a file's own row has all of the
+    columns.
 
     Parameters
     ----------
     files
-        Gives the live `FILE_ROWS`, if all of them are needed.
+        Returns the live `FILE_ROWS` if all of them are needed.
 
     Raises
     ------
     InvalidInputError
-        There is no column of a name.
+        A column does not exist.
     """
     names = FILES.names if columns is None else column_names(columns)
     for name in names:
@@ -139,7 +139,7 @@ def file_table(rows: FragmentRows, names: Sequence[str]) -> pa.Table:
 
     A fragment's primary file comes before those that give it columns.
     """
-    # What nobody asks for is neither found out nor put in order: statistics are long texts.
+    # Columns that are not requested are neither computed nor sorted: statistics are long texts.
     made = list(dict.fromkeys([*names, "fragment_id"]))
     owners = rows.columns.owners
     fields = arrow_array(rows.columns.fields(), FILES.field("fields").type)
@@ -158,7 +158,7 @@ def _described(files: pa.Table, ids: pa.Array, fields: pa.Array, names: Sequence
 
 
 def add_actions(snapshot: Snapshot, files: pa.Table, *, flatten: bool) -> pa.Table:
-    """Return live `FILE_ROWS` with partition values and statistics in the table's types. Pure.
+    """Return live `FILE_ROWS` with typed partition values and statistics. Pure.
 
     Columns are `path`, `size_bytes`, `modification_time`, `num_records`, and the structs
     `partition`, `null_count`, `min` and `max`; with `flatten` their leaves, such as `min.st.x`.
@@ -190,7 +190,7 @@ def add_actions(snapshot: Snapshot, files: pa.Table, *, flatten: bool) -> pa.Tab
 
 
 def partitions_of(snapshot: Snapshot, files: pa.Table) -> list[dict[str, str | None]]:
-    """Return the partition values of `FILE_ROWS`, as logged: each set once, sorted. Pure."""
+    """Return the distinct logged partition values of `FILE_ROWS`, sorted. Pure."""
     names = snapshot.partition_columns
     if not names:
         return []
@@ -244,7 +244,7 @@ def _only(schema: StructType, leaves: Collection[tuple[str, ...]], above: Any = 
 
 
 def _renamed(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return structs with the names of a type that is alike but for them."""
+    """Return structs with the names of a type that is alike except for them."""
     if not pa.types.is_struct(kind):
         return array
     children = [_renamed(array.field(at), field.type) for at, field in enumerate(kind)]

@@ -1,4 +1,4 @@
-"""Reading fragments with polars, where it reads what `read_fragment` does; else with that."""
+"""Read fragments with polars if the result is the same as that of `read_fragment`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def as_frame(table: pa.Table) -> pl.DataFrame:
 def _sources(
     store: Store, plan: ReadPlan, fragments: Sequence[Fragment], engine: Engine
 ) -> list[Source | None]:
-    """Return for each fragment its file, or None if polars might read other rows of it."""
+    """Return the file of each fragment, or None if polars might read other rows."""
     chosen = [
         may_read(plan, fragment) and _local_path(store, fragment) is not None
         for fragment in fragments
@@ -86,7 +86,7 @@ def _footer(store: Store, version: int, fragment: Fragment) -> FileFooter | None
         with ExitStack() as stack:
             return FileFooter.of(open_parquet(stack, store, fragment.files[0], version))
     except TxlogError:
-        return None  # Read the other way, it says what is wrong.
+        return None  # Reading it without polars raises the right error.
 
 
 def _local_path(store: Store, fragment: Fragment) -> str | None:
@@ -173,7 +173,7 @@ def _predicate(
 
 
 def _literal(one: pl.Series) -> pl.Expr:
-    if one.dtype.is_temporal():  # Python knows no years after 9999.
+    if one.dtype.is_temporal():  # Python has no years after 9999.
         return pl.lit(one.to_physical().item()).cast(one.dtype)
     return pl.lit(one.item(), dtype=one.dtype)
 

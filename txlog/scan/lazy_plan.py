@@ -1,9 +1,9 @@
-"""Plans of scans of any version; those of large ones read in the log no more than an answer needs.
+"""Scan plans. The plan of a large version reads only the needed parts of the log.
 
 For example, `table.scan(where="day = '2026-01-03'")` of a million files reads nothing yet.
-`.file_uris()` reads `path`, `size` and `partitionValues`, and returns the paths of the survivors.
-`.to_arrow()` takes the same survivors, ordered by fragment id, which takes a sort of their paths.
-`.fragments()` also needs ids, which depend on the paths of all files: only it reads these.
+`.file_uris()` reads `path`, `size` and `partitionValues`, and returns the paths of the surviving
+files. `.to_arrow()` reads the same files, ordered by fragment id, which sorts their paths.
+`.fragments()` also needs ids, which depend on the paths of all files, so only this call reads them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Batches = Iterator[tuple[Source | None, pa.Table]]
 
 @dataclass(frozen=True)
 class _Survivors:
-    """The files that a predicate leaves, and where in the log they are."""
+    """The files that a predicate does not exclude, and their row groups in the log."""
 
     files: pa.Table  # The `NARROW` columns, `_BESIDES`, and what else of them was read.
     sources: tuple[Source, ...]
@@ -76,11 +76,11 @@ class _Survivors:
 
 @dataclass(frozen=True, kw_only=True)
 class LoggedPlan(ScanPlan):
-    """A scan of a snapshot with a large checkpoint: each question reads what it is about.
+    """A scan of a snapshot with a large checkpoint: each call reads only the columns that it needs.
 
-    Without a predicate, `paths` reads the paths, `count` the statistics, and `files` no statistics
-    but counts. With one, a few columns of the log tell which files survive; the rest is read of
-    the survivors alone.
+    Without a predicate, `paths` reads the paths, `count` the statistics, and `files` only the
+    counts of statistics. With a predicate, a few columns of the log determine the surviving files;
+    other columns are read only for these.
     """
 
     store: Store = field(repr=False)
@@ -88,7 +88,7 @@ class LoggedPlan(ScanPlan):
 
     @property
     def explanation(self) -> Explanation:
-        """What is read and what is left out."""
+        """What the scan reads and what it skips."""
         return (self.files if self.where is None else self._survivors).explanation
 
     @cached_property
@@ -103,7 +103,7 @@ class LoggedPlan(ScanPlan):
 
     @cached_property
     def paths(self) -> pa.ChunkedArray:
-        """The paths of the files to read, as logged, in no order.
+        """The logged paths of the files to read, unordered.
 
         Whether a checkpoint says other things of one of them elsewhere is not looked at.
         """
@@ -114,7 +114,7 @@ class LoggedPlan(ScanPlan):
         return self._possible["path"]
 
     def count(self) -> tuple[int, Sequence[Fragment]]:
-        """Return how many rows the log counts, and the fragments of which only reading tells."""
+        """Return the number of rows that the log counts, and the fragments that must be read."""
         if self.where is None:
             counted = fold_files(self.store, self.snapshot, _COUNTS, _counted)
             if counted is not None:
@@ -243,7 +243,7 @@ class LoggedPlan(ScanPlan):
     def _ids(self, files: pa.Table) -> pa.Array | None:
         """Return the ids of some live files: without durable ones, they go by all paths.
 
-        None if the checkpoint that they are out of turns out to be one to be passed over, or to
+        None if the checkpoint that they are out of turns out to be one to be skipped, or to
         have a file twice.
         """
         paths = flat(files["path"])
@@ -278,7 +278,7 @@ def plan_snapshot(
     columns: list[str] | None = None,
     where: Expression | None = None,
 ) -> ScanPlan:
-    """Return the plan of a scan; `files` gives the snapshot's live `FILE_ROWS`, if it is to.
+    """Plan a scan; `files`, if given, returns the snapshot's live `FILE_ROWS`.
 
     The other arguments, and errors, are those of `plan_scan`.
     """
@@ -290,7 +290,7 @@ def plan_snapshot(
 
 
 def is_large(snapshot: Snapshot, reading: ReadPlan | None = None) -> bool:
-    """Return whether a scan is better planned without all that the log says of files."""
+    """Return whether to plan a scan without reading all columns of the log."""
     if snapshot.supports(FEATURE):  # Which file gives which column, only all of them tell.
         return False
     if reading is not None and reading.where is not None:
@@ -385,7 +385,7 @@ def _paths(batches: Batches) -> pa.ChunkedArray:
 
 
 def _counted(batches: Batches) -> int | None:
-    """Return how many rows files have, or None if the log does not say it of all of them."""
+    """Return the total number of rows of files, or None if a file has no count."""
     total = 0
     for _, rows in batches:
         counts = live_counts(num_records(rows), rows)

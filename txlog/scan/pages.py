@@ -1,4 +1,4 @@
-"""Rows of a data file at known positions, at the cost of the pages that hold them."""
+"""Read rows of a data file at known positions by reading only their pages."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Picked:
 
 @dataclass(slots=True)
 class PagedFile:
-    """A data file whose footer is read, and, as far as they were asked for, its offset indexes."""
+    """A data file with its parsed footer and the offset indexes that were used."""
 
     store: Store
     name: str
@@ -110,7 +110,7 @@ class PagedFile:
                 return None
             return pa.Table.from_batches([rows_of([(self, picked)], columns)])
         except ThriftError:
-            return None  # pyarrow says what is wrong with the file, if it has more luck.
+            return None  # pyarrow then reads the file, or raises the error.
 
     @property
     def layout(self) -> tuple[bytes, bytes | None, bytes | None]:
@@ -272,7 +272,7 @@ class PagedFile:
 
 
 def rows_of(parts: Sequence[tuple[PagedFile, Picked]], columns: Sequence[str]) -> pa.RecordBatch:
-    """Return the wanted rows of picked pages, in the order of the files.
+    """Return the wanted rows of picked pages in the order of the files.
 
     Parameters
     ----------

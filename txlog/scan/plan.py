@@ -1,8 +1,8 @@
-"""Which fragments a scan reads: those that its predicate leaves. Pure.
+"""Plan scans: exclude the fragments that a predicate cannot match. Pure.
 
-A `ScanPlan` says how fragments are read, and finds them when somebody asks. They stay Arrow
-columns (`PlannedFiles`): a fragment becomes a value when it is taken out of `fragments`. The plan
-of a large table, `lazy_plan.LoggedPlan`, finds in the log no more than an answer needs.
+A `ScanPlan` describes how fragments are read, and finds them at their first use. They stay Arrow
+columns (`PlannedFiles`): a fragment becomes a value when it is taken from `fragments`. The plan of
+a large table, `lazy_plan.LoggedPlan`, reads only the needed parts of the log.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from txlog.threads import cached_property
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a plan reads and what it leaves out, and why."""
+    """What a plan reads and what it skips, and why."""
 
     version: int
     predicate: str | None
@@ -69,7 +69,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class PlannedFiles:
-    """The fragments that a scan reads, as columns and in no order."""
+    """The fragments that a scan reads, as unordered columns."""
 
     rows: FragmentRows = field(repr=False)
     physical_rows: pa.Array = field(repr=False)  # int64, of each; null where the log does not say.
@@ -84,7 +84,7 @@ class PlannedFiles:
 
     @property
     def live_rows(self) -> pa.Array:
-        """How many rows of each are not deleted; null where the log does not say."""
+        """The number of live rows of each; null if the log has no count."""
         return live_counts(self.physical_rows, self.rows.primaries)
 
     def filter(self, chosen: pa.Array) -> PlannedFiles:
@@ -103,19 +103,19 @@ class PlannedFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class ScanPlan(ReadPlan):
-    """A scan: how fragments are read, and which ones. What nobody asks for is not found out."""
+    """A scan: how fragments are read, and which ones. Values are computed at their first use."""
 
     def _find(self) -> PlannedFiles:
         raise NotImplementedError
 
     @cached_property
     def reading(self) -> ReadPlan:
-        """How any of the fragments is read: what a worker gets, however many there are."""
+        """How each fragment is read: the value that workers get."""
         return ReadPlan(**parts_of(self))
 
     @cached_property
     def files(self) -> PlannedFiles:
-        """The fragments that the predicate leaves, as columns."""
+        """The fragments that the predicate does not exclude, as columns."""
         return self._find()
 
     @property
@@ -140,12 +140,12 @@ class ScanPlan(ReadPlan):
 
     @cached_property
     def fragments(self) -> Sequence[Fragment]:
-        """The fragments that the predicate leaves, ordered by id."""
+        """The fragments that the predicate does not exclude, ordered by id."""
         return self.files.fragments()
 
     @cached_property
     def values(self) -> tuple[Fragment, ...]:
-        """The fragments as values that are kept, for who asks again."""
+        """The fragments as cached values."""
         return tuple(self.fragments)
 
     @cached_property
@@ -155,13 +155,13 @@ class ScanPlan(ReadPlan):
 
     @cached_property
     def certain(self) -> tuple[bool, ...]:
-        """For each of the fragments, whether the predicate is true of all its rows."""
+        """For each fragment, whether the predicate is true for all of its rows."""
         order = pc.sort_indices(self.files.rows.ids)
         return tuple(pc.take(self.files.certain, order).to_pylist())
 
     @cached_property
     def counts(self) -> tuple[int | None, ...]:
-        """For each of the fragments, how many rows are wanted; None where only reading tells."""
+        """For each fragment, the number of matching rows; None if it must be read to count."""
         files = self.files
         known = pc.if_else(files.certain, files.live_rows, None)
         return tuple(pc.take(known, pc.sort_indices(files.rows.ids)).to_pylist())
@@ -175,7 +175,7 @@ class ScanPlan(ReadPlan):
 
 @dataclass(frozen=True, kw_only=True)
 class FoundPlan(ScanPlan):
-    """A scan of files that the caller has, or can get without looking into the log."""
+    """A scan of files that the caller has or can get without reading the log."""
 
     find: Callable[[], PlannedFiles] = field(repr=False, compare=False)
 
@@ -198,12 +198,12 @@ class GivenPlan(ScanPlan):
 
     @property
     def certain(self) -> tuple[bool, ...]:
-        """For each of the fragments, whether the predicate is true of all its rows."""
+        """For each fragment, whether the predicate is true for all of its rows."""
         return (self.where is None,) * len(self.given)
 
     @property
     def counts(self) -> tuple[int | None, ...]:
-        """For each of the fragments, how many rows are wanted; None where only reading tells."""
+        """For each fragment, the number of matching rows; None if it must be read to count."""
         if self.where is not None:
             return (None,) * len(self.given)
         rows = (fragment.num_rows for fragment in self.given)
@@ -255,7 +255,7 @@ def plan_scan(
     columns: list[str] | None = None,
     where: Expression | None = None,
 ) -> ScanPlan:
-    """Plan a scan of a snapshot's files that are known already. Pure.
+    """Plan a scan of a snapshot's known files. Pure.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ def plan_scan(
         The columns to return, in this order: the table's, or metadata columns. None for all of
         the table's.
     where
-        Keep the rows of which this is true.
+        Return only rows for which this is true.
 
     Raises
     ------
@@ -289,7 +289,7 @@ def plan_fragments(
 
 
 def plan_live(snapshot: Snapshot, reading: ReadPlan, files: pa.Table) -> PlannedFiles:
-    """Decide which of a snapshot's live `FILE_ROWS` can hold rows that a scan wants. Pure."""
+    """Choose the live `FILE_ROWS` that may contain matching rows. Pure."""
     rows = fragment_rows(files, listed=snapshot.supports(FEATURE))
     require_same_partitions(rows, snapshot.physical_partition_columns)
     return plan_rows(snapshot, reading, rows)
@@ -298,7 +298,7 @@ def plan_live(snapshot: Snapshot, reading: ReadPlan, files: pa.Table) -> Planned
 def plan_rows(
     snapshot: Snapshot, reading: ReadPlan, rows: FragmentRows, counted: pa.Array | None = None
 ) -> PlannedFiles:
-    """Decide which of some fragments of a snapshot can hold rows that a scan wants. Pure.
+    """Choose the fragments that may contain matching rows. Pure.
 
     Parameters
     ----------
@@ -311,8 +311,8 @@ def plan_rows(
             path=rows.primaries["path"][0].as_py(),
             version=snapshot.version,
             field="metaData.schemaString",
-            reason="the table has files, but no schema that says how to read them",
-            remedy="The writer of this log is at fault; open a later version, if there is one",
+            reason="the table has files, but its schema has no columns",
+            remedy="The writer of this log made an error. Open a later version if there is one",
         )
     if where is None:
         certain, in_partition = pa.repeat(arrow_scalar(True), files), files
@@ -341,13 +341,13 @@ def plan_rows(
 def narrowed(
     snapshot: Snapshot, where: Expression, rows: FragmentRows, tracking: RowTracking | None
 ) -> tuple[FragmentRows, Bounds, int]:
-    """Return the fragments that a bound predicate leaves, and what is known of their columns.
+    """Return the fragments that a bound predicate does not exclude, and their bounds.
 
-    The number is how many are left by partition values alone.
+    The number is the count of fragments that remain after the check of partition values.
 
-    It goes from what costs least to know to what costs most: whatever is ruled out by its
-    partition needs no statistics, and what is ruled out by a range no counts. As knowing more
-    never makes a file possible again, the order decides nothing but the cost.
+    The checks are in the order of their costs: a file that its partition excludes needs no
+    statistics, and a file that a range excludes needs no counts. The order only affects the cost,
+    because a further check never brings an excluded file back.
     """
     bounds_of = partial(
         fragment_bounds,

@@ -1,4 +1,4 @@
-"""What polars reads as `read_fragment` does: predicates, files, and files together. Pure."""
+"""Rules for which predicates and files polars reads like `read_fragment`. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of many fragments at known positions: their pages are decoded together."""
+"""Read rows of many fragments at known positions; their pages are decoded together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LEAST_BYTES = 512  # That a vector takes in a cache.
 
 
 class VectorCache:
-    """The deletion vectors that were used last, decoded, by where they are."""
+    """A cache of decoded deletion vectors by their location."""
 
     def __init__(self, max_bytes: int = _VECTOR_BYTES) -> None:
         self._vectors: BoundedCache[tuple[object, ...], tuple[BitMap64 | None]] = BoundedCache(
@@ -92,7 +92,7 @@ class _PickedFile:
 def rows_at(store: Store, plan: ReadPlan, parts: Sequence[Part]) -> tuple[pa.Table, list[int]]:
     """Return rows of fragments at positions, deleted or not; and how many there are of each.
 
-    Positions that a fragment does not have are passed over. Where files have offset indexes, only
+    Positions that a fragment does not have are skipped. Where files have offset indexes, only
     the pages that hold the rows are read, those of files of one layout together.
 
     Returns

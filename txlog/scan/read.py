@@ -1,4 +1,4 @@
-"""Reading a fragment: its rows, less the deleted ones, of which the predicate is true."""
+"""Read a fragment: its rows that are not deleted and for which the predicate is true."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _PARTITION_VALUES = 10_000  # That are kept of a scan.
 
 
 class FragmentReader:
-    """The files of one fragment: its physical rows, in order, by batches."""
+    """Reads the files of one fragment: its physical rows in order, in batches."""
 
     def __init__(self, store: Store, plan: ReadPlan, fragment: Fragment) -> None:
         self._store = store
@@ -84,9 +84,9 @@ class FragmentReader:
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield physical rows with the position of each batch's first one.
 
-        With `prune`, row groups of which the plan's predicate is certainly not true are left out;
-        with `only`, those that hold none of its positions; with `rows`, those that do not begin
-        in that range. Only files that give a needed column are opened, or else the primary.
+        With `prune`, row groups that cannot match the plan's predicate are skipped; with `only`,
+        those without any of its positions; with `rows`, those that do not begin in that range. Only
+        files with a needed column are opened, or else the primary file.
         """
         with ExitStack() as stack:
             files = self._open_needed(stack, needed)
@@ -275,8 +275,8 @@ class FragmentReader:
             return
         if self._fragment.deletion is None and len(self._fragment.files) == 1:
             warnings.warn(
-                f"the log says {stated} rows of {file.path}, but it has "
-                f"{file.num_rows}: counts from the log alone are wrong",
+                f"the log says that {file.path} has {stated} rows, but it has {file.num_rows}: "
+                "counts from the log are wrong",
                 TxlogWarning,
                 stacklevel=3,
             )
@@ -285,9 +285,10 @@ class FragmentReader:
         raise DataFileError(
             path=file.path,
             version=self._plan.version,
-            reason=f"the log says {stated} rows, the file has {file.num_rows}, "
-            f"so {distrusted} cannot be trusted",
-            remedy="The log's numRecords is wrong; its writer is at fault",
+            reason=f"the log says {stated} rows, but the file has {file.num_rows}, so "
+            f"{distrusted} cannot be trusted",
+            remedy="The log's numRecords is wrong. Correct it with "
+            "optimize.compute_statistics(recompute=True)",
         )
 
     def _table_columns(
@@ -357,7 +358,7 @@ class FragmentReader:
 def rows_of(
     batch: pa.RecordBatch, alive: pa.Array | None, where: Expression | None
 ) -> pa.RecordBatch:
-    """Return the rows of a batch that are alive (None: all), and of which a predicate is true."""
+    """Return the rows of a batch that are live (None: all) and for which a predicate is true."""
     if where is not None:
         true = is_true(where, batch)
         alive = true if alive is None else pc.and_(true, alive)
@@ -373,10 +374,10 @@ def read_fragment(
     threads: bool = False,
     rows: RowRange | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a fragment that the plan wants, in the plan's columns.
+    """Yield the matching rows of a fragment in the plan's columns.
 
-    Row groups that the predicate rules out are not read; deletions go by physical position,
-    before the predicate.
+    Row groups that the predicate excludes are not read. Deletions use physical positions and are
+    applied before the predicate.
 
     Parameters
     ----------
@@ -389,7 +390,7 @@ def read_fragment(
     Raises
     ------
     DataFileError, BadDeletionVectorError
-        A file is missing, unreadable, or other than the log says.
+        A file is missing or unreadable, or contradicts the log.
     """
     reader = FragmentReader(store, plan, fragment)
     deleted = reader.deletions()
@@ -417,7 +418,7 @@ def chosen_columns(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
 def selection_vectors(
     store: Store, plan: ReadPlan, fragments: Iterable[Fragment]
 ) -> pa.RecordBatchReader:
-    """Return which rows of fragments are left, one batch for each: `filepath`, `selection_vector`.
+    """Yield which rows of each fragment are live: batches of `filepath`, `selection_vector`.
 
     Deletions are read when their batch is asked for; errors as in `load_deletions`.
     """
@@ -439,7 +440,7 @@ def selection_vectors(
 
 
 def matching_positions(store: Store, plan: ReadPlan, fragment: Fragment) -> tuple[BitMap64, int]:
-    """Return the positions of a fragment's rows of which the plan's predicate is true.
+    """Return the positions of a fragment's rows for which the plan's predicate is true.
 
     Deleted rows are not among them. The second value is the number of physical rows.
     """

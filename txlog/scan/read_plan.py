@@ -1,4 +1,4 @@
-"""How the fragments of a version are read: which columns, and which a predicate needs. Pure."""
+"""How fragments are read: the columns of the result and of the predicate. Pure."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class ReadMemo:
-    """What readers of a plan found out of one file and know of the next ones; no part of a pickle.
+    """A cache of facts that readers of a plan share between files; it is not pickled.
 
-    Threads may find the same thing twice, which does no harm.
+    Two threads may compute the same value, which does no harm.
     """
 
     def __init__(self) -> None:
@@ -112,14 +112,14 @@ def read_plan(
 
 
 def require_table_columns(where: Expression | None, snapshot: Snapshot) -> None:
-    """Refuse a predicate of a write that asks for metadata columns.
+    """Raise if the predicate of a write uses metadata columns.
 
     Addresses and provisional ids belong to one version, and a write is made on the latest one.
 
     Raises
     ------
     InvalidInputError
-        It does.
+        The predicate uses them.
     """
     metadata = visible_metadata(snapshot)
     for path in () if where is None else columns_of(where):
@@ -127,7 +127,8 @@ def require_table_columns(where: Expression | None, snapshot: Snapshot) -> None:
             raise InvalidInputError(
                 argument="where",
                 field=path[0],
-                reason="a write cannot go by metadata columns, which may mean other rows by then",
+                reason="a write cannot use metadata columns, because they may identify other rows "
+                "in a newer version",
                 remedy="Use columns of the table",
             )
 
@@ -138,12 +139,12 @@ def column_names(columns: Sequence[str]) -> list[str]:
     Raises
     ------
     InvalidTypeError
-        It is one text, whose letters would be taken for names.
+        The argument is a single string.
     """
     if isinstance(columns, str):
         raise InvalidTypeError(
             argument="columns",
-            reason="a list of names was expected, not text",
+            reason="a list of names was expected, not a string",
             remedy=f"Write columns=[{columns!r}]",
         )
     return list(columns)
@@ -155,7 +156,7 @@ def choose_columns(schema: StructType, columns: Sequence[str]) -> tuple[StructFi
     Raises
     ------
     InvalidInputError
-        There is none of a name.
+        There is not one of a name.
     """
     found = []
     for name in column_names(columns):
@@ -181,7 +182,7 @@ def choose_fields(
     Raises
     ------
     InvalidInputError
-        There is none of a name.
+        There is not one of a name.
     """
     nested: dict[str, tuple[str, ...]] = {}
     found: list[StructField] = []

@@ -1,4 +1,4 @@
-"""A scan of one version, as people use it."""
+"""The public class of a scan of one version."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ArrowStream(Protocol):
-    """Rows that Arrow-speaking libraries take as they are: pyarrow, polars, duckdb, pandas."""
+    """Rows that Arrow-compatible libraries accept: pyarrow, polars, duckdb, pandas."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -88,7 +88,7 @@ def count_live(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
 
 
 def first_rows(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the first so many rows of batches, and ask for no batch that they do not need."""
+    """Yield the first rows of batches, without requesting batches that are not needed."""
     if rows <= 0:
         return
     for batch in batches:
@@ -109,7 +109,7 @@ def _read_share(store: Store, plan: ReadPlan, share: Share) -> list[pa.RecordBat
 class Scan(ArrowStream):
     """Rows of one version, planned but not yet read; reading twice gives the same rows.
 
-    Anything that takes the Arrow C stream (pyarrow, polars, duckdb, pandas) takes a scan.
+    All libraries that accept an Arrow C stream (pyarrow, polars, duckdb, pandas) accept a scan.
     """
 
     store: Store
@@ -144,19 +144,19 @@ class Scan(ArrowStream):
         return list(self.plan.fragments)
 
     def file_uris(self) -> list[str]:
-        """Return the data files of the fragments that will be read, in no order.
+        """Return the data files of the fragments that will be read, unordered.
 
-        They are absolute paths or URIs, decoded; files of a fragment's further columns are among
-        them, whichever columns are read. Rows that deletion vectors delete are still in them.
-        Unlike `explain`, it does not count other files, which is faster on large tables.
+        The result has decoded absolute paths or URIs, including all column files. The files still
+        contain rows that deletion vectors delete. Unlike `explain`, this does not count other
+        files, which is faster for large tables.
         """
         return uris_of(self.store, self.plan.paths)
 
     def to_batches(self, *, batch_size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows, fragment by fragment, in batches of 1 to `batch_size` rows.
 
-        One batch is held at a time; `to_arrow` reads fragments in parallel instead. From a store
-        far away the next fragments are read ahead, as far as a bounded number of bytes.
+        Only one batch is in memory; `to_arrow` reads fragments in parallel instead. From a remote
+        store, the next fragments are read ahead up to a limited number of bytes.
         """
         require_whole("batch_size", batch_size, 1)
         return observed_batches(
@@ -196,8 +196,8 @@ class Scan(ArrowStream):
     def to_polars(self) -> pl.DataFrame:
         """Return the rows as a polars frame: those of `to_arrow`, in the same order.
 
-        Local files are read by polars itself, which is faster at filters, where that gives the
-        very same rows; other files, and predicates that compute, as in `to_arrow`.
+        polars itself reads local files if the result is the same, because its filters are faster.
+        Other files, and predicates that compute values, are read as in `to_arrow`.
 
         Raises
         ------
@@ -207,7 +207,7 @@ class Scan(ArrowStream):
         try:
             from txlog.scan.frames import as_frame, read_frame
         except ImportError as error:
-            raise not_installed("polars", "polars", f"frames need polars: {error}") from error
+            raise not_installed("polars", "polars", f"to_polars needs polars: {error}") from error
         if not self.plan.reading.columns:  # Only a number of rows.
             return as_frame(self.to_arrow())
         return read_frame(self.store, self.plan.reading, list(self.plan.to_read), self.engine)
@@ -225,7 +225,7 @@ class Scan(ArrowStream):
         except ImportError as error:
             raise UnsupportedFeatureError(
                 features=("pandas",),
-                reason=f"frames need pandas: {error}",
+                reason=f"to_pandas needs pandas: {error}",
                 remedy="Install it: pip install pandas",
             ) from error
         return self.to_arrow().to_pandas()
@@ -234,12 +234,12 @@ class Scan(ArrowStream):
     def head(self, num_rows: int = 5) -> pa.Table:
         """Return the first rows, or all if there are fewer, ordered by fragment and position.
 
-        No more fragments are opened than they need, as far as the log counts rows.
+        Only the needed fragments are opened, if the log has their row counts.
 
         Raises
         ------
         InvalidInputError
-            `num_rows` is no whole number from 0.
+            `num_rows` is not a whole number from 0.
         """
         require_whole("num_rows", num_rows)
         shares = limited(self.plan, num_rows)
@@ -254,21 +254,22 @@ class Scan(ArrowStream):
 
     @reading("SCAN")
     def slice(self, offset: int = 0, length: int | None = None) -> pa.Table:
-        """Return the rows from an offset on, ordered by fragment and position.
+        """Return the rows from an offset, ordered by fragment and position.
 
-        Without a predicate, fragments before the offset are not opened where the log counts rows.
+        Without a predicate, fragments before the offset are not opened if the log has their row
+        counts.
 
         Parameters
         ----------
         offset
-            How many rows are left out first.
+            The number of rows to skip.
         length
-            How many rows to return at most. Default: all.
+            The largest number of rows to return. Default: all.
 
         Raises
         ------
         InvalidInputError
-            One is no whole number from 0.
+            A value is not a whole number from 0.
         """
         require_whole("offset", offset)
         if length is not None:
@@ -299,14 +300,14 @@ class Scan(ArrowStream):
 
     @reading("SCAN")
     def count(self) -> int:
-        """Return the number of rows, from the log alone where it knows."""
+        """Return the number of rows, from the log alone if possible."""
         total, unknown = self.plan.count()
         return total + sum(
             self.engine.map(partial(count_live, self.store, self.plan.reading), unknown)
         )
 
     def explain(self) -> Explanation:
-        """Return what is read and what is left out, and why; `print` it."""
+        """Return what is read, what is skipped, and why; `print` the result."""
         return self.plan.explanation
 
 
@@ -355,10 +356,10 @@ def _sufficient(wanted: list[tuple[Fragment, int | None]], rows: int) -> tuple[F
 
 
 def row_ranges(fragment: Fragment, max_bytes: int) -> list[RowRange | None]:
-    """Cut a fragment that is larger than `max_bytes` into even ranges of positions. Pure.
+    """Divide a fragment that is larger than `max_bytes` into even ranges of positions. Pure.
 
-    The ranges meet, and the last one has no end. One that is not cut, as it is small or the log
-    does not say how many rows it has, is `[None]`. Rule: FRG-41.
+    The ranges are contiguous, and the last one has no end. The result is `[None]` if the fragment
+    is small or the log has no row count. Rule: FRG-41.
     """
     rows = fragment.physical_rows or 0
     parts = min(-(-sum(file.size for file in fragment.files) // max_bytes), rows)

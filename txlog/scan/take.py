@@ -1,4 +1,4 @@
-"""Rows by their offsets among live rows, by their addresses, or by their ids."""
+"""Read rows by their offsets among live rows, by their addresses, or by their ids."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def take_rows(
     columns: list[str] | None,
     engine: Engine,
 ) -> pa.Table:
-    """Return rows by their addresses or ids, in their order; either is given.
+    """Return rows by their addresses or ids in the given order.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def take_rows(
 def take_live(
     store: Store, plan: ScanPlan, indices: Sequence[int] | pa.Array, engine: Engine
 ) -> pa.Table:
-    """Return rows by their offsets among the live rows of a scan, in the order given.
+    """Return rows by their offsets among the live rows of a scan, in the given order.
 
     Only the row groups that hold the rows are read, and the deletions of their fragments.
 
@@ -93,9 +93,9 @@ def take_live(
     Raises
     ------
     InvalidInputError
-        An offset is no whole number from 0.
+        An offset is not a whole number from 0.
     NotFoundError
-        There are not as many rows; the offsets are named.
+        There are fewer rows. The error names the offsets.
     """
     asked = _numbers(indices, "indices")
     files = plan.files
@@ -124,7 +124,7 @@ def _require_within(offsets: pa.Array, rows: int, whose: str) -> None:
     if len(beyond):
         raise NotFoundError(
             reason=f"{whose} has only {rows} rows: {_listed('offset', beyond.to_pylist())}",
-            remedy="Take offsets from 0 to the number of rows less one",
+            remedy="Pass offsets from 0 to the number of rows minus 1",
         )
 
 
@@ -188,7 +188,7 @@ def take(
     addresses: pa.Array,
     engine: Engine,
 ) -> pa.Table:
-    """Return the rows at addresses, in their order; an address may be given more than once.
+    """Return the rows at addresses in the given order; an address may occur more than once.
 
     Only the row groups that hold the rows are read.
 
@@ -204,7 +204,7 @@ def take(
     Raises
     ------
     NotFoundError
-        There is no such fragment or position, or the row is deleted; the addresses are named.
+        A fragment or position does not exist, or the row is deleted. The error names the addresses.
     """
     ordered = addresses.unique().sort()
     wanted = by_fragment(ordered)
@@ -253,7 +253,7 @@ def addresses_of(scan: Scan, row_ids: Sequence[int]) -> pa.Array:
     Raises
     ------
     InvalidInputError
-        An id is no whole number from 0.
+        An id is not a whole number from 0.
     NotFoundError
         No row has an id; those at fault are named.
     """
@@ -274,7 +274,8 @@ def addresses_of(scan: Scan, row_ids: Sequence[int]) -> pa.Array:
         gone = asked.filter(places.is_null()).unique().to_pylist()
         raise NotFoundError(
             reason=f"no row of this version has {_listed('id', gone)}",
-            remedy="It may be deleted; take ids from a scan of this version, by its column _rowid",
+            remedy="The row may be deleted. Get ids from the column _rowid in a scan of this "
+            "version",
         )
     return found[ROW_ADDRESS].take(places).combine_chunks()
 
@@ -331,7 +332,7 @@ def positions_of(
     Raises
     ------
     InvalidInputError
-        One is no whole number from 0, or there twice.
+        A value is not a whole number from 0, or there twice.
     NotFoundError
         One is beyond the fragment, or of a deleted row.
     """
@@ -400,7 +401,7 @@ def _refuse(reason: str, at_fault: Mapping[int, Iterable[int]]) -> None:
         return
     raise NotFoundError(
         reason=f"{reason}: {_listed('row address', addresses)}",
-        remedy="Take addresses from a scan of this version, by its column _rowaddr",
+        remedy="Get addresses from the column _rowaddr in a scan of this version",
     )
 
 

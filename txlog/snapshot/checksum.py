@@ -1,4 +1,4 @@
-"""Version checksums: what a `.crc` file states of a version, held against its log.
+"""Version checksums: compare the `.crc` file of a version with its log.
 
 Rules: the Delta protocol, "Version Checksum File".
 """
@@ -27,11 +27,11 @@ from txlog.reconcile.files import FileState
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 
-_REMEDY = "No version needs this file: restore it from a copy, or delete it"
+_REMEDY = "No version needs this file. Restore it from a copy, or delete it"
 
 
 class FileSizeHistogram(Record):
-    """Files and their bytes by size: bin i begins at boundary i, and the last one has no end."""
+    """Files and their bytes by size: bin i begins at boundary i; the last bin has no end."""
 
     sorted_bin_boundaries: list[Long]  # Bytes, from 0 upwards.
     file_counts: list[Long]
@@ -41,22 +41,22 @@ class FileSizeHistogram(Record):
     def _check_bins(self) -> FileSizeHistogram:
         starts = self.sorted_bin_boundaries
         if not len(starts) == len(self.file_counts) == len(self.total_bytes):
-            raise ValueError("boundaries, counts and bytes differ in number")
+            raise ValueError("the numbers of boundaries, counts and bytes differ")
         if starts[:1] != [0] or any(low >= high for low, high in pairwise(starts)):
             raise ValueError("the boundaries do not ascend from 0")
         return self
 
 
 class DeletedRecordCountsHistogram(Record):
-    """Files by the number of their rows that deletion vectors delete."""
+    """The files by their number of deleted rows."""
 
     deleted_record_counts: list[Long]
 
 
 class VersionChecksum(Record):
-    """What a `.crc` file states of its version.
+    """The content of a `.crc` file.
 
-    The protocol requires `metadata` and `protocol` too, but old writers leave them out.
+    The protocol also requires `metadata` and `protocol`, but old writers omit them.
     """
 
     txn_id: str | None = None
@@ -74,26 +74,26 @@ class VersionChecksum(Record):
         # Spark writes the second name.
         validation_alias=AliasChoices("fileSizeHistogram", "histogramOpt"),
     )
-    all_files: list[Add] | None = None  # Only of small tables.
+    all_files: list[Add] | None = None  # Only for small tables.
     num_deleted_records_opt: Long | None = None
     num_deletion_vectors_opt: Long | None = None
     deleted_record_counts_histogram_opt: DeletedRecordCountsHistogram | None = None
 
 
 def decode_checksum(data: bytes, *, path: str) -> VersionChecksum:
-    """Return what the bytes of a `.crc` file state.
+    """Parse the bytes of a `.crc` file.
 
     Raises
     ------
     LogCorruptError
-        It is not exactly one JSON object, or a field is missing or of a wrong type. `path` names
-        the file in the error.
+        The bytes are not exactly one JSON object, or a field is missing or has a wrong type. `path`
+        names the file in the error.
     """
     try:
         return VersionChecksum.model_validate(orjson.loads(data))
     except orjson.JSONDecodeError as error:
         raise LogCorruptError(
-            path=path, reason=f"not one whole JSON object: {error}", remedy=_REMEDY
+            path=path, reason=f"one complete JSON object was expected: {error}", remedy=_REMEDY
         ) from error
     except ValidationError as error:
         first = error.errors()[0]
@@ -107,8 +107,8 @@ def decode_checksum(data: bytes, *, path: str) -> VersionChecksum:
 
 # Deleted rows of a file at which each bin of the histogram begins.
 _DELETED_BINS = (0, 1, *(10**power for power in range(1, 8)), 2**31 - 1)
-_SHOWN = 5  # Of many differences in one field.
-_WIDTH = 200  # Characters of one difference.
+_SHOWN = 5  # The most differences of one field to show.
+_WIDTH = 200  # The most characters of one difference to show.
 
 _ADVICE = """\
 The log decides: a checksum is a by-product of its commit, and txlog takes nothing from it. But if
@@ -122,19 +122,19 @@ _Fact = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Comparison:
-    """One field that a checksum states, beside what the log makes of it.
+    """The value of a field in the checksum and its value according to the log.
 
-    Of a field with many parts, `stated` and `found` are only the parts that the other side lacks,
-    as text.
+    For a field with many parts, `stated` and `found` contain only the parts that the other side
+    lacks, as text.
     """
 
     field: str  # Its name in the checksum, such as `numFiles`.
     stated: int | tuple[str, ...]
-    found: int | tuple[str, ...] | None  # None: the log has no such thing.
+    found: int | tuple[str, ...] | None  # None: the log has no such value.
 
     @property
     def agrees(self) -> bool:
-        """Whether the log says the same."""
+        """Whether both values are equal."""
         return self.stated == self.found
 
     def __str__(self) -> str:
@@ -148,7 +148,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Malformed:
-    """The checksum cannot be read, so none of it was compared."""
+    """The checksum cannot be read, so nothing was compared."""
 
     reason: str
     field: str | None = None
@@ -162,14 +162,14 @@ class ChecksumReport:
     """The result of comparing a version with its checksum. `str` of it is for people."""
 
     version: int
-    path: str  # Of the checksum, relative to the table's root, whether it is there or not.
+    path: str  # The path of the checksum, relative to the table's root, even if it does not exist.
     found: bool
     checked: tuple[str, ...] = ()  # The fields that were compared.
     problems: tuple[Comparison | Malformed, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong. A checksum may be absent, so then it is true as well."""
+        """Whether there is no difference. A missing checksum is allowed, so then it is true too."""
         return not self.problems
 
     def __str__(self) -> str:
@@ -205,8 +205,8 @@ def read_checksum(store: Store, version: int) -> VersionChecksum | None:
 def verify_checksum(store: Store, snapshot: Snapshot, files: FileState) -> ChecksumReport:
     """Compare a version with its checksum, and report what differs.
 
-    Nothing is taken from the checksum. That it is absent is no problem, that it cannot be read is
-    one of the report, not an error: the table reads the same either way.
+    Reading the table does not use the checksum. A missing checksum is not a problem. An unreadable
+    checksum is reported and does not raise.
 
     Parameters
     ----------
@@ -234,13 +234,13 @@ def verify_checksum(store: Store, snapshot: Snapshot, files: FileState) -> Check
 def compare(
     checksum: VersionChecksum, snapshot: Snapshot, files: FileState
 ) -> tuple[Comparison, ...]:
-    """Compare every field that a checksum states with a snapshot and its files.
+    """Compare all fields of a checksum with a snapshot and its files.
 
     Pure. Left out are `txnId`, which no snapshot holds, and the in-commit timestamp where the
     version's own commit is gone (or the store gives it no time), for only that commit has it.
     The order of a list has no meaning, except that of columns; nor has the spelling of paths and
     of a schema's JSON. Where `delta.setTransactionRetentionDuration` is set, a dated transaction
-    that only one side has may have expired on the other, and is passed over.
+    that only one side has may have expired on the other, and is skipped.
 
     Returns
     -------
@@ -332,7 +332,7 @@ def _compare_files(checksum: VersionChecksum, live: pa.Table) -> Iterator[Compar
 def _comparison(
     field: str, template: str, stated: Iterable[_Fact], found: Iterable[_Fact]
 ) -> Comparison:
-    """Compare the parts of a field, whatever their order; `template` makes text of one."""
+    """Compare the parts of a field in any order; `template` formats one part."""
     left, right = Counter(stated), Counter(found)
 
     def texts(facts: Counter[_Fact]) -> tuple[str, ...]:
@@ -389,7 +389,7 @@ def _file_facts(rows: pa.Table) -> Iterator[_Fact]:
 
 
 def _bins(values: pa.Array | pa.ChunkedArray, starts: Sequence[int]) -> Iterator[_Fact]:
-    """Yield for each bin its start, how many values it has, and their sum."""
+    """Yield the start, the number of values and the sum of values of each bin."""
     flat = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     ordered = flat.drop_null().sort()
     sums = pc.cumulative_sum(ordered)

@@ -1,4 +1,4 @@
-"""Commits and compactions: read one by one, or many at a time."""
+"""Read commits and compactions, one by one or many together."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
 _ANY_CONTROL = frozenset(_CONTROLS)
 
 FEW_FILES = 64
-"""Lines of commits whose file actions are cheaper to read as models than as columns."""
+"""Up to so many lines, file actions are cheaper to read as models than as columns."""
 
 Rows = tuple[list[dict[str, Any]], tuple[tuple[int, Action], ...]]
-"""The JSON objects of a log file, and those of them that are controls, with its version."""
+"""The JSON objects of a log file, and its table state actions with their version."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One log file, read: its controls as models, its file actions as JSON objects."""
+    """A parsed log file: its table state actions as models, its file actions as JSON objects."""
 
     version: int  # Of a compaction, its last.
     path: str
     modified_ms: int
     controls: tuple[tuple[int, Action], ...]
-    told: tuple[int, dict[str, Any]] | None  # Its line with a `commitInfo`, and what that says.
+    told: tuple[int, dict[str, Any]] | None  # The line of its `commitInfo`, and the JSON object.
     rows: list[dict[str, Any]]
 
     @cached_property
     def info(self) -> CommitInfo | None:
-        """What its writer noted; raises `LogCorruptError` if that breaks the protocol."""
+        """Its `commitInfo`; raises `LogCorruptError` if that breaks the protocol."""
         if self.told is None:
             return None
         line, body = self.told
@@ -55,9 +55,9 @@ class Commit:
         return action if isinstance(action, CommitInfo) else None
 
     def made_ms(self, protocol: Protocol | None, metadata: Metadata | None) -> int:
-        """Return when it was made: the in-commit timestamp where those are in force in it.
+        """Return the time of the commit: the in-commit timestamp if these are enabled.
 
-        Elsewhere, or if it has none, it is the file's time.
+        Otherwise it is the file's time.
         """
         if not is_stamped(protocol, metadata) or self.info is None:
             return self.modified_ms
@@ -71,7 +71,7 @@ def read_commit(store: Store, file: LogFile) -> Commit:
     Raises
     ------
     LogCorruptError
-        The file is missing or empty, a line is no JSON object, or an action breaks the protocol.
+        The file is missing or empty, a line is not JSON object, or an action breaks the protocol.
     """
     data = _content(store, file)
     with naming(store):
@@ -79,11 +79,11 @@ def read_commit(store: Store, file: LogFile) -> Commit:
 
 
 def gone(file: LogFile) -> LogCorruptError:
-    """Return the error of a log file that is not there any more."""
+    """Return the error for a log file that no longer exists."""
     return LogCorruptError(
         path=file.path,
-        reason="the file was listed, but is gone",
-        remedy="Open the table again; the log was being cleaned up",
+        reason="the file was listed, but it no longer exists",
+        remedy="Open the table again. The log was cleaned up meanwhile",
     )
 
 
@@ -133,13 +133,13 @@ def _content(store: Store, file: LogFile) -> bytes:
 
 
 def parse_commit(data: bytes, file: LogFile) -> Commit:
-    """Return the commit that bytes make. Pure; errors as in `read_commit`."""
+    """Parse the bytes of a commit. Pure; errors as for `read_commit`."""
     found, controls = parse_rows(data, file)
     return commit_of(file, found, controls)
 
 
 def parse_rows(data: bytes, file: LogFile) -> Rows:
-    """Return the JSON objects of a commit or compaction, and those of them that are controls.
+    """Return the JSON objects of a commit or compaction, and its table state actions.
 
     Pure; errors as in `read_commit`.
     """
@@ -147,16 +147,16 @@ def parse_rows(data: bytes, file: LogFile) -> Rows:
     if not data or data.isspace():
         raise LogCorruptError(
             path=path,
-            reason="the file is empty, so the commit was torn",
+            reason="the file is empty, so the commit is incomplete",
             remedy="Restore it from a copy, or delete it if it is the newest",
         )
     return checked_rows(rows(data, path=path), data, file)
 
 
 def parse_many(texts: Sequence[bytes], files: Sequence[LogFile]) -> Iterator[Rows]:
-    """Yield what `parse_rows` returns of each of several files; errors are raised in their turn.
+    """Yield the result of `parse_rows` for several files; errors are raised in their order.
 
-    What nearly all files are is told of all of them together.
+    The usual form of files is checked for all of them together.
     """
     found = rows_of_all(texts)
     if found is None:
@@ -177,15 +177,16 @@ def _any_control(found: Iterable[dict[str, Any]]) -> bool:
 
 
 def checked_rows(found: list[dict[str, Any]], data: bytes, file: LogFile) -> Rows:
-    """Return the objects of a file and those that are controls, if they are sound."""
-    # Of a log's commits, nearly all have none.
+    """Return the objects of a file and its table state actions after checks."""
+    # Nearly all commits of a log have none.
     controls = _controls(found, file) if _any_control(found) else ()
     first_line = data.find(b"\n")
     if is_broken(data, COMMIT_MARK, within=None if first_line < 0 else first_line):
         raise LogCorruptError(
             path=file.path,
-            reason="it is not as it was written: its bytes do not fit the checksum in it",
-            remedy="Restore it from a copy; if it was changed on purpose, take out txlogCrc32",
+            reason="the file was changed after it was written: its bytes do not match the "
+            "checksum in it",
+            remedy="Restore it from a copy. If the change was intended, remove txlogCrc32",
         )
     return found, controls
 
@@ -193,7 +194,7 @@ def checked_rows(found: list[dict[str, Any]], data: bytes, file: LogFile) -> Row
 def commit_of(
     file: LogFile, found: list[dict[str, Any]], controls: tuple[tuple[int, Action], ...]
 ) -> Commit:
-    """Return the commit that a file is, of what `parse_rows` says of it."""
+    """Return the commit for the result of `parse_rows`."""
     told = next(
         (
             (line, body)
@@ -206,7 +207,7 @@ def commit_of(
 
 
 def _controls(found: list[dict[str, Any]], file: LogFile) -> tuple[tuple[int, Action], ...]:
-    """Return the controls among JSON objects. Some writers spell out those that are not there."""
+    """Return the table state actions among JSON objects. Some writers write absent ones as null."""
     controls = []
     for line, row in enumerate(found, start=1):
         for name in _CONTROLS:
@@ -220,9 +221,10 @@ def _controls(found: list[dict[str, Any]], file: LogFile) -> tuple[tuple[int, Ac
 
 
 def _require_named(body: Mapping[str, Any], file: LogFile, line: int) -> None:
-    """Raise if metadata leave out what decides how files are read; a null says that it is empty.
+    """Raise if metadata lacks a field that determines how files are read.
 
-    Of checkpoints this is not known, as Parquet does not tell an empty map from a missing one.
+    A null means empty. Checkpoints are not checked, because Parquet cannot distinguish an empty map
+    from a missing one.
     """
     for name in ("partitionColumns", "configuration"):
         if name not in body:
@@ -230,15 +232,15 @@ def _require_named(body: Mapping[str, Any], file: LogFile, line: int) -> None:
                 path=file.path,
                 line=line,
                 field=f"metaData.{name}",
-                reason="the field is missing, so that it is unknown how files are to be read",
+                reason="the field is missing, so it is unknown how files must be read",
                 remedy="Restore the file from a copy; other versions may still open",
             )
 
 
 def are_readable_as_models(commits: Sequence[Commit]) -> bool:
-    """Read the file actions of commits one by one, if they are few; a wrong one is an error.
+    """Read the file actions of commits one by one if they are few; raise if one is wrong.
 
-    Columns may then wait until somebody asks for them: they accept what the models do.
+    Then the columns can be made later: they accept everything that the models accept.
     """
     if sum(len(commit.rows) for commit in commits) > FEW_FILES:
         return False
@@ -260,12 +262,13 @@ def file_rows(commits: Iterable[Commit]) -> pa.Table:
     return decode_rows((commit.version, commit.rows, commit.path) for commit in commits)
 
 
-_BYTES_AT_ONCE = 512 * 1024  # To be looked at together: more takes memory, and as long.
+# The size of files that are read together; more needs memory and is not faster.
+_BYTES_AT_ONCE = 512 * 1024
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What the log files after a checkpoint hold."""
+    """The actions of the log files after a checkpoint."""
 
     controls: tuple[tuple[int, Action], ...]
     files: pa.Table  # `FILE_ROWS`.
@@ -273,25 +276,25 @@ class Replayed:
 
 
 class DamagedError(Exception):
-    """Files of the log are damaged: they are to be done without, if others make them good."""
+    """Files of the log are damaged. Other files may replace them."""
 
     def __init__(self, files: Sequence[LogFile], cause: LogCorruptError) -> None:
         self.names = [file.name for file in files]
         super().__init__(*self.names)
         self.cause = cause
-        # Files that were listed, but are not there any more: somebody cleans up.
+        # Files that were listed but no longer exist, because of a clean-up.
         self.is_gone = isinstance(cause.__cause__, NotFoundError)
 
 
 def read_deltas(store: Store, files: Sequence[LogFile]) -> Replayed:
-    """Return the actions of commits and compactions, in the order given.
+    """Return the actions of commits and compactions in the given order.
 
-    Of what their JSON becomes, a bounded part is held at a time.
+    Only a bounded part of their JSON objects is in memory at the same time.
 
     Raises
     ------
     DamagedError
-        One of them is missing, is no commit, or breaks the protocol.
+        One of them is missing, is not a commit, or breaks the protocol.
     """
     controls: list[tuple[int, Action]] = []
     tables = [empty_rows()]
@@ -314,7 +317,7 @@ def _parsed(
     try:
         for file, (rows, own) in zip(files, parse_many(texts, files), strict=True):
             held = (file.last_version, rows, file.path)
-            if file.kind == "compaction":  # Some writers leave what a later commit undid.
+            if file.kind == "compaction":  # Some writers keep actions that a later commit undid.
                 reconcile_files(decode_rows([held]))
             read.append(held)
             controls += own
@@ -331,7 +334,7 @@ def _parsed(
 def _batches(
     store: Store, files: Sequence[LogFile]
 ) -> Iterator[tuple[Sequence[LogFile], list[bytes]]]:
-    """Yield some files at a time with their contents; an error comes after those before it."""
+    """Yield groups of files with their contents; an error is raised after the files before it."""
     texts: list[bytes] = []
     start = held = 0
     try:

@@ -1,4 +1,4 @@
-"""The live files of a snapshot: all columns at once, or some columns batch by batch."""
+"""Read the live files of a snapshot: all columns at once, or some columns batch by batch."""
 
 from __future__ import annotations
 
@@ -39,18 +39,17 @@ Result = TypeVar("Result")
 Select = Callable[[pa.Table], pa.Table]
 
 ANYWHERE = Source("", 0)
-"""Where files are that nobody knows a row group of: the checkpoint was not read as it is."""
+"""The place of files whose row group is unknown, because the checkpoint was not read directly."""
 
 _LARGE_BYTES = 4 << 20
-# To tell files apart, and to see what the protocol must list.
+# The columns that identify files and that the protocol checks need.
 _ALWAYS = ("is_add", "path", "deletion_vector", "dv_id", "tags")
 
 
 def load_files(store: Store, snapshot: Snapshot) -> FileState:
     """Return the live files and tombstones of a snapshot.
 
-    A checkpoint whose files cannot be read is passed over with a `TxlogWarning`, if other files
-    make it redundant.
+    An unreadable checkpoint is skipped with a `TxlogWarning` if other files replace it.
 
     Raises
     ------
@@ -68,7 +67,7 @@ def load_files(store: Store, snapshot: Snapshot) -> FileState:
 
 
 def has_large_checkpoint(snapshot: Snapshot) -> bool:
-    """Return whether the checkpoint that a snapshot begins with is one to be read by columns."""
+    """Return whether a snapshot's checkpoint is so large that it is read by columns."""
     parts = sum(part.size for part in snapshot.checkpoint)
     sidecars = sum(sidecar.size_in_bytes for sidecar in snapshot.sidecars)
     return parts + sidecars >= _LARGE_BYTES
@@ -89,21 +88,20 @@ def fold_files(
     Parameters
     ----------
     wanted
-        The columns that it needs; more may come.
+        The columns that the fold needs; batches may have more.
     fold
-        Gets each live file once, in batches of `FILE_ROWS` columns, in no order. With each batch
-        comes the row group of the checkpoint that it is out of, `ANYWHERE`, or None for what the
-        commits after it say. It may be called again, from the beginning, should a checkpoint turn
-        out to be damaged.
+        Gets each live file once, in unordered batches of `FILE_ROWS` columns. Each batch comes with
+        its row group of the checkpoint, `ANYWHERE`, or None for the commits after the checkpoint.
+        If a checkpoint proves to be damaged, the fold starts again.
     sources
-        Of the checkpoint, those row groups alone; with `ANYWHERE` among them, all.
+        Only these row groups of the checkpoint; if they include `ANYWHERE`, all row groups.
     distinct
-        Whether to look if a checkpoint has a file twice, which some writers leave, so that it
-        counts once. To compare all paths takes its time: a fold that keeps few files can look at
-        those, and raise `TwiceError`.
+        Whether to remove duplicate files of a checkpoint, which some writers write. This compares
+        all paths, which takes time: a fold that keeps few files can check only those, and raise
+        `TwiceError`.
     select
-        Which files `fold` gets at all, chosen by what the log says of each alone. Of those that are
-        left out nobody asks whether later commits touch them, which takes its time too.
+        Chooses the files for `fold` by their own columns. For files that it excludes, later commits
+        are not checked, which saves time.
 
     Raises
     ------
@@ -121,7 +119,7 @@ def fold_files(
     def folded(states: Iterator[_Found], current: Snapshot) -> Result:
         if current.checkpoint == snapshot.checkpoint:
             return fold((source, state.live) for source, state in states)
-        # Row groups of another checkpoint say nothing to whoever asks for them next.
+        # Row groups of another checkpoint have no meaning for the next call.
         return fold((source and ANYWHERE, state.live) for source, state in states)
 
     chosen = None if ANYWHERE in (sources or ()) else sources
@@ -162,7 +160,7 @@ def _fold(
         with closing(_states(store, current, wanted, of_this, distinct, select)) as states:
             return fold(states, current)
 
-    with suppress(TwiceError):  # Perhaps: only a look at all of them tells.
+    with suppress(TwiceError):  # Perhaps: only a comparison of all of them shows it.
         return _from_sound_files(store, snapshot, read)
     found = _selected(load_files(store, snapshot), select)
     return fold(iter([(ANYWHERE, found)]), snapshot)
@@ -180,7 +178,7 @@ def _states(
     distinct: bool,
     select: Select | None,
 ) -> Generator[_Found, None, None]:
-    """Yield files in parts. The first part holds those of the commits after the checkpoint."""
+    """Yield files in parts. The first part has those of the commits after the checkpoint."""
     tail = newest(snapshot.tail.rows)
     found = state_of(tail)
     require_sound(snapshot, found.live)
@@ -223,7 +221,7 @@ def _selected(found: FileState, select: Select | None) -> FileState:
 def _from_sound_files(
     store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Result]
 ) -> Result:
-    """Call `read` on a snapshot; if a checkpoint is damaged, use other files of the log."""
+    """Call `read` with a snapshot; if a checkpoint is damaged, use other files of the log."""
     with naming(store):
         return _read_sound(store, snapshot, read)
 
@@ -237,7 +235,7 @@ def _read_sound(store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Res
         except LogCorruptError as error:
             if not current.checkpoint:
                 raise
-            if again:  # A classic checkpoint may have been written anew since it was opened.
+            if again:  # A classic checkpoint may have been rewritten since it was opened.
                 current, again = replace(current, footers=Footers()), False
                 continue
             damage = DamagedError(current.checkpoint, error)
@@ -258,15 +256,15 @@ def _read_sound(store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Res
 def _was_expired(
     older: Sequence[LogFile], newer: Sequence[LogFile], error: LogCorruptError
 ) -> bool:
-    """Return whether a checkpoint is gone because a newer one stands for it."""
+    """Return whether a checkpoint was deleted because a newer one replaces it."""
     gone = isinstance(error.__cause__, NotFoundError)
     return gone and bool(newer) and newer[0].version > older[0].version
 
 
 def require_sound(snapshot: Snapshot, live: pa.Table) -> None:
-    """Raise if live `FILE_ROWS` of a snapshot break its protocol; errors as `load_files`.
+    """Raise if live `FILE_ROWS` violate the snapshot's protocol; errors as for `load_files`.
 
-    Without the column `partition_values`, those are not looked at.
+    Partition values are checked only if their column exists.
     """
     require_fragments_feature(live, snapshot.supports(FEATURE), path=snapshot.root)
     if "partition_values" in live.column_names:

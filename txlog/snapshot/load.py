@@ -34,10 +34,10 @@ from txlog.store.base import Store, is_far, naming
 def list_log(
     store: Store, *, since: int = 0, catalog: CatalogCommits | None = None, briefly: bool = False
 ) -> list[LogFile]:
-    """Return the log's files of versions from `since` on; whatever has another name is ignored.
+    """List the log's files of versions from `since`; files with other names are ignored.
 
-    Of a catalog-managed table they are those that its catalog ratified. If they are listed
-    briefly, sizes and times may be 0: `_told` says them of those that matter.
+    For a catalog-managed table, only files that its catalog ratified are returned. In a brief
+    listing, sizes and times may be 0: `_told` adds them if they are needed.
     """
     first = f"{since:020d}"
     try:
@@ -46,7 +46,7 @@ def list_log(
         else:
             listed = list(store.list_after(LOG_FOLDER, first))
     except StoreError as error:
-        error.path = store.resolve(LOG_FOLDER)  # Say which table it is.
+        error.path = store.resolve(LOG_FOLDER)  # Add the table's name to errors.
         raise
     with collector_paused():
         published = [
@@ -65,7 +65,7 @@ def list_log(
 
 
 def list_commits(store: Store, snapshot: Snapshot, *, since: int = 0) -> list[LogFile]:
-    """Return the commits that are kept, from `since` to a snapshot's version, ascending."""
+    """Return the existing commits from `since` to a snapshot's version, ascending."""
     return sorted(
         (
             file
@@ -77,7 +77,7 @@ def list_commits(store: Store, snapshot: Snapshot, *, since: int = 0) -> list[Lo
 
 
 def _told(store: Store, file: LogFile) -> LogFile | None:
-    """Return a file that was listed briefly with its size and time, or None if it is gone."""
+    """Return a briefly listed file with its size and time, or None if it does not exist."""
     if file.size or file.content is not None:
         return file
     try:
@@ -94,8 +94,8 @@ def _staged(store: Store, name: str, version: int) -> LogFile:
         raise LogCorruptError(
             path=log_path(name),
             version=version,
-            reason="the catalog names this staged commit, but it is not there",
-            remedy="Ask the catalog again: the commit may have been published since",
+            reason="the catalog names this staged commit, but it does not exist",
+            remedy="Ask the catalog again. The commit may have been published meanwhile",
         ) from error
     return LogFile(name, "commit", version, info.size, info.modified_ms)
 
@@ -107,19 +107,19 @@ def load_snapshot(
     unusable: Sequence[str] = (),
     catalog: CatalogCommits | None = None,
 ) -> Snapshot:
-    """Return a version of the table in the store, or its latest.
+    """Load a version of the table in the store, or its latest version.
 
-    A catalog-managed table is opened by what its catalog says (`catalog`).
+    A catalog-managed table is opened with the answer of its catalog (`catalog`).
 
-    A damaged checkpoint or compaction that other files make redundant is passed over, with a
-    `TxlogWarning` that names it; those named in `unusable` are not even tried.
+    A damaged checkpoint or compaction that other files can replace is skipped, with a
+    `TxlogWarning` that names it. Files named in `unusable` are not tried.
 
     Raises
     ------
     NotFoundError
         There is no table here, or no such version.
     LogCorruptError
-        The log is damaged beyond what its other files make good.
+        The log is damaged, and its other files cannot replace the damaged ones.
     UnsupportedFeatureError
         The table needs features that txlog lacks.
     """
@@ -127,7 +127,7 @@ def load_snapshot(
         return _load_sound(store, version, unusable, catalog)
 
 
-_CLEANUPS = 5  # Of the log, during one load, before a missing file is called missing.
+_CLEANUPS = 5  # The listings during one load before a missing file raises.
 
 
 def _load_sound(
@@ -148,7 +148,7 @@ def _load_sound(
         except DamagedError as error:
             passed_over.append(error)
         except (NotFoundError, LogCorruptError) as error:
-            if since:  # The hint led too far: look at the whole log.
+            if since:  # The hint is too new: list the whole log.
                 relisted = True
                 since, files = 0, list_log(store, catalog=catalog, briefly=True)
             elif cleanups and any(damage.is_gone for damage in passed_over):
@@ -171,8 +171,9 @@ def _load_sound(
 def _no_table(store: Store) -> NotFoundError:
     return NotFoundError(
         path=store.root,
-        reason=f"there is no Delta table here: no {LOG_FOLDER} with a commit or checkpoint",
-        remedy="Check the path, or make a table with txlog.Table.create or txlog.write",
+        reason=f"there is not a Delta table here: there is no {LOG_FOLDER} with a commit or "
+        "checkpoint",
+        remedy="Check the path, or create a table with txlog.Table.create or txlog.write",
     )
 
 
@@ -215,21 +216,21 @@ def _load_checkpoint(
 
 
 def _require_state(controls: Controls, segment: Segment) -> None:
-    """Raise `DamagedError` if a checkpoint lacks what the commits that it covers may still say."""
+    """Raise `DamagedError` if a checkpoint lacks actions that older commits may contain."""
     for name, found in (("protocol", controls.protocol), ("metaData", controls.metadata)):
         if found is None:
             cause = LogCorruptError(
                 path=segment.checkpoint[0].path,
                 version=segment.version,
                 field=name,
-                reason=f"the checkpoint holds no {name} action, and no commit after it does",
+                reason=f"neither the checkpoint nor a commit after it contains a {name} action",
                 remedy=REMEDY,
             )
             raise DamagedError(segment.checkpoint, cause)
 
 
 def _warn_of_oddities(files: Sequence[LogFile], segment: Segment, hint: Hint | None) -> None:
-    """Warn of what is missing, but was not needed."""
+    """Warn of missing files that were not needed."""
     complete = {file.version for file in segment.checkpoint}
     if hint is not None and hint.version not in complete:
         _say(
@@ -245,7 +246,7 @@ def _warn_of_oddities(files: Sequence[LogFile], segment: Segment, hint: Hint | N
     for file in torn:
         _say(
             f"{file.name} and its like are not all there, so that the checkpoint of version "
-            f"{file.version} is passed over; restore or delete them"
+            f"{file.version} is skipped; restore or delete them"
         )
 
 
@@ -254,13 +255,13 @@ def _say(text: str) -> None:
 
 
 def warn_of_damage(damage: DamagedError) -> None:
-    """Say that files of the log are passed over, and why."""
-    _say(f"{', '.join(damage.names)} is damaged and passed over: {damage.cause}")
+    """Warn that files of the log were ignored, with the reason."""
+    _say(f"{', '.join(damage.names)} is damaged and skipped: {damage.cause}")
 
 
 def _head(store: Store, segment: Segment, files: Sequence[LogFile]) -> LogFile | None:
-    """Return the version's own commit with its size and time, if it is still there."""
-    # Mostly the newest is asked for, and names ascend.
+    """Return the version's own commit with its size and time, if it still exists."""
+    # Usually the newest one is needed, and names ascend.
     for file in reversed(files):
         if file.kind == "commit" and file.version == segment.version:
             return _told(store, file)
@@ -283,7 +284,7 @@ def _timestamp_ms(
     last: Commit | None,
     controls: Controls,
 ) -> int:
-    """Return when the version was made, from its own commit if that is still there."""
+    """Return the time of the version, from its own commit if that still exists."""
     if file is None:
         return max((part.modified_ms for part in segment.checkpoint), default=0)
     protocol, metadata = controls.protocol, controls.metadata
@@ -293,20 +294,20 @@ def _timestamp_ms(
         return file.modified_ms
     try:
         return read_commit(store, file).made_ms(protocol, metadata)
-    except LogCorruptError as error:  # The checkpoint is enough for all but the time.
+    except LogCorruptError as error:  # The checkpoint has everything except the time.
         warn_of_damage(DamagedError((file,), error))
         return file.modified_ms
 
 
 def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
-    """Return the latest version, reading only the commits that are newer than a snapshot.
+    """Return the latest version; only the commits after a snapshot are read.
 
     Raises
     ------
     NotFoundError
-        The table is gone.
+        The table no longer exists.
     CommitConflictError
-        Another table has taken its place since the snapshot was loaded.
+        Another table replaced it after the snapshot was loaded.
     UnsupportedFeatureError
         The table is catalog-managed.
     """
@@ -318,22 +319,22 @@ def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
 
 
 def _refreshed_by_looking(store: Store, snapshot: Snapshot) -> Snapshot:
-    """Return the latest version, by a look at each commit that may follow."""
+    """Return the latest version; each commit that may follow is requested."""
     if not _is_there(store, snapshot):
         return _reloaded(store, snapshot)
     newer = list(newer_commits(store, snapshot.version))
     latest = snapshot.version + len(newer)
     hint = read_hint(store)
     if hint is not None and hint.version > latest:
-        # The next commits were cleaned up: only a checkpoint leads on.
+        # The next commits were cleaned up, so a checkpoint is needed.
         return _reloaded(store, snapshot)
     return advance(snapshot, read_commits(store, newer)) if newer else snapshot
 
 
 def _refreshed_by_listing(store: Store, snapshot: Snapshot) -> Snapshot:
-    """Return the latest version, by one request if there is nothing newer.
+    """Return the latest version, with one request if there is no newer one.
 
-    A listing shows the snapshot's own commit, those after it, and whether a checkpoint leads on.
+    A listing shows the snapshot's own commit, the commits after it, and newer checkpoints.
     """
     files = list_log(store, since=snapshot.version)
     commits = {file.version: file for file in files if file.kind == "commit"}
@@ -354,7 +355,7 @@ def _following(commits: Mapping[int, LogFile], version: int) -> list[LogFile]:
 
 
 def require_refreshable(snapshot: Snapshot) -> None:
-    """Raise if only a catalog knows the newer versions of a table.
+    """Raise if only a catalog knows the newer versions of the table.
 
     Raises
     ------
@@ -365,13 +366,13 @@ def require_refreshable(snapshot: Snapshot) -> None:
         raise UnsupportedFeatureError(
             path=snapshot.root,
             features=("catalogManaged",),
-            reason="only its catalog knows the latest version of this table",
+            reason="only the catalog of this table knows its latest version",
             remedy="Ask the catalog, and open the table again with the commits that it names",
         )
 
 
 def _is_there(store: Store, snapshot: Snapshot) -> bool:
-    """Return whether the snapshot's own commit is still the file that it was."""
+    """Return whether the snapshot's own commit is unchanged."""
     try:
         info = store.info(log_path(commit_name(snapshot.version)))
     except NotFoundError:
@@ -386,7 +387,7 @@ def _reloaded(store: Store, snapshot: Snapshot) -> Snapshot:
             version=latest.version,
             rule="CON-2",
             path=store.root,
-            reason="another table has taken this one's place since it was opened",
+            reason="another table replaced this one after it was opened",
             remedy="Open it again with txlog.Table",
         )
     return latest
@@ -395,7 +396,7 @@ def _reloaded(store: Store, snapshot: Snapshot) -> Snapshot:
 def newer_commits(store: Store, version: int) -> Iterator[LogFile]:
     """Yield the commits after a version.
 
-    Each is asked for, which is cheaper than listing a long log; a store far away is asked once.
+    Each one is requested, which is cheaper than listing a long log; a remote store is listed once.
     """
     if is_far(store):
         files = list_log(store, since=version + 1)

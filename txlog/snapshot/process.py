@@ -1,4 +1,4 @@
-"""Settings of the whole process: freed memory, and the garbage collector of Python."""
+"""Settings of the whole process: reuse of freed memory, and Python's garbage collector."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 
 _lock = Lock()
 _paused: list[bool] = []
-"""For each that is doing without it now, whether it was on before."""
+"""For each pause in progress, whether the collector was on before."""
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Do without garbage collection: what a log becomes is many objects, and none is garbage.
+    """Pause garbage collection: reading a log creates many objects without garbage.
 
-    Several threads may do so; when the last of them is done, it is as it was before the first.
+    Several threads may pause it; after the last one, the state before the first is restored.
     """
     with _lock:
         _paused.append(gc.isenabled() if not _paused else _paused[0])
@@ -29,13 +29,13 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            was_on = _paused.pop() if _paused else False  # None, after a fork in the `with`.
+            was_on = _paused.pop() if _paused else False  # None after a fork inside the `with`.
             if was_on and not _paused:
                 gc.enable()
 
 
 def _after_fork() -> None:
-    """Forget the threads that a forked process does not have, and what they held."""
+    """Reset the state, because a forked process does not have the other threads."""
     global _lock
     _lock = Lock()
     if _paused and _paused[0]:
@@ -52,7 +52,7 @@ _BYTES = 16 << 20
 
 @cache
 def keep_freed_memory() -> None:
-    """Have the C library keep what is freed for what is asked for next, in the whole process.
+    """Let the C library keep freed memory for later allocations, in the whole process.
 
     Columns of millions of files are looked at batch by batch, and each step takes and frees arrays
     of some hundred kilobytes. glibc gives them back to the system and asks for them again, page by

@@ -1,4 +1,4 @@
-"""Pins and shallow clones: what refers to versions and files of a table besides its retention.
+"""Pins and shallow clones, which keep versions and files beyond the retention.
 
 Each is a domain of the table's metadata. Rules: spec/maintenance.md, MNT-10 to MNT-14.
 """
@@ -22,7 +22,7 @@ _NAME = re.compile(r"(?!\d+$)[^\s\x00-\x1f](?:[^\x00-\x1f]{0,198}[^\s\x00-\x1f])
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A version that has a name, and that vacuum and expire keep."""
+    """A named version, which vacuum and expire keep."""
 
     name: str
     version: int
@@ -37,9 +37,9 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredClone:
-    """A shallow clone that a table was told of: a vacuum keeps the files that it refers to."""
+    """A registered shallow clone: a vacuum keeps the files to which it refers."""
 
-    id: str  # Of the clone, as its metadata has it.
+    id: str  # The table id in the clone's metadata.
     uri: str
 
     def to_domain(self) -> DomainMetadata:
@@ -54,12 +54,12 @@ def _text(told: dict[str, Any]) -> str:
 
 
 def pins_of(snapshot: Snapshot) -> dict[str, Pin]:
-    """Return the pins of a table, by their names, in their order.
+    """Return the pins of a table by name, in the order of names.
 
     Raises
     ------
     LogCorruptError
-        A pin does not say which version it is of.
+        A pin does not contain its version.
     """
     return {
         name: Pin(
@@ -73,7 +73,7 @@ def pins_of(snapshot: Snapshot) -> dict[str, Pin]:
 
 
 def clones_of(snapshot: Snapshot) -> list[RegisteredClone]:
-    """Return the shallow clones that a table was told of; errors as `pins_of`."""
+    """Return the registered shallow clones of a table; errors as for `pins_of`."""
     return [
         RegisteredClone(name, _field(snapshot, domain, "location", str))
         for name, domain in _domains(snapshot, CLONE_PREFIX)
@@ -81,7 +81,7 @@ def clones_of(snapshot: Snapshot) -> list[RegisteredClone]:
 
 
 def is_reference(domain: str) -> bool:
-    """Return whether a domain holds a pin or a clone, which belong to one table alone."""
+    """Return whether a domain contains a pin or a clone, which belong to one table only."""
     return domain.startswith((PIN_PREFIX, CLONE_PREFIX))
 
 
@@ -106,36 +106,36 @@ def _field(
         path=snapshot.root,
         version=snapshot.version,
         field=f"domainMetadata.{domain.domain}",
-        reason=f"{domain.configuration!r} does not say its {name}",
+        reason=f"{domain.configuration!r} does not contain its {name}",
         remedy="Delete it with Table.pins.delete, or ask who wrote it",
     )
 
 
 def require_pin_name(name: object) -> str:
-    """Return the name of a pin, if it can be one.
+    """Return a pin's name; raise if it is not valid.
 
     Raises
     ------
     InvalidInputError
-        It is no text, is empty, too long or a number, or begins or ends with a space.
+        The name is not a string, is empty, too long or a number, or begins or ends with a space.
     """
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     kind = InvalidInputError if isinstance(name, str) else InvalidTypeError
     raise kind(
         argument="name",
-        reason=f"{name!r} is no name of a pin; a version is a whole number",
-        remedy="Use text of at most 200 characters that is no number",
+        reason=f"{name!r} is not the name of a pin; a version is a whole number",
+        remedy="Use text of at most 200 characters that is not a number",
     )
 
 
 def pinned_version(snapshot: Snapshot, name: str) -> int:
-    """Return the version of a pin, as the latest version of its table has it.
+    """Return the version of a pin, from the latest version of its table.
 
     Raises
     ------
     NotFoundError
-        There is no such pin; those that there are, are named.
+        There is no such pin. The error lists the existing pins.
     InvalidInputError
         No pin can have such a name.
     """

@@ -1,4 +1,4 @@
-"""A version of a table, as a value, and the tail of it that few questions need."""
+"""A version of a table as a value, and the file actions after its checkpoint."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows
 from txlog.store.base import without_secrets
 from txlog.threads import cached_property
 
-_UNFOLDED = 512  # Parts, before they are made one: each asking then costs little more.
+_UNFOLDED = 512  # The most parts before they are combined, so that each use stays cheap.
 
 
 @dataclass(eq=False)
 class _Paths:
-    """The first version of each path, shared by tails that grew from one another."""
+    """The first version of each path, shared by the tails of successive versions."""
 
     first: dict[str, int] = field(default_factory=dict)
-    parts: int = 0  # Of the line, how many are in it.
+    parts: int = 0  # The number of processed parts.
 
 
 class Tail:
-    """File actions of the commits after a checkpoint, made into `FILE_ROWS` when asked for.
+    """File actions of the commits after a checkpoint, converted to `FILE_ROWS` at their first use.
 
-    A writer that only appends never asks, so its commits do not pay for earlier ones. A value; it
-    pickles. Versions ascend.
+    A writer that only appends never uses them, so its commits do not pay for earlier ones. An
+    immutable value that pickles. Versions ascend.
 
     Parameters
     ----------
     rows
-        Those that are columns already.
+        The actions that are already columns.
     """
 
     def __init__(self, rows: pa.Table) -> None:
@@ -79,7 +79,7 @@ class Tail:
         if not self._newer:
             return self._folded
         tables = tuple(_tables(self._newer))
-        self._newer = tables  # The same, in fewer parts: who comes after need not make them again.
+        self._newer = tables  # Keep the combined parts for later versions.
         return pa.concat_tables([self._folded, *tables])
 
     @property
@@ -90,15 +90,15 @@ class Tail:
         return self._highest_id
 
     def first_version(self, path: str) -> int | None:
-        """Return the first version that names a file, however its path is spelled, or None.
+        """Return the first version that names a file, in any spelling of its path, or None.
 
-        It may be above those of this tail, if a later one was asked before.
+        The version may be after this tail if a later tail was used before.
         """
         if self._paths is None:
             self._paths = _Paths()
         known = self._paths
         for part in self._parts_after(known.parts):
-            # Versions do not change, so whoever comes first puts what all others would.
+            # Versions do not change, so all threads would write the same value.
             for key, version in _keys(part):
                 known.first[key] = min(version, known.first.get(key, version))
         known.parts = max(known.parts, self._count)
@@ -170,7 +170,7 @@ _Found = TypeVar("_Found")
 
 @dataclass(eq=False)
 class _Facts:
-    """What `Snapshot.memo` keeps for one protocol and metadata."""
+    """The values that `Snapshot.memo` caches for one protocol and metadata."""
 
     protocol: Protocol
     metadata: Metadata
@@ -185,12 +185,12 @@ class _Facts:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One version: its controls, and which files hold its file actions. A value; it pickles."""
+    """One version: its table state, and the log files with its file actions. It pickles."""
 
     root: str
     version: int
     timestamp_ms: int  # In-commit timestamp, else the time of its file: see `times.made_ms`.
-    head_ms: int  # When its commit's file was written, by the store; 0 if that is gone.
+    head_ms: int  # The store's time of its commit's file; 0 if the file does not exist.
     protocol: Protocol
     metadata: Metadata
     schema: StructType
@@ -198,7 +198,7 @@ class Snapshot:
     checkpoint: tuple[LogFile, ...]
     sidecars: tuple[Sidecar, ...]
     tail: Tail = field(repr=False, compare=False)  # File actions newer than the checkpoint.
-    catalog: CatalogCommits | None = None  # Of a catalog-managed table, what it was opened by.
+    catalog: CatalogCommits | None = None  # For a catalog-managed table, the catalog's answer.
     footers: Footers = field(default_factory=Footers, repr=False, compare=False)
     _facts: _Facts | None = field(default=None, repr=False, compare=False)
 
@@ -211,9 +211,9 @@ class Snapshot:
         return f"txlog.Snapshot({without_secrets(self.root)!r}, version={self.version})"
 
     def memo(self, find: Callable[[Snapshot], _Found]) -> _Found:
-        """Return `find(self)`, kept for all snapshots with this protocol and metadata.
+        """Return `find(self)`, cached for all snapshots with this protocol and metadata.
 
-        An error is not remembered.
+        Errors are not cached.
         """
         assert self._facts is not None
         held = self._facts.found
@@ -222,7 +222,7 @@ class Snapshot:
         return held[find]  # type: ignore[no-any-return]
 
     def without_files(self) -> Snapshot:
-        """Return the snapshot without its files, which is small enough to be sent to workers."""
+        """Return the snapshot without its files, which is small enough to send to workers."""
         return replace(self, tail=Tail(empty_rows()), sidecars=())
 
     @cached_property
@@ -248,7 +248,7 @@ class Snapshot:
         return mapping_mode(self.protocol, self.properties)
 
     def is_active(self, feature: str) -> bool:
-        """Return whether the table makes use of a feature that a property turns on."""
+        """Return whether a feature is enabled by a property and supported by the protocol."""
         return is_active(feature, self.protocol, self.properties)
 
     def supports(self, feature: str) -> bool:
@@ -257,12 +257,12 @@ class Snapshot:
 
     @property
     def marks_deletions(self) -> bool:
-        """Whether deletes leave deletion vectors; the first one may bring the feature (CON-22)."""
+        """Whether deletes write deletion vectors; the first one may add the feature (CON-22)."""
         return self.is_active("deletionVectors") or brings_vectors(self.properties)
 
     @property
     def has_stable_row_ids(self) -> bool:
-        """Whether rows keep their ids for life: the table has row tracking enabled."""
+        """Whether rows keep their ids: row tracking is enabled."""
         return self.is_active("rowTracking")
 
     @property
@@ -273,7 +273,7 @@ class Snapshot:
         return str(self.properties.get("txlog.deletionFormat"))
 
     def transaction_version(self, app_id: str) -> int | None:
-        """Return how far an application got, or None if it never committed."""
+        """Return the last recorded version of an application, or None."""
         txn = self.controls.txns.get(app_id)
         return None if txn is None else txn.version
 
@@ -290,14 +290,14 @@ def make_snapshot(
     catalog: CatalogCommits | None = None,
     footers: Footers | None = None,
 ) -> Snapshot:
-    """Return the snapshot that controls make, if txlog can read it.
+    """Build a snapshot from the table state; raise if txlog cannot read the table.
 
     Raises
     ------
     LogCorruptError
         There is no protocol or no metadata, or the schema breaks the protocol.
     InvalidInputError
-        There is a catalog, but the table is not managed by one.
+        A catalog's answer was passed, but the table is not catalog-managed.
     UnsupportedFeatureError
         The table needs features that txlog lacks.
     """
@@ -307,7 +307,7 @@ def make_snapshot(
                 path=root,
                 version=segment.version,
                 field=name,
-                reason=f"no commit up to this version holds a {name} action",
+                reason=f"no commit up to this version contains a {name} action",
                 remedy="The log is incomplete; restore it from a copy",
             )
     assert controls.protocol is not None
@@ -345,7 +345,7 @@ def _require_managed(protocol: Protocol, root: str) -> None:
     if not CATALOG_MANAGED & features_of(protocol):
         raise InvalidInputError(
             argument="catalog_commits",
-            reason=f"the table at {root} is not catalog-managed: its log alone decides",
+            reason=f"the table at {root} is not catalog-managed",
             remedy="Open it without catalog_commits",
         )
 
@@ -370,10 +370,9 @@ def _named_twice(names: Sequence[str]) -> str | None:
 
 
 def moved(snapshot: Snapshot, **changes: Any) -> Snapshot:
-    """Return a snapshot with other values of fields, of which none says what the table is.
+    """Return a snapshot with other values of fields that do not change its protocol and metadata.
 
-    What follows from protocol and metadata stays known; `dataclasses.replace` finds it anew, and
-    takes ten times as long.
+    Cached values stay; `dataclasses.replace` would compute them again and is ten times slower.
     """
     after = object.__new__(Snapshot)
     after.__dict__.update(snapshot.__dict__, **changes)
@@ -383,7 +382,7 @@ def moved(snapshot: Snapshot, **changes: Any) -> Snapshot:
 def advance(
     snapshot: Snapshot, commits: Sequence[Commit], *, files: pa.Table | None = None
 ) -> Snapshot:
-    """Return the snapshot that the next commits, in order and without a gap, lead to.
+    """Return the snapshot after the next commits, which are in order and without gaps.
 
     Nothing is replayed: the cost is that of the new commits. Errors as for opening the table.
     `files` are the file actions of the commits as `FILE_ROWS`, where they are known already.

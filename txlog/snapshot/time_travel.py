@@ -1,4 +1,4 @@
-"""Versions by number or time, when each was made, and the history of commits.
+"""Find versions by number or time, the times of versions, and the history of commits.
 
 Where in-commit timestamps are enabled they decide, from the version on that enabled them; else the
 times of the commit files. Those may stand still or go back, so each counts as at least a
@@ -28,17 +28,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_timestamp(moment: str | datetime | int) -> int:
-    """Return milliseconds since the epoch of ISO 8601 text, a datetime, or milliseconds.
+    """Convert ISO 8601 text, a datetime, or milliseconds to milliseconds since the epoch.
 
     Text and datetimes without a zone are in UTC.
 
     Raises
     ------
     InvalidInputError
-        The text is no ISO 8601 timestamp.
+        The text is not an ISO 8601 timestamp.
     """
     if isinstance(moment, bool):
-        raise InvalidInputError(argument="timestamp", reason="a truth value is no timestamp")
+        raise InvalidInputError(argument="timestamp", reason="a boolean is not a timestamp")
     if isinstance(moment, int):
         return moment
     if isinstance(moment, str):
@@ -64,7 +64,7 @@ def _spelt_otherwise(moment: str) -> int:
     except ValueError as error:
         raise InvalidInputError(
             argument="timestamp",
-            reason=f"{moment!r} is no ISO 8601 timestamp",
+            reason=f"{moment!r} is not an ISO 8601 timestamp",
             remedy="Write it as 2026-08-22, 2026-08-22T10:00:00 or 2026-08-22T10:00:00+02:00",
         ) from error
 
@@ -75,7 +75,7 @@ def version_of(text: str | None) -> int | str | None:
 
 
 def pick_version(commits: Sequence[tuple[int, int]], moment_ms: int) -> int | None:
-    """Return the last version made at a time or before it, or None if all are later.
+    """Return the last version at or before a time, or None if all versions are later.
 
     Pure. `commits` are (version, time in milliseconds), ascending by version. File times may
     stand still or go back; each counts as at least a millisecond after the one before it.
@@ -92,15 +92,15 @@ def pick_version(commits: Sequence[tuple[int, int]], moment_ms: int) -> int | No
 def version_at(
     store: Store, latest: Snapshot, moment_ms: int, *, out_of_range: OutOfRange = "error"
 ) -> int:
-    """Return the version that was the latest at a moment.
+    """Return the version that was the latest at a time.
 
     Where in-commit timestamps are enabled they decide, else the times of the commit files.
 
     Raises
     ------
     NotFoundError
-        The moment is before the first version that is kept or after the last one, and
-        `out_of_range` is not `nearest`.
+        The time is before the first existing version or after the last one, and `out_of_range` is
+        not `nearest`.
     InvalidInputError
         `out_of_range` is neither `error` nor `nearest`.
     """
@@ -123,12 +123,12 @@ def version_at(
         reason=f"{_text(moment_ms)} is {when} version "
         f"({commits[0].version} at {_text(_stamp(store, latest, commits[0]))}, "
         f"{latest.version} at {_text(last_ms)})",
-        remedy="Choose a moment between them, or leave out the timestamp for the latest version",
+        remedy="Choose a time between them, or omit the timestamp to open the latest version",
     )
 
 
 def version_from(store: Store, latest: Snapshot, moment_ms: int) -> int:
-    """Return the first version that was made at a moment or later.
+    """Return the first version at or after a time.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def version_from(store: Store, latest: Snapshot, moment_ms: int) -> int:
 
 
 def version_until(store: Store, latest: Snapshot, moment_ms: int) -> int:
-    """Return the last version that was made at a moment or earlier.
+    """Return the last version at or before a time.
 
     Raises
     ------
@@ -184,14 +184,14 @@ def _kept(store: Store, latest: Snapshot) -> list[LogFile]:
     if not commits:
         raise NotFoundError(
             path=store.root,
-            reason="the log keeps no commit, so no version has a time",
+            reason="the log contains no commit, so no version has a time",
             remedy="Open the table by version",
         )
     return commits
 
 
 def _last_ms(latest: Snapshot, commits: list[LogFile]) -> int:
-    """Return the last moment that is not after the latest version."""
+    """Return the last time that is not after the latest version."""
     if latest.is_active("inCommitTimestamp"):
         return latest.timestamp_ms
     return max(latest.timestamp_ms, *ascending(file.modified_ms for file in commits))
@@ -241,7 +241,7 @@ def _text(moment_ms: int) -> str:
 
 
 def ascending(stamps: Iterable[int]) -> Iterator[int]:
-    """Yield times, each at least a millisecond after the one before it. Pure."""
+    """Yield times adjusted so that each is at least a millisecond after the one before. Pure."""
     floor = None
     for stamp in stamps:
         floor = stamp if floor is None else max(stamp, floor + 1)
@@ -249,7 +249,7 @@ def ascending(stamps: Iterable[int]) -> Iterator[int]:
 
 
 def stamped_from(latest: Snapshot) -> int | None:
-    """Return the first version that in-commit timestamps decide on; None if there is none. Pure."""
+    """Return the first version with in-commit timestamps; None if there is none. Pure."""
     if not latest.is_active("inCommitTimestamp"):
         return None
     return latest.properties.get("delta.inCommitTimestampEnablementVersion") or 0
@@ -258,7 +258,7 @@ def stamped_from(latest: Snapshot) -> int | None:
 def file_times(latest: Snapshot, commits: Sequence[LogFile]) -> dict[int, int]:
     """Return the times of the versions that count by their files' times, in milliseconds.
 
-    Pure. `commits` ascend by version; after a gap, times are counted anew.
+    Pure. `commits` ascend by version; after a gap, times are counted again.
     """
     stamped = stamped_from(latest)
     found: dict[int, int] = {}
@@ -280,7 +280,7 @@ def _runs(commits: Iterable[LogFile]) -> list[list[LogFile]]:
 
 
 def made_ms(store: Store, snapshot: Snapshot) -> int:
-    """Return when a snapshot's version was made; if its commit is gone, its checkpoint's time."""
+    """Return the time of a snapshot's version; if its commit is missing, its checkpoint's time."""
     stamped = stamped_from(snapshot)
     if stamped is not None and stamped <= snapshot.version:
         return snapshot.timestamp_ms
@@ -296,19 +296,19 @@ def snapshot_at(
     out_of_range: OutOfRange = "error",
     catalog: CatalogCommits | None = None,
 ) -> Snapshot:
-    """Return a version of a table: of a number or the name of a pin, at a moment, or the latest.
+    """Load a version of a table: by number, by pin, by time, or the latest.
 
     Raises
     ------
     InvalidInputError
-        Both are given, or one is no version or no moment.
+        Both are given, or one is not a version or no moment.
     NotFoundError, UnsupportedFeatureError, LogCorruptError
         As for `load_snapshot`.
     """
     if version is not None and timestamp is not None:
         raise InvalidInputError(
             argument="timestamp",
-            reason="version and timestamp both choose a version",
+            reason="version and timestamp are both given",
             remedy="Pass only one of them",
         )
     if isinstance(version, str):
@@ -319,8 +319,8 @@ def snapshot_at(
         kind = InvalidInputError if type(version) is int else InvalidTypeError
         raise kind(
             argument="version",
-            reason=f"{version!r} is no whole number from 0",
-            remedy="Pass a number of history(), or the name of a pin as text",
+            reason=f"{version!r} is not a whole number from 0",
+            remedy="Pass a version number from history(), or the name of a pin",
         )
     snapshot = load_snapshot(store, version=version, catalog=catalog)
     if timestamp is None:
@@ -330,7 +330,7 @@ def snapshot_at(
 
 
 def history(store: Store, snapshot: Snapshot, limit: int | None = None) -> list[dict[str, Any]]:
-    """Return what `commitInfo` says of each commit up to a snapshot's version, newest first.
+    """Return the `commitInfo` of each commit up to a snapshot's version, newest first.
 
     Each entry has `version` and `timestamp` (milliseconds since the epoch), whatever the writer
     said: the time by which time travel finds this version. Versions whose commits were cleaned up
@@ -343,7 +343,7 @@ def history(store: Store, snapshot: Snapshot, limit: int | None = None) -> list[
 
 
 def versions(store: Store, snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Return the versions up to a snapshot's that the log makes up, ascending.
+    """Return the versions up to a snapshot's version that can be opened, ascending.
 
     Each has `version`, `timestamp` (None without its commit) and `pins`, by the latest version.
     """

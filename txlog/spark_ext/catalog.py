@@ -49,7 +49,7 @@ def split_name(name: str) -> list[str]:
         if found is None:
             raise InvalidInputError(
                 argument="name",
-                reason=f"{name!r} is no name of a table",
+                reason=f"{name!r} is not a name of a table",
                 remedy="Write it as table, schema.table or delta.`/path`",
             )
         parts.append(found[2] or found[1].replace("``", "`"))

@@ -43,7 +43,7 @@ class Definitions(ABC):
         """Run a query, which may name tables that Spark does not know."""
 
     def _place(self, name: str) -> str | None:
-        """Return where a table is, or None if it is none of this format."""
+        """Return where a table is, or None if it is not one of this format."""
         try:
             return table_location(self.spark, name)
         except (InvalidInputError, NotFoundError, UnsupportedFeatureError):
@@ -88,7 +88,7 @@ class Definitions(ABC):
                 break
         if not columns:
             reader.accepts("AS")
-            if reader.token is None:  # A table that is there already: Spark's own way.
+            if reader.token is None:  # A table that exists already: Spark's own way.
                 raise NotOursError
             builder._filled(self._query(self.text[reader.token.start :]))
             return as_frame(self.spark, [], NOTHING)

@@ -64,7 +64,7 @@ class SparkEngine:
         for name, value, least in (("tasks", tasks, 1), ("local_items", local_items, 0)):
             if value is not None and (type(value) is not int or value < least):
                 raise InvalidInputError(
-                    argument=name, reason=f"{value!r} is no whole number from {least}"
+                    argument=name, reason=f"{value!r} is not a whole number from {least}"
                 )
         self._spark = spark
         self._tasks = tasks

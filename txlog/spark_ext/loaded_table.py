@@ -47,7 +47,7 @@ def require_loaded(
             remedy="Load the stream again, without a schema of your own, and start it with the "
             "same checkpoint"
             if of_all
-            else "Load the frame again; make a table of Spark's catalog anew, which keeps columns",
+            else "Load the frame again; make a table of Spark's catalog again, which keeps columns",
         )
 
 

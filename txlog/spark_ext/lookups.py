@@ -125,7 +125,7 @@ def lookup_join(
     storage_options
         Of the table's store, for this process and the executors.
     index_cache
-        A folder of each executor for segments of indexes of a store far away, as for `Table`.
+        A folder of each executor for segments of indexes for a remote store, as for `Table`.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def lookup_join(
     >>> lookup_join(commits, "tables/authors", on={"author": "id"})  # doctest: +SKIP
     """
     if how not in ("inner", "left"):
-        raise InvalidInputError(argument="how", reason=f"{how!r} is none of inner, left")
+        raise InvalidInputError(argument="how", reason=f"{how!r} is not one of inner, left")
     pairs = dict(on) if isinstance(on, Mapping) else {name: name for name in _names(on)}
     table = Table(uri, version, storage_options=storage_options)
     if columns is None:
@@ -202,7 +202,7 @@ def lookup(
     if missing not in ("skip", "null"):
         raise InvalidInputError(
             argument="missing",
-            reason=f"{missing!r} is none of skip, null: tasks do not see each other's rows",
+            reason=f"{missing!r} is not one of skip, null: tasks do not see each other's rows",
             remedy="Use Table.lookup",
         )
     table = Table(uri, version, storage_options=storage_options)

@@ -35,9 +35,9 @@ class TxlogDataSource(DataSource):
     - `versionAsOf`, `timestampAsOf`: another version than the latest. A timestamp without a zone
       is in UTC: Spark does not tell a Python source the session's time zone.
     - `columns`: names with commas, or a JSON list; the table's, or metadata columns (`_rowid`,
-      `_rowaddr`, `_fragid`, `_row_last_updated_at_version`). Empty text is no column: rows that
+      `_rowaddr`, `_fragid`, `_row_last_updated_at_version`). Empty text is not a column: rows that
       can be counted, from the log alone where it knows.
-    - `where`: SQL text; only rows of which it is true.
+    - `where`: SQL text; only rows for which it is true.
     - `limit`: at most so many rows, of those that `where` keeps: the first ones, by fragment and
       position. No more fragments are opened than they need, as far as the log counts rows. What
       Spark filters by itself, it filters after that.

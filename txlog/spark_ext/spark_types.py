@@ -172,7 +172,7 @@ def moment_text(spark: SparkSession, moment: str) -> str:
     if row["ms"] is None:
         raise InvalidInputError(
             argument="timestamp",
-            reason=f"{moment!r} is no timestamp",
+            reason=f"{moment!r} is not a timestamp",
             remedy="Write it as 2026-08-22, 2026-08-22 10:00:00 or 2026-08-22T10:00:00.000Z",
         )
     return format_moment(row["ms"] * 1000, digits=3, zone="Z")

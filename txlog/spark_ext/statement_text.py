@@ -1,6 +1,6 @@
 """Statements of SQL as text: what stands where. Pure.
 
-Expressions are never put together anew: Spark gets them as they were written.
+Expressions are never put together again: Spark gets them as they were written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def tokens_of(text: str) -> tuple[Token, ...]:
     Raises
     ------
     sqlglot.errors.TokenError
-        The text is no SQL.
+        The text is not SQL.
     """
     from sqlglot import TokenType
     from sqlglot.dialects.spark import Spark  # Slow to import, and only text needs it.

@@ -168,7 +168,7 @@ class _Statement(Definitions):
         (row,) = self.spark.sql(query).collect()
         if row["ms"] is None:
             raise InvalidInputError(
-                argument="text", reason=f"{moment.timestamp} is no moment", remedy="Write a time"
+                argument="text", reason=f"{moment.timestamp} is not a moment", remedy="Write a time"
             )
         return None, row["ms"]
 

@@ -227,7 +227,7 @@ def _vanished(target: Target) -> NotFoundError:
         path=target.store.root,
         reason="the query has written batches to a table here, and there is none now",
         remedy="Bring it back, or make an empty one for the batches that follow; with a new "
-        "checkpoint the query begins anew",
+        "checkpoint the query begins again",
     )
 
 

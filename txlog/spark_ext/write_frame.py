@@ -86,7 +86,7 @@ def write(
         or `ignore` the call. A `txn` that is recorded already changes nothing in any mode, and
         nothing is computed then.
     where
-        In mode `overwrite`: replace the rows of which this is true; every new row must satisfy it.
+        In mode `overwrite`: replace the rows for which this is true; every new row must satisfy it.
     partition_mode
         In mode `overwrite`: `dynamic` replaces only the partitions that the frame has rows of,
         `static` all rows. Default: of a table with partitions, and without `where` and

@@ -255,7 +255,7 @@ class Store(Protocol):
         ...
 
     def move(self, places: Sequence[tuple[str, str]]) -> None:
-        """Move files to new places, durably; those that are not there are passed over.
+        """Move files to new places, durably; those that are not there are skipped.
 
         A file is at its old place until it is durable at the new one, so a crash may leave it at
         both. A new place must be free.

@@ -355,7 +355,7 @@ class CloudStore(BasicStore):
                 raise
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files below the root; those that are not there are passed over."""
+        """Delete files below the root; those that are not there are skipped."""
         own = place_of(self.root)
         below = f"{own.key}/" if own.key else ""
         keys = []

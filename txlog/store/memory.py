@@ -137,7 +137,7 @@ class MemoryStore(BasicStore):
             return _info(path.rsplit("/", 1)[-1], self._held(path))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files below the root; those that are not there are passed over."""
+        """Delete files below the root; those that are not there are skipped."""
         below = self._key("") + "/"
         keys = [self._key(path) for path in paths]
         for path, key in zip(paths, keys, strict=True):

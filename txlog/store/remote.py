@@ -328,7 +328,7 @@ class FsspecStore(BasicStore):
             self._backend().files.pipe_file(at, data)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files below the root; those that are not there are passed over."""
+        """Delete files below the root; those that are not there are skipped."""
         if not paths:
             return
         self.require_writable()

@@ -1,4 +1,4 @@
-"""Streams: the rows that versions add, in micro-batches counted by offsets.
+"""Streams: the new rows of versions, in micro-batches between offsets.
 
-Nothing here knows Spark. Rules: spec/streaming.md, STR-1 to STR-14.
+This package does not use Spark. Rules: spec/streaming.md, STR-1 to STR-14.
 """

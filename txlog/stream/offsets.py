@@ -1,8 +1,8 @@
-"""Where a stream is in a table's history, and how far a micro-batch goes. Pure.
+"""Offsets of a stream in a table's history, and the size of micro-batches. Pure.
 
-What a version gives to a stream is a list of *units* that never changes: of the version that the
-stream begins with, its live fragments; of a later one, what its commit adds. An offset counts them.
-Rules: spec/streaming.md, STR-1 to STR-5.
+A version has a list of *units* for a stream, which never changes. The units of the first version
+are its live fragments; those of later versions are the files that the commits add. An offset counts
+units. Rules: spec/streaming.md, STR-1 to STR-5.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def is_undecided(offset: Mapping[str, Any]) -> bool:
 
 
 def parse_offset(offset: Mapping[str, Any]) -> StreamOffset:
-    """Return the offset that JSON is.
+    """Parse an offset from JSON.
 
     Raises
     ------
@@ -78,16 +78,16 @@ def parse_offset(offset: Mapping[str, Any]) -> StreamOffset:
             raise InvalidInputError(
                 argument="checkpointLocation",
                 field=name,
-                reason=f"its offset is none of txlog's: {name} is {value!r}",
-                remedy="Start the query with a new checkpoint, and with startingVersion where "
-                "the other source stopped",
+                reason=f"the offset is not from txlog: {name} is {value!r}",
+                remedy="Start the query with a new checkpoint, and set startingVersion to the "
+                "version where the other source stopped",
             )
     return StreamOffset(**{name: offset[name] for name in _NAMES})
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a micro-batch may read; None is no limit."""
+    """The limits of a micro-batch; None means no limit."""
 
     files: int | None = None
     bytes: int | None = None
@@ -131,7 +131,7 @@ def admitted(sizes: pa.Array, limits: Limits, *, first: bool) -> int:
 
 
 def advance(start: StreamOffset, steps: Iterable[Step], limits: Limits) -> StreamOffset:
-    """Return how far a micro-batch goes.
+    """Return the end of a micro-batch.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""A stream over a table: what is new since an offset, and what is to be read between two of them.
+"""A stream over a table: the new offset, and the work between two offsets.
 
-Nothing here knows of Spark. Rules: spec/streaming.md.
+This module does not use Spark. Rules: spec/streaming.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOOK_AGAIN_S = 10.0
 
 
 class CommitsAhead:
-    """Finds the commit of a version that is there, not there yet, or there no more.
+    """Finds the commit of a version, which may exist, not exist yet, or no longer exist.
 
     A stream asks for the next commit many times a second, so that asking costs one look at one
     file. Only now and then the log is listed: a later version tells that the commit is lost.
@@ -57,7 +57,7 @@ class CommitsAhead:
     def find(self, version: int, *, exists: bool = False) -> LogFile | None:
         """Return a version's commit, or None if the version does not exist yet.
 
-        If the commit is lost, and that is to be passed over, the next one that is kept is returned.
+        If the commit is lost, and that is to be skipped, the next one that is kept is returned.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class CommitsAhead:
             raise NotFoundError(
                 path=self._store.root,
                 version=version - 1,
-                reason=f"the stream has read version {version - 1}, which the log does not have: "
+                reason=f"the stream has read version {version - 1}, but the log does not have it: "
                 "the table was removed, replaced or restored from a copy",
                 remedy="Start the query with a new checkpoint",
             )
@@ -101,8 +101,9 @@ class CommitsAhead:
             version=version,
             reason=f"the commit of version {version} was cleaned up before the stream read it; "
             + (f"the log goes on with version {kept}" if kept else "only a checkpoint is left"),
-            remedy="Start the query with a new checkpoint, or set failOnDataLoss=false to go on "
-            "without what is lost; delta.logRetentionDuration keeps commits for longer",
+            remedy="Start the query with a new checkpoint, or set failOnDataLoss=false to "
+            "continue without the lost rows; delta.logRetentionDuration keeps commits for "
+            "longer",
         )
 
     @property
@@ -149,7 +150,7 @@ MAX_FILES = 1000  # Of a micro-batch, by default.
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What a stream reads. A value; it pickles."""
+    """The options of a stream. An immutable value that pickles."""
 
     starting_version: int | Literal["latest"] | None = None
     starting_ms: int | None = None  # Instead: the first version of that moment or later.
@@ -291,8 +292,8 @@ class TableStream:
         if found.table != self._table.metadata.id:
             raise InvalidInputError(
                 argument="checkpointLocation",
-                reason=f"it belongs to another table (id {found.table}) than the one that is at "
-                f"{self._store.root} now (id {self._table.metadata.id})",
+                reason=f"the checkpoint belongs to another table (id {found.table}) than the "
+                f"current one at {self._store.root} (id {self._table.metadata.id})",
                 remedy="Start the query with a new checkpoint",
             )
         if found.changes != self._options.changes:
@@ -330,8 +331,8 @@ class TableStream:
         return NotFoundError(
             path=self._store.root,
             version=version,
-            reason=f"the checkpoint knows of version {version}, which the log does not have",
-            remedy="Start the query with a new checkpoint; if the table was restored from a copy, "
+            reason=f"the checkpoint refers to version {version}, but the log does not have it",
+            remedy="Start the query with a new checkpoint. If the table was restored from a copy, "
             "rows may be missing",
         )
 

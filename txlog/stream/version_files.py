@@ -1,4 +1,4 @@
-"""Which files a version gives to a stream, in which order. Pure.
+"""The files of a version that a stream reads, and their order. Pure.
 
 Rules: spec/streaming.md, STR-6 to STR-9.
 """
@@ -22,7 +22,7 @@ from txlog.stats.files import physical_rows
 
 @dataclass(frozen=True)
 class ChangePolicy:
-    """What a stream of appended rows makes of commits that delete or change rows."""
+    """How a stream of appended rows handles commits that delete or change rows."""
 
     ignore_deletes: bool = False  # Commits that only remove whole files give nothing.
     ignore_changes: bool = False  # Of all commits, the files that they add are read.
@@ -101,14 +101,15 @@ def commit_units(
         return FileUnits(fragment_rows(_complete(adds), listed=listed))
     if policy.skip_change_commits or (policy.ignore_deletes and changes == "deletes"):
         return FileUnits(fragment_rows(adds.slice(0, 0), listed=listed))
-    remedies = ["skipChangeCommits=true to pass over such versions"]
+    remedies = ["skipChangeCommits=true to skip such versions"]
     if changes == "deletes":
-        remedies.append("ignoreDeletes=true to pass over removed files alone")
-    remedies.append("ignoreChanges=true to read again what they write anew")
+        remedies.append("ignoreDeletes=true to ignore removed files")
+    remedies.append("ignoreChanges=true to read the rewritten files again")
     raise UnsupportedFeatureError(
         path=root,
         features=("streaming",),
-        reason=f"version {version} {changes} rows, and a stream of appended rows cannot tell that",
+        reason=f"version {version} {changes} rows, and a stream of appended rows cannot represent "
+        "this",
         remedy=f"Set {', or '.join(remedies)}; or read the changes: readChangeFeed=true "
         "with a new checkpoint",
     )
@@ -142,11 +143,11 @@ def require_one_policy(policy: ChangePolicy) -> None:
     Raises
     ------
     InvalidInputError
-        A commit cannot be both passed over and read.
+        A commit cannot be both skipped and read.
     """
     if policy.skip_change_commits and policy.ignore_changes:
         raise InvalidInputError(
             argument="skipChangeCommits",
-            reason="skipChangeCommits passes over the commits that ignoreChanges reads",
+            reason="skipChangeCommits skips the commits that ignoreChanges reads",
             remedy="Set one of them",
         )

@@ -1,4 +1,4 @@
-"""What each version gives to a stream, read from the log once and kept for a while."""
+"""The units of versions, read from the log once and cached."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class StreamVersions:
         except NotFoundError as error:
             error.path = error.path or self._store.root
             error.remedy = (
-                "The stream needs this version to go on; start the query with a new checkpoint"
+                "The stream needs this version to continue. Start the query with a new checkpoint"
             )
             raise
 
@@ -183,7 +183,7 @@ class StreamVersions:
                 version=version,
                 rule="CON-2",
                 path=self._store.root,
-                reason="another table has taken this one's place since the query was started",
+                reason="another table replaced this one after the query was started",
                 remedy="Start the query with a new checkpoint",
             )
         if metadata == self._table.metadata and protocol == self._table.protocol:

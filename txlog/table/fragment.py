@@ -183,7 +183,7 @@ class TableFragment:
         Raises
         ------
         InvalidInputError
-            One is no whole number from 0.
+            A value is not a whole number from 0.
         NotFoundError
             There are not as many rows; the offsets at fault are named.
         """
@@ -202,7 +202,7 @@ class TableFragment:
         Raises
         ------
         InvalidInputError
-            One is no whole number from 0.
+            A value is not a whole number from 0.
         NotFoundError
             A row is beyond the fragment or deleted. The error names the row addresses.
         """
@@ -224,7 +224,7 @@ class TableFragment:
         Raises
         ------
         UnsupportedFeatureError
-            The table does not use deletion vectors, or may not be written by txlog.
+            The table does not use deletion vectors, or cannot be written by txlog.
         """
         where = as_expression(predicate)
         assert where is not None
@@ -236,7 +236,7 @@ class TableFragment:
         Raises
         ------
         InvalidInputError
-            One is no whole number from 0, or there twice.
+            A value is not a whole number from 0, or there twice.
         NotFoundError
             A row is beyond the fragment, or it is already deleted.
         """

@@ -63,7 +63,7 @@ class TableMaintenance:
         LogCorruptError
             The checkpoint that must replace the deleted files is damaged. Nothing was deleted.
         UnsupportedFeatureError
-            The table is managed by a catalog, or may not be written by txlog.
+            The table is managed by a catalog, or cannot be written by txlog.
         """
         from txlog.verbs.expire import expire
 

@@ -46,7 +46,7 @@ class TableOptimize:
         Parameters
         ----------
         where
-            Only files of the partitions of which this is true; a predicate over partition
+            Only files of the partitions for which this is true; a predicate over partition
             columns alone.
         target_file_bytes, max_rows_per_file
             The approximate maximum size of new files. Default: the table's `delta.targetFileSize`,
@@ -69,7 +69,7 @@ class TableOptimize:
             The predicate uses other columns than partition columns, a number is invalid, or rows
             cannot be sorted by a column.
         UnsupportedFeatureError
-            The table may not be written by txlog, or its rows would lose their ids.
+            The table cannot be written by txlog, or its rows would lose their ids.
         """
         from txlog.data_files.options import as_names, write_options
         from txlog.expressions.sql import as_expression
@@ -114,7 +114,7 @@ class TableOptimize:
             `hilbert`, which is better for predicates, or `z-order`, which interleaves the columns'
             bits.
         where
-            Only the partitions of which this is true; a predicate over partition columns alone.
+            Only the partitions for which this is true; a predicate over partition columns alone.
         target_file_bytes, max_rows_per_file, writer_properties
             As for `compact`.
         task_bytes
@@ -127,7 +127,7 @@ class TableOptimize:
             A column is not in the table, is a partition column, or has no order; or the predicate
             uses other columns than partition columns.
         UnsupportedFeatureError
-            The table may not be written by txlog, or its rows would lose their ids.
+            The table cannot be written by txlog, or its rows would lose their ids.
         """
         from txlog.data_files.options import as_names, write_options
         from txlog.expressions.sql import as_expression
@@ -204,7 +204,7 @@ class TableOptimize:
             `delta.dataSkippingNumIndexedCols` (32), as for written files. Statistics of other
             columns do not change.
         where
-            Only files of the partitions of which this is true; a predicate over partition
+            Only files of the partitions for which this is true; a predicate over partition
             columns alone.
         recompute
             Compute statistics for all files, not only for incomplete ones. Use this if the log is
@@ -216,7 +216,7 @@ class TableOptimize:
             A column is not in the files, or the predicate uses other columns than partition
             columns.
         UnsupportedFeatureError
-            The table may not be written by txlog.
+            The table cannot be written by txlog.
         DataFileError
             A file is missing or unreadable, or contradicts the log.
         """

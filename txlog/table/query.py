@@ -52,7 +52,7 @@ def sql(
     InvalidInputError
         It is no single query, or the engine refuses it.
     NotFoundError
-        A name is none of `tables`, and there is no table at that path.
+        A name is not one of `tables`, and there is no table at that path.
     UnsupportedFeatureError
         Neither engine is installed.
 
@@ -97,7 +97,7 @@ def _parse(query: str) -> exp.Query:
         parsed = [one for one in sqlglot.parse(query, dialect=_dialect()) if one is not None]
     except sqlglot.errors.SqlglotError as error:
         reason = str(error).partition("\n")[0]
-        raise InvalidInputError(argument="query", reason=f"it is no SQL: {reason}") from error
+        raise InvalidInputError(argument="query", reason=f"it is not SQL: {reason}") from error
     if len(parsed) != 1 or not isinstance(parsed[0], exp.Query):
         raise InvalidInputError(
             argument="query",
@@ -149,7 +149,7 @@ def _refuse_functions(parsed: exp.Query) -> None:
         if not isinstance(source.this, exp.Identifier):
             raise InvalidInputError(
                 argument="query",
-                reason=f"polars is to read from {source.sql(dialect='duckdb')}, which is no table",
+                reason=f"{source.sql(dialect='duckdb')} is not a table that polars can read",
                 remedy="Read other files into Arrow, and pass them as tables",
             )
 

@@ -164,7 +164,7 @@ class Reading(Handle):
         Raises
         ------
         InvalidInputError
-            `num_rows` is no whole number from 0.
+            `num_rows` is not a whole number from 0.
         """
         import numpy as np
 
@@ -199,7 +199,7 @@ class Reading(Handle):
         Raises
         ------
         InvalidInputError
-            One is no whole number from 0.
+            A value is not a whole number from 0.
         NotFoundError
             There are not as many rows; the offsets at fault are named.
         """
@@ -231,7 +231,7 @@ class Reading(Handle):
         Raises
         ------
         InvalidInputError
-            Both or neither are given, or one is no whole number from 0.
+            Both or neither are given, or one is not a whole number from 0.
         NotFoundError
             A row is not in this version or is deleted in it. The error names such rows.
         """

@@ -210,7 +210,7 @@ class Table(About, Reading, Lookups, Writing):
 
         if mode not in ("error", "ignore", "overwrite"):
             raise InvalidInputError(
-                argument="mode", reason=f"{mode!r} is none of 'error', 'ignore', 'overwrite'"
+                argument="mode", reason=f"{mode!r} is not one of 'error', 'ignore', 'overwrite'"
             )
         store = open_store(uri, storage_options)
         context = Context(store, engine=engine or threads_for(store))
@@ -386,7 +386,7 @@ class Table(About, Reading, Lookups, Writing):
             A version to keep, a pinned version, or a registered clone does not exist. Nothing was
             deleted.
         UnsupportedFeatureError
-            The table, or the store, may not be written by txlog.
+            The table, or the store, cannot be written by txlog.
         """
         from txlog.verbs.vacuum import vacuum
 

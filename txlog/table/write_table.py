@@ -148,7 +148,7 @@ def require_mode(
     ):
         if value not in known:
             raise InvalidInputError(
-                argument=argument, reason=f"{value!r} is none of {', '.join(map(repr, known))}"
+                argument=argument, reason=f"{value!r} is not one of {', '.join(map(repr, known))}"
             )
     if mode != "overwrite" and (where is not None or partition_mode != "static"):
         raise InvalidInputError(

@@ -46,7 +46,7 @@ class Writing(Handle):
         Parameters
         ----------
         data
-            Anything that speaks Arrow: pyarrow, polars, pandas, duckdb, a reader, a scan.
+            Anything that supports Arrow: pyarrow, polars, pandas, duckdb, a reader, a scan.
         schema_mode
             `merge` adds columns that only the data has. Default: refuse them.
         target_file_bytes, max_rows_per_file
@@ -138,7 +138,7 @@ class Writing(Handle):
         InvalidInputError
             The predicate does not fit the table.
         UnsupportedFeatureError
-            The table is append-only, or may not be written by txlog.
+            The table is append-only, or cannot be written by txlog.
         """
         from txlog.data_files.options import write_options
         from txlog.expressions.sql import as_expression
@@ -188,7 +188,7 @@ class Writing(Handle):
         SchemaMismatchError
             A new value does not fit its column, or breaks a constraint. Nothing was committed.
         UnsupportedFeatureError
-            The table is append-only, or may not be written by txlog.
+            The table is append-only, or cannot be written by txlog.
         """
         from txlog.data_files.options import write_options
         from txlog.expressions.sql import as_expression
@@ -231,7 +231,7 @@ class Writing(Handle):
         Parameters
         ----------
         source
-            Anything that speaks Arrow: pyarrow, polars, pandas, duckdb, a reader, a scan.
+            Anything that supports Arrow: pyarrow, polars, pandas, duckdb, a reader, a scan.
         predicate
             The match condition over both sides. Without an equality between the sides, all pairs of
             rows are compared.

@@ -2,7 +2,7 @@
 
 Actors are functions that work on a store of their own, around a common one. Each waits at every
 step (a call of the store) until it is its turn. `all_schedules` says whose turn it is, until it has
-tried every order, but for those that differ only in the order of steps that do not touch the same
+tried each order, except those that differ only in the order of steps that do not touch the same
 files ("sleep sets", Godefroid 1996). A schedule is a list of choices; it can be printed, and
 `replay` runs it again.
 """

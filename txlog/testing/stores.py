@@ -29,7 +29,7 @@ _NAMES_AT_ONCE = 1000  # So many names, or deletions, object stores take in one 
 
 
 class Request(NamedTuple):
-    """What a store far away was asked for."""
+    """What a remote store was asked for."""
 
     kind: RequestKind
     path: str  # Of a listing, the folder, and behind a slash the name that it starts at.
@@ -218,7 +218,7 @@ class CountingStore(WatchedStore):
         return found
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Begin to count again."""
         self.calls = []
 
 

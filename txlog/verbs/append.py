@@ -44,7 +44,7 @@ class Append(Operation):
         schema_mode: SchemaMode = None,
         options: WriteOptions | None = None,
     ) -> Append:
-        """Add the rows of data: anything that speaks Arrow."""
+        """Add the rows of data: anything that supports Arrow."""
         return cls(
             context, AddedFiles(context, data=data, schema_mode=schema_mode, options=options)
         )
@@ -68,7 +68,7 @@ class Append(Operation):
 
 
 def require_additive(schema_mode: SchemaMode) -> None:
-    """Refuse to replace the schema where no row is replaced.
+    """Raise if the schema would be replaced, because an append replaces no rows.
 
     Raises
     ------
@@ -84,14 +84,14 @@ def require_additive(schema_mode: SchemaMode) -> None:
 
 
 def evolved(base: Snapshot, schema: StructType) -> Metadata | None:
-    """Return the metadata with new columns, and what identity columns counted; None: as it is.
+    """Return the metadata with new columns and identity values; None if nothing changes.
 
     Raises
     ------
     SchemaMismatchError
         Another writer has meanwhile added a column of the same name and another type.
     InvalidInputError
-        A new column has a name that is taken.
+        The name of a new column is taken.
     """
     if schema is base.schema:
         return None
@@ -105,7 +105,7 @@ def evolved(base: Snapshot, schema: StructType) -> Metadata | None:
 
 
 def require_free_names(base: Snapshot, schema: StructType) -> None:
-    """Refuse a schema with a column of a name under which files keep what rows are told by.
+    """Raise if a column has the name of the hidden columns for row ids or versions.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def require_free_names(base: Snapshot, schema: StructType) -> None:
             raise InvalidInputError(
                 argument="schema",
                 field=name,
-                reason="files keep the ids or versions of rows under this name",
+                reason="data files use this name for the ids or versions of rows",
                 remedy="Choose another name",
             )
 

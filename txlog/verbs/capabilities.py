@@ -1,4 +1,4 @@
-"""What can be done with a table, verb by verb, before it is tried."""
+"""Which verbs a table allows, checked in advance."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from txlog.verbs.mapped_columns import require_columns_droppable
 
 @dataclass(frozen=True)
 class Capability:
-    """Whether a verb can be done to a table; if not, why not, and what to do."""
+    """Whether a table allows a verb; if not, the reason and the remedy."""
 
     verb: str
     can: bool = True
-    features: tuple[str, ...] = ()  # Those that stand in the way.
+    features: tuple[str, ...] = ()  # The features that prevent the verb.
     reason: str = ""
     remedy: str = ""
     # Features that the verb may add: engines without them can no longer read, or write, the table.
@@ -43,10 +43,9 @@ class Capability:
 
 
 def capabilities(store: Store, snapshot: Snapshot) -> dict[str, Capability]:
-    """Return for each verb whether it can be done to a version, by the checks of the verb itself.
+    """Return for each verb whether a version allows it, with the verb's own checks.
 
-    Nothing is touched. A verb that can be done may still fail for its arguments, or because the
-    store does.
+    This changes nothing. An allowed verb may still fail because of its arguments or the store.
     """
     found = {verb: _capability(verb, check) for verb, check in _checks(store, snapshot)}
     if snapshot.marks_deletions and not snapshot.supports("deletionVectors"):

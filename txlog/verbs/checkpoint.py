@@ -64,11 +64,11 @@ from txlog.threads import map_all
 
 
 def checkpoint(context: Context, snapshot: Snapshot) -> None:
-    """Write a checkpoint of a version, and point `_last_checkpoint` at it.
+    """Write a checkpoint of a version, and point `_last_checkpoint` to it.
 
     It is a V2 checkpoint if the table has the feature `v2Checkpoint` and its property
-    `delta.checkpointPolicy` is `v2`. Then the engine's workers read the checkpoint before it and
-    write the sidecars, each a part of the files, and nobody holds all of them.
+    `delta.checkpointPolicy` is `v2`. Then the engine's workers read the previous checkpoint and
+    write the sidecars, each with a part of the files, so that no process holds all files.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def _checkpoint(context: Context, snapshot: Snapshot) -> None:
     kept = _kept_actions(snapshot, context.effects.now_ms())
     txn_retention_ms = snapshot.properties.get("delta.setTransactionRetentionDuration")
     if txn_retention_ms is not None:
-        # By the table's own time: a clock that is ahead lets no record expire early.
+        # The table's own time, so that a fast clock does not let records expire early.
         txn_retention_ms += max(0, kept["now_ms"] - snapshot.timestamp_ms)
     if wants_parts(snapshot):
         controls = control_rows(
@@ -113,7 +113,7 @@ def _checkpoint(context: Context, snapshot: Snapshot) -> None:
 
 
 def _write_checksum(store: Store, snapshot: Snapshot, files: FileState) -> None:
-    """Write the version's checksum: all that it states is known by now."""
+    """Write the version's checksum, whose values are known at this point."""
     from txlog.verbs.log_files import write_checksum
 
     try:
@@ -125,14 +125,14 @@ def _write_checksum(store: Store, snapshot: Snapshot, files: FileState) -> None:
 def _require_not_expired(
     store: Store, snapshot: Snapshot, parts: Sequence[Part], uuid: str
 ) -> None:
-    """Take a checkpoint back whose sidecars a clean-up of the log may not have known to be in use.
+    """Delete the new checkpoint if a concurrent clean-up may have deleted its reused sidecars.
 
-    One that reads which sidecars are in use after this look finds the new checkpoint.
+    A clean-up that lists the used sidecars after this check finds the new checkpoint.
 
     Raises
     ------
     StoreError
-        The checkpoint before it, out of which sidecars are named again, is gone.
+        The previous checkpoint, whose sidecars are reused, is missing.
     """
     again = {part.sidecar.path for part in parts} & {part.path for part in snapshot.sidecars}
     if again and not _is_there(store, snapshot):
@@ -146,7 +146,7 @@ def _require_not_expired(
 
 
 def _is_there(store: Store, snapshot: Snapshot) -> bool:
-    """Return whether the checkpoint that a version begins with is there."""
+    """Return whether the checkpoint from which a version is loaded exists."""
     try:
         return bool([store.info(part.path) for part in snapshot.checkpoint])
     except NotFoundError:
@@ -154,13 +154,13 @@ def _is_there(store: Store, snapshot: Snapshot) -> bool:
 
 
 def wants_parts(snapshot: Snapshot) -> bool:
-    """Return whether a table's checkpoints are of the V2 kind."""
+    """Return whether a table's checkpoints are V2 checkpoints."""
     policy = snapshot.properties.get("delta.checkpointPolicy")
     return policy == "v2" and snapshot.supports("v2Checkpoint")
 
 
 def _kept_actions(snapshot: Snapshot, now_ms: int) -> dict[str, Any]:
-    """Return the arguments of `action_rows` that the table's properties ask for."""
+    """Return the arguments of `action_rows` according to the table's properties."""
     return {
         "now_ms": now_ms,
         "file_retention_ms": snapshot.properties.get("delta.deletedFileRetentionDuration"),
@@ -170,7 +170,7 @@ def _kept_actions(snapshot: Snapshot, now_ms: int) -> dict[str, Any]:
 
 
 def structs_of(snapshot: Snapshot) -> Structs | None:
-    """Return how a table wants statistics as structs in its checkpoints; None if it does not."""
+    """Return the struct types of statistics in a table's checkpoints; None without structs."""
     if not snapshot.properties.get("delta.checkpoint.writeStatsAsStruct"):
         return None
     # A list of columns may name any of them.
@@ -189,7 +189,7 @@ def structs_of(snapshot: Snapshot) -> Structs | None:
 
 @dataclass(frozen=True)
 class _PartWriter:
-    """Writes parts of a checkpoint from the one before it; it pickles, and holds no file rows."""
+    """Writes parts of a checkpoint from the previous checkpoint; it pickles without file rows."""
 
     context: Context
     version: int
@@ -199,14 +199,14 @@ class _PartWriter:
     layout: str
 
     def write(self, sources: tuple[Source, ...]) -> Part | None:
-        """Write those files of some sources that the commits after them left as they were."""
+        """Write the files of some sources that later commits did not touch."""
         store = self.context.store
         snapshot = load_snapshot(store, version=self.version, catalog=self.catalog)
         if snapshot.checkpoint != self.base:
             raise LogCorruptError(
                 path=self.base[0].path,
                 version=self.version,
-                reason="the checkpoint before it is not the one that this worker finds",
+                reason="the previous checkpoint has changed since the work was planned",
                 remedy="Write the checkpoint again",
             )
         found = left_of(
@@ -228,9 +228,9 @@ class _PartWriter:
 
 
 def _write_parts(context: Context, snapshot: Snapshot, kept: dict[str, Any]) -> list[Part]:
-    """Write the sidecars of a checkpoint that differ from those before it; return all it has.
+    """Write the new sidecars of a checkpoint; return all of its sidecars.
 
-    If one fails, none of those that were written is left.
+    If one fails, all written sidecars are deleted.
     """
     written: list[Part] = []
     layout = _layout(snapshot, kept)
@@ -243,7 +243,8 @@ def _write_parts(context: Context, snapshot: Snapshot, kept: dict[str, Any]) -> 
         context.store.delete([sidecar_path(part) for part in lost])
 
     try:
-        newest = reconcile_files(snapshot.tail.rows)  # First: if it fails, no sidecar is there yet.
+        # First, because no sidecar exists yet if it fails.
+        newest = reconcile_files(snapshot.tail.rows)
         again, merged = _reused(context, snapshot, newest, layout, kept)
         if merged:
             sources = list_sources(context.store, (), merged)
@@ -253,7 +254,7 @@ def _write_parts(context: Context, snapshot: Snapshot, kept: dict[str, Any]) -> 
         others = {sidecar.path for sidecar in (*merged, *(part.sidecar for part in again))}
         found = _parts_of_base(context, snapshot, writer, others, undo)
     except LogCorruptError:
-        # Other files of the log may make good what is damaged; they are then held all at once.
+        # Other files of the log may replace a damaged one; then all files are in memory at once.
         found, again, newest = [], [], load_files(context.store, snapshot)
     written.extend(found)
     try:
@@ -267,7 +268,7 @@ def _write_parts(context: Context, snapshot: Snapshot, kept: dict[str, Any]) -> 
 
 
 def _layout(snapshot: Snapshot, kept: dict[str, Any]) -> str:
-    """Return what decides how a version's sidecars are written, and what their files must be."""
+    """Return the settings with which a version's sidecars are written."""
     schema = str(checkpoint_schema(kept["structs"]))
     features = sorted(features_of(snapshot.protocol))
     columns = snapshot.physical_partition_columns
@@ -277,7 +278,7 @@ def _layout(snapshot: Snapshot, kept: dict[str, Any]) -> str:
 def _reused(
     context: Context, snapshot: Snapshot, newest: FileState, layout: str, kept: dict[str, Any]
 ) -> tuple[list[Part], list[Sidecar]]:
-    """Return the sidecars to be named again, and small ones to be put together with new files."""
+    """Return the sidecars to reuse, and small ones to merge with new files."""
     if not snapshot.sidecars or not _is_there(context.store, snapshot):
         return [], []
     paths = [*newest.live["path"].chunks, *newest.tombstones["path"].chunks]
@@ -296,7 +297,7 @@ def _reused(
 
 
 def _ranged(files: FileState) -> Iterator[FileState]:
-    """Yield files in parts of neighbouring paths: what later changes a few, is then in few."""
+    """Yield files in parts of adjacent paths, so that later changes affect few parts."""
     live, gone = (pc.sort_indices(side["path"]) for side in (files.live, files.tombstones))
     for start in range(0, max(len(live), len(gone)), PART_ROWS):
         yield FileState(
@@ -308,7 +309,7 @@ def _ranged(files: FileState) -> Iterator[FileState]:
 def _parts_of_base(
     context: Context, snapshot: Snapshot, writer: _PartWriter, without: set[str], undo: Any
 ) -> list[Part]:
-    """Have the engine write what is left of the checkpoint that a version begins with."""
+    """Let the engine write the untouched files of the previous checkpoint."""
     if not snapshot.checkpoint:
         return []
     sidecars = [sidecar for sidecar in snapshot.sidecars if sidecar.path not in without]
@@ -319,23 +320,23 @@ def _parts_of_base(
 
 
 def require_checkpointable(store: Store, snapshot: Snapshot) -> None:
-    """Refuse a checkpoint that txlog cannot write as the table wants it; errors as above."""
+    """Raise if txlog cannot write the kind of checkpoint that the table requires."""
     store.require_writable()
     require_table_writable(snapshot, removes_rows=False)
 
 
 def checkpoint_if_due(context: Context, done: Done) -> None:
-    """Write a checkpoint if the table's `delta.checkpointInterval` says that one is due.
+    """Write a checkpoint if one is due by the table's `delta.checkpointInterval`.
 
-    The log is cleaned up then, as the properties say. What fails is a `TxlogWarning`: the commit
-    stands without it.
+    Then the log is cleaned up according to the properties. A failure is a `TxlogWarning`, because
+    the commit is valid without a checkpoint.
     """
     _write_log_files(context, done)
     if not done.is_checkpoint_due:
         return
     try:
         checkpoint(context, done.snapshot)
-    except Exception as error:  # Whatever it is, a retry of the verb would double the rows.
+    except Exception as error:  # Never raise: a retry of the verb would add the rows twice.
         warn_committed(
             f"version {done.outcome.version} is committed, but its checkpoint failed: {error}",
             stacklevel=4,
@@ -345,7 +346,7 @@ def checkpoint_if_due(context: Context, done: Done) -> None:
 
 
 def _write_log_files(context: Context, done: Done) -> None:
-    """Write a version checksum and a log compaction if properties ask for them."""
+    """Write a version checksum and a log compaction if the properties request them."""
     if not done.wants_log_files:
         return
     from txlog.verbs.log_files import write_if_wanted
@@ -361,9 +362,9 @@ def _write_log_files(context: Context, done: Done) -> None:
 
 
 def _clean_up(context: Context, snapshot: Snapshot) -> None:
-    """Clean up the log after a checkpoint, as the table's properties say.
+    """Clean up the log after a checkpoint, according to the table's properties.
 
-    What fails is a `TxlogWarning`: no version depends on it.
+    A failure is a `TxlogWarning`, because no version depends on the clean-up.
     """
     from txlog.verbs.expire import expire_if_due
 

@@ -1,6 +1,6 @@
-"""Cloning: a new table that is what a version of another one is.
+"""Clone a version of a table as a new table.
 
-A shallow clone refers to the files of its source, a deep one has copies of them.
+A shallow clone refers to the files of its source; a deep clone has copies of them.
 Rules: spec/maintenance.md, MNT-20 to MNT-23.
 """
 
@@ -59,7 +59,7 @@ from txlog.verbs.restore import OF_THE_LOG, STAMPS
 
 @dataclass(frozen=True)
 class CloneOptions:
-    """What a clone is to be."""
+    """The options of a clone."""
 
     shallow: bool
     replace: bool = False
@@ -76,23 +76,23 @@ def clone(
     txn: AppVersion | None = None,
     user_metadata: UserMetadata | None = None,
 ) -> Done:
-    """Make a table of a version of another one.
+    """Create a table that is a clone of a version of another one.
 
     Parameters
     ----------
     source, snapshot
         The version that is cloned.
     target
-        Where the clone will be.
+        The location of the clone.
 
     Raises
     ------
     AlreadyExistsError
-        There is a table already, and it is not to be replaced.
+        The target has a table, and `replace` is not set.
     InvalidInputError
-        The clone would be within its source, or the other way round; or a property is wrong.
+        One of the two tables would be inside the other's folder, or a property is wrong.
     DataFileError, NotFoundError, StoreError
-        A file cannot be copied. Nothing was committed, and no copy is left.
+        A file cannot be copied. Nothing was committed, and no copy remains.
     UnsupportedFeatureError
         The source has features that txlog cannot write.
     """
@@ -130,23 +130,24 @@ def _created(operation: _Clone, txn: AppVersion | None, user_metadata: UserMetad
         intent = replace(queried, query_txns=(*queried.query_txns, *intent.query_txns))
         result = commit(context.store, None, intent, effects=context.effects)
         if not isinstance(result, Committed):
-            raise already_exists(context.store)  # Another writer was quicker.
+            raise already_exists(context.store)  # Another writer created the table first.
     return Done(Outcome(intent.operation, 0, intent.metrics), result.snapshot)
 
 
 def _require_apart(source: Store, target: Store) -> None:
-    """Raise if one table would be within the other: a vacuum would take its files for orphans."""
+    """Raise if a table would be inside the other's folder, whose vacuum would delete files."""
     one, other = (canonical_key(encode_path(store.root)) + "/" for store in (source, target))
     if one.startswith(other) or other.startswith(one):
         raise InvalidInputError(
             argument="target",
-            reason=f"{target.root} and the cloned table, {source.root}, are one within the other",
-            remedy="Choose a folder beside it",
+            reason=f"one of the tables {target.root} and {source.root} is inside the folder of "
+            "the other",
+            remedy="Choose a folder outside of the cloned table",
         )
 
 
 class _Clone(Operation):
-    """Make a table what a version of another one is."""
+    """Make a table equal to a version of another one."""
 
     name = "CLONE"
     removes_rows = True
@@ -162,7 +163,7 @@ class _Clone(Operation):
         validate_properties(options.properties)
 
     def intent(self, base: Snapshot | None) -> Intent:
-        """Return what makes a table the clone; `base` is the one that it replaces."""
+        """Return the changes that make a table the clone; `base` is the table that it replaces."""
         rows = load_files(self._source.store, self._snapshot).live
         now = None if base is None else load_files(self.context.store, base).live
         adds, metrics = self._files(rows, now)
@@ -202,7 +203,7 @@ class _Clone(Operation):
         self._copied.clear()
 
     def _files(self, rows: pa.Table, now: pa.Table | None) -> tuple[list[Add], dict[str, int]]:
-        """Return the source's files as those of the clone; copies are made of those it lacks."""
+        """Return the source's files as files of the clone; missing ones are copied."""
         moves = _Moves(self._source.store, self.context, self._options.shallow)
         if not self._options.shallow:
             moves.taken = {info.name for info in self.context.store.list_tree("")}
@@ -262,7 +263,7 @@ class _Clone(Operation):
 
 
 def _unmanaged(protocol: Protocol) -> Protocol:
-    """Return a protocol without the features of tables that a catalog manages."""
+    """Return a protocol without the features of catalog-managed tables."""
     lists = {
         name: [one for one in listed if one not in CATALOG_MANAGED]
         for name in ("reader_features", "writer_features")
@@ -272,7 +273,7 @@ def _unmanaged(protocol: Protocol) -> Protocol:
 
 
 def _domains(source: Snapshot, base: Snapshot | None) -> tuple[DomainMetadata, ...]:
-    """Return the domain that goes with the data files; the others are the source's own."""
+    """Return the domain that belongs to the data files; the others belong to the source."""
     wanted = source.controls.domains.get(CLUSTERING)
     if wanted is not None and not wanted.removed:
         return (wanted,)
@@ -283,14 +284,13 @@ def _domains(source: Snapshot, base: Snapshot | None) -> tuple[DomainMetadata, .
 
 
 def _require_whole_files(adds: Iterable[Add], source: Snapshot) -> None:
-    """Raise if columns are in files of their own, whose fragments would need other ids."""
+    """Raise if there are column files, whose fragments would need other ids."""
     if any(FIELDS_TAG in (add.tags or {}) for add in adds):
         raise UnsupportedFeatureError(
             path=source.root,
             features=("txlog.fragments",),
-            reason="its columns are in files of their own, which a table that is there cannot "
-            "take over",
-            remedy="Clone to a new place",
+            reason="the source has column files, which an existing table cannot take over",
+            remedy="Clone to a new location",
         )
 
 
@@ -300,7 +300,7 @@ def _without_id(add: Add) -> Add:
 
 
 def _with_ids(adds: Iterable[Add]) -> tuple[list[Add], int]:
-    """Return files with ids of fragments, and the highest; those without one get the next ones."""
+    """Return files with fragment ids and the highest id; files without an id get the next ones."""
     held = list(adds)
     tags = [(add.tags or {}).get(ID_TAG) for add in held]
     highest = max((int(tag) for tag in tags if tag and valid_id(tag)), default=-1)
@@ -315,7 +315,7 @@ def _with_ids(adds: Iterable[Add]) -> tuple[list[Add], int]:
 
 
 def _changes(adds: Sequence[Add], removes: Sequence[Remove]) -> tuple[list[Add], list[Remove]]:
-    """Return what is to be added and removed, without the files that stay as they are."""
+    """Return the files to add and to remove, without those that do not change."""
 
     def key(action: Add | Remove) -> tuple[str, str | None]:
         vector = action.deletion_vector
@@ -330,23 +330,25 @@ def _changes(adds: Sequence[Add], removes: Sequence[Remove]) -> tuple[list[Add],
 
 @dataclass
 class _Moves:
-    """Where files of a source are for its clone, and which of them must be copied."""
+    """The paths of a source's files in its clone, and the files that must be copied."""
 
     store: Store
     target: Context
     shallow: bool
-    copies: dict[str, str] = field(default_factory=dict)  # Decoded paths, of source and clone.
+    copies: dict[str, str] = field(default_factory=dict)  # Decoded paths of source and clone.
 
-    taken: set[str] = field(default_factory=set)  # Paths below the clone that are not free.
-    held: set[tuple[str, int]] = field(default_factory=set)  # Live files there, with their sizes.
+    taken: set[str] = field(default_factory=set)  # Paths below the clone that are taken.
+    # The clone's live files with their sizes.
+    held: set[tuple[str, int]] = field(default_factory=set)
 
     def moved(self, add: Add) -> Add:
-        """Return a file of the source as one of the clone."""
+        """Return a file of the source as a file of the clone."""
         place = decode_path(add.path)
         change: dict[str, Any] = {}
         if self.shallow:
             change["path"] = encoded_uri(uri_of(self.store, place))
-        elif (place, add.size) not in self.held:  # Names are unique: else it is the same file.
+        elif (place, add.size) not in self.held:
+            # Names are unique, so an equal path is the same file.
             uuid = self.target.effects.uuid
             change["path"] = encode_path(self._copy(place, lambda: f"part-{uuid()}.parquet"))
         if add.deletion_vector is not None:
@@ -379,7 +381,7 @@ class _Moves:
         )
 
     def _copy(self, place: str, name: Callable[[], str]) -> str:
-        """Return where a file's copy is: at its own path if that is below the table, and free."""
+        """Return the path of a file's copy: its own path if that is below the table and free."""
         if place not in self.copies:
             free = not _is_elsewhere(place) and place not in self.taken
             self.copies[place] = place if free else name()
@@ -391,7 +393,7 @@ def _is_elsewhere(place: str) -> bool:
 
 
 def encoded_uri(place: str) -> str:
-    """Return the URI, percent-encoded, of an absolute path or a URI that is decoded."""
+    """Return the percent-encoded URI of a decoded absolute path or URI."""
     return encode_path(f"file://{place}" if place.startswith("/") else place)
 
 

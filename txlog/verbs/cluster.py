@@ -1,4 +1,4 @@
-"""Clustering: rows that are near each other in several columns come into the same files.
+"""Clustering: write rows with similar values in several columns to the same files.
 
 Rules: spec/maintenance.md, MNT-30 to MNT-33.
 """
@@ -43,17 +43,17 @@ from txlog.threads import map_all
 from txlog.verbs.compact import bytes_left, optimize_metrics, require_partition_columns
 from txlog.verbs.mapped_columns import clustering_columns, logical_path
 
-SPILL = "_txlog_spill"  # Hidden; it holds files while an operation runs.
+SPILL = "_txlog_spill"  # A hidden folder for temporary files of an operation.
 PROVIDER = "txlog"
-_TASK_BYTES = 128 << 20  # Of files whose rows one task holds; in memory they are several times it.
-_SAMPLED_ROWS = 200_000  # Of a partition.
-_SPILLED_BYTES = 256 << 20  # That a task holds before it writes them.
-_KEY = "txlog.key"  # A column of spilled rows.
+_TASK_BYTES = 128 << 20  # The files whose rows one task holds; in memory they are larger.
+_SAMPLED_ROWS = 200_000  # The number of sampled rows of a partition.
+_SPILLED_BYTES = 256 << 20  # The bytes that a task collects before it writes them.
+_KEY = "txlog.key"  # A column of the temporary files.
 
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """How rows are ordered, and which files."""
+    """How rows are ordered, and which files are rewritten."""
 
     columns: tuple[tuple[str, ...], ...]  # Paths.
     curve: Curve
@@ -61,7 +61,7 @@ class ClusterOptions:
 
 
 class Cluster(Operation):
-    """Write the rows of partitions anew along a curve over some columns; no row changes."""
+    """Rewrite the rows of partitions along a curve over some columns; no row changes."""
 
     name = "OPTIMIZE"
     deadline_s = 3600.0  # As for `Compact`.
@@ -84,27 +84,27 @@ class Cluster(Operation):
         columns
             None: the table's clustering columns.
         where
-            Only the partitions that this is true of.
+            Only partitions for which this is true.
         full
-            Whether files that are clustered by these columns already are written anew, too.
+            Whether to also rewrite files that are already clustered by these columns.
         task_bytes
-            Of how many bytes of files a task may hold the rows in memory.
+            The size of the files whose rows a task may hold in memory.
 
         Raises
         ------
         InvalidInputError
-            There is no column, or the curve or a number is none.
+            No column is given, or the curve or a number is invalid.
         """
         super().__init__(context)
         if columns is not None and not columns:
             raise InvalidInputError(argument="columns", reason="no column is given")
         if curve not in ("z-order", "hilbert"):
             raise InvalidInputError(
-                argument="curve", reason=f"{curve!r} is no curve", remedy="z-order, or hilbert"
+                argument="curve", reason=f"{curve!r} is not hilbert or z-order", remedy="Choose one"
             )
         if task_bytes is not None and (type(task_bytes) is not int or task_bytes < 1):
             raise InvalidInputError(
-                argument="task_bytes", reason=f"{task_bytes!r} is no whole number above 0"
+                argument="task_bytes", reason=f"{task_bytes!r} is not a whole number above 0"
             )
         self._columns = None if columns is None else [col(name).path for name in columns]
         self._where = where
@@ -115,7 +115,7 @@ class Cluster(Operation):
         self._written: list[Add] = []
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the files that leave, and those that their rows were written to.
+        """Return the files to remove, and the new files with their rows.
 
         Raises
         ------
@@ -168,7 +168,7 @@ class Cluster(Operation):
     def _write(
         self, plan: RewritePlan, groups: Iterable[list[Fragment]], wanted: ClusterOptions
     ) -> None:
-        """Write partitions anew: small ones at once, of a large one what a task can hold."""
+        """Rewrite partitions: small ones together, large ones in ranges that fit a task."""
         small: list[list[Fragment]] = []
         for group in groups:
             tasks = -(-sum(map(bytes_left, group)) // wanted.task_bytes)
@@ -196,7 +196,7 @@ def _of_table(snapshot: Snapshot) -> list[tuple[str, ...]]:
     Raises
     ------
     InvalidInputError
-        It has none.
+        The table has no clustering columns.
     """
     found = clustering_columns(snapshot)
     if not found:
@@ -209,7 +209,7 @@ def _of_table(snapshot: Snapshot) -> list[tuple[str, ...]]:
 
 
 def _checked(snapshot: Snapshot, path: Sequence[str]) -> tuple[str, ...]:
-    """Return the path of a column that rows can be ordered by, as the schema spells it."""
+    """Return the path, in the schema's spelling, of a column that can order rows."""
     kind: DataType = snapshot.schema
     found: list[str] = []
     physical: list[str] = []
@@ -224,7 +224,7 @@ def _checked(snapshot: Snapshot, path: Sequence[str]) -> tuple[str, ...]:
         kind = field.type
     problem = ""
     if found[0] in snapshot.partition_columns:
-        problem = "it is a partition column: within a partition all rows have one value"
+        problem = "it is a partition column, and all rows of a partition have the same value"
     elif isinstance(kind, StructType | ArrayType | MapType) or type_name(kind) in (
         "variant", "void",
     ):  # fmt: skip
@@ -236,8 +236,8 @@ def _checked(snapshot: Snapshot, path: Sequence[str]) -> tuple[str, ...]:
     layout = plan_rewrite(snapshot, WriteOptions()).layout
     if tuple(found) not in layout.stats_columns and tuple(physical) not in layout.stats_columns:
         warnings.warn(
-            f"files have no statistics of {'.'.join(found)}, so that scans skip none by it; see "
-            "delta.dataSkippingStatsColumns and delta.dataSkippingNumIndexedCols",
+            f"files have no statistics of {'.'.join(found)}, so scans cannot skip files by it; "
+            "see delta.dataSkippingStatsColumns and delta.dataSkippingNumIndexedCols",
             TxlogWarning,
             stacklevel=6,
         )
@@ -245,7 +245,7 @@ def _checked(snapshot: Snapshot, path: Sequence[str]) -> tuple[str, ...]:
 
 
 def _mark_of(wanted: ClusterOptions) -> dict[str, str]:
-    """Return the tags of files that were clustered so, as Delta has them."""
+    """Return Delta's tags for files that were clustered in this way."""
     return {
         "ZCUBE_ZORDER_BY": orjson.dumps(_names(wanted.columns)).decode(),
         "ZCUBE_ZORDER_CURVE": "hilbert" if wanted.curve == "hilbert" else "zorder",
@@ -255,7 +255,7 @@ def _mark_of(wanted: ClusterOptions) -> dict[str, str]:
 def _unclustered(
     fragments: Iterable[Fragment], files: pa.Table, mark: dict[str, str]
 ) -> list[Fragment]:
-    """Return the fragments whose files do not say that they are clustered so."""
+    """Return the fragments whose files do not have these tags."""
     tags = files.select(["path", "tags"]).to_pylist(maps_as_pydicts="lossy")
     done = {row["path"] for row in tags if mark.items() <= (row["tags"] or {}).items()}
     return [fragment for fragment in fragments if fragment.path not in done]
@@ -280,10 +280,10 @@ def _in_ranges(
     wanted: ClusterOptions,
     count: int,
 ) -> list[Add]:
-    """Write the rows of a partition anew, in their order on the curve.
+    """Rewrite the rows of a partition in their order on the curve.
 
-    They go to files of ranges of the curve first, and each range is sorted by itself: memory holds
-    the rows of one for each task.
+    They are first written to temporary files by range of the curve, then each range is sorted.
+    Memory holds the rows of one range for each task.
     """
     ranges = _plan_ranges(context, plan, group, wanted, count)
     with _spilling(context) as folder:
@@ -302,7 +302,7 @@ def _in_ranges(
 def _sorted(
     context: Context, plan: RewritePlan, wanted: ClusterOptions, group: list[Fragment]
 ) -> list[Add]:
-    """Write the rows of a few fragments in their order on the curve."""
+    """Rewrite the rows of a few fragments in their order on the curve."""
     schema = arrow_schema(plan.layout.row_schema)
     batches = [batch for fragment in group for batch in _alive(context, plan, fragment)]
     rows = pa.Table.from_batches(batches, schema)
@@ -321,7 +321,7 @@ def _alive(context: Context, plan: RewritePlan, fragment: Fragment) -> Iterator[
 def _written_in_order(
     context: Context, plan: RewritePlan, rows: pa.Table, key: Numbers, wanted: ClusterOptions
 ) -> list[Add]:
-    if len(wanted.columns) == 1:  # Keys of one column tell apart only so many values.
+    if len(wanted.columns) == 1:  # The number of values that the keys of one column distinguish.
         order = pc.array_sort_indices(column_at(rows, wanted.columns[0]))
     else:
         order = arrow_array(np.argsort(key, kind="stable"), pa.int64())
@@ -335,14 +335,14 @@ def _written_in_order(
 
 @dataclass(frozen=True)
 class Ranges:
-    """Parts of a curve with about as many rows each."""
+    """Parts of a curve with about the same number of rows."""
 
     wanted: ClusterOptions
-    cuts: tuple[pa.Array, ...]  # Of each column.
-    starts: Numbers  # Where each range but the first begins.
+    cuts: tuple[pa.Array, ...]  # The quantiles of each column.
+    starts: Numbers  # The start of each range except the first.
 
     def keys_of(self, rows: pa.RecordBatch | pa.Table) -> Numbers:
-        """Return the places of rows on the curve."""
+        """Return the positions of rows on the curve."""
         bits = bits_for(len(self.cuts))
         columns = [
             ranks(column_at(rows, path), cuts, bits)
@@ -358,7 +358,7 @@ def _plan_ranges(
     wanted: ClusterOptions,
     count: int,
 ) -> Ranges:
-    """Divide the curve into so many ranges, by a sample of rows of which a known share is read."""
+    """Divide the curve into `count` ranges with a sample of the rows."""
     total = sum(fragment.num_rows or 0 for fragment in group)
     stride = max(1, total // _SAMPLED_ROWS)
     names = {path[0] for path in wanted.columns}
@@ -378,7 +378,7 @@ def _plan_ranges(
 def _sampled(
     store: Store, read: Any, wanted: ClusterOptions, stride: int, fragment: Fragment
 ) -> pa.Table:
-    """Return the columns of every so many-th row of a fragment, deleted ones too."""
+    """Return the columns of each `step`-th row of a fragment, including deleted rows."""
     reader = FragmentReader(store, read, fragment)
     parts = []
     for start, batch in reader.batches(
@@ -397,7 +397,7 @@ def _sampled(
 
 @contextmanager
 def _spilling(context: Context) -> Iterator[str]:
-    """Return the beginning of the names of files that are gone when the `with` ends."""
+    """Return the name prefix of temporary files, which are deleted at the end of the `with`."""
     prefix = f"{context.effects.uuid()}-"
     try:
         yield f"{SPILL}/{prefix}"
@@ -406,14 +406,14 @@ def _spilling(context: Context) -> Iterator[str]:
         context.store.delete([f"{SPILL}/{name}" for name in names if name.startswith(prefix)])
 
 
-_Spilled = tuple[str, dict[int, list[int]]]  # A file, and which of its batches are of a range.
+_Spilled = tuple[str, dict[int, list[int]]]  # A file, and the batches of each range in it.
 _Part = tuple[str, list[int]]
 
 
 def _spilled(
     context: Context, plan: RewritePlan, ranges: Ranges, prefix: str, item: tuple[int, Fragment]
 ) -> _Spilled:
-    """Write the rows of a fragment to a file, those of a range together."""
+    """Write the rows of a fragment to a temporary file, grouped by range."""
     number, fragment = item
     path = f"{prefix}{number}.arrow"
     schema = arrow_schema(plan.layout.row_schema).append(pa.field(_KEY, pa.uint64()))

@@ -1,4 +1,4 @@
-"""Adding and replacing columns with values, without rewriting rows.
+"""Add and replace columns with values, without rewriting rows.
 
 Rules: spec/fragments.md, FRG-20 to FRG-23.
 """
@@ -49,10 +49,10 @@ ColumnVerb = Literal["add columns", "replace columns"]
 
 @dataclass
 class _Written:
-    """Column files that were written so far, over all attempts.
+    """The column files that all attempts have written so far.
 
-    A fragment's file stays valid for as long as the fragment is there, and the files that its
-    values were computed from, and no row is back that was deleted then: it has no value.
+    A fragment's column file stays valid while the fragment and the files from which its values were
+    computed exist, and no deleted row is restored, because such a row has no value.
     """
 
     by_fragment: dict[tuple[str, ...], tuple[Add | None, Fragment]] = field(default_factory=dict)
@@ -68,9 +68,9 @@ class _Written:
 
 
 class GiveValues(Operation):
-    """Add columns with values for all rows, or give columns other values.
+    """Add columns with values for all rows, or replace the values of columns.
 
-    Data files stay as they are: each fragment gets one file with the columns.
+    Data files do not change: each fragment gets one column file.
     """
 
     keeps_files = True
@@ -100,18 +100,18 @@ class GiveValues(Operation):
         self._written = _Written()
 
     def intent(self, base: Snapshot) -> Intent:
-        """Return the column files of all fragments, of which those that are missing are written.
+        """Return the column files of all fragments; missing ones are written.
 
         Raises
         ------
         InvalidInputError
-            A column to add is there already, or one to replace is not, or it is a partition
+            A column to add exists already, a column to replace does not exist or is a partition
             column, or values do not fit.
         UnsupportedFeatureError
             The table lacks the feature `txlog.fragments`; or columns would be replaced, and it
             tracks rows, records changes, or is append-only.
         CommitConflictError
-            Another writer added the same column, or rows that the given data has no values for.
+            Another writer added the same column, or rows for which the data has no values.
         """
         require_columns_apart(base)
         if self._first is None:
@@ -161,7 +161,7 @@ class GiveValues(Operation):
         discard_files(self.context.store, self._written.files())
 
     def landed(self, intent: Intent) -> None:
-        """Delete the column files of fragments that are not there any more."""
+        """Delete the column files of fragments that no longer exist."""
         committed = {add.path for add in intent.adds}
         unused = [add for add in self._written.files() if add.path not in committed]
         discard_files(self.context.store, unused)
@@ -170,7 +170,7 @@ class GiveValues(Operation):
 def _files(
     context: Context, base: Snapshot, live: pa.Table, values: ColumnValues, written: _Written
 ) -> tuple[Add, ...]:
-    """Return the column files of all fragments, writing those that are not there yet."""
+    """Return the column files of all fragments; write those that do not exist yet."""
     rules = _rules_of(base, values)
     reads = _columns_read(base, values)
     plan = plan_scan(base, live, columns=[f.name for f in base.schema.fields if f.name in reads])
@@ -206,7 +206,7 @@ def _files(
 
 
 def _has_all_values(context: Context, then: Fragment, now: Fragment) -> bool:
-    """Whether all rows of a fragment had values when its file was written: none is back."""
+    """Whether all rows of a fragment have values in its column file."""
     if then.deletion == now.deletion:
         return True
     gone, still = (load_deletions(context.store, f) or BitMap64() for f in (then, now))
@@ -214,7 +214,7 @@ def _has_all_values(context: Context, then: Fragment, now: Fragment) -> bool:
 
 
 def _columns_read(base: Snapshot, values: ColumnValues) -> set[str]:
-    """Return the columns that values, and the constraints on them, depend on."""
+    """Return the columns on which values and their constraints depend."""
     given = {f.name for f in values.fields}
     rules = _rules_of(base, values)
     ruled = {path[0] for rule in rules for path in columns_of(rule.predicate)}
@@ -222,13 +222,13 @@ def _columns_read(base: Snapshot, values: ColumnValues) -> set[str]:
 
 
 def _key(fragment: Fragment, read: frozenset[str]) -> tuple[str, ...]:
-    """Return what a fragment's values were computed from: its rows, and the columns read."""
+    """Return a key of the rows and columns from which a fragment's values were computed."""
     files = [f.path for f in fragment.files if f.fields is None or read & set(f.fields)]
     return tuple(files)
 
 
 def _rules_of(base: Snapshot, values: ColumnValues) -> list[Any]:
-    """Return the constraints that say something of the columns."""
+    """Return the constraints that use the columns."""
     given = {f.name for f in values.fields}
     return [
         rule
@@ -249,7 +249,7 @@ def _sample(context: Context, snapshot: Snapshot, names: tuple[str, ...]) -> pa.
 
 
 def _are_null(base: Snapshot, values: ColumnValues) -> bool:
-    """Whether nothing need be written: the columns are null, and no file has their names."""
+    """Whether no file is needed: the columns are null, and no file has columns of their names."""
     names = set(values.names_in_files(base.mapping_mode))
     free = still_dropped(base.metadata, names) == dropped_columns(base.metadata)
     return values.are_null and free
@@ -269,9 +269,9 @@ def _metadata(values: ColumnValues, base: Snapshot, verb: ColumnVerb) -> Metadat
 
 
 def outdated_files(live: pa.Table, names: set[str], now_ms: int) -> tuple[list[Remove], list[Add]]:
-    """Return the column files that give nothing any more, and those that give less.
+    """Return the column files that are no longer needed, and those with fewer needed columns.
 
-    `names` are the physical names of columns that others give from now on.
+    `names` are the physical names of columns that other files provide from now on.
     """
     rows = fragment_rows(live, listed=True).columns
     if not any(names & set(fields) for fields in rows.field_sets):
@@ -300,7 +300,7 @@ def _typed_as_table(values: ColumnValues, snapshot: Snapshot) -> ColumnValues:
 
 
 def named_in_files(values: ColumnValues, snapshot: Snapshot) -> ColumnValues:
-    """Return new columns with their ids and names in files, where the table maps columns."""
+    """Return new columns with ids and physical names if the table uses column mapping."""
     known = snapshot.schema
     after = settled(snapshot, StructType((*known.fields, *values.fields)))
     return replace(values, fields=after.fields[len(known.fields) :])
@@ -312,7 +312,7 @@ def _existing(snapshot: Snapshot, name: str) -> StructField:
         raise InvalidInputError(
             argument="columns",
             field=found.name,
-            reason="it is a partition column, so its values decide in which files rows are",
+            reason="it is a partition column, so its values determine the files of rows",
             remedy="Choose another column",
         )
     return found
@@ -329,18 +329,18 @@ def _require_nameable(values: ColumnValues, snapshot: Snapshot, verb: ColumnVerb
             raise InvalidInputError(
                 argument="columns",
                 field=f.name,
-                reason="the table has this column already",
-                remedy="Give it other values with replace_columns",
+                reason="the table already has this column",
+                remedy="Replace its values with replace_columns",
             )
 
 
 def _require_unchanged(values: ColumnValues, seen: Snapshot, base: Snapshot) -> None:
-    """Refuse to go on where a winner changed a column that values are of, or come from.
+    """Raise if a winner changed a column that is written, or from which values are computed.
 
     Raises
     ------
     CommitConflictError
-        It was dropped or changed, or it partitions the table now (rule CON-2).
+        The column was dropped or changed, or the table is now partitioned by it (rule CON-2).
     """
     for name in dict.fromkeys((*values.reads, *(given.name for given in values.fields))):
         held = seen.schema.get(name)
@@ -352,48 +352,48 @@ def _require_unchanged(values: ColumnValues, seen: Snapshot, base: Snapshot) -> 
                 field=name,
                 reason=f"another writer dropped or changed the column {name} while values were "
                 "written",
-                remedy="Nothing was committed; look at the table as it is now, and try again",
+                remedy="Nothing was committed. Look at the table's current state, and try again",
             )
 
 
 def require_addable(values: ColumnValues, snapshot: Snapshot) -> None:
-    """Refuse columns that cannot be added to a table; errors as for `add_columns`."""
+    """Raise if columns cannot be added to a table; errors as for `add_columns`."""
     require_columns_apart(snapshot)
     _require_nameable(values, snapshot, "add columns")
     _metadata(values, snapshot, "add columns")
 
 
 def require_columns_apart(snapshot: Snapshot) -> None:
-    """Refuse a table that cannot have columns in files of their own.
+    """Raise if a table cannot have column files.
 
     Raises
     ------
     UnsupportedFeatureError
-        It lacks the feature, or may not be written by txlog.
+        The table lacks the feature, or txlog cannot write it.
     """
     require_table_writable(snapshot, removes_rows=False)
     if not snapshot.supports(FEATURE):
         raise UnsupportedFeatureError(
             path=snapshot.root,
             features=(FEATURE,),
-            reason="columns in files of their own need the table feature txlog.fragments, "
-            "and a table that has it can be read by txlog alone",
-            remedy='If that is what you want, call alter.add_features("txlog.fragments") first',
+            reason="column files need the table feature txlog.fragments, and only txlog can read "
+            "a table with this feature",
+            remedy='If this is acceptable, call alter.add_features("txlog.fragments") first',
         )
 
 
 def require_replaceable(snapshot: Snapshot) -> None:
-    """Refuse a table whose rows must not change unnoticed.
+    """Raise if a table must record changes of rows.
 
     Raises
     ------
     UnsupportedFeatureError
-        It tracks rows, records changes, or is append-only.
+        The table tracks rows, records changes, or is append-only.
     """
     reasons = {
-        "rowTracking": "the table tracks rows, whose versions would have to change",
+        "rowTracking": "the table tracks rows, so the versions of all rows would have to change",
         "changeDataFeed": "the table records the changes of rows",
-        "appendOnly": "the table is append-only: no row may be removed or changed",
+        "appendOnly": "the table is append-only: rows cannot be removed or changed",
     }
     for feature, reason in reasons.items():
         if snapshot.is_active(feature):
@@ -401,5 +401,5 @@ def require_replaceable(snapshot: Snapshot) -> None:
                 path=snapshot.root,
                 features=(feature,),
                 reason=reason,
-                remedy="Add a column of another name instead",
+                remedy="Add a column with another name instead",
             )

@@ -1,4 +1,4 @@
-"""Compaction: the rows of small files, and of files with many deleted rows, in fewer files.
+"""Compaction: rewrite small files, and files with many deleted rows, into fewer files.
 
 Rules: spec/fragments.md, FRG-33 and FRG-34.
 """
@@ -49,7 +49,7 @@ MAX_COLUMN_FILES = 8
 
 
 def require_partition_columns(where: Expression | None, snapshot: Snapshot) -> None:
-    """Refuse a predicate that reads other columns than those of the partitioning.
+    """Raise if a predicate reads other columns than partition columns.
 
     Raises
     ------
@@ -61,26 +61,27 @@ def require_partition_columns(where: Expression | None, snapshot: Snapshot) -> N
             raise InvalidInputError(
                 argument="where",
                 field=".".join(path),
-                reason="files are chosen by partition, and this is no partition column",
+                reason="files are chosen by partition, and this is not a partition column",
                 remedy=f"Use {', '.join(snapshot.partition_columns) or 'no predicate'}",
             )
 
 
-_SMALL = 0.75  # Of the size that files should have.
+_SMALL = 0.75  # A fraction of the target size.
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Which files are rewritten, and how large the new ones may be."""
+    """Which files are rewritten, and the maximum size of new files."""
 
     target_bytes: int
-    min_bytes: int  # A smaller file is rewritten together with others.
-    max_deleted: float  # A file of which a greater share is deleted is rewritten even alone.
+    min_bytes: int  # Smaller files are rewritten together.
+    # A file with a greater fraction of deleted rows is rewritten even if it is the only one.
+    max_deleted: float
     max_rows: int | None = None
-    max_columns: int = MAX_COLUMN_FILES  # Files that may give columns to one fragment.
+    max_columns: int = MAX_COLUMN_FILES  # The largest number of column files of a fragment.
 
     def is_fragmented(self, fragment: Fragment) -> bool:
-        """Whether too many of a fragment's rows are deleted, or its columns in too many files."""
+        """Whether a fragment has too many deleted rows or too many column files."""
         if len(fragment.files) - 1 > self.max_columns:
             return True
         rows = fragment.physical_rows
@@ -102,17 +103,17 @@ def limits(
     Raises
     ------
     InvalidInputError
-        One is no number of its kind.
+        A limit is not a number of its kind.
     """
     smallest = int(_SMALL * options.file_bytes) if min_file_bytes is None else min_file_bytes
     for name, value in (("min_file_bytes", smallest), ("max_column_files", max_column_files)):
         if type(value) is not int or value < 0:
-            raise InvalidInputError(argument=name, reason=f"{value!r} is no whole number from 0")
+            raise InvalidInputError(argument=name, reason=f"{value!r} is not a whole number from 0")
     number = type(max_deleted_fraction) in (int, float)
     if not number or not 0 <= max_deleted_fraction <= 1:
         raise InvalidInputError(
             argument="max_deleted_fraction",
-            reason=f"{max_deleted_fraction!r} is no number from 0 to 1",
+            reason=f"{max_deleted_fraction!r} is not a number from 0 to 1",
         )
     return Limits(
         options.file_bytes,
@@ -126,10 +127,10 @@ def limits(
 def choose_groups(
     fragments: Iterable[Fragment], wanted: Limits, *, alone: bool = False
 ) -> list[tuple[Fragment, ...]]:
-    """Return which fragments become one file together, neighbours by id. Pure.
+    """Group fragments, adjacent by id, that become one file together. Pure.
 
-    Fragments of a group have the same partition values, as logged. A group is of several, or of
-    one that is worn; or `alone` of any one.
+    Fragments of a group have the same logged partition values. A group has several fragments, or
+    one fragmented one; with `alone`, any single one.
     """
     partitions: dict[tuple[tuple[str, str | None], ...], list[Fragment]] = {}
     for fragment in sorted(fragments, key=lambda fragment: fragment.id):
@@ -141,7 +142,7 @@ def choose_groups(
 
 
 def _filled(fragments: Sequence[Fragment], wanted: Limits) -> list[tuple[Fragment, ...]]:
-    """Return the fragments of a partition in groups that each fit one file."""
+    """Group the fragments of a partition so that each group fits one file."""
     groups: list[list[Fragment]] = [[]]
     size = rows = 0
     for fragment in fragments:
@@ -160,7 +161,7 @@ def _bytes(fragment: Fragment) -> int:
 
 
 def bytes_left(fragment: Fragment) -> int:
-    """Return about how large a fragment is without its deleted rows."""
+    """Return the approximate size of a fragment without its deleted rows."""
     rows = fragment.physical_rows
     if not rows:
         return _bytes(fragment)
@@ -168,10 +169,10 @@ def bytes_left(fragment: Fragment) -> int:
 
 
 class Compact(Operation):
-    """Rewrite small and worn files into fewer, in one commit that changes no row."""
+    """Rewrite small and fragmented files into fewer files, in one commit that changes no row."""
 
     name = "OPTIMIZE"
-    deadline_s = 3600.0  # Conflicts are worth another try even if rewriting takes long.
+    deadline_s = 3600.0  # Try again after conflicts, even though rewriting takes long.
 
     def __init__(
         self,
@@ -189,10 +190,10 @@ class Compact(Operation):
         Parameters
         ----------
         where
-            Only files of the partitions that this is true of.
+            Only files of partitions for which this is true.
         sort_by
-            Columns by which the rows of each new file are sorted; small files that are not are
-            rewritten even alone.
+            Columns by which the rows of each new file are sorted. A small unsorted file is
+            rewritten even if it is the only one.
 
         Raises
         ------
@@ -231,7 +232,8 @@ class Compact(Operation):
         for group, adds in rewrite_all(self.context, rewriting, groups, sort_by=self._sort_by):
             as_many = len(adds) >= len(group) and not any(map(wanted.is_fragmented, group))
             if as_many and (not self._sort_by or self._is_sorted(rewriting, group)):
-                discard_files(self.context.store, adds)  # They are packed better than we can.
+                # The files are already packed better than a rewrite would.
+                discard_files(self.context.store, adds)
                 continue
             replaced.extend(group)
             self._written.extend(adds)
@@ -255,7 +257,7 @@ class Compact(Operation):
         )
 
     def _is_sorted(self, plan: RewritePlan, group: Sequence[Fragment]) -> bool:
-        """Return whether the rows of each file are in the order that is asked for."""
+        """Return whether the rows of each file are already in the requested order."""
         return all(
             bool((np.diff(_order(_rows(self.context, plan, (one,)), self._sort_by)) == 1).all())
             for one in group
@@ -274,7 +276,7 @@ def rewrite_all(
     *,
     sort_by: Sequence[str] = (),
 ) -> list[tuple[tuple[Fragment, ...], list[Add]]]:
-    """Rewrite each group; if one fails, nothing of the others is left either."""
+    """Rewrite each group; if one fails, all new files are deleted."""
 
     def undo(written: list[list[Add]]) -> None:
         discard_files(context.store, [add for adds in written for add in adds])
@@ -311,7 +313,7 @@ def _parts(
 
 
 def _rows(context: Context, plan: RewritePlan, group: Sequence[Fragment]) -> pa.Table:
-    """Return the rows of a group; memory holds them all."""
+    """Return all rows of a group as one table in memory."""
     batches = [
         batch for part in _parts(context, plan, group) for batch in moved_rows(context, plan, *part)
     ]
@@ -319,7 +321,7 @@ def _rows(context: Context, plan: RewritePlan, group: Sequence[Fragment]) -> pa.
 
 
 def _order(rows: pa.Table, sort_by: Sequence[str]) -> NDArray[np.int64]:
-    """Return in which order rows are sorted; those with equal values stay as they are."""
+    """Return the stable sort order of rows."""
     keys = [(name, "ascending") for name in sort_by]
     order: NDArray[np.int64] = numpy_array(pc.sort_indices(rows, sort_keys=keys)).astype(np.int64)
     return order

@@ -1,4 +1,4 @@
-"""Making a table of Parquet files that are there: they stay where and as they are."""
+"""Convert existing Parquet files to a table; the files do not change."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ PartitionStrategy = Literal["hive", "directory"]
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A Parquet file below the folder, and the partition that its folders tell."""
+    """A Parquet file below the folder, and its partition from the folder names."""
 
     info: ObjectInfo
     partition: tuple[tuple[str, str | None], ...]
@@ -81,33 +81,33 @@ def convert(
     collect_stats: bool = True,
     truncates: bool = False,
 ) -> Done:
-    """Commit version 0 of a table whose files are those below the store's root.
+    """Commit version 0 of a table with the Parquet files below the store's root.
 
     Parameters
     ----------
     partition_by
-        The partition columns with their types. Default: those that folders such as `day=1` name,
-        as whole numbers, dates or text.
+        The partition columns with their types. Default: those of folders such as `day=1`, as
+        integers, dates or strings.
     strategy
-        `directory`: folders are values of these columns alone, in their order.
+        `directory` means that folders are only the values of these columns, in order.
     truncates
-        Let a table without the feature `timestampNanos` lose the last digits of nanoseconds.
+        Allow a table without the feature `timestampNanos` to lose the last digits of nanoseconds.
     collect_stats
-        Give the files statistics, of their footers or else of their rows.
+        Compute the files' statistics from their footers or rows.
 
-    If the table is there and records `txn`, nothing is done.
+    If the table exists and records `txn`, nothing is done.
 
     Raises
     ------
     AlreadyExistsError
         There is a table already.
     NotFoundError
-        There is no Parquet file.
+        There is not Parquet file.
     InvalidInputError
-        Folders name other partition columns than are given, or each other.
+        Folders have other partition columns than those given, or differ from each other.
     SchemaMismatchError
-        A column has two types; both files are named. Or it has nanoseconds, and the properties do
-        not list `timestampNanos`.
+        A column has two types; the error names both files. Or it has nanoseconds, and the
+        properties do not list `timestampNanos`.
     DataFileError
         A file is not Parquet.
     """
@@ -153,7 +153,7 @@ def convert(
     intent = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
     if collect_stats:
         intent = _with_statistics(context, intent)
-    # Whatever comes of it, the files are the caller's: none is deleted.
+    # The files belong to the caller, so none is ever deleted.
     result = commit(context.store, None, intent, effects=context.effects)
     if not isinstance(result, Committed):
         raise already_exists(context.store)
@@ -161,7 +161,7 @@ def convert(
 
 
 def _with_statistics(context: Context, intent: Intent) -> Intent:
-    """Return the intent with the statistics of its files, as of the version that it will make."""
+    """Return the intent with the statistics of its files."""
     now_ms = context.effects.now_ms()
     planned = prepare(
         context.store, None, intent, context.effects.uuid(), made_ms=now_ms, now_ms=now_ms
@@ -190,18 +190,18 @@ def found_files(
 ) -> list[FoundFile]:
     """Return the Parquet files below a folder, with their partitions. Pure.
 
-    Files and folders whose names begin with `_` or `.` are left out, but for partitions.
+    Files and folders whose names begin with `_` or `.` are ignored, except partition folders.
 
     Parameters
     ----------
     columns
-        The partition columns whose values the folders are, in their order. Default: folders name
-        them, as `day=1`.
+        The partition columns, in order, whose values are the folder names. Default: folders such as
+        `day=1` name them.
 
     Raises
     ------
     InvalidInputError
-        A file is in fewer or more folders than there are columns.
+        The number of a file's folders differs from the number of columns.
     NotFoundError
         There is none.
     """
@@ -216,8 +216,8 @@ def found_files(
     if not found:
         raise NotFoundError(
             path=root,
-            reason="there is no Parquet file below the folder",
-            remedy="Check the path; files end in .parquet",
+            reason="there is not Parquet file below the folder",
+            remedy="Check the path. The names of files must end in .parquet",
         )
     return found
 
@@ -237,15 +237,16 @@ def _in_order(
         raise InvalidInputError(
             argument="partition_by",
             field=file,
-            reason=f"it is in {len(folders)} folders, and there are {len(columns)} columns",
-            remedy="Name one column for each level of folders",
+            reason=f"the file is in {len(folders)} folders, but there are {len(columns)} "
+            "partition columns",
+            remedy="Pass one column for each level of folders",
         )
     values = map(unquote, folders)
     return [(c, None if v == NULL_FOLDER else v) for c, v in zip(columns, values, strict=True)]
 
 
 def _partition_columns(files: Sequence[FoundFile], given: StructType | None) -> StructType:
-    """Return the partition columns with their types; every value must be of the type."""
+    """Return the partition columns with their types; each value must have the type."""
     names = [column for column, _ in files[0].partition]
     for file in files:
         own = [column for column, _ in file.partition]
@@ -253,15 +254,15 @@ def _partition_columns(files: Sequence[FoundFile], given: StructType | None) -> 
             raise InvalidInputError(
                 argument="partition_by",
                 field=file.info.name,
-                reason=f"its folders name the partition columns {own}, those of "
-                f"{files[0].info.name} {names}",
-                remedy="Convert a folder in which all files are partitioned alike",
+                reason=f"its folders have the partition columns {own}, but those of "
+                f"{files[0].info.name} have {names}",
+                remedy="Convert a folder in which all files have the same partition columns",
             )
     if given is not None and sorted(given.names()) != sorted(names):
         raise InvalidInputError(
             argument="partition_by",
-            reason=f"the folders name the columns {names}, not {given.names()}",
-            remedy="Leave it out to take the columns that the folders name",
+            reason=f"the folders have the columns {names}, not {given.names()}",
+            remedy="Omit the argument to use the columns of the folder names",
         )
     fields = []
     for place, name in enumerate(names):
@@ -274,7 +275,7 @@ def _partition_columns(files: Sequence[FoundFile], given: StructType | None) -> 
 
 
 def _kind_of(texts: Sequence[str | None]) -> DataType:
-    """Return the type that all values of a partition column have."""
+    """Return a type that fits all values of a partition column."""
     known = [text for text in texts if text is not None]
     if known and all(_WHOLE.fullmatch(text) for text in known):
         return PrimitiveType("long")
@@ -290,7 +291,8 @@ def _require_parsed(name: str, texts: Sequence[str | None], kind: DataType) -> N
         raise InvalidInputError(
             argument="partition_by",
             field=name,
-            reason=f"a folder's value of {name} is no {type_name(kind)}: {error}",
+            reason=f"the value of {name} in a folder name is not of type {type_name(kind)}: "
+            f"{error}",
             remedy="Give the column another type",
         ) from error
 
@@ -304,8 +306,8 @@ def _footer(store: Store, info: ObjectInfo) -> FileFooter:
         raise DataFileError(
             path=info.name,
             version=0,
-            reason=f"no readable Parquet: {error}",
-            remedy="Nothing was committed; move the file away, or write it again",
+            reason=f"the file cannot be read as Parquet: {error}",
+            remedy="Nothing was committed. Move the file away, or write it again",
         ) from error
 
 
@@ -316,13 +318,13 @@ def _schema(
     *,
     nanos: Nanoseconds,
 ) -> StructType:
-    """Return the columns of all files, then those of the partitions.
+    """Return the columns of all files, followed by the partition columns.
 
     Raises
     ------
     SchemaMismatchError
-        A column has two types, is a partition column too, or has nanoseconds that the table would
-        not hold.
+        A column has two types, is also a partition column, or has nanoseconds that the table cannot
+        hold.
     """
     columns: dict[str, tuple[StructField, str]] = {}
     seen: set[pa.Schema] = set()
@@ -338,7 +340,7 @@ def _schema(
                     path=file.info.name,
                     field=field.name,
                     reason=f"column {field.name} has nanoseconds in {file.info.name}, and a table "
-                    "without the feature timestampNanos would lose them",
+                    "without the feature timestampNanos would lose digits",
                     remedy='Pass properties={"delta.feature.timestampNanos": "supported"}, or '
                     "allow_truncated_timestamps=True to read microseconds. Nothing was committed",
                 )
@@ -353,6 +355,6 @@ def _schema(
                     field=field.name,
                     reason=f"column {field.name} is {type_name(field.type)} in {file.info.name}, "
                     f"and {'a partition column' if known.type == field.type else other}",
-                    remedy="Nothing was committed; write one of the files again",
+                    remedy="Nothing was committed. Write one of the files again",
                 )
     return StructType((*(field for field, _ in columns.values()), *partitions.fields))

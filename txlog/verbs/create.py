@@ -76,14 +76,14 @@ from txlog.store.base import Store
 from txlog.verbs.append import write_metrics
 
 NO_TABLE = ""
-"""The id by which fragments are written for a table that is still to be made."""
+"""The table id in fragments that are written before the table exists."""
 
 
 @dataclass(frozen=True)
 class NewTable:
-    """A table that is still to be made.
+    """The definition of a new table.
 
-    The properties of `metadata` are as the caller gave them, with those that ask for features.
+    The properties of `metadata` are those of the caller, including those that ask for features.
     """
 
     metadata: Metadata
@@ -92,7 +92,7 @@ class NewTable:
 
     @property
     def domains(self) -> tuple[DomainMetadata, ...]:
-        """What says which columns it is clustered by; errors as for `clustering_domain`."""
+        """The domain with the clustering columns; errors as for `clustering_domain`."""
         if not self.cluster_by:
             return ()
         from txlog.verbs.features import clustering_domain
@@ -102,7 +102,7 @@ class NewTable:
     def plan(
         self, options: WriteOptions | None = None, *, replaced: Expression | None = None
     ) -> WritePlan:
-        """Return the plan to write rows as its first files; errors as for `plan_write`."""
+        """Return the plan for writing its first files; errors as for `plan_write`."""
         mode = Properties(self.metadata.configuration).get(MAPPING_MODE)
         return plan_write(
             self.metadata,
@@ -114,13 +114,13 @@ class NewTable:
         )
 
     def intent(self, adds: Sequence[Add] = ()) -> Intent:
-        """Return the intent of its version 0, without what `execute` adds to other intents."""
+        """Return the intent of version 0, without the fields that `execute` adds."""
         protocol, kept = _protocol(self)
         metadata = self.metadata.model_copy(update={"configuration": kept})
         return Intent(
             operation="CREATE TABLE AS SELECT" if adds else "CREATE TABLE",
             read_version=-1,
-            kind="append",  # Never judged: if a table is there already, creating fails (CON-1).
+            kind="append",  # Never judged: if a table exists, creating fails (CON-1).
             protocol=protocol,
             metadata=metadata,
             adds=tuple(adds),
@@ -131,7 +131,7 @@ class NewTable:
 
 
 FirstFiles: TypeAlias = Callable[[NewTable], list[Add]]
-"""Returns the files that a table begins with, if they were written for such a one."""
+"""A function that returns the first files of a table if they were written for it."""
 
 
 def new_table(
@@ -145,17 +145,17 @@ def new_table(
     of_files: bool = False,
     effects: Effects,
 ) -> NewTable:
-    """Check the arguments for a new table, and return what it is to be.
+    """Check the arguments for a new table, and return its definition.
 
-    Columns are mapped if a property says so, or a name needs it and none says otherwise.
-    The first delete that leaves a deletion vector enables them, unless the properties say
-    otherwise (rule CON-22). With row tracking, the
-    columns of moved rows' ids and versions get names that no other column has.
+    Column mapping is on if a property sets it, or if a name needs it and no property forbids it.
+    The first delete that writes a deletion vector enables them, unless the properties forbid it
+    (rule CON-22). With row tracking, the columns for ids and versions of moved rows get unique
+    names.
 
     Parameters
     ----------
     of_files
-        Its files are there already, so columns keep their names in files.
+        The files exist already, so columns keep their names in them.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def new_table(
     metadata = with_schema(metadata, schema)
     require_known_changes(schema, path="schema")
     new = NewTable(metadata, schema, tuple(cluster_by))
-    new.intent()  # Raises, before files are written, if txlog cannot write such a table.
+    new.intent()  # Raise before files are written if txlog cannot write such a table.
     try:
         constraints_of(metadata, schema)
     except UnsupportedFeatureError as error:
@@ -201,19 +201,19 @@ def new_table(
 
 
 def _require_fit_for_files(metadata: Metadata) -> None:
-    """Refuse properties that need ids of columns in files, for files that are there already."""
+    """Raise if properties need column ids in files that exist already without them."""
     if compatibilities(metadata.configuration):
-        reason = "Iceberg compatibility needs ids of columns in files, which these have not"
+        reason = "Iceberg compatibility needs column ids, which these files do not have"
     elif Properties(metadata.configuration).get(MAPPING_MODE) == "id":
-        reason = f"{MAPPING_MODE}=id needs ids of columns in files, which these have not"
+        reason = f"{MAPPING_MODE}=id needs column ids, which these files do not have"
     else:
         return
-    remedy = "Leave the property out, or write the rows to a new table"
+    remedy = "Omit the property, or write the rows to a new table"
     raise InvalidInputError(argument="properties", reason=reason, remedy=remedy)
 
 
 def row_columns(effects: Effects) -> dict[str, str]:
-    """Return the properties that name the columns for the ids and versions of rows that move."""
+    """Return the properties with the names of the columns for ids and versions of moved rows."""
     return {
         ROW_ID_COLUMN: f"_row-id-col-{effects.uuid()}",
         ROW_VERSION_COLUMN: f"_row-commit-version-col-{effects.uuid()}",
@@ -221,7 +221,7 @@ def row_columns(effects: Effects) -> dict[str, str]:
 
 
 def _vectors(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return what a new table says of deletion vectors, if the caller says nothing."""
+    """Return a new table's default property for deletion vectors."""
     if {DELETION_VECTORS, VECTORS_ON_USE} & properties.keys():
         return {}
     if Properties(properties).get("txlog.deletionFormat") == "lance":
@@ -235,13 +235,13 @@ def _require_not_recorded(properties: Mapping[str, str]) -> None:
         raise InvalidInputError(
             argument="properties",
             field=recorded[0],
-            reason=f"{', '.join(recorded)}: writers of a table record this themselves",
+            reason=f"{', '.join(recorded)}: the writers of a table set this property themselves",
             remedy="Leave it out",
         )
 
 
 def _protocol(new: NewTable) -> tuple[Protocol, dict[str, str | None]]:
-    """Return the protocol of a new table, and the properties that it keeps.
+    """Return the protocol of a new table, and the properties to store.
 
     Raises
     ------
@@ -282,14 +282,14 @@ def create(
     txn: AnyAppVersion | None = None,
     user_metadata: UserMetadata | None = None,
 ) -> Done:
-    """Make a table: its version 0, empty or with the files that `first` returns of its definition.
+    """Create version 0 of a table, empty or with the files that `first` returns.
 
-    If the table is there and records `txn`, nothing is done. Those files are never deleted.
+    If the table exists and records `txn`, nothing is done. The files are never deleted.
 
     Raises
     ------
     AlreadyExistsError
-        There is a table already, or another writer was quicker.
+        The table exists already, or another writer created it first.
     InvalidInputError
         The schema, the partitioning or a property is wrong.
     """
@@ -325,7 +325,7 @@ def create(
 def table_of_rows(
     data: Any, *, properties: Mapping[str, str] | None = None, effects: Effects, **more: Any
 ) -> tuple[NewTable, pa.RecordBatchReader]:
-    """Return the table that data is to become, and its rows; the rest is as for `new_table`."""
+    """Return the definition of a table for data, and its rows; otherwise as `new_table`."""
     rows = incoming(data, None, None, nanos=asks_for("timestampNanos", properties))
     new = new_table(rows.schema, properties=properties, effects=effects, **more)
     return new, rows.reader
@@ -347,12 +347,11 @@ def write_new_table(
     txn: AnyAppVersion | None = None,
     user_metadata: UserMetadata | None = None,
 ) -> Done | None:
-    """Create a table that holds data in its version 0.
+    """Create a table with data in its version 0.
 
-    Every row must satisfy `where`, if there is one.
-
-    Returns None if another writer made the table meanwhile and `allow_existing` is set; the data
-    is then still to be written, unless it was a stream and is used up.
+    Each row must satisfy `where`, if given. The result is None if another writer created the table
+    meanwhile and `allow_existing` is set. Then the data is not written yet, and a stream is already
+    used up.
 
     Raises
     ------
@@ -394,9 +393,9 @@ def commit_new_table(
 ) -> Done | None:
     """Create a table from data files that are already written.
 
-    They are deleted, if they are owned, if another writer made the table meanwhile: then the answer
-    is None, or an `AlreadyExistsError` unless `allow_existing` is set. `stated` names the commit
-    otherwise.
+    If another writer created the table meanwhile, owned files are deleted. Then the result is None
+    with `allow_existing`, else an `AlreadyExistsError` is raised. `stated` is another name for the
+    commit.
     """
     ours = adds if owned else []
     with discarding(lambda: discard_files(context.store, ours)):
@@ -422,9 +421,9 @@ def existing(store: Store) -> Snapshot | None:
 
 
 def already_exists(store: Store) -> AlreadyExistsError:
-    """Return the error for a table that is there already."""
+    """Return the error for a table that exists already."""
     return AlreadyExistsError(
         path=store.root,
-        reason="there is a Delta table already",
+        reason="a Delta table exists already",
         remedy='Open it with txlog.Table, or write with mode "append" or "overwrite"',
     )

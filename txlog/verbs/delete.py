@@ -1,4 +1,4 @@
-"""Deleting rows."""
+"""Delete rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from txlog.snapshot.commits import Commit
 from txlog.snapshot.snapshot import Snapshot
 
 FindRows = Callable[[Snapshot], Mapping[int, BitMap64]]
-"""Returns rows of a version: positions by fragment id."""
+"""A function that returns rows of a version: positions by fragment id."""
 
 
 class Delete(Operation):
@@ -46,7 +46,7 @@ class Delete(Operation):
         self._deletes: RowDeletes | None = None
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the files that leave or get deletion vectors.
+        """Return the files to remove and those with new deletion vectors.
 
         Raises
         ------
@@ -87,11 +87,11 @@ class Delete(Operation):
         return None if deletes.where is None else to_sql(deletes.where)
 
     def _reads(self, deletes: RowDeletes) -> Reads:
-        # By a predicate, rows go for their own values alone, whatever others there are.
+        # With a predicate, each row is deleted only because of its own values.
         return Reads(everything=self._where is None, where=deletes.where)
 
     def rebase(self, current: Snapshot, intent: Intent, winners: Sequence[Commit]) -> Intent | None:
-        """Unite the deletion vectors with those of winners (rule CON-10)."""
+        """Merge the deletion vectors with those of winners (rule CON-10)."""
         if self._deletes is None:
             return None
         united = united_with(self.context, current, self._deletes, winners)
@@ -118,27 +118,27 @@ class DeleteFound(Delete):
         description: str,
         options: WriteOptions | None = None,
     ) -> None:
-        """Take a search for rows.
+        """Take a function that finds rows.
 
         Parameters
         ----------
         find
-            Gets a version of the table, and returns the rows of it that go: positions by fragment
-            id. It is asked again whenever another writer's commit may have changed the answer.
+            Gets a version of the table, and returns the rows to delete: positions by fragment id.
+            It is called again if another writer's commit may have changed the result.
         description
-            What the rows have in common, to note in the commit.
+            The description of the rows for the commit.
         """
         super().__init__(context, None, options=options)
         self._find_rows = find
         self._text = description
 
     def _find(self, base: Snapshot) -> RowDeletes:
-        """Return what deletes the rows; an `InternalError` if the version lacks one of them."""
+        """Return the changes that delete the rows; `InternalError` if a row does not exist."""
         return delete_positions(self.context, base, self._find_rows(base), self._options)
 
     def _description(self, deletes: RowDeletes) -> str:
         return self._text
 
     def rebase(self, current: Snapshot, intent: Intent, winners: Sequence[Commit]) -> Intent | None:
-        """Return None: rows must be found again (rule CON-18)."""
+        """Return None, because the rows must be found again (rule CON-18)."""
         return None

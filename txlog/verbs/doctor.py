@@ -1,7 +1,7 @@
-"""Examining a table: what is wrong or slow in it, what that costs, and what mends it.
+"""Examine a table: what is wrong or slow, what it costs, and how to repair it.
 
-Nothing is written. Each check is a function over what was loaded once; together they read the log,
-list the table's folder, and look into a sample of its data files. Rules: spec/vacuum.md.
+Nothing is written. Each check is a function over values that are loaded once. Together they read
+the log, list the table's folder, and open a sample of its data files. Rules: spec/vacuum.md.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ Severity = Literal["error", "warning", "advice"]
 
 SMALL_BYTES = 16 << 20
 MANY_FILES = 16
-SAMPLE = 32  # Data files that are looked into, unless all are asked for.
+SAMPLE = 32  # The default number of data files to open.
 _SHOWN = 3
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong with a table, or makes it slow.
+    """A problem of a table, or a cause of slow reads or writes.
 
-    `severity` is `error` if rows cannot be read or are read wrong, `warning` if something is lost
-    or may get lost, `advice` if work is slower than it need be. `cost` says what it means, and
-    `remedy` what mends it.
+    `severity` is `error` if rows cannot be read or are read incorrectly, `warning` if something is
+    or may get lost, and `advice` if work is slower than necessary. `cost` describes the effect, and
+    `remedy` the repair.
     """
 
     code: str
     severity: Severity
-    path: str | None  # Of the first file that it is about.
-    count: int  # How many files, versions or the like.
+    path: str | None  # The path of the first affected file.
+    count: int  # The number of affected files, versions or other items.
     reason: str
     cost: str
     remedy: str
@@ -73,7 +73,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `Table.doctor` found, the worst first. `str` of it is for people."""
+    """The findings of `Table.doctor`, the worst first. `str` formats them for people."""
 
     version: int
     findings: tuple[Finding, ...]
@@ -92,27 +92,27 @@ class Diagnosis:
         return len(self.findings)
 
     def to_arrow(self) -> pa.Table:
-        """Return the findings, a row each."""
+        """Return the findings, one row each."""
         kinds = {"count": pa.int64()}
         names = [one.name for one in fields(Finding)]
         schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
         return table_of_rows([dict(vars(one)) for one in self.findings], schema)
 
     def __str__(self) -> str:
-        looked = f"{self.files_opened} of {self.files} data files were looked into"
+        looked = f"{self.files_opened} of {self.files} data files were opened"
         lines = [str(one) for one in self.findings] or ["Nothing was found."]
         return "\n".join([f"Version {self.version}; {looked}.", *lines])
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A table as it was loaded to be examined."""
+    """The loaded values of a table for the checks."""
 
     context: Context
     snapshot: Snapshot
     log: list[LogFile]
     files: FileState
-    listed: pa.Table | None  # As `DECISIONS`: the files below the root; None: not to be listed.
+    listed: pa.Table | None  # The files below the root as `DECISIONS`.
     sampled: pa.Table  # Live files that are looked into.
 
     @property
@@ -131,7 +131,7 @@ def examine(
     context: Context, snapshot: Snapshot, *, sample: int | None = SAMPLE,
     files: FileState | None = None,  # Those of the version, if they are loaded already.
 ) -> Diagnosis:  # fmt: skip
-    """Return what is wrong with a version of a table; arguments as for `Table.doctor`."""
+    """Return the findings for a version of a table; arguments as for `Table.doctor`."""
     log = sorted(list_log(context.store, catalog=snapshot.catalog))
     try:
         files = files or load_files(context.store, snapshot)
@@ -165,22 +165,22 @@ def _gaps(case: _Case) -> Iterator[Finding]:
         texts = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in lost]
         yield Finding(
             "log-gap", "warning", log_path(f"{lost[0][0]:020d}.json"), sum(map(len, lost)),
-            f"versions {_listed(texts)} cannot be made of the files that are in the log",
-            "They cannot be opened, and streams and change feeds that need them stop there",
+            f"versions {_listed(texts)} cannot be reconstructed from the files in the log",
+            "They cannot be opened, and streams and change feeds that need them stop",
             "Restore the commits from a copy; later versions do not need them",
         )  # fmt: skip
 
 
 def _damaged(case: _Case) -> Iterator[Finding]:
-    """Read every commit: one that a checkpoint stands for may be torn without anybody noticing."""
+    """Read all commits: damage to a commit before the checkpoint is otherwise not noticed."""
     commits = [file for file in case.log if file.kind == "commit"]
     errors = map_many(case.store, partial(_error_of, case.store), commits)
     for file, error in zip(commits, errors, strict=True):
         if error is not None:
             yield Finding(
                 "commit-damaged", "warning", file.path, 1, error,
-                f"Version {file.version} is passed over or cannot be opened",
-                "Restore the file from a copy; below a checkpoint, maintenance.expire() removes it",
+                f"Version {file.version} is skipped or cannot be opened",
+                "Restore the file; before a checkpoint, maintenance.expire() removes it",
             )  # fmt: skip
 
 
@@ -193,12 +193,12 @@ def _error_of(store: Store, file: LogFile) -> str | None:
 
 
 def checkpoint_faults(store: Store, log: list[LogFile]) -> Iterator[Finding]:
-    """Yield what is wrong with checkpoints and `_last_checkpoint`: a new one mends it."""
+    """Yield problems of checkpoints and `_last_checkpoint`, which a new checkpoint repairs."""
     for file in incomplete_checkpoints(log):
         yield Finding(
             "checkpoint-incomplete", "warning", file.path, 1,
             f"parts of the checkpoint of version {file.version} are missing",
-            "It is passed over, so that opening reads more of the log",
+            "It is ignored, so opening the table reads more of the log",
             "repair() writes a new checkpoint",
         )  # fmt: skip
     try:
@@ -211,9 +211,9 @@ def checkpoint_faults(store: Store, log: list[LogFile]) -> Iterator[Finding]:
     if wrong and (data is not None or whole):
         yield Finding(
             "checkpoint-hint", "warning", HINT_PATH, 1,
-            "it is not there" if data is None else "it names no checkpoint that is there",
-            "Opening lists and reads more of the log than it needs to",
-            "repair() writes a new checkpoint and points at it",
+            "it is not there" if data is None else "it names a checkpoint that does not exist",
+            "Opening the table lists and reads more of the log than necessary",
+            "repair() writes a new checkpoint and points to it",
         )  # fmt: skip
 
 
@@ -226,7 +226,7 @@ def _length(case: _Case) -> Iterator[Finding]:
     if since > max(2 * interval, 100):
         yield Finding(
             "log-long", "advice", None, since,
-            f"{since} commits came since the last checkpoint",
+            f"there are {since} commits since the last checkpoint",
             "Each opening reads all of them", "maintenance.checkpoint() writes a checkpoint",
         )  # fmt: skip
 
@@ -237,8 +237,8 @@ def _checksum(case: _Case) -> Iterator[Finding]:
         yield Finding(
             "checksum", "warning", report.path, len(report.problems),
             "; ".join(map(str, report.problems[:_SHOWN])),
-            "Engines that trust version checksums may read another table",
-            "Look for the writer at fault, then repair() takes the checksum away",
+            "Engines that trust version checksums may read wrong values",
+            "Find the faulty writer; then repair() deletes the checksum",
         )  # fmt: skip
 
 
@@ -258,7 +258,7 @@ def _times(case: _Case) -> Iterator[Finding]:
         yield Finding(
             "times", "warning", log_path(f"{wrong[0]:020d}.json"), len(wrong),
             f"the commits of versions {_listed(wrong)} are older than those before them",
-            "Time travel by timestamp takes other moments for them, and copies change them again",
+            "Time travel by timestamp uses adjusted times, and copying files changes the times",
             'set_properties({"delta.enableInCommitTimestamps": "true"}) keeps times in the commits',
         )  # fmt: skip
 
@@ -269,9 +269,9 @@ def _times(case: _Case) -> Iterator[Finding]:
 def missing_files(
     store: Store, rows: pa.Table, listed: pa.Table | None
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the live `FILE_ROWS` whose data files are gone, and those whose vectors are gone."""
+    """Return the live `FILE_ROWS` with missing data files, and those with missing vectors."""
     known = arrow_array([], pa.string()) if listed is None else flat(listed["file"])
-    # The listing tells of most files; only a path that is written otherwise is decoded.
+    # Most paths are in the listing; only paths in another spelling are decoded.
     is_told = pc.and_not(pc.is_in(p := rows["path"], value_set=known), pc.match_substring(p, "%"))
     rows = rows.filter(pc.or_(pc.invert(is_told), pc.is_valid(flat(rows["dv_id"]))))
     names, there = set(known.to_pylist()), dict[tuple[str, str], bool]()
@@ -302,19 +302,19 @@ def _missing(case: _Case) -> Iterator[Finding]:
             paths = rows["path"].to_pylist()
             yield Finding(
                 code, "error", paths[0], len(paths),
-                f"{what} files are gone of {_listed(paths)}",
+                f"{what} files are missing: {_listed(paths)}",
                 f"Their {_counted(rows)} rows cannot be read, and scans that need them fail",
-                "restore() a version whose files are there, get them from a copy, or take them out "
-                "of the table with repair(missing_files=True)",
+                "restore() a version with complete files, get the files from a copy, or remove "
+                "them from the table with repair(missing_files=True)",
             )  # fmt: skip
     for sidecar in case.snapshot.sidecars:
         home, name = locate(case.store, decode_path(sidecar.path))
         bare = "/" not in sidecar.path
         if not is_there(home, log_path(f"_sidecars/{name}") if bare else name):
             yield Finding(
-                "sidecar-missing", "error", sidecar.path, 1, "a sidecar of the checkpoint is gone",
-                "Versions that begin at this checkpoint cannot be read",
-                "Restore it from a copy, or delete the checkpoint if the commits before are there",
+                "sidecar-missing", "error", sidecar.path, 1, "a checkpoint's sidecar is missing",
+                "Versions that are loaded from this checkpoint cannot be read",
+                "Restore it from a copy, or delete the checkpoint if the commits before it exist",
             )  # fmt: skip
 
 
@@ -328,8 +328,8 @@ def _sizes(case: _Case) -> Iterator[Finding]:
         paths = wrong["path"].to_pylist()
         yield Finding(
             "file-size", "error", paths[0], len(paths),
-            f"files are not as large as the log says: {_listed(paths)}",
-            "They were cut off or replaced; readers fail, or read other rows",
+            f"the sizes of files differ from the log: {_listed(paths)}",
+            "They were truncated or replaced; readers fail or read wrong rows",
             "Get them from a copy, or restore() a version without them",
         )  # fmt: skip
 
@@ -355,8 +355,8 @@ def _layout(case: _Case) -> Iterator[Finding]:
         yield Finding(
             "small-files", "advice", None, small,
             f"{small} of {len(sizes)} files are smaller than {SMALL_BYTES >> 20} MiB",
-            "Each costs requests, and a line of the log and of every plan",
-            "optimize.compact() makes fewer of them",
+            "Each costs requests, and a row in the log and in each scan plan",
+            "optimize.compact() merges them",
         )  # fmt: skip
     deleted = numpy_array(pc.fill_null(flat(deleted_counts(rows)), 0))
     counts = numpy_array(pc.fill_null(flat(num_records(rows)), 0))
@@ -365,7 +365,7 @@ def _layout(case: _Case) -> Iterator[Finding]:
         yield Finding(
             "deleted-rows", "advice", None, heavy,
             f"more than a quarter of the rows of {heavy} files are deleted",
-            "Scans read them all the same", "optimize.compact() leaves them out",
+            "Scans read them although they are deleted", "optimize.compact() removes them",
         )  # fmt: skip
     if case.snapshot.partition_columns and len(sizes):
         sums = partition_sums(case.snapshot, rows)  # The largest first.
@@ -374,7 +374,7 @@ def _layout(case: _Case) -> Iterator[Finding]:
             yield Finding(
                 "skew", "advice", sums["partition"][0].as_py(), 1,
                 "one partition is more than eight times as large as most",
-                "Work that is shared out by partitions waits for it",
+                "Work that is distributed by partition waits for it",
                 "Partition by other columns, or cluster instead",
             )  # fmt: skip
 
@@ -383,7 +383,7 @@ def _layout(case: _Case) -> Iterator[Finding]:
 
 
 def _sampled(live: pa.Table, sample: int | None) -> pa.Table:
-    """Return the files that are looked into: spread over the table, the same each time."""
+    """Return the files to open, spread over the table; the choice is the same each time."""
     places = np.flatnonzero(numpy_array(pc.is_null(tag_texts(live, FIELDS_TAG))))
     if sample is not None and len(places) > sample:
         places = places[np.unique(np.linspace(0, len(places) - 1, sample).astype(np.int64))]
@@ -397,7 +397,7 @@ def _statistics(case: _Case) -> Iterator[Finding]:
         yield Finding(
             "statistics-missing", "advice", silent["path"][0].as_py(), silent.num_rows,
             f"{silent.num_rows} files have no statistics",
-            "Scans cannot leave them out, and counts must open them",
+            "Scans cannot skip them, and counts must open them",
             "optimize.compute_statistics() computes them",
         )  # fmt: skip
     rows = case.sampled
@@ -413,9 +413,9 @@ def _statistics(case: _Case) -> Iterator[Finding]:
     if wrong:
         yield Finding(
             "statistics-wrong", "error", wrong[0][0], len(wrong),
-            "statistics do not agree with the files: "
+            "statistics contradict the files: "
             + "; ".join(f"{path}: {text}" for path, text in wrong[:_SHOWN]),
-            "Scans with a predicate may leave rows out, and counts are wrong",
+            "Scans with a predicate may miss rows, and counts are wrong",
             "optimize.compute_statistics(recompute=True) computes them from the files",
         )  # fmt: skip
 
@@ -442,8 +442,8 @@ def _features(case: _Case) -> Iterator[Finding]:
     if idle:
         yield Finding(
             "features-unused", "advice", None, len(idle),
-            f"the table lists {', '.join(idle)}, and uses none of it",
-            "Engines without them can not read the table, or not write it, without need",
+            f"the table lists {', '.join(idle)}, but does not use it",
+            "Engines without these features cannot read or write the table, although they could",
             f"alter.drop_feature({idle[0]!r}) drops one",
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Dropping table features: what a table has of them goes, then the protocol no longer lists them.
+"""Drop table features: remove all uses of a feature, then remove it from the protocol.
 
 Rules: spec/commit.md, CON-23 and CON-24; the Delta protocol, "Checkpoint Protection".
 """
@@ -58,7 +58,7 @@ from txlog.verbs.mapped_columns import without_mapping
 
 PROTECTION = "checkpointProtection"
 
-# Properties that go with a feature, beside the one that enables it.
+# Further properties of a feature, besides the one that enables it.
 _PROPERTIES = {
     "deletionVectors": (VECTORS_ON_USE,),
     "rowTracking": (ROW_ID_COLUMN, ROW_VERSION_COLUMN, "delta.rowTrackingSuspended"),
@@ -71,7 +71,7 @@ _PROPERTIES = {
     "txlog.fragments": ("txlog.deletionFormat", DROPPED),
     PROTECTION: (PROTECTED,),
 }
-# Types of columns that need a feature, and metadata of columns that does.
+# The column types, and the column metadata, that need a feature.
 _TYPES = {
     "timestampNtz": ("timestamp_ntz",),
     "timestampNanos": ("timestamp_nanos", "timestamp_nanos_ntz"),
@@ -83,23 +83,24 @@ _OF_FIELDS = {
     "identityColumns": "delta.identity.step",
     "allowColumnDefaults": CURRENT_DEFAULT,
 }
-# Readers know these, but nothing in the log of older versions is such as others misread.
+# Reader features whose traces in older parts of the log no reader misreads.
 _TRACELESS = frozenset({"vacuumProtocolCheck"})
 
 
 @dataclass(frozen=True)
 class _Cleaned:
-    """What is left of a table without a feature."""
+    """A table after the removal of a feature's uses."""
 
     metadata: Metadata
     domains: tuple[DomainMetadata, ...] = ()
-    rewritten: Callable[[Fragment], bool] | None = None  # Whose files are written again.
-    plan: RewritePlan | None = None  # How they are. Default: as the table is.
-    without_ids: bool = False  # All files are logged again, without ids of rows.
+    rewritten: Callable[[Fragment], bool] | None = None  # The fragments whose files are rewritten.
+    # The table for which they are written. Default: the same table.
+    plan: RewritePlan | None = None
+    without_ids: bool = False  # Whether all files are logged again without row ids.
 
 
 class DropFeature(Operation):
-    """Drop one feature, and what the table has of it, in one commit."""
+    """Drop one feature and all of its uses in one commit."""
 
     name = "DROP FEATURE"
     deadline_s = 3600.0
@@ -111,7 +112,7 @@ class DropFeature(Operation):
         self._written: list[Add] = []
 
     def intent(self, base: Snapshot) -> Intent:
-        """Return what leaves nothing of the feature; errors as for `change_of`."""
+        """Return the changes that remove the feature; errors as for `change_of`."""
         cleaned, change = self._decided(base)
         rows, adds, gone = empty_rows(), list[Add](), 0
         if cleaned.rewritten is not None or cleaned.without_ids:
@@ -128,7 +129,7 @@ class DropFeature(Operation):
         same = cleaned.metadata == base.metadata
         return Intent(
             operation=self.name,
-            kind="overwrite",  # Whatever others wrote meanwhile may have used the feature.
+            kind="overwrite",  # The commits of others may have used the feature meanwhile.
             read_version=base.version,
             removes=tuple(removes_of(rows, self.context.effects.now_ms(), data_change=False)),
             adds=tuple(add.model_copy(update={"data_change": False}) for add in adds),
@@ -141,7 +142,7 @@ class DropFeature(Operation):
         )
 
     def change_of(self, base: Snapshot) -> ProtocolChange:
-        """Return what dropping the feature would do, without doing it.
+        """Return the effect of dropping the feature, without a commit.
 
         Raises
         ------
@@ -169,8 +170,8 @@ class DropFeature(Operation):
             raise UnsupportedFeatureError(
                 path=base.root,
                 features=(feature,),
-                reason="older versions have features that were dropped since, and readers without "
-                "them must not begin there",
+                reason="older versions have features that were dropped later, and readers without "
+                "these must not start there",
                 remedy="Pass truncate_history=True, which deletes the log of all older versions",
             )
         if self._truncates:
@@ -206,9 +207,9 @@ class DropFeature(Operation):
         self._written.clear()
 
     def finish(self, after: Snapshot) -> None:
-        """Write the checkpoint that readers without the feature begin at; drop what is before it.
+        """Write the checkpoint from which readers without the feature start; truncate the log.
 
-        The commit has landed, so a failure is a warning.
+        A failure is a warning, because the commit is done.
         """
         if not self._truncates and not _leaves_traces(self._feature):
             return
@@ -247,7 +248,7 @@ def _require_droppable(base: Snapshot, feature: str, held: Iterable[str]) -> Non
             path=base.root,
             features=(feature,),
             reason=f"{who} needs the feature {feature}",
-            remedy=f"Drop {who} first" if users else "Ask the catalog to give the table up",
+            remedy=f"Drop {who} first" if users else "Ask the catalog to release the table",
         )
 
 
@@ -257,8 +258,8 @@ def _require_no_older_pins(base: Snapshot) -> None:
         raise UnsupportedFeatureError(
             path=base.root,
             features=(PROTECTION,),
-            reason=f"older versions are pinned, as {', '.join(older)}, and would be lost",
-            remedy="Delete the pins with Table.pins.delete, or leave out truncate_history",
+            reason=f"older versions are pinned ({', '.join(older)}) and would be lost",
+            remedy="Delete the pins with Table.pins.delete, or omit truncate_history",
         )
 
 
@@ -269,12 +270,12 @@ def _without(metadata: Metadata, names: Iterable[str]) -> Metadata:
 
 
 def _cleaned(base: Snapshot, feature: str) -> _Cleaned:
-    """Return what is left of a table without a feature. Pure, but for footers that tell types.
+    """Return a table without the uses of a feature. Pure, except that footers are read for types.
 
     Raises
     ------
     UnsupportedFeatureError
-        Columns, constraints or domains still need it.
+        Columns, constraints or domains still need the feature.
     """
     plain = feature.removesuffix("-preview")
     _require_unused(base, plain)
@@ -299,7 +300,7 @@ def _cleaned(base: Snapshot, feature: str) -> _Cleaned:
             return _Cleaned(metadata, rewritten=_every)
         case "txlog.fragments":
             every = bool(dropped_columns(base.metadata))
-            if base.deletion_format == "lance":  # Its deletes go on as vectors of Delta's form.
+            if base.deletion_format == "lance":  # Its deletions become vectors in Delta's form.
                 configuration = {**metadata.configuration, DELETION_VECTORS: "true"}
                 metadata = metadata.model_copy(update={"configuration": configuration})
             return _Cleaned(metadata, rewritten=lambda one: every or _is_of_fragments(one))
@@ -360,7 +361,7 @@ def _metadata_of(field: StructField) -> set[str]:
 
 
 def _settled(field: StructField) -> StructField:
-    """Return a column that does not tell how its type was widened."""
+    """Return a column without the record of how its type was widened."""
     metadata = {name: value for name, value in field.metadata.items() if name != TYPE_CHANGES}
     return replace(field, type=_settled_type(field.type), metadata=metadata)
 

@@ -1,4 +1,4 @@
-"""Cleaning up the log: files that no version within the retention, and no pin, is made of.
+"""Clean up the log: delete files that no version within the retention and no pin needs.
 
 Rules: spec/maintenance.md, MNT-1 to MNT-6. The decision is a pure function over names.
 """
@@ -41,20 +41,21 @@ from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms
 
 _DAY_MS = 24 * HOUR_MS
 _SIDECARS = log_path("_sidecars")
-_ORDER = ("commit", "checksum", "compaction", "checkpoint")  # Commits go before checkpoints.
+# Commits are deleted before checkpoints.
+_ORDER = ("commit", "checksum", "compaction", "checkpoint")
 
 
 @removing("EXPIRE")
 def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run: bool) -> pa.Table:
-    """Decide which files of the log go, and delete them unless it is a dry run.
+    """Decide which files of the log to delete, and delete them unless it is a dry run.
 
     Parameters
     ----------
     snapshot
         The latest version.
     hours
-        How long versions are kept. None: as the table's `delta.logRetentionDuration` says, up to
-        midnight, as the protocol has it.
+        How long versions are kept. None: the table's `delta.logRetentionDuration`, counted back
+        from midnight as in the protocol.
 
     Returns
     -------
@@ -64,11 +65,12 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
     Raises
     ------
     UnsupportedFeatureError
-        The table or the store may not be written by txlog.
+        The table or the store cannot be written by txlog.
     LogCorruptError
-        The checkpoint that is to stand for what goes cannot be read. Nothing was deleted.
+        The checkpoint that must replace the deleted files cannot be read. Nothing was deleted.
     NotFoundError
-        A pinned version cannot be rebuilt any more; the pin is named. Nothing was deleted.
+        A pinned version can no longer be reconstructed; the error names the pin. Nothing was
+        deleted.
     """
     store, now_ms = context.store, context.effects.now_ms()
     require_table_writable(snapshot, removes_rows=False)
@@ -104,7 +106,7 @@ def truncate(context: Context, version: int) -> None:
 
 
 def _cutoff_ms(snapshot: Snapshot, hours: float | None, now_ms: int) -> int:
-    """Return the moment from which on every latest version is kept."""
+    """Return the start of the retention: all versions that were the latest since then are kept."""
     if hours is None:
         kept_ms = int(snapshot.properties.get("delta.logRetentionDuration"))
         return (now_ms - kept_ms) // _DAY_MS * _DAY_MS
@@ -112,7 +114,7 @@ def _cutoff_ms(snapshot: Snapshot, hours: float | None, now_ms: int) -> int:
 
 
 def _version_at(store: Store, snapshot: Snapshot, cutoff_ms: int) -> int:
-    """Return the version that was the latest at a moment; -1 if none was made by then."""
+    """Return the version that was the latest at a time; -1 if there was none yet."""
     try:
         return version_until(store, snapshot, cutoff_ms)
     except NotFoundError:
@@ -120,16 +122,17 @@ def _version_at(store: Store, snapshot: Snapshot, cutoff_ms: int) -> int:
 
 
 def _protected_before(snapshot: Snapshot) -> int:
-    """Return before which version the log goes as a whole, or not at all (checkpointProtection)."""
+    """Return the version before which all log files are deleted together (checkpointProtection)."""
     text = snapshot.metadata.configuration.get(PROTECTED) or "0"
-    return int(text) if text.isdecimal() else snapshot.version + 1  # Nobody knows: all of it.
+    return int(text) if text.isdecimal() else snapshot.version + 1  # Unknown: the whole log.
 
 
 @dataclass(frozen=True)
 class Expiry:
-    """Which files of a log stay, and which go."""
+    """Which files of a log to keep and which to delete."""
 
-    base: int  # The checkpoint that stands for what goes, by its version; -1: nothing goes.
+    # The version of the checkpoint that replaces the deleted files; -1: nothing is deleted.
+    base: int
     kept: Mapping[LogFile, str]  # With the reasons.
     gone: tuple[LogFile, ...]
 
@@ -159,17 +162,17 @@ def plan_expiry(
     pins: Collection[Pin],
     protected: int = 0,
 ) -> Expiry:
-    """Decide which files of a log go. Pure.
+    """Decide which files of a log to delete. Pure.
 
     Parameters
     ----------
     last_kept
         The oldest version that is kept; -1: all are.
     hinted
-        The version that `_last_checkpoint` names, -1 without one. Nothing goes that readers who
-        begin there may look for.
+        The version in `_last_checkpoint`, or -1. Files that readers may need from this version are
+        kept.
     protected
-        Versions below this go all at once, or none does.
+        The files of versions below this are deleted together or not at all.
 
     Raises
     ------
@@ -200,25 +203,25 @@ def _why_all(last_kept: int, hinted: int, protected: int) -> str:
     if last_kept < 0:
         return "all versions are within the retention"
     if hinted < 0:
-        return "_last_checkpoint names no checkpoint; write one with Table.maintenance.checkpoint"
+        return "_last_checkpoint names no checkpoint. Write one with Table.maintenance.checkpoint"
     if protected:
-        return f"versions below {protected} are protected: all of them go at once, or none"
-    return "no checkpoint stands for versions before the retention"
+        return f"versions below {protected} are protected: they can only be deleted all together"
+    return "no checkpoint replaces the versions before the retention"
 
 
 def _made_of(files: list[LogFile], pin: Pin) -> list[LogFile]:
-    """Return the files of the log that a pinned version is made of, and its own commit."""
+    """Return the files of the log that a pinned version needs, including its own commit."""
     try:
         segment = choose_segment(files, version=pin.version)
     except (NotFoundError, LogCorruptError) as error:
-        error.remedy = f"Nothing was deleted; delete the pin {pin.name!r} with Table.pins.delete"
+        error.remedy = f"Nothing was deleted. Delete the pin {pin.name!r} with Table.pins.delete"
         raise
     own = [f for f in files if f.version == pin.version and f.kind in ("commit", "checksum")]
     return [*segment.checkpoint, *segment.deltas, *own]
 
 
 def _require_rebuildable(store: Store, plan: Expiry) -> None:
-    """Read the checkpoint that is to stand for what goes.
+    """Read the checkpoint that replaces the deleted files.
 
     Raises
     ------
@@ -226,15 +229,16 @@ def _require_rebuildable(store: Store, plan: Expiry) -> None:
         It cannot be read.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TxlogWarning)  # That it is passed over, is seen below.
+        # The check below detects that it was ignored.
+        warnings.simplefilter("ignore", TxlogWarning)
         base = load_snapshot(store, version=plan.base)
-    remedy = "Nothing was deleted; write another checkpoint with Table.maintenance.checkpoint"
+    remedy = "Nothing was deleted. Write another checkpoint with Table.maintenance.checkpoint"
     if not base.checkpoint or base.checkpoint[0].version != plan.base:
         raise LogCorruptError(
             path=store.root,
             version=plan.base,
-            reason=f"the checkpoint of version {plan.base} is damaged, so that older files of the "
-            "log are needed",
+            reason=f"the checkpoint of version {plan.base} is damaged, so older files of the log "
+            "are needed",
             remedy=remedy,
         )
     try:
@@ -246,7 +250,7 @@ def _require_rebuildable(store: Store, plan: Expiry) -> None:
 
 
 def _require_known_protocols(store: Store, gone: Iterable[LogFile], root: str) -> None:
-    """Raise if a version that goes, of a table with checkpointProtection, has unknown features.
+    """Raise if a version to delete has unknown features and the table has checkpointProtection.
 
     Raises
     ------
@@ -265,9 +269,9 @@ def _require_known_protocols(store: Store, gone: Iterable[LogFile], root: str) -
 
 
 def _sidecars(store: Store, plan: Expiry, now_ms: int) -> list[dict[str, Any]]:
-    """Return the decisions on sidecars: those go that no checkpoint that is left refers to.
+    """Return the decisions on sidecars: those that no remaining checkpoint needs are deleted.
 
-    Files of a checkpoint that is being written are young.
+    Sidecars of a checkpoint that is being written are young, so they are kept.
     """
     found = list(store.list_tree(_SIDECARS))
     if not found:
@@ -285,7 +289,7 @@ def _sidecars(store: Store, plan: Expiry, now_ms: int) -> list[dict[str, Any]]:
         if info.name.rpartition("/")[2] in named:
             return "a checkpoint that is kept needs it"
         if info.modified_ms >= young_ms:
-            return "it is younger than a day: its checkpoint may be about to be written"
+            return "it is younger than a day, so its checkpoint may not be complete yet"
         return None
 
     return [
@@ -301,7 +305,7 @@ def _sidecars(store: Store, plan: Expiry, now_ms: int) -> list[dict[str, Any]]:
 
 
 def _named_by(store: Store, checkpoints: Iterable[LogFile]) -> set[str] | None:
-    """Return the sidecars that checkpoints name; None if one of them cannot be read."""
+    """Return the sidecars that checkpoints name; None if a checkpoint cannot be read."""
     try:
         actions = [action for file in checkpoints for action in read_controls(store, [file])]
     except TxlogError:
@@ -311,9 +315,9 @@ def _named_by(store: Store, checkpoints: Iterable[LogFile]) -> set[str] | None:
 
 
 def expire_if_due(context: Context, snapshot: Snapshot) -> None:
-    """Clean up the log after a checkpoint, if the table's properties say so.
+    """Clean up the log after a checkpoint if the table's properties enable it.
 
-    Where the oldest commit is within the retention, that is all that is looked at.
+    If the oldest commit is within the retention, nothing else is read.
     """
     if not snapshot.properties.get("delta.enableExpiredLogCleanup"):
         return
@@ -328,5 +332,5 @@ def expire_if_due(context: Context, snapshot: Snapshot) -> None:
     except NotFoundError:  # Another writer cleans up.
         return
     if made_ms < _cutoff_ms(snapshot, None, context.effects.now_ms()):
-        latest = refresh(store, snapshot)  # It has all pins.
+        latest = refresh(store, snapshot)  # The latest version has all pins.
         expire(context, latest, hours=None, dry_run=False)

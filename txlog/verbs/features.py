@@ -1,4 +1,4 @@
-"""Adding table features to a table."""
+"""Add table features to a table, and raise its protocol versions."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ from txlog.store.base import Store
 
 @dataclass(frozen=True)
 class ProtocolChange:
-    """What a change of the protocol would do: who can read and write the table then, and who not.
+    """The effect of a protocol change: the features that engines need afterwards.
 
-    `versions_lost`: older versions that can no longer be opened.
+    `versions_lost` is the number of older versions that can no longer be opened.
     """
 
     before: Protocol
@@ -63,7 +63,7 @@ class ProtocolChange:
     def between(
         cls, before: Protocol, after: Protocol, *, versions_lost: int = 0
     ) -> ProtocolChange:
-        """Return what the change from one protocol to another one does."""
+        """Return the effect of a change from one protocol to another."""
         then, now = features_of(before), features_of(after)
         return cls(
             before,
@@ -75,7 +75,7 @@ class ProtocolChange:
 
     @property
     def readers_need(self) -> tuple[str, ...]:
-        """The features that engines must have from now on to read the table, and did not before."""
+        """The features that engines newly need to read the table."""
         return tuple(n for n in self.features_added if FEATURES[n].kind == "reader-writer")
 
     def __str__(self) -> str:
@@ -110,25 +110,25 @@ class UpgradeProtocol(Operation):
             if type(value) is not int or value not in known:
                 raise InvalidInputError(
                     argument=argument,
-                    reason=f"{value!r} is no version of the protocol",
+                    reason=f"{value!r} is not a version of the protocol",
                     remedy=f"Choose from {', '.join(map(str, known))}",
                 )
         self._wanted = reader, writer
 
     def change_of(self, base: Snapshot) -> ProtocolChange:
-        """Return what the upgrade would do, without doing it; errors as for `intent`."""
+        """Return the effect of the upgrade, without a commit; errors as for `intent`."""
         reader, writer = self._wanted
         now = base.protocol
         if reader < now.min_reader_version or writer < now.min_writer_version:
             raise InvalidInputError(
                 argument="reader" if reader < now.min_reader_version else "writer",
-                reason=f"the table has {_versions(now)}: versions are not lowered",
+                reason=f"the table has {_versions(now)}: versions cannot be lowered",
                 remedy="Drop the features that need them with alter.drop_feature",
             )
         return ProtocolChange.between(now, at_least(now, self._wanted))
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the protocol with the versions; None if it has them already.
+        """Return the protocol with the versions; None if the table already has them.
 
         Raises
         ------
@@ -151,9 +151,9 @@ class UpgradeProtocol(Operation):
 
 
 class AddFeatures(Operation):
-    """List table features in a table's protocol; those that it has make no difference.
+    """Add table features to a table's protocol; features that it has are ignored.
 
-    With `txlog.fragments`, the same commit gives every fragment a durable id (rule FRG-19).
+    With `txlog.fragments`, the same commit gives each fragment a durable id (rule FRG-19).
     """
 
     name = "ADD FEATURE"
@@ -169,7 +169,7 @@ class AddFeatures(Operation):
         self._names = tuple(names)
 
     def change_of(self, base: Snapshot) -> ProtocolChange:
-        """Return what adding the features would do, without doing it; errors as for `intent`."""
+        """Return the effect of adding the features, without a commit; errors as for `intent`."""
         return ProtocolChange.between(base.protocol, with_features(base.protocol, self._names))
 
     def intent(self, base: Snapshot) -> Intent | None:
@@ -196,11 +196,11 @@ class AddFeatures(Operation):
         )
 
 
-_MOST_CLUSTERING = 4  # Columns, as in Spark.
+_MOST_CLUSTERING = 4  # The largest number of clustering columns, as in Spark.
 
 
 class ClusterBy(Operation):
-    """Say which columns `optimize` clusters the table by; without one, none."""
+    """Set the clustering columns of a table; without columns, remove them."""
 
     name = "CLUSTER BY"
 
@@ -209,7 +209,7 @@ class ClusterBy(Operation):
         self._columns = columns
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the domain with the columns; None if it says so already.
+        """Return the domain with the columns; None if nothing changes.
 
         Raises
         ------
@@ -235,7 +235,7 @@ class ClusterBy(Operation):
 def clustering_domain(
     metadata: Metadata, schema: StructType, columns: Sequence[str], argument: str = "columns"
 ) -> DomainMetadata:
-    """Return the domain that says which columns a table is clustered by.
+    """Return the domain with the clustering columns of a table.
 
     Errors name the caller's argument.
 
@@ -255,16 +255,19 @@ def clustering_domain(
             raise _not_clustering(
                 argument,
                 ".".join(path),
-                "the table has no such column with bounds in its statistics",
+                "the table has no column of this name with bounds in its statistics",
                 "Choose another, or list it in delta.dataSkippingStatsColumns",
             )
     if paths and metadata.partition_columns:
         raise _not_clustering(
-            argument, None, "the table is partitioned", "Cluster unpartitioned tables"
+            argument,
+            None,
+            "the table is partitioned",
+            "Use clustering only for unpartitioned tables",
         )
     if len(paths) > _MOST_CLUSTERING or len(set(paths)) < len(paths):
-        reason = f"up to {_MOST_CLUSTERING} different columns are expected"
-        raise _not_clustering(argument, None, reason, "Leave some out")
+        reason = f"at most {_MOST_CLUSTERING} different columns are allowed"
+        raise _not_clustering(argument, None, reason, "Pass fewer columns")
     mode = properties.get(MAPPING_MODE)
     names = [list(physical_path(schema, path, mode)) for path in paths]
     text = {"clusteringColumns": names, "domainName": CLUSTERING}
@@ -278,24 +281,24 @@ def _not_clustering(
 
 
 def _require_no_backlog(base: Snapshot, added: frozenset[str]) -> None:
-    """Refuse a feature that a property would put in force, while rows lack what it promises.
+    """Raise if a property would activate a feature whose guarantees existing rows do not meet.
 
     Raises
     ------
     UnsupportedFeatureError
-        It is row tracking: nobody gave the rows that are there their ids.
+        The feature is row tracking, and existing rows have no ids.
     """
     if "rowTracking" in added and base.properties.get("delta.enableRowTracking"):
         raise UnsupportedFeatureError(
             path=base.root,
             features=("rowTracking",),
-            reason="delta.enableRowTracking is true already, and rows that are there have no ids",
-            remedy="Turn row tracking on with an engine that gives them ids",
+            reason="delta.enableRowTracking is already true, but existing rows have no ids",
+            remedy="Turn row tracking on with an engine that assigns ids to existing rows",
         )
 
 
 def with_counts(context: Context, snapshot: Snapshot, adds: Sequence[Add]) -> list[Add]:
-    """Return files' adds, each with its `numRecords`: of the footer where the log does not say."""
+    """Return the adds of files with `numRecords`, read from the footer if the log has none."""
     lacking = [add for add in adds if add.num_records is None]
     fragments = [Fragment(0, (DataFile(add.path, add.size),)) for add in lacking]
     reading = read_plan(snapshot, columns=[])
@@ -305,7 +308,7 @@ def with_counts(context: Context, snapshot: Snapshot, adds: Sequence[Add]) -> li
 
 
 def _adopted(context: Context, base: Snapshot) -> tuple[Add, ...]:
-    """Return the files whose fragments have no durable id, or no row count, to be logged again."""
+    """Return the files to log again: those without a durable fragment id or a row count."""
     files = load_files(context.store, base).live
     plan = plan_scan(base, files, columns=[])
     lacking = [f for f in plan.fragments if not f.is_durable or f.physical_rows is None]
@@ -325,7 +328,7 @@ def _rows_in(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
 
 
 def _logged_again(add: Add, rows: int, *, keeps_id: bool) -> Add:
-    """Return a file's `add` with its row count; without an id, it gets one in the commit."""
+    """Return a file's `add` with its row count; the commit assigns a missing id."""
     tags = {name: text for name, text in (add.tags or {}).items() if keeps_id or name != ID_TAG}
     return _counted(add, rows).model_copy(update={"tags": tags, "data_change": False})
 

@@ -141,7 +141,7 @@ def definition_of(snapshot: Snapshot, name: str | None) -> IndexDefinition:
     Raises
     ------
     NotFoundError, InvalidInputError
-        There is none of the name; or there is not exactly one.
+        There is not one of the name; or there is not exactly one.
     """
     known = index_definitions(snapshot.metadata.configuration)
     if name is None and len(known) == 1:

@@ -154,7 +154,9 @@ def compact_log(context: Context, snapshot: Snapshot, start: int, end: int) -> s
     kept: dict[tuple[object, ...], dict[str, Any]] = {}
     for version in range(start, end + 1):
         commit = read_commit(store, LogFile(commit_name(version), "commit", version))
-        file_rows([commit])  # What is damaged must not be written anew, with its checksum left out.
+        file_rows(
+            [commit]
+        )  # What is damaged must not be written again, with its checksum left out.
         for row in commit.rows:
             key = _key(row)
             if key is not None:

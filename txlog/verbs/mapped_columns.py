@@ -366,7 +366,7 @@ def logical_path(snapshot: Snapshot, physical: FieldPath) -> FieldPath:
 def _require_unneeded(
     base: Snapshot, path: FieldPath, *, without: Sequence[FieldPath] = ()
 ) -> None:
-    """Raise if a constraint or a generated column needs a column, and is none of `without`."""
+    """Raise if a constraint or a generated column needs a column, and is not one of `without`."""
     needing = [
         (f"the constraint {rule.name} ({rule.text})", rule.predicate)
         for rule in rules_of(base.metadata, base.schema)

@@ -182,7 +182,7 @@ class SetProperties(ChangeMetadata):
                 argument="properties",
                 field=missing[0],
                 reason=f"the table has no property {missing[0]}",
-                remedy="Pass if_exists=True to pass over it",
+                remedy="Pass if_exists=True to skip it",
             )
         configuration = {
             name: text for name, text in current.items() if name not in self._unset

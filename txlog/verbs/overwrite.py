@@ -80,7 +80,7 @@ class Overwrite(Operation):
         options: WriteOptions | None = None,
         partition_by: Sequence[str] | None = None,
     ) -> Overwrite:
-        """Replace rows by the rows of data: anything that speaks Arrow.
+        """Replace rows by the rows of data: anything that supports Arrow.
 
         `partition_by` gives the table other partition columns, together with another schema.
         """
@@ -126,7 +126,7 @@ class Overwrite(Operation):
             operation=self.name,
             read_version=base.version,
             # No predicate says which partitions a dynamic one replaces, so any file may matter: as
-            # "overwrite", it finds its files anew after every change of them, and writes none.
+            # "overwrite", it finds its files again after every change of them, and writes none.
             kind="overwrite" if self._where is None else "replace",
             removes=deletes.removes,
             adds=(*deletes.adds, *self._files.adds),

@@ -1,4 +1,4 @@
-"""Repairing a table: files of the log are written anew, and entries of lost files taken out.
+"""Repairing a table: files of the log are written again, and entries of lost files taken out.
 
 It deletes no file that anything needs, and by default it writes nothing. Rules: spec/vacuum.md.
 """

@@ -211,7 +211,7 @@ def _are_among(files: pa.Table, others: pa.Table) -> pa.ChunkedArray:
 
 
 def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
-    """Return the metadata of then, but for what tells of the log itself.
+    """Return the metadata of then, except for what tells of the log itself.
 
     A table whose columns are mapped by now stays so: those of then have their own names in files.
     Identity columns do not count again what they counted since.

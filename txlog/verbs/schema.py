@@ -318,14 +318,14 @@ class SyncIdentity(ChangeSchema):
         Raises
         ------
         InvalidInputError
-            There is no such column, or it is no identity column.
+            There is no such column, or it is not an identity column.
         """
         (name,), field = find_field(base.schema, (self._column,))
         if not field.is_identity:
             raise InvalidInputError(
                 argument="column",
                 field=name,
-                reason=f"column {name} is no identity column",
+                reason=f"column {name} is not an identity column",
                 remedy=f"Choose from {', '.join(identities(base.schema))}"
                 if identities(base.schema)
                 else "",

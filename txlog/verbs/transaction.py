@@ -1,7 +1,7 @@
 """Several operations in one version, each decided on the state that the ones before it leave.
 
 The intents are merged file by file into one, which is judged against winners as a whole: if a
-winner may have changed what one of the operations read, all of them are decided anew.
+winner may have changed what one of the operations read, all of them are decided again.
 Rules: spec/commit.md, CON-21.
 """
 

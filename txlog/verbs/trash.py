@@ -68,9 +68,9 @@ def listed_files(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
 
 
 def _is_visible(name: str, ours: set[str]) -> bool:
-    """Return whether a vacuum may look at a file: hidden ones are another's, but for some of ours.
+    """Return whether a vacuum may check a file: it ignores hidden files of others.
 
-    Names that begin with `_` or `.` are hidden, but for folders of partitions.
+    Names that begin with `_` or `.` are hidden, except for folders of partitions.
     """
     if "/_" not in name and "/." not in name and name[0] not in "_.":
         return True
@@ -89,7 +89,7 @@ def hours_ms(hours: float) -> int:
     Raises
     ------
     InvalidTypeError, InvalidInputError
-        It is no number, or below 0.
+        It is not a number, or below 0.
     """
     if isinstance(hours, bool) or not isinstance(hours, int | float):
         raise InvalidTypeError(

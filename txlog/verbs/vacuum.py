@@ -126,7 +126,7 @@ def vacuum(
     InvalidInputError
         The retention is too short.
     UnsupportedFeatureError
-        The table may not be written by txlog.
+        The table cannot be written by txlog.
     NotFoundError
         A version to keep, a pinned one, or a clone that the table was told of, is not there.
     """
@@ -210,7 +210,7 @@ class _VacuumLog:
     def carry_out(self, snapshot: Snapshot, gone: pa.Table, *, trash: bool) -> tuple[Snapshot, int]:
         """Delete the files, and commit how that ended; return how many were deleted.
 
-        Those that are left after some time are to be decided on anew: the first commit keeps out
+        Those that are left after some time are to be decided on again: the first commit keeps out
         those who want files back (CON-25), but not for ever.
         """
         paths: list[str] = gone["file"].to_pylist()

@@ -18,7 +18,7 @@ _HADOOP = ("fs.", "dfs.", "spark.hadoop.")
 
 
 def of_type(kind: type[Value], value: Any, argument: str) -> Value:
-    """Return an argument that must be of a type; a truth value is no number.
+    """Return an argument that must be of a type; a boolean is not a number.
 
     Raises
     ------

@@ -119,7 +119,7 @@ class DeltaTableBuilder(Generic[Handle]):
         Raises
         ------
         InvalidInputError
-            The text is no type of Spark SQL, or more than one.
+            The text is not a type of Spark SQL, or more than one.
         """
         from pyspark.sql.types import DataType, StructField
 
@@ -378,7 +378,7 @@ def _no_type(column: str, text: str, reason: str) -> InvalidInputError:
     return InvalidInputError(
         argument="dataType",
         field=column,
-        reason=f"{text!r} is no type: {reason}",
+        reason=f"{text!r} is not a type: {reason}",
         remedy="Write one type of Spark SQL, such as DECIMAL(10, 2), and call addColumn for each "
         "column",
     )

@@ -210,7 +210,7 @@ class DeltaTable:
         Raises
         ------
         UnsupportedFeatureError
-            The table is append-only, or may not be written by txlog.
+            The table is append-only, or cannot be written by txlog.
         AnalysisException
             Spark cannot resolve the condition.
         """

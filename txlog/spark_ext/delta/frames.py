@@ -190,7 +190,7 @@ def optimize_row(table: Table, outcome: Outcome, *, all_files: bool = False) -> 
     Parameters
     ----------
     all_files
-        Whether all files were written anew, in the order of a curve.
+        Whether all files were written again, in the order of a curve.
     """
     files = list_commits(table.store, table.snapshot)
     commits = read_commits(table.store, (f for f in files if f.version == outcome.version))

@@ -32,7 +32,7 @@ class DeltaOptimizeBuilder:
         Raises
         ------
         InvalidInputError
-            The text is no predicate. That it is over partition columns is seen when it runs.
+            The text is not a predicate. That it is over partition columns is seen when it runs.
         """
         self._filters += (parse_sql(of_type(str, partitionFilter, "partitionFilter")),)
         return self

@@ -41,7 +41,7 @@ class ReadColumn:
     name: str
     sql: str
     # What to cast it to, where fields inside of it have other names in files. Spark's text for
-    # types does not quote names, so this is no SQL.
+    # types does not quote names, so this is not SQL.
     cast: SparkType | None = None
 
 

@@ -274,4 +274,4 @@ def _sql(text: str, kind: DataType) -> str:
             return f"CAST({text} AS DECIMAL({precision},{scale}))"
         case PrimitiveType(name):
             return f"CAST({text} AS {_SQL_NAMES.get(name, name.upper())})"
-    raise TypeError(f"{kind} is no type of a partition column")
+    raise TypeError(f"{kind} is not a type of a partition column")

@@ -274,7 +274,7 @@ class LocalStore(BasicStore):
         self.delete(linked)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files below the root; those that are not there are passed over."""
+        """Delete files below the root; those that are not there are skipped."""
         delete_below(self.root, [(path, self.resolve(path)) for path in paths], self.disk)
 
 

@@ -51,7 +51,7 @@ def write_new_fragments(
     SchemaMismatchError
         The data does not fit the table; no file is left.
     UnsupportedFeatureError
-        The table may not be written by txlog.
+        The table cannot be written by txlog.
     """
     require_table_writable(snapshot, removes_rows=False)
     taken = incoming(data, snapshot.schema, None, nanos=snapshot.supports("timestampNanos"))
@@ -130,11 +130,11 @@ def delete_from_fragment(
     Raises
     ------
     InvalidInputError
-        A position is no whole number, or twice there, or the predicate does not fit.
+        A position is not a whole number, or twice there, or the predicate does not fit.
     NotFoundError
         A position is beyond the fragment, or of a row that is deleted already.
     UnsupportedFeatureError
-        The table does not use deletion vectors, or may not be written by txlog.
+        The table does not use deletion vectors, or cannot be written by txlog.
     """
     require_table_writable(snapshot, removes_rows=True)
     if not snapshot.marks_deletions:

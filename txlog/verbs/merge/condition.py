@@ -152,7 +152,7 @@ def merge_condition(predicate: str | Expression, sides: Sides) -> Condition:
     Raises
     ------
     InvalidInputError
-        It does not fit the columns of both sides, or is no predicate.
+        It does not fit the columns of both sides, or is not a predicate.
     """
     expression = as_expression(predicate)
     assert expression is not None

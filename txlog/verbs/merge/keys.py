@@ -193,7 +193,7 @@ def where_matched(keys: SourceKeys, condition: Condition, sides: Sides) -> Expre
             continue  # A null or NaN is in no range.
         own_kind = target.type
         if own_kind is None or not (is_number(own_kind) or arrow_type(own_kind) == column.kind):
-            continue  # A moment of a day is no constant of a date.
+            continue  # A moment of a day is not a constant of a date.
         own = by_own_names(target, sides)
         parts.append(within(own, column.distinct))
     if not parts:

@@ -67,7 +67,7 @@ class Merge(Operation):
         Parameters
         ----------
         data
-            The source: anything that speaks Arrow. It is read once.
+            The source: anything that supports Arrow. It is read once.
         schema_mode
             `merge` adds the columns that only the source has.
         """

@@ -34,7 +34,7 @@ class MergeSource:
         nanos: bool = False,
         truncates: bool = False,
     ) -> None:
-        """Read the data, of anything that speaks Arrow.
+        """Read the data, of anything that supports Arrow.
 
         Parameters
         ----------
