@@ -158,10 +158,10 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
     files = sorted(Path(table.uri).rglob("*.parquet"))
     for properties, reason in (
         ({"column_properties": {"none": ColumnProperties()}}, "no column none"),
-        ({"compression": "gzip", "compression_level": 99}, "pyarrow cannot write so"),
+        ({"compression": "gzip", "compression_level": 99}, "pyarrow refuses these properties"),
         (
             {"column_properties": {"text": ColumnProperties(encoding="DELTA_BINARY_PACKED")}},
-            "pyarrow cannot write so",
+            "pyarrow refuses these properties",
         ),
     ):
         with pytest.raises(InvalidInputError, match=reason):

@@ -162,7 +162,7 @@ def test_a_gap_is_named(table: Path) -> None:
     ],
 )
 def test_what_no_catalog_can_have_answered(arguments: tuple[Any, ...]) -> None:
-    with pytest.raises(InvalidInputError, match="catalog answered"):
+    with pytest.raises(InvalidInputError, match="answer of the table's catalog"):
         CatalogCommits(*arguments)
 
 

@@ -534,7 +534,7 @@ def test_a_version_that_cannot_be_rebuilt_goes_by_the_commits_after_it(
     if change is None:
         assert pull(stream, table, at)[1] == [6, 9]
     else:  # What the columns were before that commit, nobody knows any more.
-        with pytest.raises(NotFoundError, match=f"{1:020d}.json is gone.*a new checkpoint"):
+        with pytest.raises(NotFoundError, match=f"{1:020d}.json is missing.*a new checkpoint"):
             stream.latest(at)
 
 

@@ -171,7 +171,7 @@ def _load_sound(
 def _no_table(store: Store) -> NotFoundError:
     return NotFoundError(
         path=store.root,
-        reason=f"there is not a Delta table here: there is no {LOG_FOLDER} with a commit or "
+        reason=f"there is no Delta table here: there is no {LOG_FOLDER} with a commit or "
         "checkpoint",
         remedy="Check the path, or create a table with txlog.Table.create or txlog.write",
     )

@@ -184,7 +184,7 @@ def _kept(store: Store, latest: Snapshot) -> list[LogFile]:
     if not commits:
         raise NotFoundError(
             path=store.root,
-            reason="the log contains no commit, so no version has a time",
+            reason="the log keeps no commit, so no version has a time",
             remedy="Open the table by version",
         )
     return commits
