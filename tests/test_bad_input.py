@@ -192,7 +192,7 @@ CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
         txlog.InvalidTypeError, "list of names",
         lambda p: table(p).scan("a"),  # type: ignore[arg-type]
     ),
-    "torn SQL": (txlog.InvalidInputError, "no SQL", lambda p: table(p).delete("a = ")),
+    "torn SQL": (txlog.InvalidInputError, "not a SQL", lambda p: table(p).delete("a = ")),
     "a predicate's column": (txlog.InvalidInputError, "z", lambda p: table(p).delete("z = 1")),
     "a predicate's type": (txlog.InvalidInputError, "long", lambda p: table(p).delete("a = 'x'")),
     "no predicate": (

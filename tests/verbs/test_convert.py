@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_refused_and_nothing_lost(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="the folders have the columns"):
         txlog.convert_to_delta(tmp_path, {"q": pa.int64()})
     put(tmp_path, "p=z/d.parquet", x=[2])
-    with pytest.raises(InvalidInputError, match="is no long"):
+    with pytest.raises(InvalidInputError, match="is not of type long"):
         txlog.convert_to_delta(tmp_path, {"p": pa.int64()})
     with pytest.raises(InvalidInputError, match="error or ignore"):
         txlog.convert_to_delta(tmp_path, mode="overwrite")  # type: ignore[arg-type]

@@ -151,7 +151,7 @@ def test_gaps_and_torn_commits(tmp_path: Path) -> None:
     found = codes(table)
     assert found["log-gap"].count == 4
     assert "versions 1 to 4" in found["log-gap"].reason
-    assert "torn" in found["commit-damaged"].reason
+    assert "incomplete" in found["commit-damaged"].reason
 
 
 def test_hints_and_checkpoints(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_one_that_is_not_as_it_was_is_not_named_again(table: txlog.Table) -> Non
     lost = named(table)[0]
     table.append(pa.table({"x": [64]}))
     (Path(table.uri) / "_delta_log" / "_sidecars" / lost.path).unlink()
-    with pytest.warns(txlog.TxlogWarning, match="damaged and passed over"):
+    with pytest.warns(txlog.TxlogWarning, match="damaged and skipped"):
         txlog.Table(table.uri).maintenance.checkpoint()
     assert lost.path not in {sidecar.path for sidecar in named(table)}
     assert txlog.Table(table.uri).count() == 65

@@ -52,7 +52,7 @@ def require_plain_names(schema: StructType, known: StructType) -> None:
         raise InvalidInputError(
             argument="schema",
             field=odd[0],
-            reason=f"the name {odd[0]} contains {', '.join(characters)}, which requires column "
+            reason=f"the name {odd[0]} contains {', '.join(characters)}, which needs column "
             "mapping, but the table has none",
             remedy=f'Set the table property {MAPPING_MODE} to "name", or rename the column',
         )

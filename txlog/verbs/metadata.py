@@ -275,7 +275,7 @@ def _require_settable(properties: Mapping[str, str]) -> None:
             raise InvalidInputError(
                 argument="properties",
                 field=name,
-                reason="writers of a table record this themselves",
+                reason="the writers of a table set this property themselves",
                 remedy="Leave it out",
             )
         if name.startswith(CHECK_PREFIX):
