@@ -245,7 +245,7 @@ class _Clone(Operation):
                 argument="properties",
                 field=other[0],
                 reason="the files of the clone are the source's, with its names and ids of columns",
-                remedy="Leave it out, and set it by alter.set_properties afterwards",
+                remedy="Omit the property, and set it with alter.set_properties afterwards",
             )
         metadata = source.metadata.model_copy(
             update={
