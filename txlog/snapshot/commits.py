@@ -71,7 +71,7 @@ def read_commit(store: Store, file: LogFile) -> Commit:
     Raises
     ------
     LogCorruptError
-        The file is missing or empty, a line is not JSON object, or an action breaks the protocol.
+        The file is missing or empty, a line is not a JSON object, or an action breaks the protocol.
     """
     data = _content(store, file)
     with naming(store):

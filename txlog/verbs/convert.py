@@ -102,7 +102,7 @@ def convert(
     AlreadyExistsError
         There is a table already.
     NotFoundError
-        There is not Parquet file.
+        There is no Parquet file.
     InvalidInputError
         Folders have other partition columns than those given, or differ from each other.
     SchemaMismatchError
@@ -216,7 +216,7 @@ def found_files(
     if not found:
         raise NotFoundError(
             path=root,
-            reason="there is not Parquet file below the folder",
+            reason="there is no Parquet file below the folder",
             remedy="Check the path. The names of files must end in .parquet",
         )
     return found
