@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from select import select
 from typing import Any
 
 CHROMIUM = shutil.which("chromium")
@@ -40,6 +41,7 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
+            assert select([self._receive], [], [], 120)[0], "the browser does not answer"
             data = os.read(self._receive, 1 << 20)
             if not data:
                 raise EOFError("the browser is gone")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import webbrowser
 from collections.abc import Callable, Sequence
 from secrets import token_urlsafe
-from threading import Thread
+from threading import Thread, Timer
+from types import FrameType
 
 from txlog.errors import InvalidInputError, not_installed
 from txlog.report.page import chart_library
 from txlog.ui.places import Places
 
 HOST = "127.0.0.1"
+_PATIENCE_S = 1.0  # For pages that are being made when Ctrl-C comes.
 
 
 def serve(
@@ -24,6 +27,9 @@ def serve(
     tell: Callable[[str, int], None],
 ) -> None:
     """Show pages of tables to browsers on this machine, until Ctrl-C.
+
+    Ctrl-C ends the process even if a page is still being made; nothing of a table is half-written
+    then.
 
     Parameters
     ----------
@@ -67,14 +73,24 @@ def serve(
         config = uvicorn.Config(
             app,
             log_level="error", access_log=False, lifespan="off", ws="none", server_header=False,
-            timeout_graceful_shutdown=1,
         )  # fmt: skip
+
+        class Server(uvicorn.Server):
+            """A server that waits for no page once a signal has come."""
+
+            def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+                super().handle_exit(sig, frame)
+                # A thread cannot be stopped, and Python would wait for it.
+                late = Timer(_PATIENCE_S, os._exit, (128 + sig,))
+                late.daemon = True
+                late.start()
+
         # It takes seconds to be put together, so the first page with charts would wait for it.
         Thread(target=chart_library, daemon=True).start()
         tell(url, count)
         if opens:
             Thread(target=webbrowser.open, args=(url,), daemon=True).start()
-        uvicorn.Server(config).run(sockets=[listener])
+        Server(config).run(sockets=[listener])
 
 
 def listening(port: int) -> socket.socket:
