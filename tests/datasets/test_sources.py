@@ -8,8 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from txlog.datasets.ingest import StoredObjects, ingest, remove_leftovers
 from txlog.datasets.limits import Limits
 from txlog.datasets.sources import Source, Sources
@@ -81,6 +84,27 @@ def test_nothing_outside_of_the_list_is_touched(text: str, words: str, place: Pa
     assert words in str(caught.value)
     assert "secret@" not in str(caught.value)
     assert caught.value.argument == "source"
+
+
+STEP = st.sampled_from(
+    ["in", "in2", "sub", "..", ".", "", "a.csv", "b.csv", "secret", "s.csv", "~", "%2e%2e", "\\.."]
+)
+
+
+@pytest.mark.spec("DST-54")
+@given(
+    steps=st.lists(STEP, min_size=1, max_size=6),
+    start=st.sampled_from(["", "/", "{}/", "file://{}/", "file:{}/", "memory://"]),
+)
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_spelling_leads_out(steps: list[str], start: str, place: Path) -> None:
+    text = start.format(place.parent) + "/".join(steps)
+    try:
+        opened = Sources({"in": place}).open(text, Limits())
+    except (InvalidInputError, NotFoundError, StoreError):
+        return
+    for file in opened.files:
+        assert file.content() in (b"a,x\n", b"b,y\n")  # Never what is in `secret`.
 
 
 def test_a_place_whose_name_begins_alike_is_another(place: Path) -> None:
