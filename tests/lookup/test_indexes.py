@@ -114,6 +114,17 @@ def test_key_columns_in_another_order_than_the_index(
             opened.lookup(keys, on=on, missing="error")
 
 
+def test_rows_of_flat_columns_are_read_without_a_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = pa.table({"k": list(range(2_000)), "v": [f"v{row}" for row in range(2_000)]})
+    table = txlog.write(tmp_path, data, properties={"txlog.pageRows": "50"})
+    table.create_index("k")
+    monkeypatch.setattr("txlog.scan.pages.miniature", None)
+    monkeypatch.setattr("txlog.scan.data_file.OpenFile.read", None)
+    assert table.lookup([1_777, 3]).equals(data.take([1_777, 3]))
+
+
 def test_odd_keys(tmp_path: Path) -> None:
     """Null ones have no row; empty ones, and those longer than a page, are keys like others."""
     keys = [None, "", "x" * 5_000, "x" * 5_000 + "y", "b", "", None]
