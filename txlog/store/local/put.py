@@ -311,15 +311,15 @@ class Turn:
 
 def _locked(descriptor: int, how: int, longest_s: float) -> bool:
     until = REAL.monotonic_s() + longest_s
-    poll_s = _POLL_S
     while True:
         try:
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)
         except BlockingIOError:
-            if REAL.monotonic_s() > until:
+            left_s = until - REAL.monotonic_s()
+            if left_s < 0:
                 return False
-            REAL.sleep_s(poll_s)
-            poll_s = min(1.1 * poll_s, _LONGEST_POLL_S)
+            # Who has waited longest asks most often, and so comes first.
+            REAL.sleep_s(max(_POLL_S, min(_LONGEST_POLL_S, _POLL_S * left_s / _LONGEST_S)))
         except OSError:  # The file system has no locks.
             return False
         else:
@@ -329,7 +329,7 @@ def _locked(descriptor: int, how: int, longest_s: float) -> bool:
 _OWN = threading.local()  # `roots`: tables in which the thread has precedence.
 _IN_VAIN: dict[str, float] = {}  # When this process last gave way in vain, by table.
 _LONGEST_WAY_S = 5.0
-_LONGEST_QUEUE_S = 30.0
+_LONGEST_QUEUE_S = 60.0
 _NOT_AGAIN_S = 60.0
 
 
