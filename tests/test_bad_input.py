@@ -15,6 +15,7 @@ import pytest
 
 import txlog
 from txlog import spark_ext
+from txlog.datasets import Dataset
 from txlog.table.alter import TableAlter
 from txlog.table.maintenance import TableMaintenance, TablePins
 from txlog.table.merge import TableMerger
@@ -300,7 +301,7 @@ def is_there(name: str) -> bool:
     """Return whether a dotted name, or that of a method, is one that a user can write."""
     first, *rest = name.split(".")
     if not rest:
-        return hasattr(txlog, first) or hasattr(txlog.Table, first)
+        return any(hasattr(face, first) for face in (txlog, txlog.Table, Dataset))
     if first not in METHODS:
         return True  # Of Spark, pyarrow, or a word with dots.
     found = METHODS[first]
