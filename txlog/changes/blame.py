@@ -1,4 +1,4 @@
-"""Which version wrote each row: by row tracking where there is any, else by the row's file."""
+"""Find the version that wrote each row, from row tracking or else from the row's file."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def plan_blame(
 
 
 def versions_of(store: Store, snapshot: Snapshot, paths: list[str]) -> dict[str, int]:
-    """Return the versions that brought files, by their paths; without those that nobody tells.
+    """Return the versions that added files, by path; files with an unknown version are omitted.
 
     A commit that removes a file and adds it again, as with another deletion vector, did not bring
     it, nor did one that comes later.

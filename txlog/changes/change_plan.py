@@ -1,4 +1,4 @@
-"""Which files tell what a version changed. Pure."""
+"""Choose the files that contain the changes of a version. Pure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ChangeFile:
 def changed_files(
     commit: Commit, made_ms: int, partition_values: PartitionValues
 ) -> list[ChangeFile]:
-    """Return the files that tell what a commit changed, in the commit's order.
+    """Return the files that contain the changes of a commit, in the commit's order.
 
     A commit's `cdc` files tell everything; without them rows came with its adds and went with its
     removes, except for those that only moved (`dataChange` false). Of a file that is removed and
@@ -129,7 +129,7 @@ def _by_actions(
 
 
 def _require_no_column_files(rows: pa.Table, version: int) -> None:
-    """Refuse commits of column files: what of a row they change, nobody recorded."""
+    """Raise if a commit adds column files, because the changes of their rows are not recorded."""
     columns = rows.filter(tag_texts(rows, FIELDS_TAG).is_valid())
     if columns.num_rows:
         raise UnsupportedFeatureError(

@@ -17,7 +17,7 @@ _MAPPING = ("delta.columnMapping.physicalName", "delta.columnMapping.id")
 
 @dataclass(frozen=True)
 class Form:
-    """What decides how a version's files are read."""
+    """The properties of a version that determine how its files are read."""
 
     schema: StructType
     partition_columns: tuple[str, ...]
@@ -81,7 +81,7 @@ def _tightened(old: DataType, new: DataType, mode: str, above: str) -> Iterator[
 
 
 def differences(old: Form, new: Form) -> list[str]:
-    """Return what became of the columns; empty if files of both are read in the same way."""
+    """Return the differences of columns; empty if the files of both are read in the same way."""
     found = []
     for field in old.schema.fields:
         now = new.schema.get(field.name)
@@ -110,7 +110,7 @@ def _change(old: StructField, new: StructField) -> str:
 
 
 def _bare_field(field: StructField) -> StructField:
-    """Return a field without what says nothing of its files, such as comments and defaults."""
+    """Return a field without metadata that does not affect files, such as comments and defaults."""
     kept = {name: field.metadata[name] for name in _MAPPING if name in field.metadata}
     return StructField(field.name, _bare(field.type), field.nullable, kept)
 

@@ -1,4 +1,4 @@
-"""Rows of blocks: read, and made what the views of their columns want."""
+"""Read the rows of blocks, and convert them to the views of their columns."""
 
 from __future__ import annotations
 

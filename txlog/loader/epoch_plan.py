@@ -185,7 +185,7 @@ def _cut(fragments: Sequence[Fragment], block_rows: int) -> tuple[Numbers, Numbe
 
 
 def _require_files(store: Store, fragments: Sequence[Fragment], version: int) -> None:
-    """Refuse a version of which data files are gone.
+    """Raise if data files of a version are missing.
 
     Raises
     ------

@@ -36,7 +36,7 @@ class Image:
     max_pixels: int = 1 << 26
 
     def require(self, kind: pa.DataType) -> None:
-        """Refuse what is not binary, and a machine without Pillow."""
+        """Raise if a column is not binary, or if Pillow is not installed."""
         if not is_bytes(kind):
             raise TypeError("a column of bytes was expected")
         if self.mode not in ("RGB", "L", "RGBA"):

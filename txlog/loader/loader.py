@@ -157,7 +157,7 @@ class Loader:
 
     @property
     def fingerprint(self) -> str:
-        """What tells this order from others, seed and epoch left out."""
+        """The identity of this order, without seed and epoch."""
         return self._plan.identity.fingerprint
 
     def __len__(self) -> int:
@@ -205,7 +205,7 @@ class Loader:
         self._epoch, self._position = epoch + 1, 0
 
     def _made(self, numbered: Iterator[tuple[int, Columns]]) -> Any:
-        """Yield batches with what their views make of them: images in threads."""
+        """Yield batches with converted views; images are decoded in threads."""
         finish = partial(_finished, self.views)
         if self._threads and any(isinstance(view, Image) for view in self.views.values()):
             return map_ahead(finish, numbered, workers=self._threads, ahead=2 * self._threads)

@@ -208,7 +208,7 @@ class Order:
     def selected(
         self, of: Round, first: int, stop: int, rank: int, ranks: int
     ) -> tuple[list[int], Selected]:
-        """Return what a rank is given in a round: of which lanes, and where these rows are.
+        """Return the lanes of a rank in a round, and the positions of their rows.
 
         Only positions from `first` up to `stop` are meant: those that leave `rank` when they are
         divided by `ranks`. The second value takes these rows, in their order, out of the windows

@@ -1,4 +1,4 @@
-"""States of a loader, and what tells one order from others. Pure."""
+"""States of a loader, and the identity of an order. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VERSIONS = 1000  # After a loader's own, in which it looks for that of a state.
 
 @dataclass(frozen=True)
 class Identity:
-    """What an order depends on, seed and epoch left out.
+    """The values that determine an order, without seed and epoch.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Identity:
 
     @property
     def fingerprint(self) -> str:
-        """What a state has of it. Rule: LDR-8."""
+        """The fingerprint for states. Rule: LDR-8."""
         predicate = None if self.where is None else to_sql(self.where)
         facts = [self.table_id, self.version, predicate, *(self.shuffled or (1, 0, 0))]
         return sha256(orjson.dumps(facts)).hexdigest()[:16]
@@ -55,7 +55,7 @@ class Identity:
 
 
 def require_state(state: Mapping[str, Any]) -> None:
-    """Refuse what is not a state of this format.
+    """Raise unless a value is a state of this format.
 
     Raises
     ------

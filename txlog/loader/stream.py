@@ -14,7 +14,7 @@ from txlog.threads import map_ahead, prefetch
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What one process is given of the positions of an epoch.
+    """The share of one process in the positions of an epoch.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class _RoundPlan:
-    """What of a round is read, and what of it is given out.
+    """The parts of a round that are read and that are returned.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def _rounds(
 def _loaded(
     reader: BlockReader, order: Order, share: Share, threads: int, ahead: int
 ) -> Generator[tuple[_Item, Columns], None, None]:
-    """Yield what rounds are to be read, a piece at a time, and the rows of the piece."""
+    """Yield the pieces of rounds to read, and the rows of each piece."""
 
     def load(item: _Item) -> tuple[_Item, Columns]:
         return item, {} if item[1] is None else reader.load(item[1])

@@ -19,7 +19,7 @@ Rows: TypeAlias = "NDArray[Any] | pa.Array"
 
 
 class UnfitError(Exception):
-    """A row does not fit the view of its column; whoever knows where the row is, says it."""
+    """A row does not fit the view of its column; the caller adds the position of the row."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -38,7 +38,7 @@ class View(Protocol):
     """How a column becomes a column of a batch. A value: it pickles."""
 
     def require(self, kind: pa.DataType) -> None:
-        """Raise `TypeError`, which says what was expected, if columns of a type do not fit."""
+        """Raise `TypeError` with the expected types if columns of a type do not fit."""
         ...
 
     def prepare(self, values: pa.Array, fill: Any) -> Rows:
@@ -97,7 +97,7 @@ class Number:
     dtype: str | None = None
 
     def require(self, kind: pa.DataType) -> None:
-        """Refuse what is not a number, and types that lose more than digits."""
+        """Raise if a column is not numeric, or if a cast would lose more than digits."""
         if pa.types.is_decimal(kind):
             if self.dtype is None or np.dtype(self.dtype).kind != "f":
                 raise TypeError("decimals need Number('float64')")
@@ -185,7 +185,7 @@ class Vector:
         return (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
 
     def require(self, kind: pa.DataType) -> None:
-        """Refuse what is neither binary nor a list of numbers."""
+        """Raise unless a column is binary or a list of numbers."""
         wanted = np.dtype(self.dtype)
         if wanted.kind not in "biuf" or min(self._shape, default=0) < 1:
             raise TypeError(f"{self!r} is not an array of numbers")
@@ -297,7 +297,7 @@ class Ragged:
     dtype: str | None = None
 
     def require(self, kind: pa.DataType) -> None:
-        """Refuse what is not a list of numbers."""
+        """Raise unless a column is a list of numbers."""
         if not _is_list(kind) or not _is_numeric(kind.value_type):
             raise TypeError("a column of lists of numbers was expected")
         if self.length is not None and self.length < 1:
@@ -361,7 +361,7 @@ class Text:
     encoded: bool = False
 
     def require(self, kind: pa.DataType) -> None:
-        """Refuse what is neither text nor binary."""
+        """Raise unless a column is text or binary."""
         if not _is_text(kind) and not is_bytes(kind):
             raise TypeError("a column of texts or bytes was expected")
 

@@ -1,4 +1,4 @@
-"""Which runs of an index cover which fragments of a version, and what they find."""
+"""Map the runs of an index to the fragments of a version, and look up keys in them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LiveRun:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What runs cover of some fragments, and the places of the fragments that none covers."""
+    """The runs that cover fragments, and the indexes of the fragments that no run covers."""
 
     fragments: Sequence[Fragment]
     runs: tuple[LiveRun, ...]
@@ -69,7 +69,7 @@ def cover(
     columns: Sequence[str],
     types: Sequence[str],
 ) -> Coverage:
-    """Return what segments cover. Pure. Rule: LKP-8.
+    """Return the coverage of fragments by segments. Pure. Rule: LKP-8.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class SegmentCache:
         columns: Sequence[str],
         key_columns: Sequence[StructField],
     ) -> Coverage:
-        """Return what indexes cover of fragments; they are listed if known segments do not do."""
+        """Return the coverage of fragments by indexes; segments are listed if more are needed."""
         types = [key_type(column) for column in key_columns]
         known = [one for path, one in self._read.items() if path.split("/")[1] in indexes]
         found = cover(fragments, [one for one in known if one is not None], columns, types)

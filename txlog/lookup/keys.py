@@ -284,7 +284,7 @@ class AskedKeys:
         return cls(tuple(columns), tuple(arrays), distinct, tuple(known), codes)
 
     def codes_of(self, arrays: Sequence[pa.Array]) -> Numbers:
-        """Return for each row the code of its key; -1 if nobody asks for it."""
+        """Return for each row the code of its key; -1 if the key is not wanted."""
         if len(arrays) == 1:
             return _places_in(arrays[0], self.distinct[0])
         codes = np.zeros(len(arrays[0]), np.int64)
@@ -377,7 +377,7 @@ def _literals(values: pa.Array) -> tuple[Literal, ...]:
 
 
 def as_keys(columns: Sequence[StructField], keys: Any) -> tuple[pa.Array, ...]:
-    """Return what a caller gave as keys: an array for each key column, in the column's type.
+    """Convert a caller's keys to an array for each key column, in the column's type.
 
     Raises
     ------

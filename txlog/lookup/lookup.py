@@ -59,7 +59,7 @@ RunName = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, int], ...]]
 
 
 class LookupCache:
-    """What look-ups keep of data files, whatever the version: runs, footers, deletion vectors."""
+    """A cache of look-ups for all versions: runs, footers and deletion vectors of data files."""
 
     def __init__(self, max_bytes: int = _RUN_BYTES, segment_folder: str | None = None) -> None:
         self.segments = SegmentCache(segment_folder)
@@ -182,7 +182,7 @@ class Lookup:
         return found
 
     def _coverage(self, plan: ScanPlan) -> Coverage:
-        """Return what the runs of an index over the key columns cover of the version."""
+        """Return the coverage of the version by the runs of an index over the key columns."""
         columns = tuple(column.name_in_files(plan.mapping_mode) for column in self.key_columns)
         coverage = self.coverages.get(columns)
         if coverage is None:

@@ -90,7 +90,7 @@ class CoveredRun:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What a segment file holds."""
+    """The content of a segment file."""
 
     name: str
     columns: tuple[str, ...]
@@ -151,7 +151,7 @@ def encode_segment(
 
 
 def parse_segment(data: Any, name: str) -> Segment:
-    """Return what the bytes of a segment file hold; the arrays are views of them.
+    """Parse the bytes of a segment file; the arrays are views of them.
 
     Parameters
     ----------
@@ -398,7 +398,7 @@ class SegmentWriter:
 def covered_file(
     files: Sequence[tuple[str, int]], builder: RunBuilder, tail: Tail | None
 ) -> CoveredFile:
-    """Return what a run covers: the path and size of the file of each key column."""
+    """Return the covered files of a run: the path and size of the file of each key column."""
     paths, sizes = zip(*files, strict=True)
     return CoveredFile(paths, sizes, builder.num_rows, builder.nulls, tail)
 

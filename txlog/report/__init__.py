@@ -1,1 +1,1 @@
-"""A picture of a table: one page that tells at a glance what it is made of."""
+"""Reports on a table: one page that gives an overview."""

@@ -59,7 +59,7 @@ def versions(entries: list[dict[str, Any]]) -> Chart:
 
 
 def sizes(bins: list[dict[str, Any]]) -> Chart:
-    """Return how many files are of which size."""
+    """Return the number of files by size."""
     rows = [{**one, "size": f"{size_text(one['from'])} to {size_text(one['to'])}"} for one in bins]
     return {
         **_WIDE,

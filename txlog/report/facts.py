@@ -1,4 +1,4 @@
-"""What a report tells of a table: few numbers, found in Arrow columns, whatever its size."""
+"""The facts of a report: a few numbers that are computed from Arrow columns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _BYTES = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
 
 @dataclass(frozen=True)
 class Column:
-    """How well statistics of a column let a scan leave files out.
+    """How well the statistics of a column let a scan skip files.
 
     `known` is the share of files with its smallest and largest value. `depth` is in how many files,
     on average, a value lies that is the smallest of one: 1 is best, the number of files worst.
@@ -84,7 +84,7 @@ class Facts:
 
 
 def gather(context: Context, snapshot: Snapshot, made_ms: int | None, sample: int | None) -> Facts:
-    """Read the log for what the page shows; of the data files at most `sample` footers."""
+    """Read the facts of the page from the log, and from at most `sample` footers of data files."""
     loaded = load_files(context.store, snapshot)
     live = loaded.live
     looked_at = spread(live, MOST_RANGES)
@@ -143,7 +143,7 @@ def _first(metrics: Mapping[str, Any], names: Iterable[str]) -> int | None:
 
 
 def histogram(sizes: np.ndarray) -> list[dict[str, Any]]:
-    """Return how many files are of which size: the bins are powers of two, in bytes."""
+    """Return the number of files by size; the bins are powers of two, in bytes."""
     if not len(sizes):
         return []
     power = np.frexp(np.maximum(sizes, 1).astype(np.float64))[1] - 1
@@ -218,7 +218,7 @@ def mean_depth(low: Any, high: Any) -> float | None:
 
 
 def log_of(files: Iterable[LogFile], version: int) -> dict[str, Any]:
-    """Return what opening a version reads now: the newest checkpoint, and the commits after it."""
+    """Return the files that opening a version reads: the newest checkpoint and later commits."""
     files = [file for file in files if file.last_version <= version]
     whole = complete_checkpoints(files)
     last = max(whole, default=-1)

@@ -34,7 +34,7 @@ class Report:
     html: str
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file of the local disk; one that is there is replaced.
+        """Write the page to a local file; an existing file is replaced.
 
         Raises
         ------
@@ -53,7 +53,7 @@ class Report:
 
 
 def report(context: Context, snapshot: Snapshot, made_ms: int | None, sample: int | None) -> Report:
-    """Gather what a report shows of a version, and lay it out.
+    """Collect the facts of a version, and render the report.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def report(context: Context, snapshot: Snapshot, made_ms: int | None, sample: in
 
 
 def chart_library() -> str:
-    """Return the JavaScript that draws the charts: Vega-Lite and what it needs.
+    """Return the JavaScript for the charts: Vega-Lite and its dependencies.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def layout(facts: Facts, library: str) -> str:
 
 
 def content(facts: Facts) -> dict[str, Any]:
-    """Return what `body.html` shows of a table."""
+    """Return the values for `body.html` of a table."""
     from markupsafe import Markup
 
     charts = charts_of(facts)

@@ -90,14 +90,14 @@ def table_location(spark: SparkSession, name: str) -> str:
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """What Spark's catalog says of a table."""
+    """The entry of a table in Spark's catalog."""
 
     location: str
     properties: Mapping[str, str] = field(default_factory=dict)  # Those of Delta, for `txlog`.
 
 
 def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry:
-    """Return what Spark's catalog says of a table; errors as for `table_location`."""
+    """Return a table's entry in Spark's catalog; errors as for `table_location`."""
     path = path_in(name)
     if path is not None:
         return CatalogEntry(path)

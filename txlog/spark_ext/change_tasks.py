@@ -1,4 +1,4 @@
-"""What the tasks of an update or merge do: rows that Spark chose become files and positions.
+"""The tasks of an update or merge: they write the rows that Spark chose.
 
 A worker of Python imports this module for each task that it begins with, so it imports no commit.
 """
@@ -52,7 +52,7 @@ def old_name(at: int) -> str:
 
 @dataclass(frozen=True)
 class RowChange:
-    """What one clause does to rows."""
+    """The effect of one clause on rows."""
 
     action: Action
     given: tuple[str, ...] = ()  # Columns that rows come with. Others are computed or defaults.
@@ -60,7 +60,7 @@ class RowChange:
 
 @dataclass(frozen=True)
 class ChangeTask:
-    """What each task gets. It pickles."""
+    """The arguments of each task. It pickles."""
 
     store: Store
     write: WritePlan
@@ -116,7 +116,7 @@ _NONE = BitMap64()
 
 @dataclass
 class Written:
-    """What a task did, or several together."""
+    """The result of one task or of several tasks."""
 
     adds: list[Add] = field(default_factory=list)
     cdc: list[Cdc] = field(default_factory=list)
@@ -124,7 +124,7 @@ class Written:
     inserted: int = 0
 
     def unite(self, other: Written) -> None:
-        """Add what another task did."""
+        """Add the result of another task."""
         self.adds += other.adds
         self.cdc += other.cdc
         self.touched.unite(other.touched)
@@ -140,7 +140,7 @@ class Written:
 
 
 class _SeveralMatchError(Exception):
-    """Ends a task whose files nobody will need."""
+    """Ends a task whose files are not needed."""
 
 
 def change_task(task: ChangeTask, batches: Iterable[pa.RecordBatch]) -> Written:

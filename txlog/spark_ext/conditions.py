@@ -49,7 +49,7 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def as_predicate(condition: Any, schema: StructType, alias: str | None) -> Expression | None:
-    """Return what a condition says as a predicate of txlog, or None if only Spark can tell. Pure.
+    """Convert a condition to a predicate of txlog; None if only Spark can evaluate it. Pure.
 
     A predicate needs no job, and tells other writers which rows it looked at. None is returned for
     whatever might mean something else to Spark: its columns, functions, subqueries, arithmetic,
@@ -149,7 +149,7 @@ def rows_found(
     alias: str | None,
     storage_options: Mapping[str, Any],
 ) -> FindRows:
-    """Return what finds the rows of a version of which a condition of Spark is true.
+    """Return a function that finds the rows of a version for which a Spark condition is true.
 
     Spark filters the table itself, whatever is in the condition, and sends a bitmap of each 32768
     rows that it takes some of: 4 KB.

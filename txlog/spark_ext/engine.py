@@ -144,7 +144,7 @@ class SparkEngine:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What became of one item: a result, or an error."""
+    """The result or the error of one item."""
 
     result: Any = None
     error: Exception | None = None

@@ -36,7 +36,7 @@ _ROWS_AT_ONCE = 65_536  # Of a batch of the answer.
 
 @dataclass(frozen=True)
 class _Asked:
-    """What each task asks for. It pickles.
+    """The request of each task. It pickles.
 
     Parameters
     ----------

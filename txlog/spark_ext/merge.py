@@ -72,7 +72,7 @@ def _as_text(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """Return what a commit says of an expression."""
+    """Return an expression's text for the commit."""
     return value if isinstance(value, str) else str(value)[len("Column<'") : -2]
 
 
@@ -98,7 +98,7 @@ class SparkUpdate(SparkChange):
         self._alias = alias
 
     def planned(self, base: Snapshot) -> PlannedChange:
-        """Return the rows of which the condition is true, with their new values."""
+        """Return the rows for which the condition is true, with their new values."""
         where = as_predicate(self._where, base.schema, self._alias)
         target = target_frame(self._spark, base, self.context, where)
         target = target if self._alias is None else target.alias(self._alias)

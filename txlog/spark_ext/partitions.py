@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class TaskShare(Generic[Item]):
-    """What one task reads: several items, or a part of one."""
+    """The share of one task: several items, or a part of one."""
 
     items: tuple[Item, ...]
     rows: RowRange | None = None

@@ -157,7 +157,7 @@ class ChangesReader(DataSourceReader):
         self._max_bytes = max_bytes
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what tasks read."""
+        """Return the shares of tasks."""
         from txlog.changes.changes import feed_read_plan, plan_feed
         from txlog.schema.types import StructType
         from txlog.spark_ext.loaded_table import require_loaded

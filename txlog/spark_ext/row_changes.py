@@ -69,7 +69,7 @@ class Given:
 
 @dataclass(frozen=True)
 class ClauseValues:
-    """What one clause does: its action, and the values that it gives, by path of the column."""
+    """One clause: its action, and the assigned values by column path."""
 
     action: Action
     given: Mapping[tuple[str, ...], Given] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class SparkChange(Operation):
 
     @abstractmethod
     def planned(self, base: Snapshot) -> PlannedChange:
-        """Return what is to be computed for a version."""
+        """Return the values to compute for a version."""
 
     @abstractmethod
     def metrics(self, written: Written, changes: RowChanges) -> dict[str, int]:
@@ -202,7 +202,7 @@ def target_frame(
 def _task(
     context: Context, base: Snapshot, change: PlannedChange, options: WriteOptions
 ) -> tuple[ChangeTask, DataFrame]:
-    """Return what tasks do, and the frame whose rows they get."""
+    """Return the task, and the frame with its input rows."""
     moved = plan_rewrite(base, options).layout.moved
     write = plan_write(
         base.metadata,

@@ -130,7 +130,7 @@ class CloudStore(BasicStore):
             return None
 
     def info(self, path: str) -> ObjectInfo:
-        """Return what the store knows of a file."""
+        """Return the name, size and time of a file."""
         with self._errors("look at", path):
             client, key = self._at(path)
             found = client.head(key)
@@ -281,7 +281,7 @@ class CloudStore(BasicStore):
         ) from answer
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, replacing what was there."""
+        """Write a file over an existing one."""
         with self._errors("replace", path):
             client, key = self._at(path)
             client.put(key, data, chunk_size=PART_BYTES)

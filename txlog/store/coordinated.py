@@ -48,7 +48,7 @@ class CoordinatedStore(BasicStore):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What the table was opened with."""
+        """The options of the table."""
         return self.inner.options
 
     def require_writable(self) -> None:
@@ -154,7 +154,7 @@ class CoordinatedStore(BasicStore):
         return self.inner.open_input(path, size=size)
 
     def info(self, path: str) -> ObjectInfo:
-        """Return what the store knows of a file."""
+        """Return the name, size and time of a file."""
         return self.inner.info(path)
 
     def open_output(self, path: str) -> AbstractContextManager[Any]:
@@ -170,7 +170,7 @@ class CoordinatedStore(BasicStore):
         self.inner.write_new(path, data)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, replacing what was there."""
+        """Write a file over an existing one."""
         self.inner.replace(path, data)
 
     def delete(self, paths: Sequence[str]) -> None:

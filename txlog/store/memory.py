@@ -101,7 +101,7 @@ class MemoryStore(BasicStore):
             return "created"
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, replacing what was there."""
+        """Write a file over an existing one."""
         with _lock:
             self._put(path, data)
 
@@ -132,7 +132,7 @@ class MemoryStore(BasicStore):
         yield from sorted(found, key=lambda info: info.name)
 
     def info(self, path: str) -> ObjectInfo:
-        """Return what the store knows of a file."""
+        """Return the name, size and time of a file."""
         with _lock:
             return _info(path.rsplit("/", 1)[-1], self._held(path))
 

@@ -122,7 +122,7 @@ class FsspecStore(BasicStore):
         return data if len(data) <= end - start else data[start:end]
 
     def info(self, path: str) -> ObjectInfo:
-        """Return what the store knows of a file."""
+        """Return the name, size and time of a file."""
         with self._errors("look at", path):
             found = self._backend().files.info(self._at(path))
             if found["type"] == "directory":
@@ -320,7 +320,7 @@ class FsspecStore(BasicStore):
         )
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, replacing what was there."""
+        """Write a file over an existing one."""
         self.require_writable()
         with self._errors("replace", path):
             at = self._at(path)

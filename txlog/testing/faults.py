@@ -1,4 +1,4 @@
-"""Stores that fail where a plan says so, or of which any step is the last one of the process."""
+"""Stores that fail as planned, or at which the process dies at a chosen step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _READS = ("read", "open_input", "list_after", "list_tree", "info")
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to one call of one operation.
+    """The planned fault of one call of an operation.
 
     `lost_answer`: done, then `OutcomeUnknownError`. `lost_request`: not done, and the same error.
     `not_done`: `StoreError`. `exists_though_created`: a put that lands is answered `exists`, as
@@ -72,7 +72,7 @@ class FaultyStore(BasicStore):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What the table was opened with."""
+        """The options of the table."""
         return self.inner.options
 
     def require_writable(self) -> None:
@@ -107,7 +107,7 @@ class FaultyStore(BasicStore):
             return self.inner.open_input(path, size=size)
 
     def info(self, path: str) -> ObjectInfo:
-        """Return what the store knows of a file."""
+        """Return the name, size and time of a file."""
         with self._call("info", path):
             return self.inner.info(path)
 
@@ -133,13 +133,13 @@ class FaultyStore(BasicStore):
             self.inner.write_new(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
-        """Create a file; tell whether it was there before."""
+        """Create a file; return whether it was created or existed before."""
         with self._call("put_if_absent", path) as kind:
             outcome = self.inner.put_if_absent(path, data)
         return "exists" if kind == "exists_though_created" else outcome
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, replacing what was there."""
+        """Write a file over an existing one."""
         with self._call("replace", path):
             self.inner.replace(path, data)
 
@@ -168,7 +168,7 @@ CRASHES: tuple[CrashKind, ...] = ("before", "half", "after")  # Those that end t
 
 
 class CrashPoint(NamedTuple):
-    """What happens at one step of a `CrashingStore`.
+    """The events at one step of a `CrashingStore`.
 
     The process ends `before` the step, `after` it, or when `half` of what it writes or deletes is
     done. Or it goes on: after an `error` (the step is not done), a `lost_answer` (it is done), a
@@ -261,7 +261,7 @@ class CrashingStore(FaultyStore):
             return self.inner.put_if_absent(path, data)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, replacing what was there; half-way there is a temporary file."""
+        """Write a file over an existing one; half-way, a temporary file exists."""
         with self._call("replace", path) as kind:
             if kind == "half":
                 self._tear(temporary(path), data)

@@ -1,4 +1,4 @@
-"""What every store must do for a reader."""
+"""Tests of the reading methods of a store."""
 
 from __future__ import annotations
 

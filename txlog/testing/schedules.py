@@ -24,7 +24,7 @@ Actor: TypeAlias = Callable[[Store], object]
 
 
 class Choice(NamedTuple):
-    """Whose turn it is, and what goes wrong with the step: nothing, or the answer is lost."""
+    """The next actor, and the fault of its step: none, or a lost answer."""
 
     actor: int
     fault: FaultKind | None = None
@@ -34,7 +34,7 @@ class Choice(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What an actor is about to ask of the store."""
+    """The next request of an actor to the store."""
 
     operation: str
     path: str  # Of a deletion, all paths.
@@ -64,7 +64,7 @@ class Abandoned(BaseException):
 
 @dataclass
 class History:
-    """What happened in one schedule."""
+    """The events of one schedule."""
 
     choices: list[Choice] = field(default_factory=list)
     results: dict[int, Any] = field(default_factory=dict)  # By actor: what it returned or raised.
@@ -75,7 +75,7 @@ class History:
 
 
 def play(store: Store, actors: Sequence[Actor], choose: Choose) -> History:
-    """Run actors, each in a thread, of which one goes on at a time, from step to step.
+    """Run actors in threads, of which only one runs at a time, step by step.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class _Turns:
         self.give(Choice(actor))
 
     def at(self, actor: int, step: Step) -> FaultKind | None:
-        """Wait for an actor's turn to do a step; return what goes wrong with it."""
+        """Wait for an actor's turn to do a step; return the step's fault."""
         if self._abandoned:
             raise Abandoned
         self.pending[actor] = step

@@ -1,4 +1,4 @@
-"""What every store must do for a writer, and for many writers that put the same names."""
+"""Tests of the writing methods of a store, and of concurrent writers of the same names."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _NAMES_AT_ONCE = 1000  # So many names, or deletions, object stores take in one 
 
 
 class Request(NamedTuple):
-    """What a remote store was asked for."""
+    """A request to a remote store."""
 
     kind: RequestKind
     path: str  # Of a listing, the folder, and behind a slash the name that it starts at.
@@ -37,7 +37,7 @@ class Request(NamedTuple):
 
 
 class WatchedStore(BasicStore):
-    """A store around another one; a subclass says what to do at each request.
+    """A store that wraps another one; a subclass defines the action at each request.
 
     Requests are those that an object store would see. To open a file is to ask for its size, if
     that is not given; then each read of it is one request. A listing is one for each 1,000 names.
@@ -78,7 +78,7 @@ class WatchedStore(BasicStore):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What the table was opened with."""
+        """The options of the table."""
         return self.inner.options
 
     def require_writable(self) -> None:
@@ -102,7 +102,7 @@ class WatchedStore(BasicStore):
         return _WatchedFile(file, lambda call: self._send("read_range", path, call))
 
     def info(self, path: str) -> ObjectInfo:
-        """Return what the store knows of a file."""
+        """Return the name, size and time of a file."""
         return self._send("info", path, lambda: self.inner.info(path))
 
     def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
@@ -134,13 +134,13 @@ class WatchedStore(BasicStore):
         self._send("write_new", path, lambda: self.inner.write_new(path, data), len(data))
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
-        """Create a file; tell whether it was there before."""
+        """Create a file; return whether it was created or existed before."""
         return self._send(
             "put_if_absent", path, lambda: self.inner.put_if_absent(path, data), len(data)
         )
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, replacing what was there."""
+        """Write a file over an existing one."""
         self._send("replace", path, lambda: self.inner.replace(path, data), len(data))
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -151,7 +151,7 @@ class WatchedStore(BasicStore):
 
 
 class _WatchedFile(RawIOBase):
-    """A file open for reading, of which each read is a request."""
+    """A file open for reading; each read is a request."""
 
     def __init__(self, inner: Any, send: Callable[[Callable[[], bytes]], bytes]) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ DELAY_S = 0.05
 
 
 class LatencyStore(WatchedStore):
-    """A store around another one, of which each request takes its time, as over a network.
+    """A store that wraps another one and delays each request, as over a network.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`DeltaTable.create(spark)` and its like: a table put together column by column."""
+"""`DeltaTable.create(spark)` and similar: define a table column by column."""
 
 # ruff: noqa: N802, N803, N806 (the names are delta-spark's)
 

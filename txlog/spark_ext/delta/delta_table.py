@@ -55,7 +55,7 @@ _NOTHING = pa.schema([("path", pa.string())])
 
 
 class DeltaTable:
-    """A table for Spark, as delta-spark's class of this name has it.
+    """A table for Spark, with the interface of delta-spark's class of the same name.
 
     Every method acts on the latest version. Make one with `forPath`, `forName` or a builder.
     """
@@ -67,7 +67,7 @@ class DeltaTable:
 
     @property
     def table(self) -> Table:
-        """The table as txlog has it, for what delta-spark has no method for."""
+        """The `txlog.Table`, for operations without a method in delta-spark."""
         return self._table
 
     def __repr__(self) -> str:
@@ -175,12 +175,12 @@ class DeltaTable:
         cls,
         sparkSession: SparkSession | None = None,
     ) -> DeltaTableBuilder[Self]:
-        """Begin a table that is left as it is if it is there."""
+        """Begin a table definition; an existing table is left unchanged."""
         return DeltaTableBuilder(session_of(sparkSession), "createIfNotExists", cls)
 
     @classmethod
     def replace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder[Self]:
-        """Begin the new definition of a table that is there; its rows go."""
+        """Begin the new definition of an existing table, whose rows are removed."""
         return DeltaTableBuilder(session_of(sparkSession), "replace", cls)
 
     @classmethod
@@ -188,7 +188,7 @@ class DeltaTable:
         cls,
         sparkSession: SparkSession | None = None,
     ) -> DeltaTableBuilder[Self]:
-        """Begin a table that takes the place of the one that is there, if any."""
+        """Begin a table definition that replaces an existing table, if there is one."""
         return DeltaTableBuilder(session_of(sparkSession), "createOrReplace", cls)
 
     def toDF(self) -> DataFrame:
@@ -201,7 +201,7 @@ class DeltaTable:
         return DeltaTable(self._spark, self._table, of_type(str, aliasName, "aliasName"))
 
     def delete(self, condition: str | Column | None = None) -> None:
-        """Delete the rows of which a condition is true; without one, all rows.
+        """Delete the rows for which a condition is true; without a condition, all rows.
 
         Any condition that `DataFrame.where` takes is one: functions, UDFs, subqueries. SQL text
         that compares columns with constants is decided without a job of Spark; for anything else
@@ -231,7 +231,7 @@ class DeltaTable:
         condition: str | Column | None = None,
         set: Mapping[str, str | Column] | None = None,
     ) -> None:
-        """Give the rows of which a condition is true other values; without one, all rows.
+        """Update the rows for which a condition is true; without a condition, all rows.
 
         Parameters
         ----------
@@ -296,12 +296,12 @@ class DeltaTable:
         self._table.refresh().maintenance.generate(of_type(str, mode, "mode"))
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """Return what the commits say of themselves, newest first, in Delta's columns."""
+        """Return the history of commits, newest first, in Delta's columns."""
         entries = self._table.refresh().history(limit)
         return as_frame(self._spark, history_rows(entries), HISTORY)
 
     def detail(self) -> DataFrame:
-        """Return one row that tells what the table is, in Delta's columns."""
+        """Return one row that describes the table, in Delta's columns."""
         return as_frame(self._spark, [detail_row(self._table.refresh())], DETAIL)
 
     def optimize(self) -> DeltaOptimizeBuilder:
@@ -309,7 +309,7 @@ class DeltaTable:
         return DeltaOptimizeBuilder(self._spark, self._table)
 
     def restoreToVersion(self, version: int) -> DataFrame:
-        """Make a new version that is what an older one was; errors as for `Table.restore`.
+        """Make a new version equal to an older one; errors as for `Table.restore`.
 
         Returns
         -------
@@ -318,7 +318,7 @@ class DeltaTable:
         return self._restored(of_type(int, version, "version"))
 
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
-        """Make a new version that is what the table was at a moment.
+        """Make a new version equal to the version at a time.
 
         Text without a zone is in the session's time zone. The rest is as for `restoreToVersion`.
         """
@@ -359,7 +359,7 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Make another table at a path that is what this one is; as `Table.clone`."""
+        """Clone this table to a path, as `Table.clone` does."""
         return self._cloned(target, isShallow, replace, properties)
 
     def cloneAtVersion(
@@ -370,7 +370,7 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Make another table at a path that is what a version of this one was."""
+        """Clone a version of this table to a path."""
         held = of_type(int, version, "version")
         return self._cloned(target, isShallow, replace, properties, version=held)
 
@@ -382,7 +382,7 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Make another table at a path that is what this one was at a moment.
+        """Clone the version of this table at a time to a path.
 
         Text without a zone is in the session's time zone.
         """

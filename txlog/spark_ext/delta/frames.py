@@ -1,4 +1,4 @@
-"""What Delta's commands answer, as frames of Spark."""
+"""The results of Delta's commands as Spark frames."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def as_frame(
 
 
 def history_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what commits say of themselves as rows of `HISTORY`. Pure.
+    """Return the history of commits as rows of `HISTORY`. Pure.
 
     What another writer spelt in another type than Delta's is left out.
     """
@@ -146,7 +146,7 @@ def _fitting(value: Any, kind: pa.DataType) -> Any:
 
 
 def detail_row(table: Table) -> dict[str, Any]:
-    """Return what a table is as a row of `DETAIL`."""
+    """Return the description of a table as a row of `DETAIL`."""
     files = table.files()
     metadata, protocol = table.metadata, table.protocol
     created_ms = metadata.created_time
@@ -173,7 +173,7 @@ def detail_row(table: Table) -> dict[str, Any]:
 
 
 def restore_row(table: Table, outcome: Outcome) -> dict[str, int]:
-    """Return what a restore did, perhaps nothing, as a row of `RESTORE`."""
+    """Return the result of a restore, which may have changed nothing, as a row of `RESTORE`."""
     metrics: Mapping[str, int] = outcome.metrics
     if not outcome:
         row = detail_row(table)
@@ -185,7 +185,7 @@ def restore_row(table: Table, outcome: Outcome) -> dict[str, int]:
 
 
 def optimize_row(table: Table, outcome: Outcome, *, all_files: bool = False) -> dict[str, Any]:
-    """Return what a compaction did as a row of `OPTIMIZE`: of its commit, if it made one.
+    """Return the result of a compaction as a row of `OPTIMIZE`.
 
     Parameters
     ----------

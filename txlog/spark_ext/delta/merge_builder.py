@@ -33,7 +33,7 @@ Values = Mapping[str, "str | Column"]
 
 
 class DeltaMergeBuilder:
-    """Says what a merge does with rows that match and rows that do not, and does it.
+    """Builds the clauses of a merge, and executes it.
 
     Of the clauses of one kind, the first whose condition is true of a row applies to it. Conditions
     and values are SQL text or Columns over both sides, where there are two. Each method returns

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DeltaOptimizeBuilder:
-    """Says which files `optimize` is to put together, and does it."""
+    """Selects the files that `optimize` merges, and executes it."""
 
     def __init__(self, spark: SparkSession, table: Table) -> None:
         self._spark = spark

@@ -1,4 +1,4 @@
-"""What Spark reads from Parquet files, and how it becomes the table's columns. Pure.
+"""Convert the columns that Spark reads from Parquet files to the table's columns. Pure.
 
 Rule: spec/spark.md, SPK-7.
 """

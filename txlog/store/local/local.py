@@ -137,7 +137,7 @@ class LocalStore(BasicStore):
             return pa.OSFile(target, "rb")
 
     def info(self, path: str) -> ObjectInfo:
-        """Return what the store knows of a file."""
+        """Return the name, size and time of a file."""
         with os_errors("look at", path, self.root):
             found = os.stat(self.resolve(path))
             _require_file(found)
