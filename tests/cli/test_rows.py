@@ -110,8 +110,8 @@ def test_sources_that_are_none(table: txlog.Table, tmp_path: Path, capsys: Any) 
         ("none.parquet", "no such file"),
         ("bad.parquet", "cannot be read"),
         ("bad.csv", "cannot be read"),
-        ("folder", "is no table"),
-        ("new.xlsx", "is no table"),
+        ("folder", "is not a table"),
+        ("new.xlsx", "is not a table"),
     ):
         assert run(["append", table.uri, str(tmp_path / source)]) == 1, source
         assert said in capsys.readouterr().err
