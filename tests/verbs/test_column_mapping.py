@@ -193,7 +193,7 @@ def test_odd_names_bring_mapping(tmp_path: Path) -> None:
     assert deltalake.DeltaTable(tmp_path / "u").to_pyarrow_table().to_pylist() == data.to_pylist()
     # A table that is there is not changed unasked.
     small = txlog.write(tmp_path / "v", pa.table({"a": [1]}))
-    with pytest.raises(txlog.InvalidInputError, match="requires column mapping"):
+    with pytest.raises(txlog.InvalidInputError, match="needs column mapping"):
         small.append(data.select(["a b"]), schema_mode="merge")
     small.alter.set_properties({MODE: "name"})
     small.append(data.select(["a b"]), schema_mode="merge")

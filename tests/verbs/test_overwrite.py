@@ -86,7 +86,7 @@ def test_create_over_a_table(tmp_path: Path) -> None:
     assert (same.version, same.count(), same.schema) == (1, 3, made.schema)
     with pytest.raises(AlreadyExistsError):
         txlog.Table.create(made.uri, NEW.schema)
-    with pytest.raises(InvalidInputError, match="none of"):
+    with pytest.raises(InvalidInputError, match="not one of"):
         txlog.Table.create(made.uri, NEW.schema, mode="append")  # type: ignore[arg-type]
     new = txlog.Table.create(made.uri, NEW.schema, ["q"], name="new", mode="overwrite")
     assert (new.version, new.count(), new.schema) == (2, 0, NEW.schema)
