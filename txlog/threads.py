@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from txlog.effects import REAL
-from txlog.errors import UnsupportedFeatureError
+from txlog.errors import InvalidTypeError, UnsupportedFeatureError
 from txlog.lazy import dataclass
 
 if TYPE_CHECKING:
@@ -271,12 +271,18 @@ def progress(bar: Callable[..., Any] | None = None, *, after_s: float = 2.0) -> 
     ------
     UnsupportedFeatureError
         No bar is given, and tqdm is not installed.
+    InvalidTypeError
+        `bar` cannot be called, or `after_s` is no number.
 
     Examples
     --------
     >>> with txlog.progress():  # doctest: +SKIP
     ...     table.optimize.compact()
     """
+    if not callable(bar) and bar is not None:
+        raise InvalidTypeError(argument="bar", reason=f"expected a function, not {bar!r}")
+    if not isinstance(after_s, int | float):
+        raise InvalidTypeError(argument="after_s", reason=f"expected seconds, not {after_s!r}")
     if bar is None:
         from importlib import import_module
 
