@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import repeat
@@ -253,8 +253,9 @@ PROGRESS: ContextVar[_Progress | None] = ContextVar("txlog.progress", default=No
 doing: ContextVar[str] = ContextVar("txlog.doing", default="txlog")  # The label of a bar.
 
 
-@contextmanager
-def progress(bar: Callable[..., Any] | None = None, *, after_s: float = 2.0) -> Iterator[None]:
+def progress(
+    bar: Callable[..., Any] | None = None, *, after_s: float = 2.0
+) -> AbstractContextManager[None]:
     """Show a progress bar for what takes long within a `with`: reading, rewriting, merging, ….
 
     Parameters
@@ -295,7 +296,12 @@ def progress(bar: Callable[..., Any] | None = None, *, after_s: float = 2.0) -> 
                 remedy="Install it: pip install tqdm",
             ) from error
     assert bar is not None
-    token = PROGRESS.set(_Progress(bar, after_s))
+    return _shown(_Progress(bar, after_s))
+
+
+@contextmanager
+def _shown(wanted: _Progress) -> Iterator[None]:
+    token = PROGRESS.set(wanted)
     try:
         yield
     finally:
