@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
+from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, numpy_array
+from txlog.arrow import arrow_array, numpy_array, pq
 from txlog.commit.context import Context
 from txlog.data_files.options import write_options
 from txlog.datasets.commits import COMMIT_ID, pieces
@@ -43,8 +44,15 @@ _AT_ONCE = 32  # Runs whose results are held together.
 _ROW_ID = "_rowid"
 _CHUNK_BYTES = 8 << 20
 
-# Rows are taken one by one where a loader shuffles them.
-PROPERTIES = {"txlog.pageRows": "1024"}
+
+@cache
+def part_properties() -> Mapping[str, str]:
+    """Return the properties of tables of parts.
+
+    A loader that shuffles takes rows one by one, so that pages are small, if pyarrow can make them.
+    """
+    can_choose = "max_rows_per_page" in signature(pq.ParquetWriter).parameters
+    return {"txlog.pageRows": "1024"} if can_choose else {}
 
 
 @dataclass(frozen=True)
@@ -215,7 +223,7 @@ class SetFiles:
         Table.create(
             folder.root,
             schema,
-            properties=PROPERTIES,
+            properties=part_properties(),
             fragments=[fragment for fragment, _ in written],
             storage_options=folder.options,
         )
@@ -247,8 +255,6 @@ class SetFiles:
                 for batch in table.to_batches():
                     sink.write(csv_bytes(batch))
             else:
-                from txlog.arrow import pq
-
                 held = pa.BufferOutputStream()
                 pq.write_table(table, held, compression="zstd")
                 sink.write(held.getvalue())
@@ -332,7 +338,7 @@ def _write_run(
         made,
         write_options(),
         partition_by=(),
-        properties=PROPERTIES,
+        properties=part_properties(),
     )
     return [(one, digest_of_file(folder, decode_path(one.adds[0].path))) for one in written]
 
