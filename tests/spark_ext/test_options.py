@@ -86,7 +86,7 @@ ROWS = StructType([StructField("x", LongType()), StructField("p", StringType())]
     ("options", "overwrite", "named", "told"),
     [
         ({"partitionBy": "q"}, True, "partitionBy", "partitioned by"),
-        ({"replaceWhere": "x >"}, True, "replaceWhere", "no SQL expression"),
+        ({"replaceWhere": "x >"}, True, "replaceWhere", "not a SQL expression"),
         ({"replaceWhere": "q > 1"}, True, "replaceWhere", "no column q"),
         ({"replaceWhere": "x > 1"}, False, "mode", r'partitionOverwriteMode.*mode\("overwrite"\)'),
         (

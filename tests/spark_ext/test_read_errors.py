@@ -40,7 +40,7 @@ def table(tmp_path: Path) -> txlog.Table:
         ({"columns": "id,nope"}, r"\[invalid-input\].*no such column.*nope.*Choose from id, s"),
         ({"columns": "[1"}, r"\[invalid-input\].*a JSON list of names was expected"),
         ({"where": "nope = 1"}, r"\[invalid-input\].*nope"),
-        ({"where": "id ="}, r"\[invalid-input\].*no SQL expression"),
+        ({"where": "id ="}, r"\[invalid-input\].*not a SQL expression"),
         ({"where": "id = 'x'"}, r"\[invalid-input\]"),
         ({"limit": "-1"}, r"\[invalid-input\].*a whole number from 0 was expected"),
         ({"startingVersion": "0"}, r"\[invalid-input\].*it is for streams.*startingVersion"),
