@@ -127,8 +127,8 @@ def test_a_service_and_its_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[
     httpx = pytest.importorskip("httpx")
     pytest.importorskip("uvicorn")
     made = []
-    for options in (["--right", "write"], ["--dataset", "a", "--dataset", "b"]):
-        assert run(["datasets", "token", "julia", *options, "--json"]) == 0
+    for options in (["julia", "--right", "write"], ["ada", "--dataset", "a", "--dataset", "b"]):
+        assert run(["datasets", "token", *options, "--json"]) == 0
         made.append(orjson.loads(capsys.readouterr().out))
     assert made[1]["entry"]["datasets"] == ["a", "b"]
     assert run(["datasets", "token", "julia", "--right", "all"]) == 1

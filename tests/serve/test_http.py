@@ -12,7 +12,7 @@ from servers import SECRET, localbucket, missing
 from tests.serve.servers import grpc_stub, http_client, within, write_intents
 from txlog.datasets import Catalog, InlineRunner, Sources
 from txlog.errors import InvalidInputError
-from txlog.serve import AccessError, TokenFile, create_app, serve
+from txlog.serve import AccessError, TokenFile, create_app, create_server, serve
 from txlog.serve.auth import digest_of, parse_tokens
 from txlog.serve.parts import range_of
 
@@ -51,6 +51,7 @@ def test_problems(catalog: Catalog) -> None:
     for method, path, body, status, code in (
         ("GET", "/v1/datasets/no", None, 404, "not-found"),
         ("GET", "/v1/nothing", None, 404, "not-found"),
+        ("GET", "/v1/datasets/" + "1" * 5000, None, 404, "not-found"),
         ("PUT", "/v1/datasets", {}, 405, "method-not-allowed"),
         ("POST", "/v1/datasets", {"name": "x"}, 422, "invalid-input"),
         ("POST", "/v1/datasets", {"name": "x", "type": "TABLE", "more": 1}, 422, "invalid-input"),
@@ -90,7 +91,7 @@ def test_faults_tell_nothing(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.spec("DST-61")
-def test_a_key_makes_a_retry_one_effect(catalog: Catalog) -> None:
+def test_a_key_makes_a_retry_one_effect(catalog: Catalog, tmp_path: Path) -> None:
     client = within(create_app(catalog))
     key = {"Idempotency-Key": "a"}
     body = {"source": "in/1.csv", "message": "again"}
@@ -99,13 +100,22 @@ def test_a_key_makes_a_retry_one_effect(catalog: Catalog) -> None:
     )
     assert first.status_code == second.status_code == 201
     assert first.json() == second.json()
-    other = client.post("/v1/datasets/1/commits", json=body | {"message": "b"}, headers=key)
-    assert other.status_code == 422
+    write_intents(tmp_path / "in/2.csv", 3, 3)
+    for change in ({"message": "b"}, {"source": "in/2.csv"}, {"code": {"name": "x"}}):
+        other = client.post("/v1/datasets/1/commits", json=body | change, headers=key)
+        assert other.status_code == 422, change
     made = {"name": "new", "type": "TEXT_INTENT", "source": "in/1.csv"}
     answers = [client.post("/v1/datasets", json=made, headers=key) for _ in range(2)]
     assert [one.json()["dataset_id"] for one in answers] == [2, 2]
-    other = client.post("/v1/datasets", json=made | {"name": "newer"}, headers=key)
-    assert other.status_code == 422
+    for change in ({"name": "newer"}, {"type": "GENERIC"}, {"source": None}):
+        other = client.post("/v1/datasets", json=made | change, headers=key)
+        assert other.status_code == 422, change
+    empty = {"name": "empty", "type": "TEXT_INTENT"}
+    key = {"Idempotency-Key": "b"}
+    first = client.post("/v1/datasets", json=empty, headers=key)
+    catalog.dataset("empty").update("in/1.csv", "by another")
+    again = client.post("/v1/datasets", json=empty, headers=key)
+    assert (first.status_code, again.status_code) == (201, 201)
     assert len(catalog.dataset(1).commits()) == 2
     bad = client.post("/v1/datasets", json=made, headers={"Idempotency-Key": "x" * 300})
     assert bad.status_code == 422
@@ -135,7 +145,10 @@ def test_rights(catalog: Catalog, tmp_path: Path) -> None:
     assert status("GET", "/v1/datasets/secret", "reader") == 200
     assert status("POST", "/v1/datasets/1/training-sets", "reader", {}) == 403
     assert status("POST", "/v1/datasets/1/training-sets", "writer", {}) == 202
-    assert status("GET", "/v1/datasets/secret", "writer") == 403
+    for path in ("secret", "2", "no-such"):
+        answer = client.get(f"/v1/datasets/{path}", headers=bearer("writer"))
+        assert answer.status_code == 404
+        assert answer.json()["detail"] == f"there is no data set {path!r} that the token is for"
     assert status("GET", "/v1/datasets/1/commits/1/lineage", "writer") == 403
     assert status("DELETE", "/v1/datasets/1", "writer") == 403
     made = {"name": "other", "type": "TEXT_INTENT"}
@@ -164,6 +177,8 @@ def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     assert known.authenticate("token of a").right == "write"
     assert known.authenticate("token of b").may_see("x")
     assert not known.authenticate("token of b").may_see("y")
+    (tmp_path / "tokens.json").write_text("[]")
+    assert known.authenticate("token of a").right == "write"
 
 
 @pytest.mark.parametrize(
@@ -191,8 +206,26 @@ def test_without_tokens_only_this_machine(catalog: Catalog) -> None:
     for host in ("0.0.0.0", "example.org", "::"):
         with pytest.raises(InvalidInputError, match="this machine alone"):
             serve(catalog, host=host)
-    answer = within(create_app(catalog)).get("/v1/datasets", headers={"Host": "evil.example"})
-    assert answer.status_code == 400
+    client = within(create_app(catalog))
+    answer = client.get("/v1/datasets", headers={"Host": "evil.example"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "http-400")
+    for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert client.post("/v1/datasets/1/commits/1:hide", headers=headers).status_code == 403
+    own = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
+    assert client.post("/v1/datasets/1/commits/1:hide", headers=own).status_code == 204
+    with pytest.raises(InvalidInputError, match="this machine alone"):
+        create_server(catalog, address="0.0.0.0:0")
+
+
+def test_tokens_need_a_list_of_sources(catalog: Catalog, tmp_path: Path) -> None:
+    known = tokens(tmp_path, a=("write", None))
+    for make in (
+        lambda: create_app(Catalog(catalog.root), known),
+        lambda: create_server(Catalog(catalog.root), known, address="127.0.0.1:0"),
+        lambda: serve(Catalog(catalog.root), tokens=known),
+    ):
+        with pytest.raises(InvalidInputError, match="list of the places"):
+            make()
 
 
 @pytest.mark.spec("DST-64")
@@ -208,6 +241,7 @@ def test_parts_by_ranges(catalog: Catalog) -> None:
     some = client.get(url, headers={"Range": "bytes=5-14"})
     assert (some.status_code, some.content) == (206, whole.content[5:15])
     assert some.headers["content-range"] == f"bytes 5-14/{len(whole.content)}"
+    assert client.get(url, headers={"Range": f"bytes={'9' * 5000}-"}).status_code == 200
     assert client.get(url, headers={"Range": "bytes=-7"}).content == whole.content[-7:]
     assert client.get(url, headers={"Range": "bytes=999999-"}).status_code == 416
     assert client.get(url, headers={"If-None-Match": whole.headers["etag"]}).status_code == 304
@@ -234,7 +268,7 @@ def test_parts_in_a_bucket_have_signed_addresses(tmp_path: Path) -> None:
         assert SECRET not in answer.headers["location"]
         with http_client(made) as client:
             remote = client.dataset("intents")
-            paths = remote.download(remote.fetch(ready.version_hash), tmp_path / "out")
+            paths = remote.fetch(ready.version_hash).download(tmp_path / "out")
         assert len(Path(paths[0]).read_text().splitlines()) == 20
 
 

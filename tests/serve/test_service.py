@@ -218,7 +218,7 @@ def test_commits_and_training_sets(sets: Any, catalog: Catalog, tmp_path: Path) 
     assert ready.statistics == {"numExamples": 30, "numLabels": 6}
     assert [one.version_hash for one in made.training_sets()] == [asked.version_hash]
     folder = tmp_path / "parts"
-    paths = ready.download(folder) if isinstance(sets, Catalog) else made.download(ready, folder)
+    paths = ready.download(folder)
     assert sum(Path(path).stat().st_size for path in paths) == sum(p.bytes for p in ready.parts)
     made.tag("golden", ready.version_hash)
     assert made.fetch("golden").picked == (2,)
@@ -238,7 +238,8 @@ def test_commits_and_training_sets(sets: Any, catalog: Catalog, tmp_path: Path) 
     made.hide(1)
     assert made.commit(1).hidden
     made.show(1)
-    made.verify()
+    assert [one.commit_id for one in made.verify()] == [1, 2]
+    assert made.verify(2) == [made.commit(2)]
     made.delete()
     assert sets.list() == []
     made.undelete()

@@ -32,7 +32,7 @@ Inputs = Annotated[
 Program = Annotated[
     str | None, typer.Option("--code", help="The program that made them: NAME or NAME@VERSION.")
 ]
-Txn = Annotated[str | None, typer.Option(help="APPLICATION:VERSION: a retry with it does nothing.")]
+Txn = Annotated[str | None, typer.Option(help="APPLICATION:VERSION: a retry returns the same.")]
 Wanted = Annotated[str, typer.Argument(metavar="COMMIT", help="A number, or a name (tag).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -290,8 +290,8 @@ def sweep(root: Root, json: Json = False) -> None:
 def serve(
     root: Root,
     host: Annotated[str, typer.Option(help="Without tokens, of the loopback.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Of HTTP; 0 takes any free one.")] = 6000,
-    grpc: Annotated[int | None, typer.Option(help="The port of gRPC. Default: none.")] = None,
+    port: Annotated[int, typer.Option(help="Port of HTTP; 0 means any free port.")] = 6000,
+    grpc: Annotated[int | None, typer.Option(help="Port of gRPC. Default: no gRPC.")] = None,
     tokens: Annotated[str | None, typer.Option(help="A JSON file, as `token` tells.")] = None,
     source: Annotated[
         list[str] | None, typer.Option(help="NAME=PLACE of sources. Default: anywhere.")

@@ -156,6 +156,19 @@ class Catalog:
             home.keep(uuid, snapshot)
         return Dataset._of(home, made)
 
+    @property
+    def sources(self) -> Sources:
+        """Where sources may be read from."""
+        return self._home.sources
+
+    def recorded(self, application: str) -> int | None:
+        """Return the version of `txn` with which an application made a data set, if it made one."""
+        state = self._home.ledger.state()
+        made = [
+            one.txn[1] for one in state.datasets.values() if one.txn and one.txn[0] == application
+        ]
+        return max(made, default=None)
+
     def dataset(self, wanted: int | str) -> Dataset:
         """Return a data set by its number, its uuid, or its name if it is not deleted.
 

@@ -99,8 +99,8 @@ class TrainingSet:
         return provenance(self)
 
     def _made(self) -> str:
-        if self.state == "READY" and self.root is not None:
-            return self.root
+        if self.state == "READY":
+            return self.root or ""
         why = f": {self.error.text}" if self.error is not None else ""
         raise NotFoundError(
             reason=f"the training set {self.version_hash} is {self.state}{why}",

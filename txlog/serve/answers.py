@@ -41,6 +41,8 @@ async def on_invalid(_: Request, error: Exception) -> Response:
     """Answer a request that does not fit its model."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return _answer(problem_of(InvalidInputError(argument="body", reason="the body is no JSON")))
     place = ".".join(str(step) for step in first["loc"][1:])
     wrong = InvalidInputError(argument=place or None, reason=f"{place or 'body'}: {first['msg']}")
     return _answer(problem_of(wrong))
@@ -72,7 +74,20 @@ def _plain_problem(status: int, detail: str) -> JSONResponse:
 
 
 async def bounded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Refuse bodies that are no JSON, or larger than any request is."""
+    """Refuse requests of other sites, and bodies that are no JSON or larger than any request is.
+
+    A page of another site, open in a browser on this machine, can send requests here.
+    """
+    host = request.headers.get("host", "")
+    known = request.app.state.hosts
+    if known is not None and host.rpartition(":")[0] not in known and host not in known:
+        return _plain_problem(400, "the server does not answer for this host name")
+    origin = request.headers.get("origin")
+    if request.method not in ("GET", "HEAD", "OPTIONS") and (
+        request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        or (origin is not None and origin.partition("://")[2] != host)
+    ):
+        return _plain_problem(403, "the request comes from another site")
     length = request.headers.get("content-length", "0")
     if "transfer-encoding" in request.headers:
         return _plain_problem(411, "the header Content-Length is needed")

@@ -5,23 +5,30 @@ Rules: spec/datasets.md, DST-60 to DST-66.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Annotated, Any, Literal
 
+import orjson
 from fastapi import Depends, FastAPI, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from txlog.datasets.catalog import Catalog
-from txlog.datasets.dataset import Dataset
 from txlog.datasets.training_set import TrainingSet
-from txlog.datasets.values import Commit
 from txlog.effects import REAL
 from txlog.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.serve.answers import bounded, on_error, on_fault, on_http, on_invalid
-from txlog.serve.auth import AccessError, Authenticator, Everybody, Principal, Right
+from txlog.serve.auth import (
+    AccessError,
+    Authenticator,
+    Everybody,
+    Principal,
+    number_or_name,
+    require_guarded,
+)
 from txlog.serve.models import (
     CommitModel,
     CommitRequest,
@@ -44,6 +51,7 @@ from txlog.serve.parts import part_answer
 from txlog.version import __version__
 
 LONGEST_WAIT_S = 60.0
+_OWN_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1")
 _LOOKS_S = (0.02, 1.0)  # The first pause between two looks at a set, and the longest.
 _WITHOUT_BODY: dict[int | str, dict[str, Any]] = {204: {"description": "Done."}}
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -54,7 +62,9 @@ DatasetPath = Annotated[str, Path(description="A number or a name.")]
 CommitPath = Annotated[str, Path(description="A number, or a name that it was given.")]
 
 
-def create_app(catalog: Catalog, authenticator: Authenticator | None = None) -> FastAPI:
+def create_app(
+    catalog: Catalog, authenticator: Authenticator | None = None, *, hosts: Sequence[str] = ()
+) -> FastAPI:
     """Return the ASGI application of a catalog.
 
     Parameters
@@ -62,7 +72,15 @@ def create_app(catalog: Catalog, authenticator: Authenticator | None = None) -> 
     authenticator
         Who may do what. None: everybody may do everything, so that the server must be reachable
         from its own machine alone; requests for any other host name are refused.
+    hosts
+        Further names of the machine itself that requests may be for.
+
+    Raises
+    ------
+    InvalidInputError
+        There is an authenticator, and the catalog has no list of sources.
     """
+    require_guarded(None, authenticator, catalog)
     app = FastAPI(
         title="txlog data sets",
         version=__version__,
@@ -72,9 +90,7 @@ def create_app(catalog: Catalog, authenticator: Authenticator | None = None) -> 
     )
     app.state.catalog = catalog
     app.state.authenticator = authenticator or Everybody()
-    if authenticator is None:
-        hosts = ["localhost", "127.0.0.1", "[::1]"]
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
+    app.state.hosts = {*_OWN_NAMES, *hosts} if authenticator is None else None
     app.middleware("http")(bounded)
     app.add_exception_handler(TxlogError, on_error)
     app.add_exception_handler(RequestValidationError, on_invalid)
@@ -106,46 +122,38 @@ def _catalog(request: Request) -> Any:
 Sets = Annotated[Catalog, Depends(_catalog)]
 
 
-def _dataset(catalog: Catalog, who: Principal, wanted: str, right: Right) -> Dataset:
-    """Return a data set by its number or name, if the sender has the right."""
-    who.require(right)
-    found = catalog.dataset(int(wanted) if wanted.isascii() and wanted.isdigit() else wanted)
-    who.require_dataset(found.name)
-    return found
+def _txn(
+    who: Principal,
+    key: str | None,
+    body: CreateRequest | CommitRequest,
+    recorded: Callable[[str], int | None],
+) -> tuple[str, int] | None:
+    """Return what makes a retried request one effect.
 
-
-def _number_or_name(wanted: str) -> int | str:
-    return int(wanted) if wanted.isascii() and wanted.isdigit() else wanted
-
-
-def _txn(who: Principal, key: str | None) -> tuple[str, int] | None:
-    """Return what makes a retried request one effect."""
+    Raises
+    ------
+    InvalidInputError
+        The key is none, or belongs to a request with another body.
+    """
     if key is None:
         return None
     if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
         raise InvalidInputError(
             argument="Idempotency-Key", reason="expected 1 to 255 printable ASCII characters"
         )
-    return (f"txlog.serve:{who.name}:{key}", 0)
-
-
-Key = Annotated[str | None, Header(alias="Idempotency-Key")]
-
-
-def _require_same(key: str | None, made: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Raise if a key was used before, for another request.
-
-    Raises
-    ------
-    InvalidInputError
-        What was made then is not what is asked for now.
-    """
-    if key is not None and made != asked:
+    application = f"txlog.serve:{sha256(orjson.dumps([who.name, key])).hexdigest()[:32]}"
+    plain = orjson.dumps(body.model_dump(), option=orjson.OPT_SORT_KEYS)
+    version = int.from_bytes(sha256(plain).digest()[:6], "big")
+    if recorded(application) not in (None, version):
         raise InvalidInputError(
             argument="Idempotency-Key",
             reason=f"the key {key!r} belongs to another request",
             remedy="Send another key with each new request, and the same with each retry",
         )
+    return application, version
+
+
+Key = Annotated[str | None, Header(alias="Idempotency-Key")]
 
 
 # Routes ------------------------------------------------------------------------------------------
@@ -163,16 +171,9 @@ def _add_datasets(app: FastAPI) -> None:
             body.source,
             description=body.description,
             message=body.message,
-            txn=_txn(who, key),
+            txn=_txn(who, key, body, catalog.recorded),
             **body.arguments(),
         ).summary()
-        first = made.commits[0] if made.commits else None
-        _require_same(
-            key,
-            {"name": made.name, "description": made.description, **_said(first)},
-            {"name": body.name, "description": body.description}
-            | ({"message": body.message, "tags": body.tags} if first else _said(None)),
-        )
         return SummaryModel.of(made)
 
     @app.get("/v1/datasets")
@@ -185,44 +186,28 @@ def _add_datasets(app: FastAPI) -> None:
         deleted: bool = False,
     ) -> SummariesModel:
         """Return data sets in the order in which they were made."""
-        who.require("read")
-        found: list[SummaryModel] = []
-        last = after
-        while len(found) <= limit:  # Those that the sender may not see fill no page.
-            page = catalog.list(limit + 1, last, type, deleted=deleted)
-            found += [SummaryModel.of(one) for one in page if who.may_see(one.name)]
-            if len(page) <= limit:
-                break
-            last = page[-1].dataset_id
-        shown = found[:limit]
-        more = len(found) > limit
-        return SummariesModel(datasets=shown, next=shown[-1].dataset_id if more else None)
+        page, following = who.page(catalog, limit, after, type=type, deleted=deleted)
+        return SummariesModel(datasets=[SummaryModel.of(one) for one in page], next=following)
 
     @app.get("/v1/datasets/{dataset}")
     def summary(dataset: DatasetPath, catalog: Sets, who: Known) -> SummaryModel:
         """Return a data set and its commits."""
-        return SummaryModel.of(_dataset(catalog, who, dataset, "read").summary())
+        return SummaryModel.of(who.dataset(catalog, dataset, "read").summary())
 
     @app.delete("/v1/datasets/{dataset}", status_code=204, responses=_WITHOUT_BODY)
     def delete(dataset: DatasetPath, catalog: Sets, who: Known) -> None:
         """Leave a data set out of lists, and refuse changes. No byte is removed."""
-        _dataset(catalog, who, dataset, "admin").delete()
+        who.dataset(catalog, dataset, "admin").delete()
 
     @app.post("/v1/datasets/{dataset}:undelete", status_code=204, responses=_WITHOUT_BODY)
     def undelete(dataset: DatasetPath, catalog: Sets, who: Known) -> None:
         """Bring a deleted data set back; give its number."""
-        _dataset(catalog, who, dataset, "admin").undelete()
+        who.dataset(catalog, dataset, "admin").undelete()
 
     @app.post("/v1/datasets/{dataset}:purge", status_code=204, responses=_WITHOUT_BODY)
     def purge(dataset: DatasetPath, body: PurgeRequest, catalog: Sets, who: Known) -> None:
         """Remove the bytes of a commit, or of the whole data set, for good."""
-        _dataset(catalog, who, dataset, "admin").purge(body.commit, confirm=body.confirm)
-
-
-def _said(commit: Commit | None) -> dict[str, Any]:
-    if commit is None:
-        return {"message": None, "tags": None}
-    return {"message": commit.message, "tags": dict(commit.tags)}
+        who.dataset(catalog, dataset, "admin").purge(body.commit, confirm=body.confirm)
 
 
 def _add_commits(app: FastAPI) -> None:
@@ -231,20 +216,22 @@ def _add_commits(app: FastAPI) -> None:
         dataset: DatasetPath, body: CommitRequest, catalog: Sets, who: Known, key: Key = None
     ) -> CommitModel:
         """Add a commit of a source, whole or not at all."""
-        made = _dataset(catalog, who, dataset, "write").update(
+        found = who.dataset(catalog, dataset, "write")
+        made = found.update(
             body.source,
             body.message,
             schema_mode=body.schema_mode,
-            txn=_txn(who, key),
+            txn=_txn(
+                who, key, body, lambda application: found.table().transaction_version(application)
+            ),
             **body.arguments(),
         )
-        _require_same(key, _said(made), {"message": body.message, "tags": body.tags})
         return CommitModel.of(made)
 
     @app.get("/v1/datasets/{dataset}/commits/{commit}")
     def commit(dataset: DatasetPath, commit: CommitPath, catalog: Sets, who: Known) -> CommitModel:
         """Return a commit."""
-        found = _dataset(catalog, who, dataset, "read").commit(_number_or_name(commit))
+        found = who.dataset(catalog, dataset, "read").commit(number_or_name(commit))
         return CommitModel.of(found)
 
     @app.post(
@@ -252,14 +239,14 @@ def _add_commits(app: FastAPI) -> None:
     )
     def hide(dataset: DatasetPath, commit: CommitPath, catalog: Sets, who: Known) -> None:
         """Have no later training set pick a commit."""
-        _dataset(catalog, who, dataset, "write").hide(_number_or_name(commit))
+        who.dataset(catalog, dataset, "write").hide(number_or_name(commit))
 
     @app.post(
         "/v1/datasets/{dataset}/commits/{commit}:show", status_code=204, responses=_WITHOUT_BODY
     )
     def show(dataset: DatasetPath, commit: CommitPath, catalog: Sets, who: Known) -> None:
         """Undo `hide`."""
-        _dataset(catalog, who, dataset, "write").show(_number_or_name(commit))
+        who.dataset(catalog, dataset, "write").show(number_or_name(commit))
 
     @app.get("/v1/datasets/{dataset}/commits/{commit}/lineage")
     def lineage(
@@ -280,8 +267,8 @@ def _add_commits(app: FastAPI) -> None:
                 reason="lineage goes over all data sets, and the token is for some",
                 remedy="Use a token for all data sets",
             )
-        found = _dataset(catalog, who, dataset, "read")
-        return GraphModel(**found.lineage(_number_or_name(commit), direction, depth).to_json())
+        found = who.dataset(catalog, dataset, "read")
+        return GraphModel(**found.lineage(number_or_name(commit), direction, depth).to_json())
 
     @app.get("/v1/datasets/{dataset}/diff")
     def diff(
@@ -292,24 +279,27 @@ def _add_commits(app: FastAPI) -> None:
         b: Annotated[str, Query(alias="to")],
     ) -> DiffModel:
         """Return what differs between two commits or training sets."""
-        found = _dataset(catalog, who, dataset, "read")
-        return DiffModel(**found.diff(_number_or_name(a), _number_or_name(b)).to_json())
+        found = who.dataset(catalog, dataset, "read")
+        return DiffModel(**found.diff(number_or_name(a), number_or_name(b)).to_json())
 
     @app.post("/v1/datasets/{dataset}:verify")
-    def verify(dataset: DatasetPath, catalog: Sets, who: Known) -> VerifiedModel:
-        """Compute the digests of all commits again from their rows."""
-        found = _dataset(catalog, who, dataset, "write").verify()
+    def verify(
+        dataset: DatasetPath, catalog: Sets, who: Known, commit: str | None = None
+    ) -> VerifiedModel:
+        """Compute the digests of all commits, or of one, again from their rows."""
+        wanted = None if commit is None else number_or_name(commit)
+        found = who.dataset(catalog, dataset, "write").verify(wanted)
         return VerifiedModel(commits=[one.commit_id for one in found])
 
     @app.put("/v1/datasets/{dataset}/tags/{name}", status_code=204, responses=_WITHOUT_BODY)
     def tag(dataset: DatasetPath, name: str, body: TagRequest, catalog: Sets, who: Known) -> None:
         """Give a name to a commit or a training set; a name that is given again moves."""
-        _dataset(catalog, who, dataset, "write").tag(name, body.target)
+        who.dataset(catalog, dataset, "write").tag(name, body.target)
 
     @app.delete("/v1/datasets/{dataset}/tags/{name}", status_code=204, responses=_WITHOUT_BODY)
     def untag(dataset: DatasetPath, name: str, catalog: Sets, who: Known) -> None:
         """Take a name away."""
-        _dataset(catalog, who, dataset, "write").tag(name, None)
+        who.dataset(catalog, dataset, "write").tag(name, None)
 
 
 def _add_training_sets(app: FastAPI) -> None:
@@ -320,7 +310,7 @@ def _add_training_sets(app: FastAPI) -> None:
         dataset: DatasetPath, body: PrepareRequest, catalog: Sets, who: Known
     ) -> TrainingSetModel:
         """Pick commits, have a training set made of them, and answer at once."""
-        made = _dataset(catalog, who, dataset, "write").prepare(
+        made = who.dataset(catalog, dataset, "write").prepare(
             body.commit, body.tags, body.form, body.options
         )
         return TrainingSetModel.of(made)
@@ -328,7 +318,7 @@ def _add_training_sets(app: FastAPI) -> None:
     @app.get(base)
     def training_sets(dataset: DatasetPath, catalog: Sets, who: Known) -> TrainingSetsModel:
         """Return the training sets that were asked for, in that order."""
-        found = _dataset(catalog, who, dataset, "read").training_sets()
+        found = who.dataset(catalog, dataset, "read").training_sets()
         return TrainingSetsModel(training_sets=[TrainingSetModel.of(one) for one in found])
 
     @app.get(base + "/{version_hash}")
@@ -342,7 +332,7 @@ def _add_training_sets(app: FastAPI) -> None:
         """Return how far a training set is; wait so many seconds while it is RUNNING."""
         from anyio import sleep
 
-        found = await run_in_threadpool(_dataset, catalog, who, dataset, "read")
+        found = await run_in_threadpool(who.dataset, catalog, dataset, "read")
         until = REAL.monotonic_s() + wait
         pause, longest = _LOOKS_S
         while True:
@@ -358,7 +348,7 @@ def _add_training_sets(app: FastAPI) -> None:
         dataset: DatasetPath, version_hash: str, catalog: Sets, who: Known
     ) -> GraphModel:
         """Return what a training set was made from."""
-        found = _dataset(catalog, who, dataset, "read").fetch(version_hash)
+        found = who.dataset(catalog, dataset, "read").fetch(version_hash)
         return GraphModel(**found.provenance().to_json())
 
     @app.get(
@@ -380,7 +370,7 @@ def _add_training_sets(app: FastAPI) -> None:
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """Return the bytes of a part; with the header Range, some of them."""
-        made = _dataset(catalog, who, dataset, "read").fetch(version_hash)
+        made = who.dataset(catalog, dataset, "read").fetch(version_hash)
         return part_answer(_part(made, name), made.storage_options, range, if_none_match)
 
 
@@ -398,13 +388,12 @@ def _add_rest(app: FastAPI) -> None:
     @app.get("/v1/health")
     def health(catalog: Sets) -> HealthModel:
         """Return that the server answers, and can read its folder."""
-        catalog.list(1)
+        catalog.recorded("")  # Reads the ledger alone.
         return HealthModel(status="ok", version=__version__)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     def page(catalog: Sets, who: Known) -> HTMLResponse:
-        who.require("read")
-        found = [one for one in catalog.list(1000) if who.may_see(one.name)]
+        found, _ = who.page(catalog, 1000)
         sets = {one.uuid: catalog.dataset(one.uuid).training_sets() for one in found}
         return HTMLResponse(page_of(found, sets), headers=_PAGE_HEADERS)
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import os
 from collections.abc import Sequence
 from hashlib import sha256
+from ipaddress import ip_address
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import orjson
 
-from txlog.errors import InvalidInputError, TxlogError, os_errors
+from txlog.errors import InvalidInputError, NotFoundError, TxlogError, os_errors
 from txlog.lazy import dataclass
 
+if TYPE_CHECKING:
+    from txlog.datasets.catalog import Catalog
+    from txlog.datasets.dataset import Dataset
+    from txlog.datasets.values import Summary
+
+_LOG = logging.getLogger("txlog.serve")
 Right = Literal["read", "write", "admin"]
 RIGHTS: tuple[Right, ...] = ("read", "write", "admin")
 
@@ -56,6 +64,43 @@ class Principal:
         """Return whether a data set of this name may be used."""
         return self.datasets is None or name in self.datasets
 
+    def dataset(self, catalog: Catalog, wanted: str, right: Right) -> Dataset:
+        """Return a data set by its number or name.
+
+        Who may not use all data sets learns nothing of the others, not even their names.
+
+        Raises
+        ------
+        NotFoundError
+            There is none that may be used.
+        AccessError
+            The right is not there.
+        """
+        self.require(right)
+        try:
+            found = catalog.dataset(number_or_name(wanted))
+        except NotFoundError:
+            if self.datasets is None:
+                raise
+        else:
+            if self.may_see(found.name):
+                return found
+        raise NotFoundError(reason=f"there is no data set {wanted[:100]!r} that the token is for")
+
+    def page(
+        self, catalog: Catalog, limit: int, after: int | None = None, **options: Any
+    ) -> tuple[list[Summary], int | None]:
+        """Return at most `limit` data sets that may be used, and where the next page begins."""
+        self.require("read")
+        found: list[Summary] = []
+        while len(found) <= limit:  # Those that may not be used fill no page.
+            page = catalog.list(limit + 1, after, **options)
+            found += [one for one in page if self.may_see(one.name)]
+            if len(page) <= limit:
+                break
+            after = page[-1].dataset_id
+        return found[:limit], found[limit - 1].dataset_id if len(found) > limit else None
+
     def require_dataset(self, name: str) -> None:
         """Raise unless a data set may be used.
 
@@ -70,6 +115,44 @@ class Principal:
                 reason=f"{self.name!r} may not use the data set {name!r}",
                 remedy="Use a token that lists it",
             )
+
+
+def number_or_name(wanted: str) -> int | str:
+    """Return a number that is written in digits as a number, and anything else as it is."""
+    return int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 19 else wanted
+
+
+def require_guarded(
+    host: str | None, authenticator: Authenticator | None, catalog: Catalog
+) -> None:
+    """Raise if a server would give more than its callers may have.
+
+    Raises
+    ------
+    InvalidInputError
+        There are no tokens and the host is not of the loopback; or there are tokens and no list of
+        sources, so that each token could read whatever the server can.
+    """
+    if authenticator is None and host is not None and not is_loopback(host):
+        raise InvalidInputError(
+            argument="host",
+            reason=f"without tokens the service is for this machine alone, and {host!r} is for all",
+            remedy="Pass a file of tokens, or bind 127.0.0.1",
+        )
+    if authenticator is not None and catalog.sources.allowed is None:
+        raise InvalidInputError(
+            argument="sources",
+            reason="with tokens the catalog needs a list of the places of sources",
+            remedy="Pass one: Catalog(root, sources={...}), or --source NAME=PLACE",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a host."""
+    try:
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 class Authenticator(Protocol):
@@ -100,7 +183,7 @@ class TokenFile:
     The file is `{"tokens": [{"name": "julia", "sha256": "<64 hex>", "right": "read", "datasets":
     ["intents"]}]}`. `datasets` may be left out: then the token is for all. The digest of a token is
     made by `txlog datasets token`, which also makes the token. The file is read again when it
-    changes.
+    changes; while it is wrong, the tokens stay as they were.
 
     Raises
     ------
@@ -128,11 +211,16 @@ class TokenFile:
         return found
 
     def _principals(self) -> dict[str, Principal]:
-        with os_errors("read", str(self._path)):
-            state = self._path.stat()
-            mark = (state.st_mtime_ns, state.st_size)
-            if self._read is None or self._read[0] != mark:
-                self._read = mark, parse_tokens(self._path.read_bytes(), str(self._path))
+        try:
+            with os_errors("read", str(self._path)):
+                state = self._path.stat()
+                mark = (state.st_mtime_ns, state.st_size)
+                if self._read is None or self._read[0] != mark:
+                    self._read = mark, parse_tokens(self._path.read_bytes(), str(self._path))
+        except TxlogError as error:
+            if self._read is None:
+                raise
+            _LOG.error("the tokens stay as they were: %s", error)
         return self._read[1]
 
 
@@ -192,6 +280,8 @@ def parse_tokens(text: bytes, path: str) -> dict[str, Principal]:
             raise wrong(f"token {number} ({name}): datasets is not a list of names")
         if digest in found:
             raise wrong(f"token {number} ({name}): another entry has the same token")
+        if any(name == known.name for known in found.values()):
+            raise wrong(f"token {number}: another entry has the name {name}")
         if digest == digest_of(""):
             raise wrong(f"token {number} ({name}): the token is empty")
         found[digest] = Principal(name, right, None if datasets is None else frozenset(datasets))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import field
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 import httpx
@@ -15,6 +16,7 @@ from txlog.datasets.lineage import Edge, Graph, Node, as_input
 from txlog.datasets.prepare import fetch_file
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Code, Commit, Failure, Input, Part, Summary
+from txlog.effects import REAL
 from txlog.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -26,6 +28,7 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
+from txlog.lazy import dataclass
 from txlog.serve.auth import AccessError
 from txlog.serve.models import (
     CommitModel,
@@ -36,6 +39,9 @@ from txlog.serve.models import (
     TrainingSetModel,
     TrainingSetsModel,
 )
+
+if TYPE_CHECKING:
+    from txlog.table.table import Table
 
 _KINDS: dict[str, type[TxlogError]] = {
     kind.code: kind
@@ -52,6 +58,7 @@ _KINDS: dict[str, type[TxlogError]] = {
 }
 _LONGEST_WAIT_S = 50.0  # Of one request; longer waits are several.
 _TRIES = 4
+_LONGEST_PAUSE_S = 10.0
 
 
 def connect(
@@ -112,11 +119,14 @@ class _Connection:
             try:
                 answer = self.client.request(method, path, params=given, json=body, headers=headers)
             except httpx.TransportError as error:
-                if left:
+                # A server that does not answer in time may still be at work.
+                if left and not (body is not None and isinstance(error, httpx.ReadTimeout)):
                     continue
                 address = f"{self.client.base_url}{path}"
                 raise _unreachable(method.lower(), address, error) from error
             if answer.status_code == 503 and left:
+                told = answer.headers.get("retry-after", "")
+                REAL.sleep_s(min(float(told) if told.isdigit() else 1.0, _LONGEST_PAUSE_S))
                 continue
             break
         if answer.is_success:
@@ -238,6 +248,41 @@ class RemoteCatalog:
         return [one.value() for one in SummariesModel.model_validate(found).datasets]
 
 
+@dataclass(frozen=True, kw_only=True)
+class RemoteTrainingSet(TrainingSet):
+    """A training set of a server; the URIs of its parts are addresses below the server."""
+
+    connection: _Connection = field(repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+    def download(self, folder: str | os.PathLike[str]) -> list[str]:
+        """Copy the parts into a folder; errors as of `TrainingSet.download`.
+
+        A part that is there with the same bytes stays. Each has its name once it is whole.
+        """
+        self._made()
+        return [
+            fetch_file(part, folder, partial(self.connection.opened, part.uri))
+            for part in self.parts
+        ]
+
+    def table(self) -> Table:
+        """Raise: a server gives files, not tables.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Always; the remedy is `download`.
+        """
+        raise UnsupportedFeatureError(
+            features=("tables over HTTP",),
+            reason="a server gives the parts of a training set as files",
+            remedy="Call download; or open the catalog's folder by Catalog, if you can reach it",
+        )
+
+
 class RemoteDataset:
     """A data set of a server; methods and errors are those of `Dataset`."""
 
@@ -291,9 +336,10 @@ class RemoteDataset:
         """Return what the data set is, and its commits."""
         return SummaryModel.model_validate(self._send("GET", "")).value()
 
-    def verify(self) -> list[int]:
-        """Have the digests of all commits computed again, and return the commits' numbers."""
-        return [*self._send("POST", ":verify")["commits"]]
+    def verify(self, commit: int | str | None = None) -> list[Commit]:
+        """Have digests computed again, and return the commits that fit, as `Dataset.verify`."""
+        fits = {*self._send("POST", ":verify", query={"commit": commit})["commits"]}
+        return [one for one in self.commits() if one.commit_id in fits]
 
     def prepare(
         self,
@@ -301,7 +347,7 @@ class RemoteDataset:
         tags: Mapping[str, str] | None = None,
         form: str = "parquet",
         options: Mapping[str, str] | None = None,
-    ) -> TrainingSet:
+    ) -> RemoteTrainingSet:
         """Have a training set made, as `Dataset.prepare`, and return at once."""
         body = {
             "commit": commit,
@@ -311,7 +357,7 @@ class RemoteDataset:
         }
         return self._set(self._send("POST", "/training-sets", body=body))
 
-    def fetch(self, version_hash: str, wait_s: float = 0) -> TrainingSet:
+    def fetch(self, version_hash: str, wait_s: float = 0) -> RemoteTrainingSet:
         """Return how far a training set is; wait so many seconds while it is RUNNING."""
         path = f"/training-sets/{_step(version_hash)}"
         while True:
@@ -321,25 +367,10 @@ class RemoteDataset:
             if made.state != "RUNNING" or wait_s <= 0:
                 return made
 
-    def training_sets(self) -> list[TrainingSet]:
+    def training_sets(self) -> list[RemoteTrainingSet]:
         """Return the training sets that were asked for, in that order."""
         found = TrainingSetsModel.model_validate(self._send("GET", "/training-sets"))
-        return [_set_of(one) for one in found.training_sets]
-
-    def download(self, made: TrainingSet, folder: str | os.PathLike[str]) -> list[str]:
-        """Copy the parts of a training set into a folder; errors as of `TrainingSet.download`.
-
-        A part that is there with the same bytes stays. Each has its name once it is whole.
-        """
-        if made.state != "READY":
-            raise NotFoundError(
-                reason=f"the training set {made.version_hash} is {made.state}",
-                remedy="Wait for it: fetch(version_hash, wait_s=60)",
-            )
-        return [
-            fetch_file(part, folder, partial(self._connection.opened, part.uri))
-            for part in made.parts
-        ]
+        return [_set_of(one, self._connection) for one in found.training_sets]
 
     def tag(self, name: str, target: int | str | None) -> None:
         """Give a name to a commit or a training set; None takes it away."""
@@ -388,8 +419,8 @@ class RemoteDataset:
     def _send(self, method: str, below: str, **arguments: Any) -> Any:
         return self._connection.send(method, self._path + below, **arguments)
 
-    def _set(self, answer: Any) -> TrainingSet:
-        return _set_of(TrainingSetModel.model_validate(answer))
+    def _set(self, answer: Any) -> RemoteTrainingSet:
+        return _set_of(TrainingSetModel.model_validate(answer), self._connection)
 
 
 def _path(dataset: int | str) -> str:
@@ -412,8 +443,9 @@ def _adding(
     }
 
 
-def _set_of(model: TrainingSetModel) -> TrainingSet:
-    return TrainingSet(
+def _set_of(model: TrainingSetModel, connection: _Connection) -> RemoteTrainingSet:
+    return RemoteTrainingSet(
+        connection=connection,
         dataset_id=model.dataset_id,
         dataset=model.dataset,
         version_hash=model.version_hash,

@@ -14,7 +14,7 @@ from txlog.store.open import open_store
 
 _CHUNK_BYTES = 1 << 20
 SIGNED_FOR_S = 3600
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)\s*", re.ASCII)
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})\s*", re.ASCII)
 
 
 def part_answer(
@@ -48,7 +48,7 @@ def part_answer(
         # Another address gets no credentials of this one, and is not kept for longer than it lives.
         return RedirectResponse(signed, 307, {"Cache-Control": "no-store"})
     span = None if wanted is None else range_of(wanted, part.bytes)
-    if span == (0, 0) and part.bytes:
+    if span == (0, 0):
         return Response(status_code=416, headers={"Content-Range": f"bytes */{part.bytes}"})
     start, end = span or (0, part.bytes)
     file = store.open_input(name, size=part.bytes)  # Here, so that a missing file is an error.

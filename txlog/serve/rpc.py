@@ -17,7 +17,7 @@ from txlog.datasets.dataset import Dataset
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Commit, Summary
 from txlog.errors import InvalidInputError, TxlogError
-from txlog.serve.auth import Authenticator, Everybody, Principal, Right
+from txlog.serve.auth import Authenticator, Everybody, Principal, Right, require_guarded
 from txlog.serve.messages import messages, pool
 from txlog.serve.problems import status_of, text_of
 
@@ -45,8 +45,10 @@ def create_server(
     Raises
     ------
     InvalidInputError
-        The address cannot be bound.
+        The address cannot be bound; there are no tokens and it is not of the loopback; there are
+        tokens, and the catalog has no list of sources.
     """
+    require_guarded(address.rpartition(":")[0], authenticator, catalog)
     server = grpc.server(
         ThreadPoolExecutor(_THREADS, thread_name_prefix="txlog-grpc"),
         options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 1 << 20)],
@@ -145,11 +147,8 @@ class _Methods:
         return _summary(self._dataset(who, request.dataset_id, "read").summary())
 
     def ListDatasets(self, who: Principal, request: Any) -> Iterator[Any]:  # noqa: N802
-        who.require("read")
-        limit = request.limit or 100
-        for one in self._catalog.list(limit, request.index or None):
-            if who.may_see(one.name):
-                yield _summary(one)
+        page, _ = who.page(self._catalog, request.limit or 100, request.index or None)
+        yield from map(_summary, page)
 
     def PrepareTrainingDataset(self, who: Principal, request: Any) -> Any:  # noqa: N802
         found = self._dataset(who, request.dataset_id, "write")
@@ -187,14 +186,12 @@ class _Methods:
         return _summary(found.summary())
 
     def _dataset(self, who: Principal, wanted: str, right: Right) -> Dataset:
-        who.require(right)
-        found = self._catalog.dataset(_number("dataset_id", wanted))
-        who.require_dataset(found.name)
-        return found
+        _number("dataset_id", wanted)
+        return who.dataset(self._catalog, wanted, right)
 
 
 def _number(argument: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise InvalidInputError(argument=argument, reason=f"expected a number, not {text[:100]!r}")
     return int(text)
 

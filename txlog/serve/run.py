@@ -6,13 +6,12 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from ipaddress import ip_address
 from threading import Event, Thread
 from typing import Any
 
 from txlog.datasets.catalog import Catalog
-from txlog.errors import InvalidInputError, TxlogError
-from txlog.serve.auth import Authenticator, TokenFile
+from txlog.errors import InvalidInputError
+from txlog.serve.auth import Authenticator, TokenFile, require_guarded
 
 SWEEP_S = 60.0
 HTTP_PORT, GRPC_PORT = 6000, 51001
@@ -48,19 +47,20 @@ def serve(
     Raises
     ------
     InvalidInputError
-        There are no tokens and the host is not of the loopback, or a port is taken.
+        There are no tokens and the host is not of the loopback, there are tokens and no list of
+        sources, or a port is taken.
     UnsupportedFeatureError
         The extra `serve`, or `grpc`, is not installed.
     """
     authenticator = TokenFile(tokens) if isinstance(tokens, str | os.PathLike) else tokens
-    require_loopback(host, authenticator)
+    require_guarded(host, authenticator, catalog)
     import uvicorn
 
     from txlog.serve import create_app
 
     socket = _bound(host, port)
     config = uvicorn.Config(
-        create_app(catalog, authenticator),
+        create_app(catalog, authenticator, hosts=[host]),
         **{"log_level": "warning", "lifespan": "off", "server_header": False, **uvicorn_options},
     )
     server = uvicorn.Server(config)
@@ -70,26 +70,6 @@ def serve(
             ready(address, grpc_address)
         with suppress(KeyboardInterrupt):  # Which uvicorn raises again once it has ended.
             server.run(sockets=[socket])
-
-
-def require_loopback(host: str, authenticator: Authenticator | None) -> None:
-    """Raise if others could reach a server that asks for no token.
-
-    Raises
-    ------
-    InvalidInputError
-        They could.
-    """
-    try:
-        is_own = host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        is_own = False
-    if authenticator is None and not is_own:
-        raise InvalidInputError(
-            argument="host",
-            reason=f"without tokens the service is for this machine alone, and {host!r} is for all",
-            remedy="Pass a file of tokens, or bind 127.0.0.1",
-        )
 
 
 def _shown(host: str) -> str:
@@ -139,8 +119,8 @@ def _swept(catalog: Catalog) -> Iterator[None]:
         while not ended.wait(SWEEP_S):
             try:
                 catalog.sweep()
-            except TxlogError as error:
-                _LOG.warning("sets of dead workers could not be taken over: %s", error)
+            except Exception as error:
+                _LOG.warning("training sets could not be taken over", exc_info=error)
 
     thread = Thread(target=sweep, name="txlog-sweep", daemon=True)
     thread.start()
