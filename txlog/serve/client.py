@@ -414,7 +414,12 @@ class RemoteDataset:
         """Return what a commit or training set was made from, or what came of it."""
         wanted = self.commit().commit_id if commit is None else commit
         query = {"direction": direction, "depth": depth}
-        return _graph_of(self._send("GET", f"/commits/{_step(wanted)}/lineage", query=query))
+        answer = self._send("GET", f"/commits/{_step(wanted)}/lineage", query=query)
+        found = GraphModel.model_validate(answer).model_dump()
+        return Graph(
+            tuple(Node(**one) for one in found["nodes"]),
+            tuple(Edge(**one) for one in found["edges"]),
+        )
 
     def _send(self, method: str, below: str, **arguments: Any) -> Any:
         return self._connection.send(method, self._path + below, **arguments)
@@ -458,12 +463,4 @@ def _set_of(model: TrainingSetModel, connection: _Connection) -> RemoteTrainingS
         ),
         statistics=model.statistics,
         error=None if model.error is None else Failure(model.error.code, model.error.text),
-    )
-
-
-def _graph_of(answer: Any) -> Graph:
-    found = GraphModel.model_validate(answer)
-    return Graph(
-        tuple(Node(**one.model_dump()) for one in found.nodes),
-        tuple(Edge(**one.model_dump()) for one in found.edges),
     )
