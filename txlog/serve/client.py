@@ -75,8 +75,7 @@ def connect(
     url
         Such as `http://127.0.0.1:6000`.
     token
-        Sent as `Authorization: Bearer <token>`. Default: that of the environment variable
-        `TXLOG_TOKEN`, if there is one.
+        Sent as `Authorization: Bearer <token>`. Default: the variable `TXLOG_TOKEN`.
     timeout_s
         How long one request may take, in seconds.
 
