@@ -14,7 +14,10 @@ import pytest
 import txlog
 from tests.datasets.homes import rows_of, texts
 from txlog.datasets import Catalog, Code, Dataset, InlineRunner, Input
+from txlog.datasets.commands import Create
 from txlog.datasets.commits import AddCommit, read_rows
+from txlog.datasets.ledger import Ledger
+from txlog.datasets.limits import Limits
 from txlog.datasets.values import Summary
 from txlog.errors import (
     AlreadyExistsError,
@@ -472,6 +475,66 @@ def test_a_purge_in_the_middle_of_an_update_is_noticed(
         two.purge(1, confirm="two")
         assert two.update(tmp_path / "a.bin").commit_id == 2
         assert len(list(two.prepare().download(tmp_path / "out"))) == 1
+
+
+def test_a_purge_in_the_middle_of_create_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new data set finds an object in place, which is purged before the set is known."""
+    catalog = Catalog(tmp_path / "root", runner=InlineRunner(), limits=Limits(row_bytes=9))
+    data = pa.table({"name": ["f"], "content": [b"more than nine"]})
+    one, record = catalog.create("one", "GENERIC", data), Ledger.record
+
+    def purging(ledger: Ledger, command: Any) -> Any:
+        if isinstance(command, Create):
+            one.purge(confirm="one")
+        return record(ledger, command)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "record", purging)
+        with pytest.raises(DataFileError, match="another process purged"):
+            catalog.create("two", "GENERIC", data, txn=("job", 1))
+    with pytest.raises(DataFileError, match="another process purged"):  # Nor on a retry.
+        catalog.create("two", "GENERIC", data, txn=("job", 1))
+    two = catalog.dataset("two")
+    two.update(data, txn=("job", 2))
+    three = catalog.create("three", "GENERIC")
+    three.update(data, txn=("job", 3))
+    for path in (tmp_path / "root" / "files").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    for made, number in ((two, 2), (three, 3)):
+        with pytest.raises(DataFileError, match="another process purged"):
+            made.update(data, txn=("job", number))
+
+
+def test_names_that_mean_a_number_or_a_hash_are_refused(catalog: Catalog, ds: Dataset) -> None:
+    with pytest.raises(InvalidInputError, match="taken for a number"):
+        catalog.create("3", "TABLE", rows_of("a"))
+    with pytest.raises(InvalidInputError, match="taken for a number"):
+        ds.tag("2", 1)
+    version_hash = ds.prepare().version_hash
+    with pytest.raises(InvalidInputError, match="taken for the hash"):
+        ds.tag(version_hash, 1)
+    ds.purge(1, confirm="t")
+    with pytest.raises(NotFoundError, match="commit 1 of 't' is purged"):
+        ds.tag("golden", 1)
+    assert ds.summary().names == {}
+
+
+def test_a_source_that_raises_anything_leaves_nothing(catalog: Catalog, ds: Dataset) -> None:
+    before = files_of(catalog)
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from rows_of("ab").to_batches()
+        raise ZeroDivisionError
+
+    for make in (lambda rows: catalog.create("u", "TABLE", rows), ds.update):
+        with pytest.raises((ZeroDivisionError, TxlogError)):
+            make(pa.RecordBatchReader.from_batches(rows_of("ab").schema, broken()))
+    with pytest.raises(InvalidInputError, match="beyond 64 bits"):
+        ds.update(rows_of("a"), inputs=[Input("x", version=2**70)])
+    assert files_of(catalog) == before
 
 
 NEEDED: dict[str, Any] = {

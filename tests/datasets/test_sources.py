@@ -223,6 +223,10 @@ def test_a_table_of_an_allowed_place_names_no_file_elsewhere(place: Path, tmp_pa
         with pytest.raises(UnsupportedFeatureError, match="leads out of the table's folder"):
             rows(sources, text)
     assert rows(Sources(), str(place / "t")) == [{"x": 1}]
+    (place / "link").symlink_to(tmp_path / "secret" / "t")
+    for text in ("in/link", "in/link@v1"):
+        with pytest.raises(InvalidInputError, match="link"):
+            rows(sources, text)
 
 
 # Names and numbers -----------------------------------------------------------------------------

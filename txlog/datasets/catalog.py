@@ -13,8 +13,15 @@ from txlog.datasets.dataset import Dataset
 from txlog.datasets.events import pending
 from txlog.datasets.home import Home
 from txlog.datasets.ingest import remove_leftovers
-from txlog.datasets.lifecycle import commit_request, delete_tree, finish_purges, make_table
-from txlog.datasets.limits import DEFAULT_LIMITS, Limits
+from txlog.datasets.lifecycle import (
+    commit_request,
+    delete_tree,
+    finish_purges,
+    make_table,
+    purges_of,
+    require_whole_commit,
+)
+from txlog.datasets.limits import DEFAULT_LIMITS, Limits, require_no_number
 from txlog.datasets.prepare import Runner, ThreadRunner, submit
 from txlog.datasets.sources import Sources
 from txlog.datasets.types import type_of
@@ -125,16 +132,22 @@ class Catalog:
             There is no such type, or no such source.
         SchemaMismatchError, InvalidInputError
             The source does not fit. Nothing was made.
+        DataFileError
+            Another process purged contents that the source shares with a data set, meanwhile.
         """
         home = self._home
         kind = type_of(type)
         require_app_version(txn)
         home.limits.require_name("name", name)
+        require_no_number("name", name)
         if description is not None:
             home.limits.require_text("description", description)
         state = home.ledger.state()
         made = by_txn(state, txn)
+        purges = purges_of(state)
         if made is not None:
+            if purges and not made.purged:
+                require_whole_commit(home, made.dataset_id, 1)
             return Dataset._of(home, made)
         require_free_name(state, name)
         uuid = home.effects.uuid()
@@ -143,6 +156,10 @@ class Catalog:
             snapshot = make_table(
                 home, uuid, kind, request, source, name=name, description=description
             )
+        except BaseException:  # Nothing refers to the table yet.
+            delete_tree(home.store_of(f"data/{uuid}"))
+            raise
+        try:
             state = home.ledger.record(Create(uuid, name, kind.name, description, txn))
         except OutcomeUnknownError:
             raise  # It may be there.
@@ -154,6 +171,8 @@ class Catalog:
             delete_tree(home.store_of(f"data/{uuid}"))
         else:
             home.keep(uuid, snapshot)
+            if purges_of(home.ledger.state()) != purges:
+                require_whole_commit(home, made.dataset_id, 1)
         return Dataset._of(home, made)
 
     @property

@@ -170,6 +170,8 @@ def _tagged(state: LedgerState, command: Tag) -> Decided | None:
     dataset = state.dataset(command.dataset_id)
     if isinstance(command.target, str):
         _set_of(dataset, command.target)
+    if command.target in dataset.purged_commits:
+        raise NotFoundError(reason=f"commit {command.target} of {dataset.name!r} is purged")
     if dataset.names.get(command.name) == command.target:
         return None
     field_name = "commit" if isinstance(command.target, int) else "hash"

@@ -181,6 +181,15 @@ class AddCommit(Operation):
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the files of the next commit; they are written the first time."""
+        try:
+            return self._intent(base)
+        except TxlogError:
+            raise  # `add_commit` gives up.
+        except BaseException:  # Nothing is committed yet.
+            self.give_up()
+            raise
+
+    def _intent(self, base: Snapshot) -> Intent:
         last = max((c.commit_id for c in commits_of(base, self._note.dataset)), default=0)
         if self._files is None:
             self._number = last + 1

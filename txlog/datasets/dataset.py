@@ -13,7 +13,7 @@ from txlog.datasets.diff import Diff
 from txlog.datasets.events import DatasetState
 from txlog.datasets.home import Home, number_of
 from txlog.datasets.lifecycle import commit_request, purge_commit, purge_dataset, update
-from txlog.datasets.limits import Limits
+from txlog.datasets.limits import Limits, require_no_number
 from txlog.datasets.lineage import Direction, Graph, node_of, trace
 from txlog.datasets.prepare import submit
 from txlog.datasets.training_set import TrainingSet, ask, pick
@@ -27,11 +27,13 @@ from txlog.errors import (
     NotFoundError,
     require_whole,
 )
+from txlog.lazy import compiled
 from txlog.table.handle import checked
 
 if TYPE_CHECKING:
     from txlog.table.table import Table
 
+_VERSION_HASH = compiled("v1[0-9a-f]{40}")
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.01, 1.0
 
 
@@ -279,9 +281,24 @@ class Dataset:
         """Give a name to a commit, by its number, or to a training set, by its hash.
 
         A name that is given again moves; None takes it away. Where a commit or a hash is expected,
-        a name will do.
+        a name will do. So a name is neither digits alone, nor of the form of a version hash.
+
+        Raises
+        ------
+        InvalidInputError
+            The name would be taken for a number or a hash.
+        NotFoundError
+            There is no such commit or training set, or the commit is purged.
         """
         self._home.limits.require_name("name", name)
+        if target is not None:  # What an earlier version let in can be taken away.
+            require_no_number("name", name)
+            if _VERSION_HASH.fullmatch(name):
+                raise InvalidInputError(
+                    argument="name",
+                    reason=f"the name {name!r} would be taken for the hash of a training set",
+                    remedy="Choose another name",
+                )
         if isinstance(target, bool) or not isinstance(target, int | str | None):
             raise InvalidTypeError(
                 argument="target", reason=f"a number or a hash was expected, not {target!r}"

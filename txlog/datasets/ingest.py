@@ -115,6 +115,8 @@ def _of_path(kind: DatasetType, text: str, sources: Sources, limits: Limits) -> 
         return sources.open(text, limits)
     versioned = _VERSIONED.fullmatch(text.rstrip("/"))
     if versioned:
+        if sources.allowed is not None:
+            sources.open(versioned[1], limits)  # Refuses links on the way and below.
         return _table_at(versioned[1], int(versioned[2]), sources)
     found = sources.open(text, limits)
     if found.is_folder and any(file.name.startswith(_LOG) for file in found.files):

@@ -28,7 +28,7 @@ from txlog.datasets.commits import (
     add_commit,
     commit_with_txn,
 )
-from txlog.datasets.events import DatasetState, printable
+from txlog.datasets.events import DatasetState, LedgerState, printable
 from txlog.datasets.home import Home
 from txlog.datasets.ingest import Ingested, ingest
 from txlog.datasets.lineage import as_input
@@ -42,6 +42,7 @@ from txlog.errors import (
     NotFoundError,
     OutcomeUnknownError,
     UnsupportedFeatureError,
+    require_whole,
 )
 from txlog.expressions.tree import Expression, col, lit
 from txlog.lazy import dataclass
@@ -93,6 +94,12 @@ def commit_request(
     for one in named:
         for text in (one.uri, one.role, one.digest or ""):
             home.limits.require_text("inputs", text)
+        if one.version is not None:
+            require_whole("inputs", one.version)
+            if one.version >= 1 << 63:
+                raise InvalidInputError(
+                    argument="inputs", reason=f"the version {one.version} is beyond 64 bits"
+                )
     known = Code(code) if isinstance(code, str) else code
     if not isinstance(known, Code | None):
         raise InvalidTypeError(
@@ -156,10 +163,10 @@ def update(
 ) -> Commit:
     """Add a commit, or return the one that was made with the same `txn`."""
     uuid, txn = state.uuid, request.txn
-    purged = _purges(home)
+    purged = purges_of(home.ledger.state())
     snapshot = home.snapshot(uuid)
     if txn is not None and is_recorded(snapshot, txn):
-        return _made_with(snapshot, uuid, txn)
+        return _made_before(home, state.dataset_id, snapshot, txn)
     context = home.context(uuid)
     read = _ingest(home, kind, source)
     note = request.note(uuid, kind, read)
@@ -172,10 +179,10 @@ def update(
     home.keep(uuid, done.snapshot)
     if done.outcome.skipped:
         assert txn is not None
-        return _made_with(done.snapshot, uuid, txn)
+        return _made_before(home, state.dataset_id, done.snapshot, txn)
     assert operation.commit is not None
-    if _purges(home) != purged:
-        _require_whole(home, state.dataset_id, operation.commit.commit_id)
+    if purges_of(home.ledger.state()) != purged:
+        require_whole_commit(home, state.dataset_id, operation.commit.commit_id)
     return operation.commit
 
 
@@ -189,8 +196,11 @@ def _ingest(home: Home, kind: DatasetType, source: Any) -> Ingested:
     )
 
 
-def _made_with(snapshot: Snapshot, uuid: str, txn: tuple[str, int]) -> Commit:
-    found = commit_with_txn(snapshot, uuid, txn)
+def _made_before(home: Home, dataset_id: int, snapshot: Snapshot, txn: tuple[str, int]) -> Commit:
+    """Return the commit that was made with a `txn`, unless it lost bytes to a purge."""
+    state = home.ledger.state()
+    dataset = state.datasets[dataset_id]
+    found = commit_with_txn(snapshot, dataset.uuid, txn)
     if found is None:
         raise InvalidInputError(
             argument="txn",
@@ -198,10 +208,12 @@ def _made_with(snapshot: Snapshot, uuid: str, txn: tuple[str, int]) -> Commit:
             "commit of that one",
             remedy="Count the versions of an application upwards",
         )
+    if purges_of(state) and found.commit_id not in dataset.purged_commits:
+        require_whole_commit(home, dataset_id, found.commit_id)
     return found
 
 
-def _require_whole(home: Home, dataset_id: int, commit_id: int) -> None:
+def require_whole_commit(home: Home, dataset_id: int, commit_id: int) -> None:
     """Raise if a commit that was just made lost bytes to a purge meanwhile.
 
     A purge first appends its event, and then looks which other rows refer to an object. So if there
@@ -346,7 +358,7 @@ def _delete_unused(home: Home, objects: set[str]) -> None:
     home.store.delete(sorted(left))
 
 
-def _purges(home: Home) -> int:
+def purges_of(state: LedgerState) -> int:
     """Return how often something was purged in a catalog."""
-    datasets = home.ledger.state().datasets.values()
+    datasets = state.datasets.values()
     return sum(one.purged + len(one.purged_commits) for one in datasets)

@@ -106,6 +106,16 @@ class Limits:
         return dict(tags)
 
 
+def require_no_number(argument: str, name: str) -> None:
+    """Raise if a name would be taken for a number, where a number or a name is expected."""
+    if name.isdigit():
+        raise InvalidInputError(
+            argument=argument,
+            reason=f"the name {name!r} has digits alone, and would be taken for a number",
+            remedy="Add a letter",
+        )
+
+
 def fault_of_step(name: str, most_bytes: int) -> str | None:
     """Return what is wrong with one step of a path, as the rest of a sentence; None if nothing."""
     if not name:

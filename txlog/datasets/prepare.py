@@ -138,13 +138,20 @@ def make(job: Job, ledger: Ledger, engine: Engine | None = None) -> None:
             except Exception as error:
                 lease.require()
                 code = error.code if isinstance(error, TxlogError) else "failed"
-                text = str(error) if isinstance(error, TxlogError) else f"{error!r}"
+                text = _told(error)
                 ledger.failed(claim, code, text)
                 delete_tree(folder)
                 return
             ledger.ready(claim, parts, statistics)
     except (_TakenOverError, *_GONE):
         delete_tree(folder)  # Another attempt counts, or nobody wants the set.
+
+
+def _told(error: Exception) -> str:
+    """Return what a ledger says of an error: readers of it need not know the server's paths."""
+    if isinstance(error, TxlogError):
+        return ". ".join(text for text in (error.reason, error.remedy) if text)
+    return f"an unexpected {type(error).__name__}"
 
 
 def _built(
