@@ -539,7 +539,7 @@ def test_a_source_that_raises_anything_leaves_nothing(catalog: Catalog, ds: Data
 
 NEEDED: dict[str, Any] = {
     "name": "n", "type": "TABLE", "wanted": 1, "version_hash": "v1", "a": 1, "b": 1,
-    "confirm": "no", "target": 1, "commit": 1, "source": rows_of("a"),
+    "confirm": "no", "target": 1, "commit": 1, "source": rows_of("a"), "application": "a",
 }  # fmt: skip
 TAKEN = {("list", "deleted", "True"), ("diff", "key", "['x']"), ("update", "inputs", "['x']")}
 
