@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 
+# A JVM is started by a fork, whose child gRPC would break where a server of it has run before.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 # Machines are shared, so a time limit for one example would fail at random.
 settings.register_profile(
     "thorough",

@@ -43,10 +43,10 @@ FAULTS: dict[str, tuple[type[txlog.TxlogError], str]] = {
     "FAIL unsupported protocol: reader 99": (txlog.UnsupportedFeatureError, "reader version 99"),
     # The checkpoint lacks it; the commits are all there, and theirs has no schema.
     "FAIL missing metaData": (
-        txlog.LogCorruptError, "no commit .* holds a metaData action|field='metaData.schemaString'"
+        txlog.LogCorruptError, "no commit .* contains a metaData|field='metaData.schemaString'"
     ),
     "FAIL as a table (no metaData)": (txlog.LogCorruptError, "field='metaData'|field='protocol'"),
-    "FAIL as a table (no protocol)": (txlog.LogCorruptError, "commit .* holds a protocol action"),
+    "FAIL as a table (no protocol)": (txlog.LogCorruptError, "no commit .* contains a protocol"),
     "FAIL table not found": (txlog.NotFoundError, "no Delta table here"),
     "FAIL unless implemented: reader feature geospatial": (
         txlog.UnsupportedFeatureError, "geospatial",

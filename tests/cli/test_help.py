@@ -310,6 +310,10 @@ class TestCompletion:
         )  # fmt: skip
         assert done.stdout.split() == expected, done.stderr
 
-    def test_the_script_of_a_shell_is_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_the_script_of_a_shell_is_shown(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Where no shell is above this process, none is found.
+        monkeypatch.setattr("shellingham.detect_shell", lambda *_: ("bash", "/bin/bash"))
         assert run(["--show-completion", "bash"]) == 0
         assert "_TXLOG_COMPLETE=complete_bash" in capsys.readouterr().out

@@ -240,7 +240,7 @@ def test_the_service_of_data_sets(tmp_path: Path) -> None:
     if has("grpc"):
         server, port = txlog.serve.create_server(catalog, address="127.0.0.1:0")
         assert port > 0
-        server.stop(grace=None)
+        server.stop(grace=None).wait()
     elif not is_there("grpc"):
         with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[grpc\]"):
             _ = txlog.serve.create_server

@@ -143,7 +143,7 @@ def test_a_forked_process_waits_for_no_thread(tmp_path: Path) -> None:
     ledger = Ledger(Context(LocalStore(str(tmp_path / "ledger"))), "parent")
     ledger.record(Create("u1", "a", "TABLE"))
     with ledger._lock, warnings.catch_warnings():  # As a thread has it when another one forks.
-        warnings.simplefilter("ignore", DeprecationWarning)  # Of forks beside threads.
+        warnings.simplefilter("ignore")  # Of forks beside threads, and of pylance.
         pid = os.fork()
         if pid == 0:
             try:

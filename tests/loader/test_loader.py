@@ -340,12 +340,12 @@ def test_a_file_with_fewer_rows_than_the_log_says_is_refused(table: txlog.Table)
     path = table.file_uris("id >= 100")[0]
     pq.write_table(pq.read_table(path).slice(0, 90), path)
     with (
-        pytest.warns(txlog.TxlogWarning, match="the log says 100 rows"),
+        pytest.warns(txlog.TxlogWarning, match="has 100 rows, but it has 90"),
         pytest.raises(DataFileError, match=r"it has \d+ of the \d+ rows from"),
     ):
         list(made(table, threads=0))
     with (
-        pytest.warns(txlog.TxlogWarning, match="the log says 100 rows"),
+        pytest.warns(txlog.TxlogWarning, match="has 100 rows, but it has 90"),
         pytest.raises(DataFileError, match="it has 90 of the 100 rows from position 0 on"),
     ):
         list(made(table, threads=0, shuffle=None))

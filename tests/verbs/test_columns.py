@@ -265,7 +265,7 @@ BAD: list[tuple[Any, str]] = [
     ({"y": pa.table({"a": LIVE, "b": LIVE})}, "one column was expected"),
     ({"y": 7}, "int is not SQL text, an expression, a function, or Arrow data"),
     ({"": "1"}, "a column's name"),
-    ({"a b": "1"}, "requires column mapping"),
+    ({"a b": "1"}, "needs column mapping"),
     ({}, "no column is given"),
     (7, "int is not SQL text, an expression, a function, or Arrow data"),
     ({"y": pa.time32("s")}, "time"),

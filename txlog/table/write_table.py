@@ -201,7 +201,7 @@ def require_same(
         raise InvalidInputError(
             argument="properties",
             reason=f"the table has other values of {', '.join(other)}",
-            remedy="Omit them, or call alter.set_properties",
+            remedy="Omit them, or change the properties of the table first",
         )
 
 
