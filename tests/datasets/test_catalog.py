@@ -27,6 +27,7 @@ from txlog.errors import (
     NotFoundError,
     SchemaMismatchError,
     TxlogError,
+    TxlogWarning,
     UnsupportedFeatureError,
 )
 from txlog.loader import Loader
@@ -535,6 +536,38 @@ def test_a_source_that_raises_anything_leaves_nothing(catalog: Catalog, ds: Data
     with pytest.raises(InvalidInputError, match="beyond 64 bits"):
         ds.update(rows_of("a"), inputs=[Input("x", version=2**70)])
     assert files_of(catalog) == before
+
+
+def test_a_damaged_data_set_is_an_error_of_its_own(catalog: Catalog, ds: Dataset) -> None:
+    other = catalog.create("other", "TABLE", rows_of("a"))
+    asked = Catalog(catalog.root, runner=Idle())
+    for name in ("t", "other"):
+        asked.dataset(name).prepare()
+    shutil.rmtree(Path(catalog.root) / "data" / ds.uuid)
+    fresh = Catalog(catalog.root, runner=InlineRunner())
+    with pytest.warns(TxlogWarning, match="the data set 't' \\(1\\) is damaged"):
+        assert [len(one.commits) for one in fresh.list()] == [0, 1]
+    with pytest.warns(TxlogWarning, match="'t'"):
+        assert fresh.dataset("other").lineage().nodes
+    with pytest.warns(TxlogWarning, match="'t'"):
+        assert fresh.sweep() == 2
+    assert [one.state for one in other.training_sets()] == ["READY"]
+    with pytest.raises(TxlogError):
+        fresh.dataset("t").commits()
+
+
+def test_verify_reads_the_contents_beside_the_rows(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path / "root", runner=InlineRunner(), limits=Limits(row_bytes=9))
+    data = pa.table({"name": ["f", "g"], "content": [b"more than nine", b"less"]})
+    made = catalog.create("one", "GENERIC", data)
+    assert len(made.verify()) == 1
+    (stored,) = (p for p in (tmp_path / "root" / "files").rglob("*") if p.is_file())
+    stored.write_bytes(b"tampered")
+    with pytest.raises(DataFileError, match="commit 1 refers to a content"):
+        made.verify()
+    stored.unlink()
+    with pytest.raises(DataFileError, match="it is gone"):
+        made.verify()
 
 
 NEEDED: dict[str, Any] = {

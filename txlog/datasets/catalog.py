@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from txlog.commit.app_versions import require_app_version
@@ -208,6 +209,8 @@ class Catalog:
     ) -> list[Summary]:
         """Return summaries of the data sets, in the order in which they were made.
 
+        A data set whose table is damaged has no commits here, and a warning names it.
+
         Parameters
         ----------
         limit
@@ -231,21 +234,25 @@ class Catalog:
         ]
         at_once = self._home.store.reads_at_once
         if at_once == 1:
-            return [self._home.summary(one) for one in found[:limit]]
-        summaries = map_ahead(self._home.summary, found[:limit], workers=at_once, ahead=at_once)
+            return [one for one in map(self._home.listed, found[:limit]) if one is not None]
+        summaries = map_ahead(self._home.listed, found[:limit], workers=at_once, ahead=at_once)
         with closing(summaries):
-            return [*summaries]
+            return [one for one in summaries if one is not None]
 
     def sweep(self) -> int:
         """Take over the training sets of workers that died, and return how many there are.
 
         Servers call it once a minute. The runner makes the training sets. Interrupted purges are
-        finished, and objects that ingestions left a day ago or earlier are deleted.
+        finished, and files that ingestions staged a day ago or earlier are deleted. Contents of
+        updates that were refused stay. A warning names each data set that is damaged.
         """
         home = self._home
-        finish_purges(home)
+        for known in home.ledger.state().datasets.values():
+            home.if_whole(known, partial(finish_purges, home))
         remove_leftovers(home.store, home.effects.now_ms())
         waiting = pending(home.ledger.state(), home.effects.now_ms())
         for dataset, one in waiting:
-            submit(home.job(dataset, one.asked), home.ledger, home.runner, home.engine)
+            job = home.if_whole(dataset, partial(home.job, asked=one.asked))
+            if job is not None:
+                submit(job, home.ledger, home.runner, home.engine)
         return len(waiting)

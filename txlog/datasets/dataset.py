@@ -157,7 +157,7 @@ class Dataset:
         Raises
         ------
         DataFileError
-            The rows of a commit are not those that were committed; the commit is named.
+            The rows of a commit, or contents beside them, are not those that were committed.
         NotFoundError
             There is no such commit, or it is purged.
         """
@@ -179,6 +179,7 @@ class Dataset:
                     f"commit {one.commit_id} was made of {one.rows} rows with the digest "
                     f"{one.digest}, and has {rows} rows with the digest {digest}",
                 )
+            self._home.require_contents(table, one.commit_id)
         return found
 
     # Training sets --------------------------------------------------------------------------

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from hashlib import sha256
+from typing import Any, TypeVar
 
 from txlog.commit.context import Context
-from txlog.datasets.commits import FORMAT_PROPERTY, commits_of
+from txlog.datasets.commits import COMMIT_ID, FORMAT_PROPERTY, commits_of
 from txlog.datasets.events import DatasetState, SetState
+from txlog.datasets.ingest import object_path
 from txlog.datasets.ledger import Ledger
 from txlog.datasets.limits import Limits
 from txlog.datasets.lineage import Found
@@ -17,13 +20,25 @@ from txlog.datasets.sources import Sources
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import FORMAT, Asked, Commit, Job, Summary
 from txlog.effects import REAL, Effects
-from txlog.errors import NotFoundError, UnsupportedFeatureError, require_whole
+from txlog.errors import (
+    DataFileError,
+    LogCorruptError,
+    NotFoundError,
+    TxlogWarning,
+    UnsupportedFeatureError,
+    require_whole,
+)
+from txlog.expressions.tree import col, lit
 from txlog.snapshot.load import load_snapshot, refresh
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, threads_for
 from txlog.store.open import open_store
 from txlog.table.table import Table
 from txlog.threads import Engine
+
+T = TypeVar("T")
+_DAMAGED = (DataFileError, LogCorruptError, NotFoundError, UnsupportedFeatureError)
+_CHUNK_BYTES = 8 << 20
 
 
 class Home:
@@ -115,7 +130,54 @@ class Home:
 
     def summary(self, state: DatasetState) -> Summary:
         """Return what a data set is, and its commits."""
-        commits = self.commits(state)
+        return self._summary(state, self.commits(state))
+
+    def listed(self, state: DatasetState) -> Summary | None:
+        """Return the same; without commits if it is damaged, and None if it is purged meanwhile."""
+        commits = self.if_whole(state, self.commits)
+        if commits is None and self.ledger.state().datasets[state.dataset_id].purged:
+            return None
+        return self._summary(state, commits or [])
+
+    def if_whole(self, state: DatasetState, asked: Callable[[DatasetState], T]) -> T | None:
+        """Return what is asked of a data set; None, with a warning that names it, if it is damaged.
+
+        There is no warning if it was purged meanwhile.
+        """
+        try:
+            return asked(state)
+        except _DAMAGED as error:
+            if state.purged or not self.ledger.state().datasets[state.dataset_id].purged:
+                message = f"the data set {state.name!r} ({state.dataset_id}) is damaged: {error}"
+                warnings.warn(message, TxlogWarning, stacklevel=3)
+            return None
+
+    def require_contents(self, table: Table, commit_id: int) -> None:
+        """Raise `DataFileError` unless the contents beside the rows of a commit are whole."""
+        if not {"uri", "sha256"} <= set(table.schema.names):
+            return
+        where = col(COMMIT_ID) == lit(commit_id)
+        for batch in table.scan(columns=["uri", "sha256"], where=where).to_batches():
+            for uri, wanted in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                if uri is None or uri != object_path(str(wanted)):
+                    continue  # The row has its content, or the columns are a user's own.
+                digest = sha256()
+                try:
+                    with self.store.open_input(uri) as content:
+                        while data := content.read(_CHUNK_BYTES):
+                            digest.update(data)
+                    found = digest.hexdigest()
+                except NotFoundError:
+                    found = "none: it is gone"
+                if found != wanted:
+                    raise DataFileError(
+                        path=self.uri(uri),
+                        reason=f"commit {commit_id} refers to a content with the SHA-256 {wanted}, "
+                        f"and it has {found}",
+                        remedy="Restore the file from a backup, or hide the commit",
+                    )
+
+    def _summary(self, state: DatasetState, commits: Sequence[Commit]) -> Summary:
         return Summary(
             dataset_id=state.dataset_id,
             uuid=state.uuid,
@@ -176,9 +238,10 @@ class Home:
         """Return the commits and training sets of all data sets, for lineage."""
         commits, sets = [], []
         for state in self.ledger.state().datasets.values():
-            if not state.purged:
-                commits += [(state.name, one) for one in self.commits(state)]
-                sets += self.training_sets(state, state.sets.values())
+            known = None if state.purged else self.if_whole(state, self.commits)
+            if known is not None:
+                commits += [(state.name, one) for one in known]
+                sets += [self._training_set(state, one, known) for one in state.sets.values()]
         return Found(commits, sets)
 
 

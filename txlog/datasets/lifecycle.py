@@ -298,23 +298,18 @@ def _delete_rows(table: Table, where: Expression, why: str) -> None:
         table.alter.set_properties({_APPEND_ONLY: "true"})
 
 
-def finish_purges(home: Home) -> int:
-    """Finish purges that were interrupted, and return how many there were."""
-    count = 0
-    for dataset in home.ledger.state().datasets.values():
-        if dataset.purged:
-            stores = (home.store_of(f"{part}/{dataset.uuid}") for part in ("sets", "data"))
-            if any(next(iter(store.list_tree("")), None) is not None for store in stores):
-                purge_dataset(home, dataset)
-                count += 1
-        elif dataset.purged_commits:
-            store = home.store_of(f"data/{dataset.uuid}")
-            for commit_id in sorted(dataset.purged_commits):
-                folder = partition_folder({COMMIT_ID: str(commit_id)})
-                if next(iter(store.list_tree(folder)), None) is not None:
-                    purge_commit(home, dataset, commit_id)
-                    count += 1
-    return count
+def finish_purges(home: Home, dataset: DatasetState) -> None:
+    """Finish the purges of a data set that were interrupted."""
+    if dataset.purged:
+        stores = (home.store_of(f"{part}/{dataset.uuid}") for part in ("sets", "data"))
+        if any(next(iter(store.list_tree("")), None) is not None for store in stores):
+            purge_dataset(home, dataset)
+    elif dataset.purged_commits:
+        store = home.store_of(f"data/{dataset.uuid}")
+        for commit_id in sorted(dataset.purged_commits):
+            folder = partition_folder({COMMIT_ID: str(commit_id)})
+            if next(iter(store.list_tree(folder)), None) is not None:
+                purge_commit(home, dataset, commit_id)
 
 
 def _files_of(table: Table, commit_id: str) -> list[str]:
