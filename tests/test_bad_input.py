@@ -51,7 +51,7 @@ FITS: dict[str, Any] = {
     "version": 0, "where": "a = 9", "writer": 2,
 }  # fmt: skip
 # Whatever is true counts as true; the last three are for anything that Arrow or Python can hold.
-UNCHECKED = {"transaction", "keys", "value"}
+UNCHECKED = {"transaction", "keys", "value", "load_ipython_extension"}
 LACKS = {("restore", "txn"), ("restore", "user_metadata")}  # It needs one of two.
 CDF = {"delta.enableChangeDataFeed": "true"}
 

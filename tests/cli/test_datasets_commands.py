@@ -106,13 +106,14 @@ def test_from_upload_to_training(shell: Shell, tmp_path: Path) -> None:
 def test_what_is_wrong_is_said(shell: Shell, tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
     assert "no data set 'x'" in shell("show", "x", code=1)
-    shell("create", "7", str(tmp_path / "a.parquet"))
-    assert shell.json("show", "7")["name"] == "7"  # A name of digits is a name.
-    assert "'7' already" in shell("create", "7", str(tmp_path / "a.parquet"), code=1)
-    assert "NAME=VALUE" in shell("prepare", "7", "--tag", "a", code=2)
-    assert "APPLICATION:VERSION" in shell("update", "7", "x", "--txn", "job", code=2)
-    assert "is not the name" in shell("purge", "7", "--confirm", "8", code=1)
-    assert "no commit of 1 has a=b" in shell("prepare", "7", "--tag", "a=b", code=1)
+    assert "digits" in shell("create", "7", str(tmp_path / "a.parquet"), code=1)
+    shell("create", "seven", str(tmp_path / "a.parquet"))
+    assert shell.json("show", "1")["name"] == "seven"
+    assert "'seven' already" in shell("create", "seven", str(tmp_path / "a.parquet"), code=1)
+    assert "NAME=VALUE" in shell("prepare", "seven", "--tag", "a", code=2)
+    assert "APPLICATION:VERSION" in shell("update", "seven", "x", "--txn", "job", code=2)
+    assert "is not the name" in shell("purge", "seven", "--confirm", "8", code=1)
+    assert "no commit of 1 has a=b" in shell("prepare", "seven", "--tag", "a=b", code=1)
 
 
 def test_a_training_set_that_fails_ends_with_1(shell: Shell, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -711,3 +712,26 @@ def test_the_lines_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert sorted((row["cnt"], row["rev"]) for row in found) == [
         (4, 20), (17, 10), (17, 11), (17, 30),
     ]  # fmt: skip
+
+
+@pytest.mark.spec("LKP-9")
+@pytest.mark.parametrize("made", ["files of one append", "appends", "an index of files"])
+@given(keys=st.lists(st.integers(0, 10**6), min_size=8, max_size=60, unique=True))
+@settings(max_examples=examples(6))
+def test_every_key_is_found_after_a_merge(made: str, keys: list[int]) -> None:
+    """The largest key of a merged run too, although its lowest bits were cut off."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = txlog.Table.create(folder, pa.schema([("k", pa.int64())]))
+        if made != "an index of files":
+            table.create_index("k")
+        if made == "appends":
+            for key in keys[1:9]:
+                table.append(pa.table({"k": [key]}))
+        table.append(pa.table({"k": keys}), max_rows_per_file=max(2, len(keys) // 4))
+        if made == "an index of files":
+            table.create_index("k")
+        table.optimize_index()
+        table = txlog.Table(folder)
+        counts = table.lookup_counts(keys).to_pylist()
+        held = table.to_arrow()["k"].to_pylist()
+        assert counts == [held.count(key) for key in keys]

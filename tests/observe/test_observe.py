@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     """Return the facts of the events, without the times and the table."""
     found = []
     for record in caplog.records:
-        if record.threadName.startswith("txlog-"):  # Another test's training set is still made.
+        if record.thread != get_ident():  # Another test's training set is still made.
             continue
         facts = {
             name.removeprefix("txlog_"): value

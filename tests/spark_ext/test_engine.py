@@ -347,7 +347,7 @@ def test_memory_is_out_of_reach(spark: "SparkSession") -> None:
 
 def test_a_session_is_no_engine(spark: "SparkSession", tmp_path: Path) -> None:
     made(tmp_path)
-    with pytest.raises(txlog.InvalidInputError, match=r"SparkSession is no engine.*SparkEngine"):
+    with pytest.raises(txlog.InvalidInputError, match=r"is not an engine.*SparkEngine"):
         txlog.Table(tmp_path, engine=spark)
 
 

@@ -181,7 +181,7 @@ def test_create_table_as_select_by_the_frame(
 def test_a_schema_that_the_catalog_has_wrong(sql: Sql) -> None:
     sql("CREATE TABLE t USING txlog LOCATION '{path}'")
     sql("ALTER TABLE t ADD COLUMN x INT")  # Of the catalog alone.
-    with pytest.raises(Exception, match=r"\[schema-mismatch\].*column x went.*catalog anew"):
+    with pytest.raises(Exception, match=r"\[schema-mismatch\].*column x went.*catalog again"):
         sql("SELECT * FROM t WITH ('path'='{path}')")
 
 
@@ -301,7 +301,7 @@ def test_views_over_the_functions(spark: "SparkSession", table: txlog.Table, sql
     assert [row.id for row in sql("SELECT u.id FROM t JOIN u ON t.id = u.id ORDER BY 1")] == [2, 3]
     with pytest.raises(InvalidInputError, match="exclude each other"):
         create_view(spark, "t", table.uri, 0, "2020-01-01")
-    with pytest.raises(InvalidInputError, match="is no timestamp"):
+    with pytest.raises(InvalidInputError, match="is not a timestamp"):
         create_view(spark, "t", table.uri, timestamp="soon")
 
 

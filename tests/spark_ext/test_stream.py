@@ -214,7 +214,7 @@ def test_wrong_options_of_a_stream(spark: "SparkSession", tmp_path: Path) -> Non
     source, table = tmp_path / "in", tmp_path / "t"
     put_file(source, 1, 1)
     for options, match in (
-        ({"replaceWhere": "id > 1"}, "replaces nothing"),
+        ({"replaceWhere": "id > 1"}, "replaces no rows"),
         ({"txnAppId": ""}, "txnAppId"),
     ):
         with pytest.raises(InvalidInputError, match=match):

@@ -348,7 +348,7 @@ def test_a_table_that_changes_meanwhile_is_not_written(
     one = spark.range(1).selectExpr("id", "'x' AS part").coalesce(1)
     for path, work, reason in (
         (gone, vanish, "the table vanished"),
-        (new, make, "another writer created the table"),
+        (new, make, "another writer made the table"),
         (other, replace, "the table was replaced"),
     ):
         with pytest.raises(Exception, match=rf"commit-conflict.*{reason}.*Nothing was committed"):
@@ -378,8 +378,8 @@ def test_what_is_wrong_is_said_before_a_task_runs(spark: "SparkSession", tmp_pat
         ({"partition_by": ["part", "id"]}, "the table is partitioned by"),
         ({"properties": {"delta.appendOnly": "true"}}, "other values of delta.appendOnly"),
         ({"mode": "upsert"}, "'upsert' is not one of"),
-        ({"where": "id > 1"}, "replaces nothing"),
-        ({"partition_mode": "dynamic"}, "replaces nothing"),
+        ({"where": "id > 1"}, "replaces no rows"),
+        ({"partition_mode": "dynamic"}, "replaces no rows"),
         ({"schema_mode": "overwrite"}, "together with all rows"),
         ({"mode": "overwrite", "where": "nope > 1"}, "nope"),
         ({"txn": ("job", -1)}, "from 0"),
@@ -405,8 +405,8 @@ def test_wrong_options_of_the_format(spark: "SparkSession", tmp_path: Path) -> N
     # Spark asks for a writer just so, in a process of its own.
     for mode, options, match in (
         ("append", {"partitionBy": "id"}, "the table is partitioned by"),
-        ("append", {"replaceWhere": "id > 1"}, "replaces nothing"),
-        ("append", {"partitionOverwriteMode": "dynamic"}, "replaces nothing"),
+        ("append", {"replaceWhere": "id > 1"}, "replaces no rows"),
+        ("append", {"partitionOverwriteMode": "dynamic"}, "replaces no rows"),
         ("append", {"overwriteSchema": "true"}, "together with all rows"),
         ("overwrite", {"partitionOverwriteMode": "some"}, "one of static, dynamic"),
         ("append", {"mergeSchema": "maybe"}, "true or false"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -38,10 +38,10 @@ from txlog.schema.types import StructField
 Form = Literal["ordered", "hashed"]
 """Which encoding of a key a run holds."""
 
-FILEBIT_PLACES, MERGEDBIT_PLACES = 16, 8
+FILE_BITS, MERGED_BITS = 16, 8
 """A key that a run does not have is found in it with a probability of 2 to the power of -bits."""
 
-_LEAST_HASHBIT_PLACES = 40  # That a file's hashed run keeps, so that merged ones have enough left.
+_LEAST_HASH_BITS = 40  # That a file's hashed run keeps, so that merged ones have enough left.
 _FEW_PLACES = 32
 
 
@@ -381,7 +381,7 @@ class RunBuilder:
         if not self._is_number:
             self._hashes.append(hashed(self._columns, arrays))
 
-    def finish(self, bits: int = FILEBIT_PLACES) -> Run:
+    def finish(self, bits: int = FILE_BITS) -> Run:
         """Return the run of all rows."""
         if self._is_sorted and self.num_rows:
             encodings = np.concatenate(self._ordered)
@@ -400,7 +400,7 @@ class RunBuilder:
         if self.nulls:
             rows = np.flatnonzero(np.concatenate(self._valid))
             encodings = encodings[rows]
-        bits = max(bits, _LEAST_HASHBIT_PLACES - max(len(rows), 1).bit_length())
+        bits = max(bits, _LEAST_HASH_BITS - max(len(rows), 1).bit_length())
         encodings, rows = _in_order(encodings, rows, self.num_rows, bits=bits)
         return build_run("hashed", encodings, rows, self.num_rows, bits=bits)
 
@@ -452,13 +452,15 @@ def merge_runs(parts: Sequence[RunPart]) -> Run | None:
         before += int(counts.sum())
     together, places = np.concatenate(encodings), np.concatenate(rows)
     together, places = _in_order(
-        together, places, before, bits=MERGEDBIT_PLACES, shift=shift, in_parts=True
+        together, places, before, bits=MERGED_BITS, shift=shift, in_parts=True
     )
     implied = form == "ordered" and len(places) == before and bool((np.diff(places) == 1).all())
     run = build_run(
-        form, together, None if implied else places, before, bits=MERGEDBIT_PLACES, shift=shift
+        form, together, None if implied else places, before, bits=MERGED_BITS, shift=shift
     )
     cut = np.uint64(run.shift)
     if form == "ordered" and any(_crowd(one >> cut) > 2 * _crowd(one) for one in encodings):
         return None
-    return run
+    # The bits that the parts' shifts cut off are not known any more.
+    first = run.first >> run.shift << run.shift
+    return replace(run, first=first, last=run.last | (1 << run.shift) - 1)
