@@ -461,6 +461,5 @@ def merge_runs(parts: Sequence[RunPart]) -> Run | None:
     cut = np.uint64(run.shift)
     if form == "ordered" and any(_crowd(one >> cut) > 2 * _crowd(one) for one in encodings):
         return None
-    # The bits that the parts' shifts cut off are not known any more.
-    first = run.first >> run.shift << run.shift
-    return replace(run, first=first, last=run.last | (1 << run.shift) - 1)
+    lost = (1 << run.shift) - 1  # Bits that are not known any more.
+    return replace(run, first=run.first & ~lost, last=run.last | lost)
