@@ -230,7 +230,7 @@ def test_the_service_of_data_sets(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path / "root")
     if has("serve") or has("grpc"):
         app = txlog.serve.create_app(catalog)
-        assert "/v1/datasets" in app.openapi()["paths"]
+        assert "/v1/datasets" in {getattr(route, "path", None) for route in app.routes}
         with txlog.serve.connect("http://127.0.0.1:9") as client:
             assert "127.0.0.1:9" in repr(client)
     else:
