@@ -10,6 +10,8 @@ from typing import Any
 
 import deltalake
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -152,6 +154,71 @@ def test_keys_as_tables_and_other_integers(tmp_path: Path) -> None:
     assert table.lookup(np.array([2]), on="k").to_pydict() == {"k": [2], "v": [20]}
 
 
+NAMED = pa.array([{"b": 2, "a": 1}, None], pa.struct([("b", pa.int64()), ("a", pa.int64())]))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        NAMED,
+        pa.chunked_array([NAMED[:1], NAMED[1:]]),
+        [{"b": 2, "a": 1, "more": 0}, None],
+        [(1, 2), {"b": None, "a": 1}],
+        pd.DataFrame({"b": [2, 2], "a": [1, 7]}),
+        pl.DataFrame({"b": [2, None], "a": [1, 1]}),
+        pa.table({"b": [2], "a": [1]}).to_reader(),
+    ],
+    ids=["structs", "chunks", "dicts", "tuples and dicts", "pandas", "polars", "reader"],
+)
+def test_keys_with_names_are_matched_by_name(tmp_path: Path, keys: Any) -> None:
+    """Not by position, which would be another row."""
+    table = txlog.write(tmp_path, pa.table({"a": [1, 2], "b": [2, 1]}))
+    assert table.lookup(keys, on=["a", "b"]).to_pylist() == [{"a": 1, "b": 2}]
+
+
+def test_one_key_column_of_dicts_structs_and_frames(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"t": ["t", "a"]}))
+    frames: list[Any] = [pd.DataFrame({"t": ["a"]}), pl.DataFrame({"t": ["a"]})]
+    for keys in [*frames, [{"t": "a"}], pa.array([{"t": "a"}])]:
+        assert table.lookup(keys, on="t")["t"].to_pylist() == ["a"]
+
+
+def test_integers_for_decimals_and_categories(tmp_path: Path) -> None:
+    data = pa.table(
+        {
+            "d": pa.array([Decimal(1), Decimal("2.50")], pa.decimal128(5, 2)),
+            "l": pa.array([Decimal(10**25), Decimal(3)], pa.decimal128(38, 0)),
+            "t": ["a", "b"],
+        }
+    )
+    table = txlog.write(tmp_path, data)
+    whole: list[Any] = [[1], [1, Decimal("2.5")], pa.array([1], pa.uint64()), np.array([1])]
+    for keys in whole:
+        assert table.lookup(keys, on="d")["t"].to_pylist() == ["a", "b"][: len(keys)]
+    assert table.lookup([10**25, 4, None], on="l")["t"].to_pylist() == ["a"]
+    with pytest.raises(txlog.InvalidInputError, match=r"'d' \(decimal\(5,2\)\)"):
+        table.lookup([10**6], on="d")
+    parts = [pa.array(["b", None]).dictionary_encode(), pa.array(["a"]).dictionary_encode()]
+    text = ["b", None, "a"]
+    categories: list[Any] = [
+        pa.chunked_array(parts), pd.DataFrame({"t": pd.Series(text, dtype="category")}),
+        pl.DataFrame({"t": pl.Series(text, dtype=pl.Categorical)}),
+    ]  # fmt: skip
+    for keys in categories:
+        assert table.lookup_counts(keys, on="t").to_pylist() == [1, 0, 1]
+
+
+def test_a_column_of_the_name_of_the_numbers(tmp_path: Path) -> None:
+    """It wins; names are matched as everywhere else, and may come twice."""
+    table = txlog.write(tmp_path, pa.table({"k": [5, 1], "_key": ["x", "y"]}))
+    assert table.lookup([1], on="k").to_pylist() == [{"k": 1, "_key": "y"}]
+    assert table.lookup([1], on="k", columns=["_key"]).to_pydict() == {"_key": ["y"]}
+    assert table.lookup(["x"], on="_key")["k"].to_pylist() == [5]
+    twice = table.lookup([1], on="k", columns=["K", "_key", "k"])
+    assert twice.schema.names == ["k", "_key", "k"]
+    assert [column.to_pylist() for column in twice.columns] == [[1], ["y"], [1]]
+
+
 @pytest.mark.parametrize(
     ("keys", "on", "reason"),
     [
@@ -165,6 +232,12 @@ def test_keys_as_tables_and_other_integers(tmp_path: Path) -> None:
         ([1], "nothing", "nothing"),
         ([(1,)], ["k", "t"], "not a tuple of k, t"),
         (pa.table({"t": ["a"]}), "k", "no column 'k'"),
+        (pa.table([[1], [1]], names=["k", "k"]), "k", "2 columns 'k'"),
+        ([{"t": "a"}], ["k", "t"], "no column 'k'"),
+        (pa.array([{"t": "a"}]), ["k", "t"], "no column 'k'"),
+        (pd.DataFrame({"t": ["k"]}), "k", "no column 'k'"),
+        (pd.DataFrame({"k": [1, "a"]}), "k", "a DataFrame is not a list of keys"),
+        ({"k": 1}, "k", "a dict is not a list of keys"),
     ],
 )
 def test_bad_arguments(tmp_path: Path, keys: Any, on: Any, reason: str) -> None:

@@ -62,6 +62,16 @@ def test_a_join_is_sparks_own(spark: "SparkSession", tables: dict[str, str], how
     assert rows_of(found) == rows_of(frame.join(own, "cnt", how).select("cnt", "note", "dir"))
 
 
+def test_a_column_of_the_name_of_the_numbers(spark: "SparkSession", tmp_path: Path) -> None:
+    """A join adds it; a look-up refuses the name, which says two things."""
+    txlog.write(tmp_path, pa.table({"k": [5, 1], "_key": ["x", "y"]}))
+    frame = spark.createDataFrame([(1,), (5,)], "k long")
+    assert rows_of(spark_ext.lookup_join(frame, tmp_path, on="k")) == [(1, "y"), (5, "x")]
+    with pytest.raises(InvalidInputError, match="the table has a column _key"):
+        spark_ext.lookup(spark, tmp_path, [1], on="k")
+    assert rows_of(spark_ext.lookup(spark, tmp_path, [1], on="k", columns=["k"])) == [(1,)]
+
+
 def provenance(spark: "SparkSession", tables: dict[str, str], contents: list[int]) -> "DataFrame":
     """Return in which revisions contents are: (A ⋈ B) ∪ C, by look-ups."""
     directories = spark_ext.lookup(spark, tables["c_in_d"], contents)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ from txlog.lookup.runs import Run, RunError
 from txlog.lookup.segments import CoveredFile, Segment, list_segments, parse_segment
 from txlog.schema.types import StructField
 from txlog.store.base import Store, map_many, without_secrets
+
+_State = Literal["read", "gone", "failed"]
 
 
 def files_giving(fragment: Fragment, columns: Sequence[str]) -> tuple[DataFile, ...]:
@@ -161,7 +164,7 @@ class SegmentCache:
 
     def __init__(self, folder: str | None = None) -> None:
         self._folder = folder
-        # None: it is damaged, and everybody was told.
+        # None: it is damaged, and everybody was told. What could not be read, is tried again.
         self._read: dict[str, Segment | None] = {}
         self._tails: dict[tuple[str, int], CoveredFile] = {}
 
@@ -175,7 +178,7 @@ class SegmentCache:
     ) -> Coverage:
         """Return the coverage of fragments by indexes; segments are listed if more are needed."""
         types = [key_type(column) for column in key_columns]
-        known = [one for path, one in self._read.items() if path.split("/")[1] in indexes]
+        known = [one for path, one in list(self._read.items()) if path.split("/")[1] in indexes]
         found = cover(fragments, [one for one in known if one is not None], columns, types)
         if found.uncovered and indexes:
             segments = [one for name in indexes for one in self.segments(store, name)]
@@ -196,11 +199,11 @@ class SegmentCache:
             new = [one for one in listed if one[0] not in self._read]
             gone = False
             load = partial(self._load, store)
-            for (path, _), (segment, missing) in zip(
+            for (path, _), (segment, state) in zip(
                 new, map_many(store, load, new, size=lambda one: one[1]), strict=True
             ):
-                gone = gone or missing
-                if not missing:
+                gone = gone or state == "gone"
+                if state == "read":
                     self._keep(path, segment)
             if not gone or attempt == 2:
                 break
@@ -235,26 +238,32 @@ class SegmentCache:
             None if data is None or file is None or file.tail is None else (file.tail.start, data)
         )
 
-    def _load(self, store: Store, listed: tuple[str, int]) -> tuple[Segment | None, bool]:
-        """Return a segment, and whether its file is gone."""
+    def _load(self, store: Store, listed: tuple[str, int]) -> tuple[Segment | None, _State]:
+        """Return a segment, None if it is damaged, and whether its file was read."""
         path, size = listed
         kept = self._kept(store, path)
         if kept is not None and len(kept) == size:
             with suppress(RunError):
-                return parse_segment(kept, path), False
+                return parse_segment(kept, path), "read"
         try:
             data = store.read(path)
             segment = parse_segment(data, path)
         except NotFoundError:
-            return None, True
-        except (RunError, TxlogError, OSError) as error:
+            return None, "gone"
+        except RunError as error:
             _warn(
                 f"the segment {path} of an index cannot be used, so look-ups are slower: {error}; "
                 "build_index replaces it"
             )
-            return None, False
+            return None, "read"
+        except (TxlogError, OSError) as error:
+            _warn(
+                f"the segment {path} of an index could not be read, so this look-up is slower: "
+                f"{error}"
+            )
+            return None, "failed"
         self._keep_for_others(store, path, data)
-        return segment, False
+        return segment, "read"
 
     def _place(self, store: Store, path: str) -> Path | None:
         if self._folder is None or store.local_path(path) is not None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.actions.columns import flat
 from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.errors import InvalidInputError
 from txlog.expressions.tree import And, Column, Comparison, Expression, In, Literal, Or
-from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import Nanos
-from txlog.schema.types import NANOS, DecimalType, PrimitiveType, StructField
+from txlog.schema.types import NANOS, DecimalType, PrimitiveType, StructField, type_name
 
 Encodings = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
@@ -27,6 +24,14 @@ _INTEGERS = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp
 _OTHERS = ("string", "binary", "boolean")
 _FEW = 256  # Keys that a predicate names one by one;
 _RANGES = 64  # of more, it names so many ranges.
+
+
+def can_be_key(column: StructField) -> bool:
+    """Return whether the values of a column can be keys: not nested, not floating point."""
+    kind = column.type
+    return isinstance(kind, DecimalType) or (
+        isinstance(kind, PrimitiveType) and kind.name in (*_INTEGERS, *_OTHERS)
+    )
 
 
 def require_key_columns(columns: Sequence[StructField]) -> None:
@@ -40,14 +45,11 @@ def require_key_columns(columns: Sequence[StructField]) -> None:
     if not columns:
         raise InvalidInputError(argument="on", reason="no column is named")
     for column in columns:
-        kind = column.type
-        known = isinstance(kind, DecimalType) or (
-            isinstance(kind, PrimitiveType) and kind.name in (*_INTEGERS, *_OTHERS)
-        )
-        if not known:
+        if not can_be_key(column):
             raise InvalidInputError(
                 argument="on",
-                reason=f"values of the column {column.name!r} ({kind}) cannot be keys",
+                reason=f"values of the column {column.name!r} ({type_name(column.type)}) cannot be "
+                "keys",
                 remedy="Keys are whole numbers, decimals, dates, timestamps, text, bytes, booleans",
             )
 
@@ -72,7 +74,7 @@ def key_type(column: StructField) -> str:
     kind = column.type
     if isinstance(kind, DecimalType):
         return f"decimal({'18' if kind.precision <= 18 else '38'},{kind.scale})"
-    name = str(kind)
+    name = type_name(kind)
     return "long" if name in ("byte", "short", "integer") else name
 
 
@@ -374,83 +376,3 @@ def _literals(values: pa.Array) -> tuple[Literal, ...]:
         return tuple(map(Literal, values.to_pylist()))
     nanos = PrimitiveType("timestamp_nanos" if kind.tz else "timestamp_nanos_ntz")
     return tuple(Literal(Nanos(value), nanos) for value in values.cast(pa.int64()).to_pylist())
-
-
-def as_keys(columns: Sequence[StructField], keys: Any) -> tuple[pa.Array, ...]:
-    """Convert a caller's keys to an array for each key column, in the column's type.
-
-    Raises
-    ------
-    InvalidInputError
-        They are no keys of these columns: another type, or another number of columns.
-    """
-    arrays = _by_column(columns, keys)
-    return tuple(_cast(column, array) for column, array in zip(columns, arrays, strict=True))
-
-
-def _by_column(columns: Sequence[StructField], keys: Any) -> list[Any]:
-    names = [column.name for column in columns]
-    if isinstance(keys, pa.Table | pa.RecordBatch):
-        missing = [name for name in names if name not in keys.schema.names]
-        if missing:
-            raise InvalidInputError(
-                argument="keys", reason=f"they have no column {missing[0]!r}, which is one of `on`"
-            )
-        return [keys.column(name) for name in names]
-    if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
-        raise InvalidInputError(
-            argument="keys",
-            reason=f"a {type(keys).__name__} is not a list of keys",
-            remedy="Give a list, an Arrow array or, for several columns, a table or tuples",
-        )
-    if len(columns) == 1:
-        return [keys if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)]
-    rows = keys.to_pylist() if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)
-    rows = [tuple(row.values()) if isinstance(row, dict) else row for row in rows]
-    for row in rows:
-        if row is not None and (not isinstance(row, tuple | list) or len(row) != len(columns)):
-            raise InvalidInputError(
-                argument="keys", reason=f"{row!r} is not a tuple of {', '.join(names)}"
-            )
-    return [[None if row is None else row[place] for row in rows] for place in range(len(names))]
-
-
-def _cast(column: StructField, values: Any) -> pa.Array:
-    target = arrow_type(column.type)
-    try:
-        array = flat(
-            values if isinstance(values, pa.Array | pa.ChunkedArray) else arrow_array(values)
-        )
-        if array.type == target:
-            return array
-        if not _may_be(array.type, target):
-            raise TypeError(f"the column has {target}, these are {array.type}")
-        return array.cast(target)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InvalidInputError(
-            argument="keys",
-            reason=f"they are no values of the column {column.name!r} ({column.type}): {error}",
-            remedy="Give values of the column's type",
-        ) from error
-
-
-def _may_be(have: pa.DataType, want: pa.DataType) -> bool:
-    """Return whether values of a type are values of another one, if none is lost."""
-    types = pa.types
-    families = (
-        lambda kind: (
-            types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-        ),
-        lambda kind: (
-            types.is_binary(kind)
-            or types.is_large_binary(kind)
-            or types.is_binary_view(kind)
-            or types.is_fixed_size_binary(kind)
-        ),
-        lambda kind: types.is_integer(kind) or types.is_decimal(kind),
-        types.is_boolean,
-        types.is_date,
-        lambda kind: types.is_timestamp(kind) and kind.tz is None,
-        lambda kind: types.is_timestamp(kind) and kind.tz is not None,
-    )
-    return bool(types.is_null(have)) or any(of(have) and of(want) for of in families)

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array, empty_table
+from txlog.arrow import arrow_array, empty_table, pc
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
@@ -29,7 +30,6 @@ from txlog.lookup.keys import (
     Encodings,
     KeyRun,
     Numbers,
-    as_keys,
     encode,
     require_key_columns,
 )
@@ -41,7 +41,8 @@ from txlog.scan.plan import ScanPlan
 from txlog.scan.positions import Part, VectorCache, rows_at, without_deleted
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan
-from txlog.schema.types import StructField
+from txlog.schema.arrow import arrow_type
+from txlog.schema.types import StructField, type_name
 from txlog.store.base import Store
 from txlog.threads import BoundedCache, Engine
 
@@ -89,6 +90,8 @@ class Lookup:
         Those of the table.
     coverages
         What indexes cover of this version, by their columns; kept with it.
+    has_key_column
+        Whether the table has a column of the name `_key`, which counts then.
     """
 
     store: Store
@@ -99,6 +102,7 @@ class Lookup:
     asked_columns: tuple[StructField, ...]
     indexes: Sequence[IndexDefinition]
     coverages: dict[tuple[str, ...], Coverage]
+    has_key_column: bool = False
 
     def __post_init__(self) -> None:
         require_key_columns(self.key_columns)
@@ -109,14 +113,25 @@ class Lookup:
 
     def rows(self, keys: object, columns: Sequence[str], missing: Missing) -> pa.Table:
         """Return the rows with given keys, in the order of the keys; errors as `Table.lookup`."""
+        numbered = KEY in columns and not self.has_key_column
+        wanted = [name for name in columns if name != KEY] if numbered else columns
+        rows, key_numbers = self.numbered(keys, wanted, missing)
+        if numbered:
+            field = pa.field(KEY, pa.int64(), nullable=False)
+            rows = rows.append_column(field, arrow_array(key_numbers))
+        return rows.select(list(columns))
+
+    def numbered(
+        self, keys: object, columns: Sequence[str], missing: Missing
+    ) -> tuple[pa.Table, Numbers]:
+        """Return the rows as `rows`, each column once, and which key each one answers."""
         if missing not in get_args(Missing):
             raise InvalidInputError(
                 argument="missing",
                 reason=f"{missing!r} is not one of {', '.join(get_args(Missing))}",
             )
         asked = self._asked(keys)
-        wanted = [name for name in columns if name != KEY]
-        names = [*wanted, *(name for name in self._key_names if name not in wanted)]
+        names = list(dict.fromkeys([*columns, *self._key_names]))
         found, codes = self._found(asked, names)
         order, key_numbers = _answer(asked.codes, codes)
         absent = np.empty(0, np.int64)
@@ -132,10 +147,7 @@ class Lookup:
             rows = rows.combine_chunks()
         if missing == "null" and len(absent):
             rows, key_numbers = _with_absent(rows, key_numbers, asked, absent)
-        if KEY in columns:
-            field = pa.field(KEY, pa.int64(), nullable=False)
-            rows = rows.append_column(field, arrow_array(key_numbers))
-        return rows.select(list(columns))
+        return rows, key_numbers
 
     def counts(self, keys: object) -> pa.Array:
         """Return how many rows each key has, as int64."""
@@ -197,7 +209,7 @@ class Lookup:
     ) -> list[tuple[Fragment, KeyRun]]:
         """Return runs in memory of the fragments that may have a key; those not kept are built."""
         physical = tuple(
-            (column.name_in_files(plan.mapping_mode), str(column.type))
+            (column.name_in_files(plan.mapping_mode), type_name(column.type))
             for column in self.key_columns
         )
         names = {
@@ -285,3 +297,127 @@ def _not_found(asked: AskedKeys, absent: Numbers, columns: Sequence[StructField]
         reason=f"no row of this version has the key {shown}",
         remedy="Leave these keys out, or look them up with missing='skip' or missing='null'",
     )
+
+
+def as_keys(columns: Sequence[StructField], keys: Any) -> tuple[pa.Array, ...]:
+    """Convert a caller's keys to an array for each key column, in the column's type.
+
+    Values of tables, frames, dicts and structs are matched by name, those of tuples by position.
+
+    Raises
+    ------
+    InvalidInputError
+        They are no keys of these columns: another type, another number of columns, or no value of
+        a name.
+    """
+    arrays = _by_column([column.name for column in columns], keys)
+    return tuple(_cast(column, array) for column, array in zip(columns, arrays, strict=True))
+
+
+def _by_column(names: list[str], keys: Any) -> list[Any]:
+    is_arrow = isinstance(keys, pa.Array | pa.ChunkedArray)
+    if isinstance(keys, pa.Table | pa.RecordBatch | pa.RecordBatchReader) or (
+        not is_arrow and hasattr(keys, "columns")
+    ):
+        try:  # Frames of other libraries become tables.
+            table = keys if isinstance(keys, pa.Table | pa.RecordBatch) else pa.table(keys)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise _no_keys(keys, f": {error}") from error
+        _require_names(names, table.schema.names)
+        return [table.column(name) for name in names]
+    if is_arrow and pa.types.is_struct(keys.type):
+        _require_names(names, [field.name for field in keys.type])
+        return [pc.struct_field(keys, name) for name in names]
+    if isinstance(keys, str | bytes | dict) or not hasattr(keys, "__iter__"):
+        raise _no_keys(keys)
+    if is_arrow and len(names) == 1:
+        return [keys]
+    rows = keys.to_pylist() if is_arrow else list(keys)
+    if len(names) == 1 and not any(issubclass(kind, dict) for kind in set(map(type, rows))):
+        return [rows]
+    parts = [_parts(row, names) for row in rows]
+    return [[part[place] for part in parts] for place in range(len(names))]
+
+
+def _no_keys(keys: object, detail: str = "") -> InvalidInputError:
+    return InvalidInputError(
+        argument="keys",
+        reason=f"a {type(keys).__name__} is not a list of keys{detail}",
+        remedy="Give a list, an Arrow array or, for several columns, a table, tuples or dicts",
+    )
+
+
+def _require_names(names: Sequence[str], given: Sequence[str]) -> None:
+    for name in names:
+        if given.count(name) != 1:
+            count = f"{given.count(name)} columns" if name in given else "no column"
+            raise InvalidInputError(
+                argument="keys", reason=f"they have {count} {name!r}, which is one of `on`"
+            )
+
+
+def _parts(row: Any, names: Sequence[str]) -> Sequence[Any]:
+    """Return the value of each key column of one key."""
+    if row is None:
+        return (None,) * len(names)
+    if isinstance(row, dict):
+        _require_names(names, list(row))
+        return [row[name] for name in names]
+    if len(names) == 1:
+        return (row,)
+    if not isinstance(row, tuple | list) or len(row) != len(names):
+        raise InvalidInputError(
+            argument="keys", reason=f"{row!r} is not a tuple of {', '.join(names)}"
+        )
+    return row
+
+
+def _cast(column: StructField, values: Any) -> pa.Array:
+    target = arrow_type(column.type)
+    try:
+        if not isinstance(values, pa.Array | pa.ChunkedArray):
+            if pa.types.is_decimal(target):  # Which holds larger numbers than an int64.
+                values = [Decimal(one) if type(one) is int else one for one in values]
+            values = arrow_array(values)
+        if pa.types.is_dictionary(values.type):
+            chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+            decoded = [_cast(column, one.dictionary).take(one.indices) for one in chunks]
+            return flat(pa.chunked_array(decoded, target))
+        array = flat(values)
+        if array.type == target:
+            return array
+        if not _may_be(array.type, target):
+            raise TypeError(f"the column has {target}, these are {array.type}")
+        if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
+            # By way of a decimal that holds all of them: pyarrow casts to no narrower one.
+            array = array.cast(pa.decimal128(20, 0))
+        return array.cast(target)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(
+            argument="keys",
+            reason=f"they are no values of the column {column.name!r} "
+            f"({type_name(column.type)}): {error}",
+            remedy="Give values of the column's type",
+        ) from error
+
+
+def _may_be(have: pa.DataType, want: pa.DataType) -> bool:
+    """Return whether values of a type are values of another one, if none is lost."""
+    types = pa.types
+    families = (
+        lambda kind: (
+            types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        ),
+        lambda kind: (
+            types.is_binary(kind)
+            or types.is_large_binary(kind)
+            or types.is_binary_view(kind)
+            or types.is_fixed_size_binary(kind)
+        ),
+        lambda kind: types.is_integer(kind) or types.is_decimal(kind),
+        types.is_boolean,
+        types.is_date,
+        lambda kind: types.is_timestamp(kind) and kind.tz is None,
+        lambda kind: types.is_timestamp(kind) and kind.tz is not None,
+    )
+    return bool(types.is_null(have)) or any(of(have) and of(want) for of in families)

@@ -17,12 +17,12 @@ from txlog.actions.columns import flat
 from txlog.effects import Effects
 from txlog.errors import NotFoundError, TxlogError, TxlogWarning
 from txlog.log.paths import decode_path
-from txlog.lookup.keys import key_type
+from txlog.lookup.keys import can_be_key, key_type
 from txlog.lookup.runs import Run, RunBuilder, RunError, RunPart, merge_runs
 from txlog.parquet.file_footer import FOOTER_END, end_bytes, footer_start
 from txlog.parquet.footer import parse_footer
 from txlog.protocol.properties import IndexDefinition
-from txlog.schema.types import StructField, StructType
+from txlog.schema.types import StructField, StructType, type_name
 from txlog.store.base import Store, map_many
 from txlog.store.open import locate
 from txlog.version import __version__
@@ -325,9 +325,10 @@ def segment_path(index: str, effects: Effects) -> str:
 
 
 def key_fields(schema: StructType, columns: Sequence[str]) -> tuple[StructField, ...] | None:
-    """Return the key columns by their names in files; None if files lack one."""
+    """Return the key columns by their names in files; None if files lack one, or it is no key."""
     fields = [schema.get(name) for name in columns]
-    return None if None in fields else tuple(field for field in fields if field is not None)
+    found = tuple(field for field in fields if field is not None and can_be_key(field))
+    return found if len(found) == len(fields) else None
 
 
 @dataclass
@@ -373,6 +374,7 @@ class SegmentWriter:
         for place, definition in enumerate(self.definitions):
             columns = key_fields(self.schema, definition.columns)
             if columns is None:
+                self._warn_of_no_keys(definition)
                 continue
             runs = []
             for (path, file), end in zip(self._files.items(), tails, strict=True):
@@ -393,6 +395,19 @@ class SegmentWriter:
                     TxlogWarning,
                     stacklevel=4,
                 )
+
+    def _warn_of_no_keys(self, definition: IndexDefinition) -> None:
+        """Tell of columns that became double or nested since the index was defined."""
+        fields = [self.schema.get(name) for name in definition.columns]
+        odd = [one for one in fields if one is not None and not can_be_key(one)]
+        if odd:
+            warnings.warn(
+                f"the index {definition.name} is over the column {odd[0].name!r}, whose values "
+                f"({type_name(odd[0].type)}) cannot be keys, so new files are not indexed. Drop "
+                f"the index: drop_index({definition.name!r})",
+                TxlogWarning,
+                stacklevel=5,
+            )
 
 
 def covered_file(

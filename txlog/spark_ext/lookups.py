@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 from pyspark.sql.types import StructType as SparkStruct
 
+from txlog.arrow import arrow_array
 from txlog.commit.context import require_shared
 from txlog.errors import InvalidInputError
-from txlog.lookup.keys import as_keys, require_key_columns
-from txlog.lookup.lookup import KEY
+from txlog.lookup.keys import require_key_columns
+from txlog.lookup.lookup import KEY, as_keys
 from txlog.scan.read_plan import choose_columns
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructType
@@ -81,12 +82,14 @@ def _joined(asked: _Asked, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
         if not batch.num_rows:
             continue
         keys = pa.table([batch.column(name) for name in asked.given], names=list(asked.on))
-        found = _table(asked).lookup(
-            keys, on=asked.on, columns=[KEY, *asked.columns], missing=asked.missing
+        table = _table(asked)
+        # Not by `lookup`: the table may have a column `_key`.
+        found, numbers = table._lookup(table._open, asked.on).numbered(
+            keys, asked.columns, asked.missing
         )
         for start in range(0, found.num_rows, _ROWS_AT_ONCE):
             part = found.slice(start, _ROWS_AT_ONCE).combine_chunks()
-            rows = batch.take(part.column(KEY).combine_chunks())
+            rows = batch.take(arrow_array(numbers[start : start + _ROWS_AT_ONCE]))
             arrays = [*rows.columns, *(part.column(n).combine_chunks() for n in asked.columns)]
             yield pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, *asked.columns])
 
@@ -211,6 +214,13 @@ def lookup(
     require_key_columns(key_columns)
     arrays = as_keys(key_columns, keys)
     wanted = list(table._snapshot.schema.names() if columns is None else columns)
+    if KEY in wanted and table._snapshot.schema.get(KEY) is not None:
+        raise InvalidInputError(
+            argument="columns",
+            field=KEY,
+            reason=f"the table has a column {KEY}, which is the name of the place of a key too",
+            remedy="Name other columns, or use Table.lookup",
+        )
     found = [name for name in wanted if name != KEY]
     given = {f"_txlog_key_{place}": name for place, name in enumerate(names)}
     asked = _asked(table, storage_options, given, found, missing, index_cache)

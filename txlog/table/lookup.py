@@ -42,15 +42,17 @@ class Lookups(Handle):
         Parameters
         ----------
         keys
-            A list or an Arrow array. For several columns, a table or record batch with these
-            columns, or a list of tuples. Keys are cast to the columns' types if the cast is
+            A list or an Arrow array. For several columns, a table, record batch or frame (pandas,
+            polars, …) with these columns, dicts or an array of structs with these names, or a list
+            of tuples in the order of `on`. Keys are cast to the columns' types if the cast is
             lossless.
         on
             The key column, or several. Floating point and nested columns are refused. Default: the
             columns of the table's only index.
         columns
             The columns to return: those of the table, metadata columns (`_rowaddr`, …), and `_key`
-            (int64), the index in `keys` of the row's key. Default: those of the table.
+            (int64), the index in `keys` of the row's key, unless the table has a column of this
+            name. Default: those of the table.
         missing
             What to do for a key without rows: `skip` omits it, `null` returns one row with the key
             and nulls, `error` raises.
@@ -63,7 +65,11 @@ class Lookups(Handle):
             With `missing="error"`, some keys have no row. The error names five of them.
         """
         version = self._open
-        chosen = version.snapshot.schema.names() if columns is None else columns
+        schema = version.snapshot.schema
+        chosen = schema.names()
+        if columns is not None:  # As the table spells them.
+            fields = [(name, schema.get(name)) for name in columns]
+            chosen = [name if field is None else field.name for name, field in fields]
         return self._lookup(version, on).rows(keys, chosen, missing)
 
     def contains(self, keys: Any, *, on: str | Sequence[str] | None = None) -> pa.BooleanArray:
@@ -78,7 +84,7 @@ class Lookups(Handle):
         return self._lookup(self._open, on).counts(keys)
 
     def _lookup(self, version: OpenVersion, on: str | Sequence[str] | None) -> Lookup:
-        from txlog.lookup.lookup import Lookup
+        from txlog.lookup.lookup import KEY, Lookup
         from txlog.scan.read_plan import choose_columns
         from txlog.verbs.indexes import indexed_columns
 
@@ -96,6 +102,7 @@ class Lookups(Handle):
                 choose_columns(snapshot.schema, names),
                 version.indexes(),
                 version.coverages,
+                snapshot.schema.get(KEY) is not None,
             )
         return kept
 

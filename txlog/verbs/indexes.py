@@ -290,7 +290,9 @@ class IndexFiles:
                 f"of the index {self.definition.name}",
                 remedy="Drop the index",
             )
-        return choose_columns(self.snapshot.schema, names)
+        columns = choose_columns(self.snapshot.schema, names)
+        require_key_columns(columns)
+        return columns
 
     def segments(self) -> list[Segment]:
         """Return the segments that can be read."""
