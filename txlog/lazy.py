@@ -1,4 +1,4 @@
-"""Dataclasses and regular expressions that are built at their first use.
+"""Dataclasses, regular expressions and names of packages that are made at their first use.
 
 A dataclass costs a quarter of a millisecond and a pattern a fifth, and a process that opens a table
 imports a hundred of them. Use both names as those of `dataclasses` and `re`.
@@ -6,7 +6,10 @@ imports a hundred of them. Use both names as those of `dataclasses` and `re`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Callable, Collection, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import re
@@ -86,3 +89,27 @@ else:
             return value
 
     compiled = _Pattern
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, str], names: Collection[str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package that imports its modules at their first use.
+
+    Parameters
+    ----------
+    homes
+        The module of each name, relative to the package.
+    names
+        The package's `__all__`.
+    """
+    known = vars(sys.modules[package])
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{package}.{homes[name]}"), name)
+        known[name] = value  # Asked once.
+        return value
+
+    return find, lambda: sorted({*known, *names})

@@ -3,9 +3,7 @@
 They show a table of the flights of the demonstration, written here day by day.
 """
 
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +18,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "ui"))
 
-from browser import Browser, browser  # noqa: E402  # It is found by the line above.
+from browser import Browser, browser, serving  # noqa: E402  # It is found by the line above.
 
 COLUMNS = ["day", "dep_time", "dep_delay", "carrier", "flight", "origin", "dest", "distance"]
 
@@ -68,23 +66,13 @@ def main() -> None:
         folder = Path(scratch) / "lake"
         table = make_table(folder)
         table.report().save(Path(scratch) / "report.html")
-        command = [sys.executable, "-m", "txlog", "ui", str(folder), "--port", "0", "--json"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-            try:
-                assert server.stdout is not None
-                told = ""
-                while "}" not in told and (line := server.stdout.readline()):
-                    told += line
-                url = json.loads(told)["url"]
-                with browser(Path(scratch) / "profile") as window:
-                    window.go(url)
-                    base = window.js("document.querySelector('tbody a').href")
-                    asked = "where=dep_delay+>+60+AND+carrier+=+'UA'"
-                    take(window, f"{base}/rows?{asked}", "ui", 600)
-                    report = (Path(scratch) / "report.html").as_uri()
-                    take(window, report, "report", 1640, charts=4)
-            finally:
-                server.terminate()
+        with serving(folder) as url, browser(Path(scratch) / "profile") as window:
+            window.go(url)
+            base = window.js("document.querySelector('tbody a').href")
+            asked = "where=dep_delay+>+60+AND+carrier+=+'UA'"
+            take(window, f"{base}/rows?{asked}", "ui", 600)
+            report = (Path(scratch) / "report.html").as_uri()
+            take(window, report, "report", 1640, charts=4)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Catalogs within one store, of which a test sees and breaks every step."""
+"""Catalogs in one store, whose every step a test can see and break."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from tests import ticking
 from txlog.datasets.catalog import Catalog
 from txlog.datasets.home import Home
 from txlog.datasets.limits import DEFAULT_LIMITS
@@ -19,19 +19,8 @@ from txlog.store.base import BasicStore, ObjectInfo, Put, Store
 from txlog.threads import Threads
 
 
-@dataclass(frozen=True)
-class Ticking(Effects):
-    """Ids count up, and so does the clock: the same steps give the same files."""
-
-    actor: int = 0
-    ids: list[int] = field(default_factory=lambda: [0])
-
-    def uuid(self) -> str:
-        self.ids[0] += 1
-        return f"00000000-0000-4000-{8000 + self.actor:04d}-{self.ids[0]:012x}"
-
-    def jitter(self) -> float:
-        return 0.5
+class Ticking(ticking.Ticking):
+    """The same, and nothing waits."""
 
     def sleep_s(self, seconds: float) -> None:
         return None

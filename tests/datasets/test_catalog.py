@@ -440,7 +440,10 @@ def test_objects_beside_the_rows_go_with_the_last_that_needs_them(
     one.update(tmp_path / "b.bin")
     two = catalog.create("two", "GENERIC", tmp_path / "a.bin")
     objects = Path(catalog.root) / "files"
-    count = lambda: len([p for p in objects.rglob("*") if p.is_file()])  # noqa: E731
+
+    def count() -> int:
+        return sum(path.is_file() for path in objects.rglob("*"))
+
     assert count() == 2
     one.purge(2, confirm="one")
     assert count() == 1

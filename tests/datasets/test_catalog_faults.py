@@ -166,7 +166,7 @@ class Later(Ticking):
 
 
 def finish(store: Store, verb: str) -> None:
-    """Do the verb again, as a user does who has got no answer."""
+    """Do the verb again, as a user does after a call without an answer."""
     catalog = catalog_in(store, 3, effects=Later(3) if verb == "prepare" else None)
     if verb == "prepare":
         catalog.sweep()

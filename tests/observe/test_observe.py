@@ -40,6 +40,11 @@ def events(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
 
 
 class TestLogging:
+    @pytest.fixture(autouse=True)
+    def quiet_before(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Catch nothing before a test asks, at whatever level a package left the root logger."""
+        caplog.set_level("WARNING", "txlog")
+
     def test_a_commit_is_told_with_its_facts(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:

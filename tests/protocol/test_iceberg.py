@@ -30,7 +30,7 @@ def on(version: int, **more: str) -> dict[str, str]:
 
 
 def leaves(path: Path | str) -> list[tuple[str, str, str]]:
-    """Return what each line of a Parquet schema says but for its size of integers and decimals."""
+    """Return the lines of a Parquet schema without the sizes of integers and decimals."""
     text = str(pq.ParquetFile(path).schema).splitlines()[2:]
     return [line.strip() for line in text if "schema {" not in line]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -20,6 +20,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import txlog
+from tests import ticking
 from tests.reliability.cases import HOUR_MS, Files, Later, clear, files_below, fill, opened
 from tests.verbs.test_concurrent_operations import (
     OPERATIONS,
@@ -51,18 +52,8 @@ from txlog.threads import Threads
 
 
 @dataclass(frozen=True)
-class Ticking(Later):
-    """Ids count up, and so does the clock: the same schedule gives the same files."""
-
-    actor: int = 0
-    ids: list[int] = field(default_factory=lambda: [0])
-
-    def uuid(self) -> str:
-        self.ids[0] += 1
-        return f"00000000-0000-4000-{8000 + self.actor:04d}-{self.ids[0]:012x}"
-
-    def jitter(self) -> float:
-        return 0.5
+class Ticking(ticking.Ticking, Later):
+    """The same, with a clock that is ahead: the same schedule gives the same files."""
 
 
 def context(store: Store, actor: int) -> Context:

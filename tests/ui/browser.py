@@ -100,7 +100,7 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyUp", **told)
 
     def complaints(self) -> list[str]:
-        """Return what the page wrote to the console or the log since it was opened."""
+        """Return what the open page has written to the console and the log."""
         found = []
         for event in self.events:
             if event["method"] == "Log.entryAdded":
@@ -113,6 +113,21 @@ class Browser:
         """Write what the window shows to a PNG."""
         data = self.call("Page.captureScreenshot", format="png")["data"]
         path.write_bytes(base64.b64decode(data))
+
+
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[str]:
+    """Run `txlog ui` for a folder, and yield the address that opens it, with its token."""
+    command = [sys.executable, "-m", "txlog", "ui", str(folder), "--port", "0", "--json", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            told = ""
+            while "}" not in told and (line := server.stdout.readline()):
+                told += line
+            yield str(json.loads(told)["url"])
+        finally:
+            server.terminate()
 
 
 @contextmanager

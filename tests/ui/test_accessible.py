@@ -5,8 +5,6 @@ The browser's part also runs axe-core, where it is installed: `npm install --no-
 
 import json
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -16,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from browser import CHROMIUM, Browser, browser
+from browser import CHROMIUM, Browser, browser, serving
 
 import txlog
 from txlog.report.page import file_text
@@ -88,7 +86,7 @@ class Outline(HTMLParser):
 
 
 def faults_of(page: str) -> list[str]:
-    """Return what keeps people who do not see a page, or have no mouse, from using it."""
+    """Return the faults of a page for people who cannot see it or have no mouse."""
     outline = Outline(page)
     found = list(outline.faults)
     attributes = [attributes for _, attributes in outline.elements]
@@ -196,21 +194,12 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Browser, s
         pytest.skip("chromium is not installed")
     folder = tmp_path_factory.mktemp("shown")
     table = make_tables(folder)
-    command = [sys.executable, "-m", "txlog", "ui", str(folder), "--port", "0", "--json", "--write"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            told = ""
-            while "}" not in told and (line := server.stdout.readline()):
-                told += line
-            url = json.loads(told)["url"]
-            with browser(tmp_path_factory.mktemp("profile")) as window:
-                window.go(url)
-                home = url.partition("?")[0]
-                assert window.js("location.href") == home  # Without the token.
-                yield window, f"{home}tables/{place_of(table.uri, 'flights').key}"
-        finally:
-            server.terminate()
+    profile = tmp_path_factory.mktemp("profile")
+    with serving(folder, "--write") as url, browser(profile) as window:
+        window.go(url)
+        home = url.partition("?")[0]
+        assert window.js("location.href") == home  # Without the token.
+        yield window, f"{home}tables/{place_of(table.uri, 'flights').key}"
 
 
 def opened(window: Browser, url: str) -> None:

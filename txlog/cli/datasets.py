@@ -126,7 +126,7 @@ def list_(
 
 @datasets.command()
 def show(root: Root, name: Name, json: Json = False) -> None:
-    """Say what a data set is, and list its commits and training sets."""
+    """Show a data set with its commits and training sets."""
     found = _dataset(root, name)
     _print_summary(found.summary(), json, found.training_sets())
 
@@ -175,7 +175,7 @@ def diff(
     rows: Annotated[bool, typer.Option("--rows", help="Print the rows that differ.")] = False,
     json: Json = False,
 ) -> None:
-    """Say what one commit or training set has more and less than another."""
+    """Show what differs between two commits or training sets."""
     found = _dataset(root, name).diff(_target(a), _target(b), key)
     if not rows:
         told = found.to_json()
@@ -200,7 +200,7 @@ def lineage(
     dot: Annotated[bool, typer.Option("--dot", help="Print Graphviz's language.")] = False,
     json: Json = False,
 ) -> None:
-    """Say what a commit or training set was made from."""
+    """Show the inputs of a commit or training set."""
     wanted = None if commit is None else _target(commit)
     graph = _dataset(root, name).lineage(wanted, "down" if down else "up", depth)
     if dot:

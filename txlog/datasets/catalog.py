@@ -13,10 +13,9 @@ from txlog.datasets.commands import Create, by_txn, require_free_name
 from txlog.datasets.dataset import Dataset
 from txlog.datasets.events import pending
 from txlog.datasets.home import Home
-from txlog.datasets.ingest import remove_leftovers
+from txlog.datasets.ingest import delete_tree, remove_leftovers
 from txlog.datasets.lifecycle import (
     commit_request,
-    delete_tree,
     finish_purges,
     make_table,
     purges_of,

@@ -163,7 +163,7 @@ def _of_frame(frame: Any, store: Store) -> Source:
         )
         table = Table(place, storage_options=store.options)
     except BaseException:
-        delete_tree(staged)
+        discard_tree(staged)
         raise
     ordered = sorted(
         table.fragments(), key=lambda one: (one.metadata.row_id_meta or range(0)).start
@@ -174,16 +174,21 @@ def _of_frame(frame: Any, store: Store) -> Source:
             for fragment in ordered:
                 yield from fragment.to_batches()
         finally:
-            delete_tree(staged)
+            discard_tree(staged)
 
     reader = pa.RecordBatchReader.from_batches(table.schema, batches())
     return Source("", "the frame", data=reader)
 
 
 def delete_tree(store: Store) -> None:
+    """Delete all files below a store's root."""
+    store.delete([file.name for file in store.list_tree("")])
+
+
+def discard_tree(store: Store) -> None:
     """Delete all files below a store's root; what cannot be deleted is left."""
     with suppress(TxlogError):
-        store.delete([file.name for file in store.list_tree("")])
+        delete_tree(store)
 
 
 def remove_leftovers(store: Store, now_ms: int) -> int:

@@ -30,7 +30,7 @@ from txlog.datasets.commits import (
 )
 from txlog.datasets.events import DatasetState, LedgerState, printable
 from txlog.datasets.home import Home
-from txlog.datasets.ingest import Ingested, ingest
+from txlog.datasets.ingest import Ingested, delete_tree, ingest
 from txlog.datasets.lineage import as_input
 from txlog.datasets.types.base import DatasetType, type_key
 from txlog.datasets.values import Code, Commit, Input
@@ -50,7 +50,6 @@ from txlog.log.paths import decode_path
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.partition import partition_folder
-from txlog.store.base import Store
 from txlog.table.table import Table
 from txlog.verbs.create import create
 
@@ -250,11 +249,6 @@ def _require_not_purged(home: Home, dataset_id: int) -> DatasetState:
 
 
 # Purging -------------------------------------------------------------------------------------
-
-
-def delete_tree(store: Store) -> None:
-    """Delete all files below a store's root."""
-    store.delete([file.name for file in store.list_tree("")])
 
 
 def purge_dataset(home: Home, dataset: DatasetState) -> None:

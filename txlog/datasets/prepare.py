@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
-from txlog.datasets.ingest import delete_tree
+from txlog.datasets.ingest import discard_tree
 from txlog.datasets.limits import DEFAULT_LIMITS, fault_of_path
 from txlog.datasets.training_files import PickedRows, SetFiles
 from txlog.datasets.types import type_of
@@ -140,11 +140,11 @@ def make(job: Job, ledger: Ledger, engine: Engine | None = None) -> None:
                 code = error.code if isinstance(error, TxlogError) else "failed"
                 text = _told(error)
                 ledger.failed(claim, code, text)
-                delete_tree(folder)
+                discard_tree(folder)
                 return
             ledger.ready(claim, parts, statistics)
     except (_TakenOverError, *_GONE):
-        delete_tree(folder)  # Another attempt counts, or nobody wants the set.
+        discard_tree(folder)  # Another attempt counts, or nobody wants the set.
 
 
 def _told(error: Exception) -> str:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from txlog.lazy import lazy_names
+
 if TYPE_CHECKING:
     from txlog.serve.app import create_app
     from txlog.serve.auth import AccessError, Authenticator, Principal, TokenFile
@@ -46,25 +48,16 @@ _HOMES = {
     "serve": "run",
 }
 
+_find, __dir__ = lazy_names(__name__, _HOMES, __all__)
+
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES[name]
     try:
-        value = getattr(import_module(f"{__name__}.{home}"), name)
+        return _find(name)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("txlog"):
             raise
         from txlog.errors import not_installed
 
-        extra = "grpc" if home == "rpc" else "serve"
+        extra = "grpc" if _HOMES[name] == "rpc" else "serve"
         raise not_installed(extra, "the service of data sets", str(error)) from error
-    globals()[name] = value  # Asked once.
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
