@@ -20,7 +20,7 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
-from txlog.store.local.disk import Disk
+from txlog.store.local.disk import Disk, RelaxedDisk
 from txlog.store.local.local import LocalStore
 from txlog.testing import Fault, FaultyStore
 
@@ -267,3 +267,22 @@ def test_planned_faults_come_as_planned(tmp_path: Path) -> None:
         store.info("missing")
     with pytest.raises(ValueError, match="only a put"):
         Fault("read", 1, "exists_though_created")
+
+
+def test_a_failed_move_of_many_files_names_a_file_and_loses_none(tmp_path: Path) -> None:
+    class Worn(Disk):
+        def link(self, source: str, target: str) -> None:
+            if source.endswith("77"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            super().link(source, target)
+
+    root = tmp_path / "t"
+    for n in range(200):
+        LocalStore(str(root), disk=RelaxedDisk()).write_new(str(n), b"%d" % n)
+    places = [(str(n), f"new/{n}") for n in range(200)]
+    with pytest.raises(StoreError, match="77"):
+        LocalStore(str(root), disk=Worn()).move(places)
+    assert {int((root / str(n)).read_bytes()) for n in range(200)} == set(range(200))
+    LocalStore(str(root)).move(places)
+    assert {int((root / "new" / str(n)).read_bytes()) for n in range(200)} == set(range(200))
+    assert len(list(root.iterdir())) == 1

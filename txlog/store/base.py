@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from txlog.errors import (
@@ -367,11 +369,8 @@ class BasicStore:
         return map_ahead(self.read, paths, workers=workers, ahead=2 * workers)
 
     def move(self: Store, places: Sequence[tuple[str, str]]) -> None:
-        """Move files by copying them."""
-        for path, target in places:
-            if is_there(self, path):
-                copy_file(self, path, self, target)
-                self.delete([path])
+        """Move files by copying them; several at a time if the store is remote."""
+        deque(map_many(self, partial(_move_by_copy, self), places), maxlen=0)
 
     def local_path(self, path: str) -> str | None:
         """Return None: the store is not a local disk, or it hides the path."""
@@ -402,6 +401,13 @@ def copy_file(store: Store, path: str, home: Store, target: str) -> None:
         raise StoreError(
             operation="copy", path=path, reason=f"the file cannot be copied: {error}"
         ) from error
+
+
+def _move_by_copy(store: Store, place: tuple[str, str]) -> None:
+    path, target = place
+    if is_there(store, path):
+        copy_file(store, path, store, target)
+        store.delete([path])
 
 
 Item = TypeVar("Item")

@@ -18,7 +18,7 @@ from txlog.fragments.rows import FEATURE
 from txlog.lazy import compiled
 from txlog.snapshot.process import collector_paused
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import ObjectInfo, Store
+from txlog.store.base import ObjectInfo, Store, map_many
 from txlog.threads import map_all
 
 DECISIONS = pa.schema(
@@ -144,9 +144,9 @@ def put_back(context: Context) -> pa.Table:
     held = list(store.list_tree(TRASH))
     whole = {_home(info): info for info in sorted(held, key=attrgetter("size"))}
     rows, torn = [], []
-    for info in held:
+    sizes = map_many(store, partial(_size_of, store), [_home(info) for info in held])
+    for info, there in zip(held, sizes, strict=True):
         name = _home(info)
-        there = _size_of(store, name)
         if info is not whole[name]:
             decision, reason = "keep", "the trash has another copy of it"
         elif there is not None and there >= info.size:

@@ -6,13 +6,13 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import field
 from functools import lru_cache, partial
 from io import BufferedWriter
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -51,8 +51,10 @@ from txlog.threads import map_ahead
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _SHORT_BYTES = 64 * 1024
 _BLOCK_BYTES = 512
-_DELETERS = 16  # The number of threads. An unlink may wait milliseconds for the disk.
-_AT_ONCE = 50  # The number of files that one thread deletes in a call.
+Result = TypeVar("Result")
+
+_WAITERS = 16  # The number of threads. A link or an unlink may wait milliseconds for the disk.
+_AT_ONCE = 50  # The number of files that one thread deletes or moves in a call.
 
 
 @dataclass(frozen=True)
@@ -257,21 +259,36 @@ class LocalStore(BasicStore):
 
         Where that cannot be (another user's files, no hard links) they are renamed.
         """
-        linked, new, old = [], dict[str, str](), dict[str, str]()
-        for path, place in places:
-            source, target = self.resolve(path), self.resolve(place)
-            folder = os.path.dirname(target)
-            with os_errors("move", path, self.root), contextlib.suppress(FileNotFoundError):
+        folders = {os.path.dirname(self.resolve(place)): place for _, place in places}
+        for folder, place in folders.items():
+            with os_errors("move", place, self.root):
                 self._folders.ensure(folder)
-                if link_or_rename(self.disk, source, target):
-                    linked.append(path)
-                else:
-                    old[os.path.dirname(source)] = path
-                new[folder] = path
-        for folder, path in (*new.items(), *old.items()):
+        shares = list(_in_threads(self._linked, places))
+        failed = [error for *_, error in shares if error is not None]
+        if failed:
+            raise failed[0]
+        linked = [pair for share, _, _ in shares for pair in share]
+        renamed = [pair for _, share, _ in shares for pair in share]
+        named = {os.path.dirname(self.resolve(place)): path for path, place in linked + renamed}
+        left = {os.path.dirname(self.resolve(path)): path for path, _ in renamed}
+        for folder, path in (*named.items(), *left.items()):
             with os_errors("move", path, self.root):
                 self.disk.sync_folder(folder)
-        self.delete(linked)
+        self.delete([path for path, _ in linked])
+
+    def _linked(
+        self, places: Sequence[tuple[str, str]]
+    ) -> tuple[list[tuple[str, str]], list[tuple[str, str]], TxlogError | None]:
+        """Return which files have a second name now, which were renamed, and the first error."""
+        linked, renamed = list[tuple[str, str]](), list[tuple[str, str]]()
+        try:
+            for path, place in places:
+                with os_errors("move", path, self.root), contextlib.suppress(FileNotFoundError):
+                    has_both = link_or_rename(self.disk, self.resolve(path), self.resolve(place))
+                    (linked if has_both else renamed).append((path, place))
+        except TxlogError as error:
+            return linked, renamed, error
+        return linked, renamed, None
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files below the root; those that are not there are skipped."""
@@ -336,16 +353,20 @@ def delete_below(root: str, paths: Sequence[tuple[str, str]], disk: Disk) -> Non
             raise InvalidInputError(
                 argument="paths", reason=f"{path!r} is not a file below the table's root"
             )
-    shares = [paths[start : start + _AT_ONCE] for start in range(0, len(paths), _AT_ONCE)]
-    unlink = partial(_unlink, root, disk)
-    failures = (
-        map_ahead(unlink, shares, workers=_DELETERS, ahead=_DELETERS)
-        if len(shares) > 1
-        else map(unlink, shares)
-    )
+    failures = _in_threads(partial(_unlink, root, disk), paths)
     failed = [error for error in failures if error is not None]
     if failed:
         raise failed[0]
+
+
+def _in_threads(
+    function: Callable[[Sequence[tuple[str, str]]], Result], files: Sequence[tuple[str, str]]
+) -> Iterator[Result]:
+    """Yield the results of a function for shares of the files; threads help if there are many."""
+    shares = [files[start : start + _AT_ONCE] for start in range(0, len(files), _AT_ONCE)]
+    if len(shares) < 2:
+        return map(function, shares)
+    return map_ahead(function, shares, workers=_WAITERS, ahead=_WAITERS)
 
 
 def _unlink(root: str, disk: Disk, paths: Sequence[tuple[str, str]]) -> TxlogError | None:
