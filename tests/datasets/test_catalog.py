@@ -6,16 +6,17 @@ import pickle
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
 import txlog
-from tests.datasets.homes import rows_of, texts
-from txlog.datasets import Catalog, Code, Dataset, InlineRunner, Input
+from tests.datasets.homes import Ticking, catalog_in, rows_of, texts
+from txlog.datasets import Catalog, Code, Dataset, InlineRunner, Input, types
 from txlog.datasets.commands import Create
 from txlog.datasets.commits import AddCommit, read_rows
+from txlog.datasets.ingest import StoredObjects
 from txlog.datasets.ledger import Ledger
 from txlog.datasets.limits import Limits
 from txlog.datasets.values import Summary
@@ -31,6 +32,7 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.loader import Loader
+from txlog.store.open import open_store
 
 
 class Idle:
@@ -452,6 +454,153 @@ def test_objects_beside_the_rows_go_with_the_last_that_needs_them(
     assert two.verify()
     two.purge(confirm="two")
     assert count() == 0
+
+
+@pytest.mark.spec("DST-28")
+def test_a_users_own_column_refers_to_no_object(tmp_path: Path) -> None:
+    """Rows of a TABLE name an object in a column `uri`; to none of them does it belong."""
+    catalog = Catalog(tmp_path / "root", runner=InlineRunner(), limits=Limits(row_bytes=4))
+    files = pa.table({"name": ["f"], "content": [b"more than four"]})
+    one = catalog.create("one", "GENERIC", files)
+    (path,) = (tmp_path / "root" / "files").rglob("*/*")
+    foreign = tmp_path / "root" / "files" / "notes.txt"
+    foreign.write_text("of somebody")
+    uris = [f"files/{path.parent.name}/{path.name}", "files/notes.txt", "files/../ledger", None]
+    rows = pa.table({"uri": uris, "sha256": [path.name, "x", "y", "z"]})
+    for name in ("mine", "yours"):
+        catalog.create(name, "TABLE", rows)
+    catalog.dataset("mine").purge(1, confirm="mine")
+    catalog.dataset("mine").purge(confirm="mine")
+    assert path.exists()
+    assert foreign.exists()
+    assert one.verify()
+    one.purge(confirm="one")  # The rows of `yours` do not keep it.
+    assert not path.exists()
+    assert foreign.exists()
+    assert catalog.dataset("yours").verify()
+
+
+def test_objects_of_a_type_that_is_not_known_here_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = Catalog(tmp_path / "root", runner=InlineRunner(), limits=Limits(row_bytes=4))
+    files = pa.table({"name": ["f"], "content": [b"more than four"]})
+    kept, gone = (catalog.create(name, "GENERIC", files) for name in ("kept", "gone"))
+    with monkeypatch.context() as patch:
+        patch.delitem(types._known, "GENERIC")
+        gone.purge(confirm="gone")
+    assert kept.verify()
+
+
+class MovedClock(Ticking):
+    """A clock that a test moves; times of files are those of the disk."""
+
+    hours: ClassVar[int] = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + MovedClock.hours * 3600_000
+
+
+@pytest.fixture
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    monkeypatch.setattr(MovedClock, "hours", 0)
+    catalog = catalog_in(open_store(tmp_path / "root"), effects=MovedClock())
+    catalog._home.limits = Limits(row_bytes=4)
+    return catalog
+
+
+def long(name: str, content: bytes = b"more than four") -> pa.Table:
+    return pa.table({"name": [name], "content": [content]})
+
+
+@pytest.mark.spec("DST-28")
+def test_what_nothing_refers_to_is_swept_after_a_day(
+    old: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = old.create("one", "GENERIC", long("f", b"kept for ever"))
+    two = old.create("two", "GENERIC", long("f", b"kept by a set"))
+    assert two.prepare(form="csv").state == "READY"
+    two.delete()
+    whole = files_of(old)
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from long("g", b"of a refused update").to_batches()
+        raise ValueError("the source broke")
+
+    source = pa.RecordBatchReader.from_batches(long("g").schema, broken())
+    with pytest.raises(Exception, match="the source broke"):
+        one.update(source)
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:  # A process that is killed deletes nothing either.
+        patch.setattr(Ledger, "record", dies)
+        patch.setattr("txlog.datasets.catalog.delete_tree", lambda _: None)
+        with pytest.raises(KeyboardInterrupt):
+            old.create("dead", "GENERIC", long("h", b"of a killed create"))
+    left = files_of(old) - whole
+    assert sum(path.startswith("files/") for path in left) == 2
+    assert sum(path.endswith("00000.json") for path in left) == 1
+
+    def swept(hours: int) -> set[str]:
+        MovedClock.hours = hours
+        old.sweep()
+        return {path for path in files_of(old) - whole if not path.startswith("ledger/")}
+
+    assert swept(0) == swept(23) == left
+    assert swept(25) == set()
+    assert whole <= files_of(old)
+    two.undelete()
+    for made in (one, two):
+        assert made.verify()
+    events = old._home.ledger.state().n
+    swept(48)  # Not again on the same day.
+    assert old._home.ledger.state().n == events
+    swept(50)
+    assert old._home.ledger.state().n == events + 1
+
+
+def test_objects_stay_while_a_data_set_is_damaged(old: Catalog) -> None:
+    old.create("one", "GENERIC", long("f"))
+    two = old.create("two", "GENERIC", long("f", b"only of this one"))
+    objects = {path for path in files_of(old) if path.startswith("files/")}
+    log = Path(old.root) / "data" / two.uuid / "_delta_log" / f"{0:020}.json"
+    text = log.read_bytes()
+    log.write_bytes(text[:-20])
+    MovedClock.hours = 25
+    fresh = catalog_in(open_store(old.root), effects=MovedClock())
+    with pytest.warns(TxlogWarning, match="'two'"):
+        fresh.sweep()
+    assert objects <= files_of(old)
+    log.write_bytes(text)
+    assert two.verify()
+
+
+NEW = ("new", "GENERIC", long("f"))
+
+
+@pytest.mark.parametrize("verb", ["create", "update"])
+def test_a_sweep_in_the_middle_of_a_verb_is_noticed(
+    old: Catalog, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """A verb finds an old object in place that nothing refers to, and it is swept meanwhile."""
+    MovedClock.hours = -25
+    one = old.create("one", "GENERIC", long("f", b"another one"))
+    MovedClock.hours = 0
+    path = Path(old.root) / StoredObjects(open_store(old.root)).put(b"more than four")
+    os.utime(path, (0, 0))
+    write = AddCommit._write
+
+    def sweeping(operation: AddCommit, base: Any) -> None:
+        write(operation, base)
+        old.sweep()
+        assert not path.exists()
+
+    monkeypatch.setattr(AddCommit, "_write", sweeping)
+    verbs = {"update": lambda: one.update(long("f")), "create": lambda: old.create(*NEW)}
+    with pytest.raises(DataFileError, match="another process purged"):
+        verbs[verb]()
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -24,7 +24,17 @@ from hypothesis.stateful import (
 import txlog
 from tests.examples import examples
 from txlog.commit.context import Context
-from txlog.datasets.commands import Ask, ClaimSet, Command, Create, Finish, Mark, Tag, decide
+from txlog.datasets.commands import (
+    Ask,
+    ClaimSet,
+    Command,
+    Create,
+    Finish,
+    Mark,
+    Sweep,
+    Tag,
+    decide,
+)
 from txlog.datasets.events import Event, LedgerState, fold, pending
 from txlog.datasets.ledger import APP, Ledger
 from txlog.datasets.values import Asked, Claim, Failure, Part
@@ -326,6 +336,23 @@ def test_commands_for_what_is_not_there_are_refused() -> None:
 def test_events_of_an_unknown_kind_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="event 2 of the ledger is 'merged'"):
         fold(after(CREATED), [Event(2, 0, "x", "merged", {"id": 1})])
+    with pytest.raises(InvalidInputError, match="event 2 of the ledger is 'merged'"):
+        fold(after(CREATED), [Event(2, 0, "x", "merged", {})])
+
+
+@pytest.mark.spec("DST-28")
+def test_a_catalog_is_swept_once_a_day() -> None:
+    day = 24 * 3600_000
+    state = after(CREATED)
+    made = state.datasets[1].created_ms
+    assert decide(LedgerState(), Sweep(), 50 * day) is None  # There is nothing yet.
+    assert decide(state, Sweep(), made + day - 1) is None
+    assert decide(state, Sweep(), made + day) == ("swept", {})
+    swept = fold(state, [Event(2, made + day, "x", "swept", {})])
+    assert (swept.n, swept.sweeps) == (2, 1)
+    assert decide(swept, Sweep(), made + 2 * day - 1) is None
+    assert decide(swept, Sweep(), made + 2 * day) == ("swept", {})
+    assert decide(swept, Sweep(), made) == ("swept", {})  # The other clock was a day ahead.
 
 
 # Against a plain model ---------------------------------------------------------------------------

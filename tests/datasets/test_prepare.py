@@ -26,7 +26,7 @@ from txlog.datasets.catalog import Catalog
 from txlog.datasets.dataset import Dataset
 from txlog.datasets.prepare import InlineRunner, ThreadRunner, make
 from txlog.datasets.values import Part
-from txlog.errors import CommitConflictError, DataFileError, InvalidInputError
+from txlog.errors import CommitConflictError, DataFileError, InvalidInputError, NotFoundError
 from txlog.loader import Image
 from txlog.store.local.disk import Disk
 
@@ -406,6 +406,95 @@ def test_the_set_of_a_worker_that_died_is_taken_over(
     assert made.root is not None
     assert made.root.endswith("/2")
     assert left[0].exists()  # What the dead worker left does no harm.
+
+
+@pytest.mark.spec("DST-28")
+def test_what_a_dead_worker_left_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = catalog_of(tmp_path)
+    intents = catalog.create("intents", "TEXT_INTENT", texts(("a", "x")))
+    sets = tmp_path / "catalog" / "sets"
+    with monkeypatch.context() as patch:
+        patch.setattr(training_files.SetFiles, "write_table", kill)
+        with pytest.raises(_DeadError):
+            intents.prepare()
+    effects = type(intents._home.effects)
+    now_ms = effects.now_ms
+    for hours, attempts in ((1, {"1", "2"}), (26, {"2"})):
+        late_ms = hours * 3600_000
+        monkeypatch.setattr(effects, "now_ms", lambda self, late=late_ms: now_ms(self) + late)
+        catalog.sweep()
+        assert {path.relative_to(sets).parts[2] for path in sets.rglob("*.parquet")} == attempts
+    made = intents.prepare()
+    assert made.state == "READY"
+    assert [*made.table().to_arrow()["utterance"].to_pylist()] == ["a"]
+
+
+@pytest.mark.spec("DST-24")
+def test_a_set_that_runs_while_its_data_set_is_deleted_is_made(tmp_path: Path) -> None:
+    later = LaterRunner()
+    catalog = catalog_of(tmp_path, later)
+    intents = catalog.create("intents", "TEXT_INTENT", texts(("a", "x")))
+    asked = intents.prepare()
+    intents.delete()
+    assert intents.fetch(asked.version_hash).state == "RUNNING"
+    with pytest.raises(NotFoundError, match="is deleted"):
+        intents.prepare()
+    later.run()
+    assert intents.fetch(asked.version_hash, wait_s=60).state == "READY"
+    assert len(intents.fetch(asked.version_hash).download(tmp_path / "out")) == 2
+
+
+@pytest.mark.spec("DST-24")
+def test_a_set_of_a_dead_worker_is_made_though_its_data_set_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = catalog_of(tmp_path)
+    intents = catalog.create("intents", "TEXT_INTENT", texts(("a", "x")))
+    with monkeypatch.context() as patch:
+        patch.setattr(training_files.SetFiles, "write_table", kill)
+        with pytest.raises(_DeadError):
+            intents.prepare()
+    intents.delete()
+    (one,) = intents.training_sets()
+    assert one.state == "RUNNING"
+    effects = type(intents._home.effects)
+    now_ms = effects.now_ms
+    monkeypatch.setattr(effects, "now_ms", lambda self: now_ms(self) + 15 * 60_000)
+    assert catalog.sweep() == 1
+    assert intents.fetch(one.version_hash).state == "READY"
+    assert catalog.sweep() == 0
+
+
+@pytest.mark.spec("DST-26")
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_set_that_runs_while_its_data_set_is_purged_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    later = LaterRunner()
+    catalog = catalog_of(tmp_path, later)
+    intents = catalog.create("intents", "TEXT_INTENT", texts(("a", "x")))
+    asked = intents.prepare()
+    if begun:
+        write = training_files.SetFiles.write_table
+
+        def purging(out: Any, name: str, table: pa.Table) -> None:
+            write(out, name, table)
+            intents.purge(confirm="intents")
+
+        monkeypatch.setattr(training_files.SetFiles, "write_table", purging)
+    else:
+        intents.purge(confirm="intents")
+    later.run()  # It raises nothing.
+    with pytest.raises(NotFoundError):
+        intents.fetch(asked.version_hash)
+    left = [path for path in (tmp_path / "catalog").rglob("*") if path.is_file()]
+    assert {path.relative_to(tmp_path / "catalog").parts[0] for path in left} == {"ledger"}
+    assert catalog.sweep() == 0
+
+
+def kill(*_: object) -> None:
+    """Die as a process does: nothing of it cleans up."""
+    raise _DeadError
 
 
 class _DeadError(BaseException):

@@ -20,6 +20,7 @@ from txlog.datasets.lifecycle import (
     make_table,
     purges_of,
     require_whole_commit,
+    sweep_leftovers,
 )
 from txlog.datasets.limits import DEFAULT_LIMITS, Limits, require_no_number
 from txlog.datasets.prepare import Runner, ThreadRunner, submit
@@ -242,13 +243,16 @@ class Catalog:
         """Take over the training sets of workers that died, and return how many there are.
 
         Servers call it once a minute. The runner makes the training sets. Interrupted purges are
-        finished, and files that ingestions staged a day ago or earlier are deleted. Contents of
-        updates that were refused stay. A warning names each data set that is damaged.
+        finished, and files that ingestions staged a day ago or earlier are deleted. Once a day, so
+        is what nothing refers to and is a day old: tables of processes that died in `create`,
+        contents of updates that were refused, and what workers left that others took over. A
+        warning names each data set that is damaged; then contents stay, since it may need them.
         """
         home = self._home
         for known in home.ledger.state().datasets.values():
             home.if_whole(known, partial(finish_purges, home))
         remove_leftovers(home.store, home.effects.now_ms())
+        sweep_leftovers(home)
         waiting = pending(home.ledger.state(), home.effects.now_ms())
         for dataset, one in waiting:
             job = home.if_whole(dataset, partial(home.job, asked=one.asked))

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from txlog.datasets.events import DatasetState, LedgerState, SetState
+from txlog.datasets.events import CLOCKS_DIFFER_MS, DatasetState, LedgerState, SetState
 from txlog.datasets.values import Asked, Claim, Failure, Part
 from txlog.errors import AlreadyExistsError, CommitConflictError, NotFoundError
 from txlog.lazy import dataclass
 
 LEASE_MS = 600_000
+SWEEP_MS = 24 * 3600 * 1000
+"""The time between two sweeps, and the age of what they delete."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,12 @@ class Finish:
     error: Failure | None = None
 
 
-Command = Create | Mark | Tag | Ask | ClaimSet | Finish
+@dataclass(frozen=True)
+class Sweep:
+    """Begin to delete what nothing refers to; once a day, whoever asks."""
+
+
+Command = Create | Mark | Tag | Ask | ClaimSet | Finish | Sweep
 Decided = tuple[str, dict[str, Any]]
 
 
@@ -104,6 +111,8 @@ def decide(state: LedgerState, command: Command, now_ms: int) -> Decided | None:
             return _claimed(state, command, now_ms)
         case Finish():
             return _finished(state, command)
+        case Sweep():
+            return _swept(state, now_ms)
 
 
 def by_txn(state: LedgerState, txn: tuple[str, int] | None) -> DatasetState | None:
@@ -237,6 +246,14 @@ def _finished(state: LedgerState, command: Finish) -> Decided | None:
         for p in command.parts
     ]
     return "ready", {**body, "parts": parts, "statistics": dict(command.statistics)}
+
+
+def _swept(state: LedgerState, now_ms: int) -> Decided | None:
+    if not state.datasets:
+        return None
+    last_ms = state.swept_ms or min(one.created_ms for one in state.datasets.values())
+    is_recent = now_ms - SWEEP_MS < last_ms <= now_ms + CLOCKS_DIFFER_MS
+    return None if is_recent else ("swept", {})
 
 
 def _set_of(dataset: DatasetState, version_hash: str) -> SetState:

@@ -17,7 +17,7 @@ from txlog.datasets.limits import Limits, require_no_number
 from txlog.datasets.lineage import Direction, Graph, node_of, trace
 from txlog.datasets.prepare import submit
 from txlog.datasets.training_set import TrainingSet, ask, pick
-from txlog.datasets.types import type_of
+from txlog.datasets.types import stores_objects, type_of
 from txlog.datasets.types.base import type_key
 from txlog.datasets.values import FORMS, Code, Commit, Summary
 from txlog.errors import (
@@ -179,7 +179,8 @@ class Dataset:
                     f"commit {one.commit_id} was made of {one.rows} rows with the digest "
                     f"{one.digest}, and has {rows} rows with the digest {digest}",
                 )
-            self._home.require_contents(table, one.commit_id)
+            if stores_objects(self.type):
+                self._home.require_contents(table, one.commit_id)
         return found
 
     # Training sets --------------------------------------------------------------------------

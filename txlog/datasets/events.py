@@ -87,6 +87,8 @@ class LedgerState:
 
     n: int = 0
     datasets: Mapping[int, DatasetState] = field(default_factory=dict)
+    sweeps: int = 0
+    swept_ms: int = 0  # When the last sweep began, by its clock; 0 if there was none.
 
     def dataset(self, dataset_id: int) -> DatasetState:
         """Return a data set that is not purged; raises `NotFoundError`, which lists those known."""
@@ -130,13 +132,18 @@ def fold(state: LedgerState, events: Iterable[Event]) -> LedgerState:
     """
     datasets = dict(state.datasets)
     opened: set[int] = set()  # Data sets whose dictionary of sets is this call's own.
-    n = state.n
+    n, sweeps, swept_ms = state.n, state.sweeps, state.swept_ms
     for event in events:
         n = event.n
         body = event.body
+        if event.kind == "swept":
+            sweeps, swept_ms = sweeps + 1, event.at_ms
+            continue
         if event.kind == "created":
             datasets[body["id"]] = _new_dataset(event)
             continue
+        if "id" not in body:
+            raise _unknown_kind(event)
         dataset = datasets[body["id"]]
         if event.kind in ("asked", "claimed", "ready", "failed"):
             if dataset.dataset_id not in opened:
@@ -149,7 +156,7 @@ def fold(state: LedgerState, events: Iterable[Event]) -> LedgerState:
         else:
             datasets[dataset.dataset_id] = _next_dataset(dataset, event)
             opened.discard(dataset.dataset_id)
-    return LedgerState(n, datasets)
+    return LedgerState(n, datasets, sweeps, swept_ms)
 
 
 def _new_dataset(event: Event) -> DatasetState:
@@ -195,7 +202,11 @@ def _next_dataset(dataset: DatasetState, event: Event) -> DatasetState:
             if target is not None:
                 names[event.body["name"]] = target
             return replace(dataset, names=names)
-    raise InvalidInputError(
+    raise _unknown_kind(event)
+
+
+def _unknown_kind(event: Event) -> InvalidInputError:
+    return InvalidInputError(
         argument="ledger",
         field=event.kind,
         reason=f"event {event.n} of the ledger is {event.kind!r}, which this version of txlog "
@@ -227,11 +238,13 @@ def _next_set(known: SetState | None, event: Event) -> SetState:
 
 
 def pending(state: LedgerState, now_ms: int) -> Sequence[tuple[DatasetState, SetState]]:
-    """Return the training sets that a worker may claim: those of dead workers, and unclaimed."""
+    """Return the training sets that a worker may claim: those of dead workers, and unclaimed.
+
+    Those of deleted data sets are among them: who waits for one gets an answer.
+    """
     return [
         (dataset, one)
         for dataset in state.datasets.values()
-        if not dataset.deleted
         for one in dataset.sets.values()
         if one.is_free(now_ms)
     ]

@@ -153,14 +153,17 @@ class Home:
             return None
 
     def require_contents(self, table: Table, commit_id: int) -> None:
-        """Raise `DataFileError` unless the contents beside the rows of a commit are whole."""
+        """Raise `DataFileError` unless the contents beside the rows of a commit are whole.
+
+        The table is one of a type that stores objects.
+        """
         if not {"uri", "sha256"} <= set(table.schema.names):
             return
         where = col(COMMIT_ID) == lit(commit_id)
         for batch in table.scan(columns=["uri", "sha256"], where=where).to_batches():
             for uri, wanted in zip(*(c.to_pylist() for c in batch.columns), strict=True):
                 if uri is None or uri != object_path(str(wanted)):
-                    continue  # The row has its content, or the columns are a user's own.
+                    continue  # The row has its content.
                 digest = sha256()
                 try:
                     with self.store.open_input(uri) as content:

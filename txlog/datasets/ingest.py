@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.data_files.incoming import as_reader
+from txlog.datasets.commands import SWEEP_MS
 from txlog.datasets.limits import Limits
 from txlog.datasets.sources import Source, Sources, refused
 from txlog.datasets.types.base import DatasetType
@@ -27,7 +28,6 @@ _VERSIONED = compiled(r"(.+)@v(\d+)")
 _LOG = "_delta_log/"
 FILES = "files"
 STAGED = f"{FILES}/.staged"  # What is not whole yet, or is needed for a moment.
-_STAGED_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def remove_leftovers(store: Store, now_ms: int) -> int:
     names = [
         f"{STAGED}/{file.name}"
         for file in store.list_tree(STAGED)
-        if file.modified_ms < now_ms - _STAGED_MS
+        if file.modified_ms < now_ms - SWEEP_MS
     ]
     store.delete(names)
     return len(names)
@@ -248,6 +248,10 @@ class StoredObjects:
 def object_path(digest: str) -> str:
     """Return where a content of a SHA-256 lies, relative to the catalog's root."""
     return f"{FILES}/{digest[:2]}/{digest}"
+
+
+OBJECT_PATH = rf"^{FILES}/[0-9a-f]{{2}}/[0-9a-f]{{64}}$"
+"""What matches the paths of objects."""
 
 
 def require_object(store: Store, uri: str) -> Any:

@@ -7,9 +7,11 @@ looks for what is left.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +20,7 @@ from txlog.arrow import pc
 from txlog.commit.app_versions import is_recorded
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import as_schema
-from txlog.datasets.commands import Mark
+from txlog.datasets.commands import SWEEP_MS, Mark, Sweep
 from txlog.datasets.commits import (
     COMMIT_ID,
     PROPERTIES,
@@ -30,8 +32,9 @@ from txlog.datasets.commits import (
 )
 from txlog.datasets.events import DatasetState, LedgerState, printable
 from txlog.datasets.home import Home
-from txlog.datasets.ingest import Ingested, delete_tree, ingest
+from txlog.datasets.ingest import FILES, OBJECT_PATH, Ingested, delete_tree, ingest
 from txlog.datasets.lineage import as_input
+from txlog.datasets.types import stores_objects
 from txlog.datasets.types.base import DatasetType, type_key
 from txlog.datasets.values import Code, Commit, Input
 from txlog.errors import (
@@ -50,12 +53,11 @@ from txlog.log.paths import decode_path
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.partition import partition_folder
+from txlog.store.base import Store
 from txlog.table.table import Table
 from txlog.verbs.create import create
 
-_URI = "uri"
-"""The column of objects that lie beside the rows, and the folder that they are in."""
-_FILES = "files/"
+_URI = "uri"  # The column of objects that lie beside the rows.
 _APPEND_ONLY = "delta.appendOnly"
 
 
@@ -325,12 +327,13 @@ def _files_of(table: Table, commit_id: str) -> list[str]:
 def _objects(home: Home, dataset: DatasetState, where: Expression | None = None) -> set[str]:
     """Return the objects beside the rows of a data set, as paths below the root."""
     table = home.table(dataset.uuid)
-    if _URI not in table.schema.names:
+    if not stores_objects(dataset.type) or _URI not in table.schema.names:
         return set()
     found: set[str] = set()
     for batch in table.scan(columns=[_URI], where=where).to_batches():
-        uris = pc.drop_null(batch.column(0).unique()).to_pylist()
-        found.update(uri for uri in uris if uri.startswith(_FILES))
+        uris = batch.column(0).unique()
+        is_object = pc.match_substring_regex(uris, OBJECT_PATH)
+        found.update(uris.filter(is_object).to_pylist())
     return found
 
 
@@ -338,16 +341,66 @@ def _delete_unused(home: Home, objects: set[str]) -> None:
     """Delete objects that no row and no training set refers to."""
     left = set(objects)
     for other in home.ledger.state().datasets.values():
-        if not left:
-            return
-        if not other.purged:
-            gone = sorted(other.purged_commits)
-            left -= _objects(home, other, ~col(COMMIT_ID).isin(gone) if gone else None)
-            left -= {part.uri for one in other.sets.values() for part in one.parts}
+        if left and not other.purged:
+            left -= _used(home, other)
     home.store.delete(sorted(left))
 
 
+def _used(home: Home, dataset: DatasetState) -> set[str]:
+    """Return the objects that the rows and the training sets of a data set refer to."""
+    gone = sorted(dataset.purged_commits)
+    objects = _objects(home, dataset, ~col(COMMIT_ID).isin(gone) if gone else None)
+    return objects | {part.uri for one in dataset.sets.values() for part in one.parts}
+
+
 def purges_of(state: LedgerState) -> int:
-    """Return how often something was purged in a catalog."""
+    """Return how often something was purged or swept in a catalog."""
     datasets = state.datasets.values()
-    return sum(one.purged + len(one.purged_commits) for one in datasets)
+    return state.sweeps + sum(one.purged + len(one.purged_commits) for one in datasets)
+
+
+# Sweeping ------------------------------------------------------------------------------------
+
+
+def sweep_leftovers(home: Home) -> int:
+    """Delete what nothing refers to and is older than a day; return how many files there were.
+
+    That is: tables of processes that died in `create`, objects of updates that were refused, and
+    folders of attempts that others took over. It is done once a day. The ledger says so first, as
+    of a purge, so that whoever found an old object in place, and commits now, looks once more.
+    """
+    before_ms = home.effects.now_ms() - SWEEP_MS
+    if not home.ledger.try_record(Sweep())[1]:
+        return 0
+    old = (f"{FILES}/{f.name}" for f in home.store.list_tree(FILES) if f.modified_ms < before_ms)
+    objects = {path for path in old if re.match(OBJECT_PATH, path)}
+    tables = _old_folders(home.store, "data", 1, before_ms)
+    attempts = _old_folders(home.store, "sets", 3, before_ms)
+    known = {one.uuid: one for one in home.ledger.state().datasets.values()}
+    names = [name for uuid, files in tables.items() if uuid not in known for name in files]
+    for folder, files in attempts.items():
+        uuid, version_hash, attempt = folder.split("/")
+        made = known[uuid].sets.get(version_hash) if uuid in known else None
+        if made is None or (attempt.isdigit() and int(attempt) < made.attempt):
+            names += files
+    for one in known.values():
+        if objects and not one.purged:
+            used = home.if_whole(one, partial(_used, home))
+            objects = set() if used is None else objects - used  # One that is damaged may need all.
+    names += sorted(objects)
+    home.store.delete(names)
+    return len(names)
+
+
+def _old_folders(store: Store, root: str, depth: int, before_ms: int) -> dict[str, list[str]]:
+    """Return the folders of a depth all of whose files are old, each with their paths."""
+    found: dict[str, list[str]] = {}
+    young: set[str] = set()
+    for file in store.list_tree(root):
+        steps = file.name.split("/")
+        folder = "/".join(steps[:depth])
+        if file.modified_ms >= before_ms:
+            young.add(folder)
+        elif len(steps) > depth:
+            found.setdefault(folder, []).append(f"{root}/{file.name}")
+    return {folder: files for folder, files in found.items() if folder not in young}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from io import BytesIO
@@ -124,7 +124,9 @@ def make(job: Job, ledger: Ledger, engine: Engine | None = None) -> None:
     runs out, and another worker makes the set.
     """
     worker = f"{ledger.by}/{REAL.uuid()[:8]}"
-    claim = ledger.claim(job.dataset_id, job.asked.version_hash, worker)
+    claim = None
+    with suppress(NotFoundError):  # It was purged meanwhile.
+        claim = ledger.claim(job.dataset_id, job.asked.version_hash, worker)
     if claim is None:
         return
     home = open_store(job.files_uri.rpartition("/")[0], job.storage_options)

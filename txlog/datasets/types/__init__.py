@@ -83,6 +83,19 @@ def type_of(name: str) -> DatasetType:
     return kind
 
 
+def stores_objects(name: str) -> bool:
+    """Return whether the column `uri` of a type's rows names objects of the catalog.
+
+    It does if it is one of the type's own columns; in a TABLE it is a column of the user's. A type
+    that is not known in this process may store objects.
+    """
+    try:
+        ingestion = type_of(name).ingestion
+    except NotFoundError:
+        return True
+    return ingestion is not None and "uri" in ingestion.names
+
+
 def _register(kind: DatasetType, *, replace: bool) -> None:
     missing = [
         member

@@ -112,7 +112,9 @@ class DatasetType(Protocol):
 
     `version` is that of the recipe by which training sets are made: another recipe needs another
     version, since the same version hash must always give the same bytes. A type that has a true
-    attribute `as_files` gets a folder with a table in it as files; others get the table's rows.
+    attribute `as_files` gets a folder with a table in it as files; others get the table's rows. A
+    type that gives contents to `files` keeps their paths in a column `uri` of its `ingestion`:
+    contents that no such column names are deleted after a day.
     """
 
     @property
