@@ -525,3 +525,50 @@ def test_a_large_source_is_kept_in_a_file() -> None:
     for names in (["k", "t"], ["t"]):
         assert spilled.take(indices, names).to_pylist() == kept.take(indices, names).to_pylist()
     assert spilled.take(indices[:0], ["k"]).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "schema_mode"),
+    [
+        (["7", "x", None, "99999999999999999999"], pa.int64(), None),
+        (["7", "", None, "3000000000"], pa.int32(), "merge"),
+        (["1.5", "x", None, "1e3"], pa.float64(), None),
+        (pa.array([7, 2**31, None, -(2**31) - 1]), pa.int32(), None),
+        (pa.array([7.0, 1e30, None, float("nan")]), pa.int64(), "merge"),
+    ],
+)
+def test_values_that_do_not_fit_become_null_on_demand(
+    tmp_path: Path, values: Any, kind: pa.DataType, schema_mode: Any
+) -> None:
+    source = pa.table({"id": [1, 2, 3, 4], "v": values})
+    if schema_mode:
+        source = source.append_column("extra", pa.array(["a", "b", "c", "d"]))
+    target = pa.table({"id": [1, 4], "v": pa.nulls(2, kind)})
+    table = txlog.write(tmp_path / "ours", target)
+    theirs = deltalake.DeltaTable(shutil.copytree(tmp_path / "ours", tmp_path / "theirs"))
+    with pytest.raises((InvalidInputError, SchemaMismatchError)):
+        table.merge(
+            source, "source.id = target.id", schema_mode=schema_mode
+        ).when_matched_update_all().execute()
+    for merger in (
+        table.merge(
+            source,
+            "source.id = target.id",
+            schema_mode=schema_mode,
+            error_on_type_mismatch=False,
+        ),
+        theirs.merge(
+            source,
+            "source.id = target.id",
+            "source",
+            "target",
+            merge_schema=bool(schema_mode),
+            error_on_type_mismatch=False,
+        ),
+    ):
+        merger.when_matched_update_all().when_not_matched_insert_all().execute()
+    ours = table.to_arrow().sort_by("id")
+    assert ours.schema.field("v").type == kind
+    assert ours.to_pylist() == theirs.to_pyarrow_table().sort_by("id").to_pylist()
+    assert ours["v"][0].as_py() is not None
+    assert ours["v"][1].as_py() is None

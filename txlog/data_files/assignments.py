@@ -20,11 +20,18 @@ from txlog.expressions.bind import bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate
 from txlog.expressions.sql import parse_sql
-from txlog.expressions.tree import Cast, Expression, Literal, col
-from txlog.expressions.type_rules import is_castable, is_number
+from txlog.expressions.tree import Call, Cast, Expression, Literal, col
+from txlog.expressions.type_rules import VOID, is_castable, is_number
 from txlog.lazy import dataclass
 from txlog.schema.arrow import arrow_field, arrow_schema
-from txlog.schema.types import DataType, PrimitiveType, StructField, StructType, type_name
+from txlog.schema.types import (
+    STRING,
+    DataType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    type_name,
+)
 
 Updates = Mapping[str, Any]
 """Names of columns (`st.b` for a nested field) with SQL text or expressions."""
@@ -141,6 +148,7 @@ def assignments(
     schema: StructType,
     *,
     source: StructType | None = None,
+    error_on_type_mismatch: bool = True,
 ) -> Assignments:
     """Return the bound assignments of an update.
 
@@ -154,6 +162,8 @@ def assignments(
         The table's.
     source
         The columns that expressions may read. Default: the table's.
+    error_on_type_mismatch
+        If false, a value becomes null where its column cannot store it.
 
     Raises
     ------
@@ -176,7 +186,10 @@ def assignments(
         named[name] = value if isinstance(value, Expression) else Literal(value)
     if not named:
         raise _bad(None, "no column is given a value", 'Pass for example {"x": "x + 1"}')
-    found = [_assignment(name, value, schema, source or schema) for name, value in named.items()]
+    found = [
+        _assignment(name, value, schema, source or schema, tries=not error_on_type_mismatch)
+        for name, value in named.items()
+    ]
     require_apart([one.path for one in found])
     return Assignments(schema, tuple(found))
 
@@ -189,7 +202,9 @@ def _parsed(name: str, value: str | Expression) -> Expression:
         raise
 
 
-def _assignment(name: str, value: Expression, schema: StructType, source: StructType) -> Assignment:
+def _assignment(
+    name: str, value: Expression, schema: StructType, source: StructType, *, tries: bool
+) -> Assignment:
     path, field = target_field(col(name).path, schema)
     try:
         bound, kind = bind_value(value, source)
@@ -197,7 +212,8 @@ def _assignment(name: str, value: Expression, schema: StructType, source: Struct
         error.argument = "updates"
         error.field = error.field or name
         raise
-    return Assignment(path, field, _stored_as(bound, kind, field, name))
+    tried = _tried(bound, kind, field) if tries else None
+    return Assignment(path, field, _stored_as(bound, kind, field, name) if tried is None else tried)
 
 
 def target_field(named: tuple[str, ...], schema: StructType) -> tuple[tuple[str, ...], StructField]:
@@ -222,6 +238,20 @@ def target_field(named: tuple[str, ...], schema: StructType) -> tuple[tuple[str,
             f'Omit {name}; if all columns are assigned, pass except_cols=["{name}"]',
         )
     return tuple(path), field
+
+
+def _tried(value: Expression, kind: DataType, field: StructField) -> Expression | None:
+    """Return a value that is null where a cast fails; None if txlog has no such cast."""
+    from txlog.expressions.functions import bound_call
+
+    if kind in (field.type, VOID) or not isinstance(field.type, PrimitiveType):
+        return None
+    name = Literal(field.type.name)
+    try:
+        bound_call("try_cast", [(value, kind), (name, STRING)])
+    except InvalidInputError:
+        return None
+    return Call("try_cast", (value, name), field.type)
 
 
 def _stored_as(value: Expression, kind: DataType, field: StructField, name: str) -> Expression:

@@ -84,6 +84,7 @@ class TableTransaction:
         where: Where = None,
         *,
         new_values: Updates | None = None,
+        error_on_type_mismatch: bool = True,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
         writer_properties: WriterProperties | None = None,
@@ -91,7 +92,16 @@ class TableTransaction:
         """Update rows; arguments and errors are those of `Table.update`."""
         options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
         predicate = as_expression(where)
-        self._add(Update(self._context, updates, predicate, new_values=new_values, options=options))
+        self._add(
+            Update(
+                self._context,
+                updates,
+                predicate,
+                new_values=new_values,
+                error_on_type_mismatch=error_on_type_mismatch,
+                options=options,
+            )
+        )
 
     def merge(
         self,
@@ -101,6 +111,7 @@ class TableTransaction:
         target_alias: str = "target",
         *,
         schema_mode: Literal["merge"] | None = None,
+        error_on_type_mismatch: bool = True,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
         writer_properties: WriterProperties | None = None,
@@ -115,6 +126,7 @@ class TableTransaction:
             "source_alias": source_alias,
             "target_alias": target_alias,
             "schema_mode": schema_mode,
+            "error_on_type_mismatch": error_on_type_mismatch,
             "options": write_options(target_file_bytes, max_rows_per_file, writer_properties),
         }
         return _MergeWithin(self, merge)

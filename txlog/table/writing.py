@@ -154,6 +154,7 @@ class Writing(Handle):
         where: Where = None,
         *,
         new_values: Updates | None = None,
+        error_on_type_mismatch: bool = True,
         txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
@@ -178,6 +179,8 @@ class Writing(Handle):
             Update only rows for which this is true. Default: all rows.
         new_values
             Columns with Python values.
+        error_on_type_mismatch
+            If false, a value becomes null where its column cannot store it.
 
         The other arguments are those of `append`.
 
@@ -196,7 +199,12 @@ class Writing(Handle):
 
         options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
         operation = Update(
-            self._context, updates, as_expression(where), new_values=new_values, options=options
+            self._context,
+            updates,
+            as_expression(where),
+            new_values=new_values,
+            error_on_type_mismatch=error_on_type_mismatch,
+            options=options,
         )
         return self._run(operation, txn, user_metadata)
 
@@ -208,6 +216,7 @@ class Writing(Handle):
         target_alias: str = "target",
         *,
         schema_mode: Literal["merge"] | None = None,
+        error_on_type_mismatch: bool = True,
         txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
@@ -239,6 +248,8 @@ class Writing(Handle):
             The names of the sides in expressions. A column that only one side has needs no alias.
         schema_mode
             `merge` adds columns that only the source has.
+        error_on_type_mismatch
+            If false, a value becomes null where its column cannot store it.
 
         The other arguments are those of `append`. Nothing happens before `execute`.
         """
@@ -251,6 +262,7 @@ class Writing(Handle):
             "source_alias": source_alias,
             "target_alias": target_alias,
             "schema_mode": schema_mode,
+            "error_on_type_mismatch": error_on_type_mismatch,
             "options": write_options(target_file_bytes, max_rows_per_file, writer_properties),
         }
         return TableMerger(self, merge, {"txn": txn, "user_metadata": user_metadata})

@@ -35,12 +35,14 @@ class Update(Operation):
         where: Expression | None,
         *,
         new_values: Updates | None = None,
+        error_on_type_mismatch: bool = True,
         options: WriteOptions | None = None,
     ) -> None:
         """Take the new values, by column: SQL text or expressions, and Python values."""
         super().__init__(context)
         self._updates = updates
         self._new_values = new_values
+        self._error_on_type_mismatch = error_on_type_mismatch
         self._where = where
         self._options = options or WriteOptions()
         self._changes: RowChanges | None = None
@@ -56,7 +58,12 @@ class Update(Operation):
         SchemaMismatchError
             A new value does not fit its column, or breaks a constraint.
         """
-        given = assignments(self._updates, self._new_values, base.schema)
+        given = assignments(
+            self._updates,
+            self._new_values,
+            base.schema,
+            error_on_type_mismatch=self._error_on_type_mismatch,
+        )
         files = load_files(self.context.store, base).live
         plan = plan_scan(base, files, columns=[], where=self._where)
         require_table_columns(plan.where, base)

@@ -60,7 +60,12 @@ class BoundClause:
 
 
 def bound_clauses(
-    clauses: Sequence[Clause], sides: Sides, schema: StructType, *, merges_schema: bool
+    clauses: Sequence[Clause],
+    sides: Sides,
+    schema: StructType,
+    *,
+    merges_schema: bool,
+    error_on_type_mismatch: bool = True,
 ) -> tuple[BoundClause, ...]:
     """Return clauses bound to the columns of both sides.
 
@@ -70,6 +75,8 @@ def bound_clauses(
         The target's after the merge.
     merges_schema
         Whether columns of the source that the target lacked are in it.
+    error_on_type_mismatch
+        If false, a value becomes null where its column cannot store it.
 
     Raises
     ------
@@ -83,7 +90,9 @@ def bound_clauses(
             remedy="Say what it does, for example .when_matched_update_all()",
         )
     require_reachable(clauses)
-    return tuple(_bound(clause, sides, schema, merges_schema) for clause in clauses)
+    return tuple(
+        _bound(clause, sides, schema, merges_schema, error_on_type_mismatch) for clause in clauses
+    )
 
 
 def require_reachable(clauses: Sequence[Clause]) -> None:
@@ -108,7 +117,13 @@ _SIDES_OF: dict[Kind, Seen] = {
 }
 
 
-def _bound(clause: Clause, sides: Sides, schema: StructType, merges_schema: bool) -> BoundClause:
+def _bound(
+    clause: Clause,
+    sides: Sides,
+    schema: StructType,
+    merges_schema: bool,
+    error_on_type_mismatch: bool,
+) -> BoundClause:
     seen = _SIDES_OF[clause.kind]
     visible = {
         "both": sides.schema,
@@ -129,7 +144,9 @@ def _bound(clause: Clause, sides: Sides, schema: StructType, merges_schema: bool
         }
     if clause.action == "insert":
         require_insertable([col(name).path for name in given], schema)
-    values = assignments(given, None, schema, source=visible)
+    values = assignments(
+        given, None, schema, source=visible, error_on_type_mismatch=error_on_type_mismatch
+    )
     return BoundClause(clause.kind, clause.action, condition, values)
 
 

@@ -28,6 +28,7 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.scan.plan import ScanPlan, plan_scan
 from txlog.scan.read_plan import choose_columns
+from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.append import evolved
@@ -60,6 +61,7 @@ class Merge(Operation):
         source_alias: str = "source",
         target_alias: str = "target",
         schema_mode: Literal["merge"] | None = None,
+        error_on_type_mismatch: bool = True,
         options: WriteOptions | None = None,
     ) -> None:
         """Take the source, the condition, and the clauses in their order.
@@ -70,6 +72,8 @@ class Merge(Operation):
             The source: anything that supports Arrow. It is read once.
         schema_mode
             `merge` adds the columns that only the source has.
+        error_on_type_mismatch
+            If false, a value becomes null where its column cannot store it.
         """
         if schema_mode not in (None, "merge"):
             raise InvalidInputError(
@@ -82,6 +86,7 @@ class Merge(Operation):
         self._clauses = tuple(clauses)
         self._aliases = target_alias, source_alias
         self._schema_mode = schema_mode
+        self._error_on_type_mismatch = error_on_type_mismatch
         self._options = options or WriteOptions()
         self._source: MergeSource | None = None
         self._changes: RowChanges | None = None
@@ -113,11 +118,18 @@ class Merge(Operation):
         source = self._source
         schema = base.schema
         if self._schema_mode == "merge":
-            schema = settled(base, merged_schema(base.schema, source.schema))
+            more = source.schema
+            if not self._error_on_type_mismatch:
+                more = _of_structs_and_new(base.schema, more)
+            schema = settled(base, merged_schema(base.schema, more))
         sides = Sides(base.schema, source.schema, *self._aliases)
         condition = merge_condition(self._predicate, sides)
         clauses = bound_clauses(
-            self._clauses, sides, schema, merges_schema=self._schema_mode == "merge"
+            self._clauses,
+            sides,
+            schema,
+            merges_schema=self._schema_mode == "merge",
+            error_on_type_mismatch=self._error_on_type_mismatch,
         )
         keys = SourceKeys.of(source, condition, sides)
         every = any(clause.kind == "not_matched_by_source" for clause in clauses)
@@ -177,6 +189,18 @@ class Merge(Operation):
         changes, self._changes = self._changes, None
         if changes is not None:
             changes.discard(self.context)
+
+
+def _of_structs_and_new(table: StructType, source: StructType) -> StructType:
+    """Return the columns of a source that may add to a schema: values of others are cast."""
+    known = {field.name: table.get(field.name) for field in source.fields}
+    return StructType(
+        tuple(
+            field
+            for field in source.fields
+            if (own := known[field.name]) is None or isinstance(own.type, StructType)
+        )
+    )
 
 
 def _match_plan(
