@@ -136,11 +136,11 @@ class Workers:
         """Call a function in a thread. If no thread can be started, `Call.result` calls it."""
         call = Call(self, partial(function, item))
         if self.is_here:
-            from concurrent.futures import ThreadPoolExecutor
-
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._count, thread_name_prefix="txlog")
             try:
+                from concurrent.futures import ThreadPoolExecutor
+
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(self._count, thread_name_prefix="txlog")
                 self._pool.submit(call.run)
             except RuntimeError:  # The interpreter is shutting down, or no thread can be started.
                 return call

@@ -229,3 +229,32 @@ def test_a_clean_up_that_fails_too_does_not_hide_what_failed(
             else:
                 assert call == {"put_if_absent": 2, "open_output": 4}[operation]
                 return
+
+
+LAST_THREAD = """
+import sys, threading, txlog
+table = txlog.Table(sys.argv[1])
+if sys.argv[2] == "warm":
+    table.to_arrow()  # Threads were used before the end.
+assert (sys.argv[2] == "warm") is ("concurrent.futures.thread" in sys.modules)
+def work():
+    threading.main_thread().join()
+    table.delete("a % 3 = 0")
+    table.update({"a": "a + 100"}, where="a % 3 = 1")
+    table.optimize.compact()
+    table.vacuum(retention_hours=200)
+    table.maintenance.checkpoint()
+    print(sorted(table.to_arrow()["a"].to_pylist()))
+threading.Thread(target=work).start()
+"""
+
+
+@pytest.mark.spec("GUA-10")
+@pytest.mark.parametrize("before", ["cold", pytest.param("warm", marks=pytest.mark.exhaustive)])
+def test_a_thread_goes_on_when_the_main_thread_has_ended(tmp_path: Path, before: str) -> None:
+    """No pool of threads can be started then; it was a `RuntimeError`."""
+    table = txlog.write(tmp_path / "t", pa.table({"a": range(12)}), max_rows_per_file=2)
+    command = [sys.executable, "-c", LAST_THREAD, table.uri, before]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str([2, 5, 8, 11, 101, 104, 107, 110]), done.stderr
+    assert not done.stderr

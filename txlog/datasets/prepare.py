@@ -81,14 +81,16 @@ class ThreadRunner:
 
     def submit(self, work: Callable[[], None]) -> None:
         """Have a thread do the work, when one is free."""
-        from concurrent.futures import ThreadPoolExecutor
-
         with self._lock:
-            if self._pool is None or self._process != os.getpid():  # Threads do not survive a fork.
-                self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="txlog-prepare")
-                self._process, self._waiting = os.getpid(), []
-            self._waiting = [one for one in self._waiting if not one.done()]
             try:
+                from concurrent.futures import ThreadPoolExecutor
+
+                if self._pool is None or self._process != os.getpid():  # A fork has no threads.
+                    self._pool = ThreadPoolExecutor(
+                        self._workers, thread_name_prefix="txlog-prepare"
+                    )
+                    self._process, self._waiting = os.getpid(), []
+                self._waiting = [one for one in self._waiting if not one.done()]
                 self._waiting.append(self._pool.submit(work))
                 return
             except RuntimeError:  # The interpreter is about to end.
