@@ -221,6 +221,17 @@ class EngineError(TxlogError):
 
 
 @dataclass(eq=False, kw_only=True)
+class OutOfMemoryError(TxlogError, MemoryError):
+    """The process, or Arrow in it, got no more memory."""
+
+    code = "out-of-memory"
+    summary = "there is not enough memory"
+    retry = "as_is"
+
+    path: str | None = None  # The file that was read.
+
+
+@dataclass(eq=False, kw_only=True)
 class DataFileError(TxlogError):
     """A data file is missing, unreadable, or contradicts the log."""
 
@@ -313,6 +324,15 @@ def store_error(error: OSError, operation: str, path: str, table: str | None = N
         table=table,
         reason=error.strerror or str(error) or type(error).__name__,
         remedy=REMEDIES.get(error.errno or 0, _DEFAULT),
+    )
+
+
+def memory_error(error: MemoryError, path: str | None = None) -> OutOfMemoryError:
+    """Return txlog's error for one of Python or Arrow, which may name the file that was read."""
+    return OutOfMemoryError(
+        path=path,
+        reason=f"there is not enough memory: {error}" if str(error) else "",
+        remedy="Ask for fewer columns or rows, or for batches; or allow the process more memory",
     )
 
 

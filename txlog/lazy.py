@@ -75,7 +75,10 @@ else:
         return object.__new__(cls)
 
     def _new_error(cls, *_args, **_kwargs):
-        return next(b for b in cls.__mro__ if b.__module__ == "builtins").__new__(cls)
+        base = cls
+        while base.__module__ != "builtins":
+            base = base.__base__  # The one whose layout the class has, which need not be the first.
+        return base.__new__(cls)
 
     class _Pattern:
         """A pattern that is compiled when one of its attributes is asked for."""

@@ -217,7 +217,9 @@ def _try(call: Callable[[], object]) -> object:
     """Return the result of a call. Return None if the call raises a `TxlogError`."""
     try:
         return call()
-    except txlog.TxlogError:
+    except txlog.TxlogError as error:
+        if isinstance(error, MemoryError):
+            raise  # Its bound is one of what is tested.
         return None
 
 

@@ -401,6 +401,46 @@ def test_a_small_checkpoint_does_not_unpack_to_gigabytes(tmp_path: Path) -> None
     assert int(peak) < 1 << 30
 
 
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_small_deletion_file_does_not_unpack_to_gigabytes(tmp_path: Path, stated: bool) -> None:
+    """Its offsets are one number, again and again: 64 MB in 2 kB, where 5.7 GB had 43.
+
+    The log is the attacker's too. The fragment's rows are the bound, by the log or its footer.
+    """
+    form = {"txlog.deletionFormat": "lance", "delta.feature.txlog.fragments": "supported"}
+    table = txlog.write(tmp_path, pa.table({"a": range(1000)}), properties=form)
+    table.delete("a = 3")
+    many = 16 << 20
+    kind = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, kind, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(
+            pa.RecordBatch.from_arrays([pa.repeat(pa.scalar(0, pa.uint32()), many)], schema=kind)
+        )
+    (file,) = (tmp_path / "_deletions").iterdir()
+    file.write_bytes(sink.getvalue())
+    assert file.stat().st_size < 5000
+    commit = tmp_path / "_delta_log" / f"{1:020d}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        change = action.get("add") or {}
+        change.get("deletionVector", {}).update(cardinality=many, offset=None)
+        if not stated:
+            change.pop("stats", None)
+    log(tmp_path, 1, *actions)
+    hostile = txlog.Table(tmp_path)
+    (fragment,) = hostile.fragments()
+    for ask in (
+        hostile.to_arrow, hostile.count, lambda: hostile.take([0]),
+        lambda: hostile.delete("a = 4"), lambda: hostile.take_rows([1]),
+        fragment.to_table, lambda: fragment.take([1]), lambda: fragment.take_offsets([1]),
+        lambda: fragment.delete_rows([1]),
+    ):  # fmt: skip
+        with pytest.raises(txlog.TxlogError) as caught:
+            ask()
+        assert "would need 67108864 bytes for at most 1000 rows" in str(caught.value), ask
+
+
 def test_a_damaged_commit_is_not_written_anew(tmp_path: Path) -> None:
     txlog.write(tmp_path, ROWS)
     table = txlog.Table(tmp_path)

@@ -6,10 +6,12 @@ import errno
 import gc
 import itertools
 import os
+import pickle
 import subprocess
 import sys
 import tracemalloc
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from tests.reliability.cases import CASES, Case, context_of, opened, rows, state
 from tests.reliability.test_power_cuts import copy, handle_of
 from tests.store.broken_disk import BrokenDisk
 from txlog.errors import OutcomeUnknownError
+from txlog.scan.data_file import blamed
 from txlog.store.local.local import LocalStore
 from txlog.testing import Fault, FaultyStore, open_table
 
@@ -258,3 +261,23 @@ def test_a_thread_goes_on_when_the_main_thread_has_ended(tmp_path: Path, before:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str([2, 5, 8, 11, 101, 104, 107, 110]), done.stderr
     assert not done.stderr
+
+
+@pytest.mark.spec("GUA-10")
+def test_no_more_memory_is_an_error_of_ours(tmp_path: Path) -> None:
+    """It was an `ArrowMemoryError`. The file that is read is named, and not called damaged."""
+    table = txlog.write(tmp_path / "t", rows(0, 3))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from rows(3, 6).to_batches()
+        pa.allocate_buffer(1 << 60)
+
+    with pytest.raises(txlog.OutOfMemoryError, match="malloc") as caught:
+        table.append(pa.RecordBatchReader.from_batches(rows(0, 1).schema, batches()))
+    assert isinstance(caught.value, MemoryError)
+    assert isinstance(caught.value.__cause__, pa.ArrowMemoryError)
+    assert table.append(rows(3, 4)).version == 1
+    assert visible(tmp_path / "t") == set(table.files()["path"].to_pylist())
+    with pytest.raises(txlog.OutOfMemoryError, match=r"malloc.*path='f'.*fewer"), blamed("f", 0):
+        pa.allocate_buffer(1 << 60)
+    assert pickle.loads(pickle.dumps(caught.value)).reason == caught.value.reason

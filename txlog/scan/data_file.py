@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.arrow import arrow_array, arrow_scalar, pq, rows_among, without_views
-from txlog.errors import DataFileError, NotFoundError, TxlogError
+from txlog.errors import DataFileError, NotFoundError, TxlogError, memory_error
 from txlog.expressions.bind import columns_of
 from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import DataFile
@@ -39,7 +39,7 @@ _FAR_GAP = 1 << 20  # Bytes between two columns that are still one request.
 
 
 @contextmanager
-def blamed(path: str, version: int) -> Iterator[None]:
+def blamed(path: str, version: int | None) -> Iterator[None]:
     """Turn all errors of pyarrow or the store about a file into one error that names it."""
     try:
         yield
@@ -51,7 +51,9 @@ def blamed(path: str, version: int) -> Iterator[None]:
             remedy="Open a newer version; vacuum may have removed files of this one",
         ) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, TxlogError | MemoryError):  # The file is not to blame.
+        if isinstance(error, MemoryError):  # Of Arrow; the file need not be to blame.
+            raise memory_error(error, path) from error
+        if isinstance(error, TxlogError):
             raise
         raise DataFileError(
             path=path,
@@ -61,7 +63,9 @@ def blamed(path: str, version: int) -> Iterator[None]:
         ) from error
 
 
-def open_parquet(stack: ExitStack, store: Store, file: DataFile, version: int) -> pq.ParquetFile:
+def open_parquet(
+    stack: ExitStack, store: Store, file: DataFile, version: int | None
+) -> pq.ParquetFile:
     """Open a data file; `stack` closes it.
 
     for a remote store, neighbouring columns of a row group are read at once.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from pyroaring import BitMap64
 
 from txlog.actions.file import DeletionVectorDescriptor
@@ -19,6 +21,8 @@ from txlog.log.paths import decode_path, require_inside
 from txlog.parquet.file_footer import TAIL_BYTES
 from txlog.store.base import Store, is_far
 from txlog.store.open import locate
+
+_FEW = 1 << 20  # So many deleted rows take 4 MB at most.
 
 
 def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:
@@ -115,9 +119,22 @@ def _lance(store: Store, fragment: Fragment) -> BitMap64:
         data,
         kind="arrow" if kind == "arrow" else "bin",
         cardinality=descriptor.cardinality,
-        rows=fragment.physical_rows,
+        rows=_known_rows(store, fragment),
         path=path,
     )
+
+
+def _known_rows(store: Store, fragment: Fragment) -> int | None:
+    """Return a fragment's rows by the log, or by its footer if much may be unpacked."""
+    assert fragment.deletion is not None
+    if fragment.physical_rows is not None:
+        return fragment.physical_rows
+    if fragment.deletion.descriptor.cardinality <= _FEW:
+        return None
+    from txlog.scan.data_file import open_parquet
+
+    with ExitStack() as stack:
+        return int(open_parquet(stack, store, fragment.files[0], None).metadata.num_rows)
 
 
 def _unreadable(path: str, error: Exception) -> BadDeletionVectorError:

@@ -137,10 +137,10 @@ def take_live_of(
 ) -> pa.Table:
     """Return rows of one fragment by their offsets among its live rows; errors as `take_live`."""
     asked = _numbers(indices, "indices")
+    deleted = load_deletions(store, fragment)  # First: it finds a log that says more than there is.
     count = fragment.num_rows
     rows = count_live(store, plan.reading, fragment) if count is None else count
     _require_within(asked, rows, "the fragment")
-    deleted = load_deletions(store, fragment)
     if deleted is not None:
         live = positions_of_live(numpy_array(asked), numpy_array(as_array(deleted)))
         asked = arrow_array(live)

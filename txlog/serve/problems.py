@@ -12,6 +12,7 @@ from txlog.errors import (
     InvalidInputError,
     NotFoundError,
     OutcomeUnknownError,
+    OutOfMemoryError,
     StoreError,
     TxlogError,
     UnsupportedFeatureError,
@@ -30,6 +31,7 @@ _STATUSES: tuple[tuple[type[TxlogError], int, str], ...] = (
     (OutcomeUnknownError, 503, "UNAVAILABLE"),
     (StoreError, 503, "UNAVAILABLE"),
     (EngineError, 503, "UNAVAILABLE"),
+    (OutOfMemoryError, 503, "UNAVAILABLE"),
 )
 _PUBLIC = frozenset({"argument", "field", "version"})  # Paths may tell what is nobody's business.
 
