@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import shutil
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import deltalake
+import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -294,7 +297,7 @@ def test_columns_that_become_no_keys(tmp_path: Path, change: str) -> None:
 
 @pytest.mark.spec("LKP-8")
 def test_other_writers_and_their_vacuums(tmp_path: Path) -> None:
-    """deltalake appends, compacts and vacuums; polars, too, writes and reads the table."""
+    """deltalake appends, compacts and vacuums; it, polars and DuckDB read the table as before."""
     table = txlog.write(tmp_path, rows(*range(100)))
     table.create_index("k")
     before = segments_of(table)
@@ -307,12 +310,95 @@ def test_other_writers_and_their_vacuums(tmp_path: Path) -> None:
     assert [info.files_covered for info in table.indexes()] == [3]
     other = deltalake.DeltaTable(str(tmp_path))
     other.optimize.compact()
-    other.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    for full in (False, True):
+        other.vacuum(0, dry_run=False, enforce_retention_duration=False, full=full)
     assert set(before) <= set(segments_of(table))
     table.refresh()
     assert table.lookup([201, 5])["v"].to_pylist() == ["v201", "v5"]
     assert table.build_index().files_built == 1
-    assert sorted(pl.read_delta(str(tmp_path))["k"].to_list()) == [*range(100), 200, 201]
+    files = deltalake.DeltaTable(str(tmp_path)).file_uris()
+    for read in (
+        pl.read_delta(str(tmp_path))["k"].to_list(),
+        pa.table(deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table())["k"].to_pylist(),
+        [key for (key,) in duckdb.sql(f"SELECT k FROM read_parquet({files!r})").fetchall()],
+    ):
+        assert sorted(read) == [*range(100), 200, 201]
+
+
+@pytest.mark.spec("LKP-8")
+def test_columns_mapped_by_id(tmp_path: Path) -> None:
+    """A file of another writer names columns in its own way, and has the ids alone."""
+    properties = {"delta.columnMapping.mode": "id", "txlog.pageRows": "2"}
+    table = txlog.Table.create(tmp_path, SCHEMA, properties=properties)
+    table.create_index("k")
+    table.append(rows(*range(10)))
+    table.alter.rename_column("k", "key")
+    fields = json.loads(table.metadata.schema_string or "")["fields"]
+    ids = [str(field["metadata"]["delta.columnMapping.id"]) for field in fields]
+    named = pa.schema(
+        [
+            pa.field(name, field.type, metadata={"PARQUET:field_id": number})
+            for name, field, number in zip("xy", SCHEMA, ids, strict=True)
+        ]
+    )
+    foreign = tmp_path / "foreign.parquet"
+    pq.write_table(rows(20, 7).rename_columns(["x", "y"]).cast(named), foreign)
+    add = {
+        "path": foreign.name, "partitionValues": {}, "size": foreign.stat().st_size,
+        "modificationTime": 0, "dataChange": True,
+    }  # fmt: skip
+    log = tmp_path / "_delta_log" / f"{table.version + 1:020d}.json"
+    log.write_text(json.dumps({"add": add}))
+    for built in (False, True):
+        if built:
+            assert table.build_index().files_built == 1
+        for opened in (table.refresh(), txlog.Table(tmp_path)):
+            assert [info.files_covered for info in opened.indexes()] == [1 + built]
+            found = opened.lookup([7, 20, 99, 3], on="KEY", columns=["v"])["v"].to_pylist()
+            assert found == ["v7", "v7", "v20", "v3"]
+
+
+@pytest.mark.spec("LKP-4")
+@pytest.mark.parametrize(("deleted", "storage"), [(3, "i"), (3_000, "u")])
+def test_deletion_vectors_inline_and_in_files(tmp_path: Path, deleted: int, storage: str) -> None:
+    table = txlog.write(tmp_path, rows(*range(4_000)), properties={"txlog.pageRows": "64"})
+    table.create_index("k")
+    gone = np.random.default_rng(1).choice(4_000, deleted, replace=False).tolist()
+    before = table.version
+    table.alter.set_properties({"delta.enableDeletionVectors": "true"})
+    table.delete(txlog.col("k").isin(gone))
+    (fragment,) = table.fragments()
+    assert fragment.deletion is not None
+    assert fragment.deletion.descriptor.storage_type == storage
+    asked = [*gone[:40], *range(0, 4_000, 41)]
+    left = set(range(4_000)) - set(gone)
+    for opened in (table, txlog.Table(tmp_path)):
+        assert opened.lookup(asked)["k"].to_pylist() == [key for key in asked if key in left]
+    assert txlog.Table(tmp_path, version=before).lookup(asked)["k"].to_pylist() == asked
+
+
+@pytest.mark.parametrize("shallow", [True, False])
+def test_clones_have_an_index_of_their_own(tmp_path: Path, shallow: bool) -> None:
+    """That of the source is not used, and neither is harmed by what happens to the other."""
+    source = txlog.write(tmp_path / "s", rows(*range(100)), properties={"txlog.pageRows": "8"})
+    source.create_index("k")
+    source.delete("k = 5")
+    clone = source.clone(tmp_path / "c", shallow)
+    assert [(one.name, one.files, one.files_covered) for one in clone.indexes()] == [("k", 1, 0)]
+    assert clone.lookup([5, 7])["v"].to_pylist() == ["v7"]
+    assert clone.build_index().files_built == 1
+    clone.append(rows(5))
+    clone.delete("k = 7")
+    for opened in (clone, txlog.Table(clone.uri)):
+        assert [(one.files, one.files_covered) for one in opened.indexes()] == [(2, 2)]
+        assert opened.lookup([5, 7, 8])["v"].to_pylist() == ["v5", "v8"]
+    assert clone.optimize_index().segments_after == 1
+    clone.optimize.compact()
+    clone.drop_index("k")
+    assert [one.files_covered for one in source.indexes()] == [1]
+    assert source.lookup([5, 7, 8])["v"].to_pylist() == ["v7", "v8"]
+    source.drop_index("k")
+    assert txlog.Table(clone.uri).lookup([5, 7, 8], on="k")["v"].to_pylist() == ["v5", "v8"]
 
 
 @pytest.mark.spec("VAC-3", "LKP-12")

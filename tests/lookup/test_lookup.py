@@ -208,6 +208,33 @@ def test_integers_for_decimals_and_categories(tmp_path: Path) -> None:
         assert table.lookup_counts(keys, on="t").to_pylist() == [1, 0, 1]
 
 
+def test_missing_keys_of_pandas(tmp_path: Path) -> None:
+    """pandas holds whole numbers as doubles then; what is missing is null."""
+    table = txlog.write(tmp_path, pa.table({"k": [1, 2**53 + 2], "t": ["a", "b"]}))
+    numbers: list[Any] = [
+        pd.Series([1.0, np.nan, 7.0]), pd.Series([1, None, 7], dtype="Int64"),
+        pd.Series([1, np.nan, 7], dtype="object"), pd.array([1, pd.NA, 7], dtype="Int64"),
+        pd.DataFrame({"k": [1, np.nan, 7]}), pd.Series([{"k": 1}, {"k": None}, {"k": 7}]),
+        pd.DataFrame({"k": [1, np.nan, 7], "t": "x"}, index=[2, 1, 0])["k"],
+    ]  # fmt: skip
+    for keys in numbers:
+        assert table.lookup_counts(keys, on="k").to_pylist() == [1, 0, 0]
+    texts: list[Any] = [
+        pd.Series(["b", np.nan], dtype="object"), pd.Series(["b", None]), pd.Index(["b", None]),
+        pd.Series(["b", pd.NA], dtype="string"), pd.Series(["b", None], dtype="category"),
+    ]  # fmt: skip
+    for keys in texts:
+        assert table.lookup_counts(keys, on="t").to_pylist() == [1, 0]
+    for nothing in (pd.Series([np.nan]), pd.Series([]), pd.DataFrame({"k": [None], "t": [np.nan]})):
+        for on in ("k", "t") if nothing.ndim == 1 else ("k", ["t", "k"]):
+            assert table.lookup(nothing, on=on).num_rows == 0
+    # The double may stand for 2**53 + 1 too; and what NumPy calls NaN is a number.
+    odd: list[Any] = [pd.Series([2.0**53, np.nan]), pd.Series([1.5]), np.array([1.0, np.nan])]
+    for keys in odd:
+        with pytest.raises(txlog.InvalidInputError, match="the column has int64, these are double"):
+            table.lookup(keys, on="k")
+
+
 def test_a_column_of_the_name_of_the_numbers(tmp_path: Path) -> None:
     """It wins; names are matched as everywhere else, and may come twice."""
     table = txlog.write(tmp_path, pa.table({"k": [5, 1], "_key": ["x", "y"]}))

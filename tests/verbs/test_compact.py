@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from tests.verb_calls import append, compact, delete
 from txlog.actions.file import Add, DeletionVectorDescriptor
 from txlog.commit.context import Context
@@ -440,3 +441,110 @@ def test_the_target_size_is_a_property(tmp_path: Path) -> None:
     table.optimize.compact(target_file_bytes=1 << 27)
     assert table.files().num_rows == 1
     assert table.count() == 8001
+
+
+SORTED = pa.schema([("k", pa.int64()), ("t", pa.string()), ("x", pa.float64())])
+_cells = st.tuples(
+    st.one_of(st.none(), st.integers(-2, 2)),
+    st.one_of(st.none(), st.sampled_from(["", "a", "é"])),
+    st.one_of(st.none(), st.sampled_from([-1.5, 0.0, math.nan])),
+)
+
+
+def ascending(value: Any) -> tuple[Any, ...]:
+    """Return a key that sorts as `sort_by` does: NaN behind all numbers, null at the end."""
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return (2,) if value is None else (1,) if is_nan else (0, value)
+
+
+@given(
+    files=st.lists(st.lists(_cells, min_size=1, max_size=8), min_size=1, max_size=4),
+    by=st.lists(st.sampled_from(["k", "T", "x"]), min_size=1, max_size=3, unique=True),
+    largest=st.sampled_from([None, 3]),
+    mapped=st.booleans(),
+)
+@settings(max_examples=examples(30), deadline=None)
+def test_rows_are_sorted_as_python_sorts_them(
+    tmp_path_factory: pytest.TempPathFactory,
+    files: list[list[tuple[Any, ...]]],
+    by: list[str],
+    largest: int | None,
+    mapped: bool,
+) -> None:
+    """Nulls last; rows of equal values, and ids, stay as they were; files are read by pyarrow."""
+    properties = {"delta.enableRowTracking": "true"}
+    if mapped:
+        properties["delta.columnMapping.mode"] = "name"
+    table = txlog.Table.create(tmp_path_factory.mktemp("t"), SORTED, properties=properties)
+    for rows in files:
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        table.append(pa.table(columns, schema=SORTED))
+    table.delete("k = 2")
+    columns = [*SORTED.names, "_rowid"]
+    before = table.to_arrow(columns).to_pylist()
+    table.optimize.compact(sort_by=by, max_rows_per_file=largest)
+    names = [name.lower() for name in by]
+
+    def place(row: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return [ascending(row[name]) for name in names]
+
+    after = table.to_arrow(columns).to_pylist()
+    if largest is None:
+        assert repr(after) == repr(sorted(before, key=place))
+    assert sorted(map(repr, after)) == sorted(map(repr, before))
+    physical = [field.name_in_files(table.snapshot.mapping_mode)
+                for field in table.snapshot.schema.fields]  # fmt: skip
+    stored = []
+    for uri in table.file_uris():
+        cells = pq.read_table(uri, columns=physical).rename_columns(SORTED.names).to_pylist()
+        assert repr(cells) == repr(sorted(cells, key=place))
+        stored += cells
+    held = [{name: row[name] for name in SORTED.names} for row in after]
+    assert sorted(map(repr, stored)) == sorted(map(repr, held))
+    assert table.optimize.compact(sort_by=by, max_rows_per_file=largest).version is None
+
+
+def test_rows_are_sorted_within_partitions_and_large_files_stay(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path, SCHEMA, ["p"])
+    table.append(xs(6, 3, 5, 2))
+    table.append(xs(1, 4))
+    assert table.optimize.compact(sort_by="x", min_file_bytes=1).version is None
+    table.optimize.compact("p = 'b'", sort_by=["p", "x"])
+    assert table.to_arrow(["x"])["x"].to_pylist() == [6, 2, 4, 1, 3, 5]
+    table.optimize.compact(sort_by="x")
+    found = table.to_arrow()
+    assert [x for x, p in zip(*found.to_pydict().values(), strict=True) if p == "a"] == [2, 4, 6]
+    assert table.count() == 6
+
+
+@pytest.mark.parametrize("verb", ["append", "delete"])
+def test_a_sort_loses_nothing_to_another_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """An append goes beside it; a deletion in a file that it rewrites has it done again."""
+    properties = {"delta.enableDeletionVectors": "true"}
+    table = txlog.write(tmp_path, xs(3, 1, 2), properties=properties)
+    calls: list[object] = []
+    sort = txlog.verbs.compact._order
+
+    def meanwhile(*given: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 1:
+            other = txlog.Table(tmp_path)
+            other.append(xs(0)) if verb == "append" else other.delete("x = 1")
+        return sort(*given)
+
+    monkeypatch.setattr("txlog.verbs.compact._order", meanwhile)
+    table.optimize.compact(sort_by="x")
+    assert values(table) == ([0, 1, 2, 3] if verb == "append" else [2, 3])
+    assert values(txlog.Table(tmp_path, version=0)) == [3, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("by", "reason"),
+    [("s", "struct.*have no order"), ("l", "array.*have no order"), ("no", "no such column")],
+)
+def test_columns_without_an_order(tmp_path: Path, by: str, reason: str) -> None:
+    table = txlog.write(tmp_path, pa.table({"s": [{"x": 1}], "l": [[1]]}))
+    with pytest.raises(InvalidInputError, match=reason):
+        table.optimize.compact(sort_by=by)

@@ -55,6 +55,7 @@ KEY = "_key"
 
 _RUN_BYTES = 512 << 20
 _SHOWN = 5  # Keys in an error.
+_EXACT = 1 << 53  # This double, or a larger one, may stand for another whole number.
 # Physical names and types of the key columns, then paths and sizes of the files that may hold them.
 RunName = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, int], ...]]
 
@@ -324,7 +325,8 @@ def _by_column(names: list[str], keys: Any) -> list[Any]:
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise _no_keys(keys, f": {error}") from error
         _require_names(names, table.schema.names)
-        return [table.column(name) for name in names]
+        columns = [table.column(name) for name in names]
+        return [_of_pandas(one) for one in columns] if _is_pandas(keys) else columns
     if is_arrow and pa.types.is_struct(keys.type):
         _require_names(names, [field.name for field in keys.type])
         return [pc.struct_field(keys, name) for name in names]
@@ -332,11 +334,35 @@ def _by_column(names: list[str], keys: Any) -> list[Any]:
         raise _no_keys(keys)
     if is_arrow and len(names) == 1:
         return [keys]
+    if len(names) == 1 and _is_pandas(keys) and not _has_dicts(keys):
+        return [_of_pandas(pa.Array.from_pandas(keys))]
     rows = keys.to_pylist() if is_arrow else list(keys)
-    if len(names) == 1 and not any(issubclass(kind, dict) for kind in set(map(type, rows))):
+    if len(names) == 1 and not _has_dicts(rows):
         return [rows]
     parts = [_parts(row, names) for row in rows]
     return [[part[place] for part in parts] for place in range(len(names))]
+
+
+def _has_dicts(rows: Any) -> bool:
+    return any(issubclass(kind, dict) for kind in set(map(type, rows)))
+
+
+def _is_pandas(keys: object) -> bool:
+    return type(keys).__module__.partition(".")[0] == "pandas"
+
+
+def _of_pandas(values: Any) -> Any:
+    """Return as whole numbers those that pandas holds as doubles, since some are missing."""
+    if not pa.types.is_float64(values.type):
+        return values
+    if values.null_count == len(values):
+        return pa.nulls(len(values))
+    try:
+        whole = values.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return values
+    least, most = pc.min_max(whole).as_py().values()
+    return whole if max(-least, most) < _EXACT else values
 
 
 def _no_keys(keys: object, detail: str = "") -> InvalidInputError:

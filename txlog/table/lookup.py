@@ -45,7 +45,7 @@ class Lookups(Handle):
             A list or an Arrow array. For several columns, a table, record batch or frame (pandas,
             polars, …) with these columns, dicts or an array of structs with these names, or a list
             of tuples in the order of `on`. Keys are cast to the columns' types if the cast is
-            lossless.
+            lossless. NaN and NA of pandas are nulls.
         on
             The key column, or several. Floating point and nested columns are refused. Default: the
             columns of the table's only index.

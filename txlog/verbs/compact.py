@@ -40,6 +40,7 @@ from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import choose_columns
 from txlog.schema.arrow import arrow_schema, arrow_type
+from txlog.schema.types import type_name
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.threads import map_all
@@ -220,18 +221,18 @@ class Compact(Operation):
             The table's rows would lose their ids.
         """
         require_movable(base)
-        _require_sortable(base, self._sort_by)
+        sort_by = _sort_columns(base, self._sort_by)
         files = load_files(self.context.store, base).live
         plan = plan_scan(base, files, columns=[], where=self._where)
         require_partition_columns(plan.where, base)
         options = self._options.of_optimize(base.properties)
         wanted = limits(options, *self._asked)
-        groups = choose_groups(plan.fragments, wanted, alone=bool(self._sort_by))
+        groups = choose_groups(plan.fragments, wanted, alone=bool(sort_by))
         replaced: list[Fragment] = []
         rewriting = plan_rewrite(base, options)
-        for group, adds in rewrite_all(self.context, rewriting, groups, sort_by=self._sort_by):
+        for group, adds in rewrite_all(self.context, rewriting, groups, sort_by=sort_by):
             as_many = len(adds) >= len(group) and not any(map(wanted.is_fragmented, group))
-            if as_many and (not self._sort_by or self._is_sorted(rewriting, group)):
+            if as_many and (not sort_by or self._is_sorted(rewriting, group, sort_by)):
                 # The files are already packed better than a rewrite would.
                 discard_files(self.context.store, adds)
                 continue
@@ -256,10 +257,12 @@ class Compact(Operation):
             metrics=optimize_metrics(rows, self._written),
         )
 
-    def _is_sorted(self, plan: RewritePlan, group: Sequence[Fragment]) -> bool:
+    def _is_sorted(
+        self, plan: RewritePlan, group: Sequence[Fragment], sort_by: Sequence[str]
+    ) -> bool:
         """Return whether the rows of each file are already in the requested order."""
         return all(
-            bool((np.diff(_order(_rows(self.context, plan, (one,)), self._sort_by)) == 1).all())
+            bool((np.diff(_order(_rows(self.context, plan, (one,)), sort_by)) == 1).all())
             for one in group
         )
 
@@ -327,17 +330,20 @@ def _order(rows: pa.Table, sort_by: Sequence[str]) -> NDArray[np.int64]:
     return order
 
 
-def _require_sortable(base: Snapshot, sort_by: Sequence[str]) -> None:
-    for column in choose_columns(base.schema, sort_by):
+def _sort_columns(base: Snapshot, sort_by: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of columns as the table spells them; refuse types without an order."""
+    columns = choose_columns(base.schema, sort_by)
+    for column in columns:
         try:
             pc.sort_indices(pa.nulls(0, arrow_type(column.type)))
-        except pa.ArrowNotImplementedError as error:
+        except pa.ArrowException as error:
             raise InvalidInputError(
                 argument="sort_by",
                 field=column.name,
-                reason=f"values of type {column.type} have no order",
+                reason=f"values of type {type_name(column.type)} have no order",
                 remedy="Choose another column",
             ) from error
+    return tuple(column.name for column in columns)
 
 
 def optimize_metrics(removed: pa.Table, added: Sequence[Add]) -> dict[str, int]:
