@@ -113,13 +113,13 @@ class _Connection:
         headers = {} if txn is None else {"Idempotency-Key": f"{txn[0]}:{txn[1]}"}
         given = {name: value for name, value in (query or {}).items() if value is not None}
         # A request that can be repeated without a second effect is.
-        tries = _TRIES if method == "GET" or txn is not None else 1
-        for left in range(tries - 1, -1, -1):
+        for left in reversed(range(_TRIES if method == "GET" or txn is not None else 1)):
             try:
                 answer = self.client.request(method, path, params=given, json=body, headers=headers)
             except httpx.TransportError as error:
-                # A server that does not answer in time may still be at work.
-                if left and not (body is not None and isinstance(error, httpx.ReadTimeout)):
+                # The transport tries to connect. A server without an answer may be at work.
+                final = (httpx.ConnectError, httpx.ReadTimeout)[: 1 + (body is not None)]
+                if left and not isinstance(error, final):
                     continue
                 address = f"{self.client.base_url}{path}"
                 raise _unreachable(method.lower(), address, error) from error

@@ -54,14 +54,14 @@ class ReadingContract:
     def test_ranges_of_many_files_are_read(self) -> None:
         """In the order asked for, and cut off where a file ends."""
         store = self.make_store()
-        for number in range(70):
+        for number in range(7):
             self.fill(store, f"r/{number}", b"%d of many" % number)
         asked = [
-            FileRanges(store, f"r/{number}", [(0, 2), (number % 4, 5), (8, 30)], 10)
+            FileRanges(store, f"r/{number % 7}", [(0, 2), (number % 4, 5), (8, 30)], 10)
             for number in range(70)
         ]
         for place, parts in enumerate(read_ranges([*asked, FileRanges(store, "gone", [], 1)])[:-1]):
-            data = b"%d of many" % place
+            data = b"%d of many" % (place % 7)
             assert parts == [data[:2], data[place % 4 : 5], data[8:]]
         missing = FileRanges(store, "r/gone", [(0, 1)], 10)
         raised(NotFoundError, lambda: read_ranges([*asked, missing]))
