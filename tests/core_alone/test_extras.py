@@ -6,6 +6,7 @@
 
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from txlog.datasets import Catalog
 
 # What is there with an extra, and not without any.
 BRINGS = {
@@ -93,10 +95,13 @@ def test_reports(table: txlog.Table) -> None:
             table.report()
 
 
-def test_pages(table: txlog.Table) -> None:
+def test_pages(table: txlog.Table, tmp_path: Path) -> None:
     if not has("cli"):
         pytest.skip("it is a command")
-    command = [sys.executable, "-m", "txlog", "ui", table.uri, "--port", "0", "--no-open"]
+    catalog = Catalog(tmp_path / "sets")
+    catalog.create("numbers", "TABLE", pa.table({"n": [1, 2]}))
+    command = [sys.executable, "-m", "txlog", "ui", table.uri, catalog.root, "--port", "0"]
+    command.append("--no-open")
     if not has("ui"):
         done = run(*command[1:])
         assert (done.returncode, done.stdout) == (1, "")
@@ -112,7 +117,11 @@ def test_pages(table: txlog.Table) -> None:
             url = told.split(" at ")[1].strip()
             opener = build_opener(ProxyHandler({}), HTTPCookieProcessor())
             with opener.open(url, timeout=60) as answer:
-                assert "<h1>Tables</h1>" in answer.read().decode()
+                page = answer.read().decode()
+            assert "<h1>Tables</h1>" in page
+            (path,) = re.findall('href="(/datasets/[^"]*)"', page)
+            with opener.open(url.partition("/?")[0] + path, timeout=60) as answer:
+                assert "numbers" in answer.read().decode()
             server.send_signal(signal.SIGINT)
             assert (server.wait(60), server.stderr.read()) == (130, "")
         finally:

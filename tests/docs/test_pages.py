@@ -66,6 +66,17 @@ def test_the_code_of_a_page_with_spark_runs(
         exec(compile(code, page.name, "exec"), names)
 
 
+def test_pages_are_whole() -> None:
+    """No page holds what a merge left, and the code that does not run is Python too."""
+    root = DOCS.parent
+    pages = [*root.glob("*.md"), *DOCS.rglob("*.md"), *(root / "spec").glob("*.md")]
+    for page in pages:
+        text = page.read_text("utf-8")
+        assert not re.search(r"(<{7}|>{7}|(?<!=)={7}(?!=)) ", text), page
+        for _, code in blocks(page):
+            compile(code.replace("…", "..."), page.name, "exec", dont_inherit=True)
+
+
 def test_the_site_lists_each_page() -> None:
     listed = (DOCS / "site" / "mkdocs.yml").read_text("utf-8")
     pages = [str(path.relative_to(DOCS.parent)) for path in DOCS.rglob("*.md")]

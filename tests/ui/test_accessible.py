@@ -6,7 +6,7 @@ The browser's part also runs axe-core, where it is installed: `npm install --no-
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 from browser import CHROMIUM, Browser, browser, serving
 
 import txlog
+from txlog.datasets import Catalog
 from txlog.report.page import file_text
 from txlog.ui.places import Places, place_of
 
@@ -33,17 +34,33 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 PAGES = (
     "", "rows", "rows?where=carrier%20=%20'UA'&columns=id", "rows?where=nothing%20>", "schema",
     "history", "diff?start=0&end=2&on=id", "files", "pins", "explain", "report", "?version=99",
+    "sets:", "sets:/1", "sets:/1/sets", "sets:/1/lineage",
 )  # fmt: skip
+Shown = tuple[Browser, Callable[[str], str]]
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
 
-def make_tables(folder: Path) -> txlog.Table:
+def make_tables(folder: Path) -> None:
     rows = pa.table({"id": pa.array(range(80), pa.int64()), "carrier": ["UA", "B6"] * 40})
     table = txlog.write(folder / "flights", rows, partition_by=["carrier"], description="Flights")
     table.append(pa.table({"id": [1000], "carrier": ["a carrier with quite a long name" * 3]}))
     table.delete("id < 10")
     table.pins.create("best", 1, "for the paper")
-    return table
+    catalog = Catalog(folder / "sets")
+    made = catalog.create("carriers", "TABLE", rows, description="Flights", inputs=[table])
+    made.fetch(made.prepare().version_hash, wait_s=60)
+
+
+def paths_of(folder: Path) -> Callable[[str], str]:
+    """Return how the path of a page follows from its short name in `PAGES`."""
+    table, sets = (place_of(str(folder / name), name).key for name in ("flights", "sets"))
+
+    def path_of(page: str) -> str:
+        of_set = page.startswith("sets:")
+        path = f"/datasets/{sets}{page[5:]}" if of_set else f"/tables/{table}/{page}"
+        return path.replace("/?", "?").rstrip("/")
+
+    return path_of
 
 
 # Structure ---------------------------------------------------------------------------------------
@@ -129,19 +146,15 @@ def test_the_audit_sees_what_is_wrong() -> None:
     assert len(faults_of(page)) == 10
 
 
-def address(base: str, page: str) -> str:
-    return f"{base}/{page}".replace("/?", "?").rstrip("/")
-
-
 def test_the_structure_of_pages_is_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("txlog.report.page.chart_library", str)
-    table = make_tables(tmp_path)
+    make_tables(tmp_path)
     app = make_app(Places([str(tmp_path)]), "token", 1, writes=True)
     client: Any = TestClient(app, base_url="http://localhost")
     refused = client.get("/").text
     client.cookies.set("txlog-ui-1", "token")
-    base = f"/tables/{place_of(table.uri, 'flights').key}"
-    texts = {page: client.get(address(base, page)).text for page in PAGES}
+    path_of = paths_of(tmp_path)
+    texts = {page: client.get(path_of(page)).text for page in PAGES}
     texts |= {"refused": refused, "tables": client.get("/").text}
     assert {page: faults_of(text) for page, text in texts.items() if faults_of(text)} == {}
     titles = [re.findall("<title>(.*?)</title>", text)[0] for text in texts.values()]
@@ -188,18 +201,19 @@ def test_colours_have_contrast(scheme: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Browser, str]]:
-    """Return a browser that has the cookie, and the address of a table's pages."""
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    """Return a browser that has the cookie, and how the address of a page follows from its name."""
     if CHROMIUM is None:
         pytest.skip("chromium is not installed")
     folder = tmp_path_factory.mktemp("shown")
-    table = make_tables(folder)
+    make_tables(folder)
+    path_of = paths_of(folder)
     profile = tmp_path_factory.mktemp("profile")
     with serving(folder, "--write") as url, browser(profile) as window:
         window.go(url)
         home = url.partition("?")[0]
         assert window.js("location.href") == home  # Without the token.
-        yield window, f"{home}tables/{place_of(table.uri, 'flights').key}"
+        yield window, lambda page: home.rstrip("/") + path_of(page)
 
 
 def opened(window: Browser, url: str) -> None:
@@ -214,9 +228,9 @@ def opened(window: Browser, url: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_browser_shows_every_page(shown: tuple[Browser, str], page: str) -> None:
-    window, base = shown
-    url = address(base, page)
+def test_a_browser_shows_every_page(shown: Shown, page: str) -> None:
+    window, address = shown
+    url = address(page)
     window.show(400, 800, "dark")
     opened(window, url)
     is_error = "99" in page or "nothing" in page
@@ -227,10 +241,10 @@ def test_a_browser_shows_every_page(shown: tuple[Browser, str], page: str) -> No
     assert window.js("getComputedStyle(document.body).backgroundColor") == "rgb(20, 25, 30)"
 
 
-def test_all_can_be_reached_by_the_keyboard(shown: tuple[Browser, str]) -> None:
-    window, base = shown
+def test_all_can_be_reached_by_the_keyboard(shown: Shown) -> None:
+    window, address = shown
     window.show(1100, 800)
-    window.go(f"{base}/pins")
+    window.go(address("pins"))
     window.press("Tab")
     assert window.js("document.activeElement.textContent") == "Skip to the content"
     wanted = "a[href], button, input:not([type=hidden]), select, [tabindex='0']"
@@ -240,15 +254,15 @@ def test_all_can_be_reached_by_the_keyboard(shown: tuple[Browser, str]) -> None:
         window.press("Tab")
         window.js("window.seen.add(document.activeElement) && 0")
     assert window.js(f"[...document.querySelectorAll(`{wanted}`)].every((e) => window.seen.has(e))")
-    window.go(f"{base}/rows")
+    window.go(address("rows"))
     window.press("Tab")
     window.press("Enter")
     assert window.js("document.activeElement.id") == "main"
 
 
-def test_a_form_makes_a_pin_in_a_browser(shown: tuple[Browser, str]) -> None:
-    window, base = shown
-    window.go(f"{base}/pins")
+def test_a_form_makes_a_pin_in_a_browser(shown: Shown) -> None:
+    window, address = shown
+    window.go(address("pins"))
     window.js("document.getElementById('name').value = 'made <here>'")
     window.events.clear()
     window.js("document.querySelector('form[method=post] button').click()")
@@ -262,14 +276,14 @@ def test_a_form_makes_a_pin_in_a_browser(shown: tuple[Browser, str]) -> None:
     not AXE.exists(), reason="axe-core is not installed: npm install --no-save axe-core"
 )
 @pytest.mark.parametrize(("width", "scheme"), [(1100, "light"), (400, "dark")])
-def test_axe_finds_nothing(shown: tuple[Browser, str], width: int, scheme: str) -> None:
-    window, base = shown
+def test_axe_finds_nothing(shown: Shown, width: int, scheme: str) -> None:
+    window, address = shown
     window.show(width, 900, scheme)
     library = AXE.read_text()
     run = f"axe.run({{runOnly: {json.dumps(RULES)}}})"
     found = {}
-    home = base.partition("tables/")[0]
-    for url in (home, *(address(base, page) for page in PAGES)):
+    home = address("").partition("tables/")[0]
+    for url in (home, *map(address, PAGES)):
         opened(window, url)
         window.js(library + ";0")
         told = window.js(

@@ -29,7 +29,7 @@ SLOW = """
         threading.Event().wait()
 
     pages.overview = wait
-    tell = lambda url, count: print(url, flush=True)
+    tell = lambda url, *counts: print(url, flush=True)
     server.chart_library = str
     server.serve(sys.argv[1:], port=0, opens=False, tell=tell)
 """

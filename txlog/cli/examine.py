@@ -111,7 +111,9 @@ def report(
 def ui(
     tables: Annotated[
         list[str],
-        typer.Argument(metavar="TABLE|FOLDER...", help="Tables, or folders with tables below."),
+        typer.Argument(
+            metavar="TABLE|FOLDER...", help="Tables, or folders with tables or data sets below."
+        ),
     ],
     port: Annotated[int, typer.Option(help="0: one that is free.")] = 8765,
     write: Annotated[
@@ -123,11 +125,14 @@ def ui(
     """Show tables in a browser on this machine, until Ctrl-C: rows, versions, files, a report."""
     from txlog.ui.server import serve
 
-    def tell(url: str, count: int) -> None:
+    def tell(url: str, count: int, catalogs: int) -> None:
         if json:
-            print_json({"url": url, "tables": count})
+            print_json({"url": url, "tables": count, "dataset_folders": catalogs})
         else:
-            print_text(f"{count} table{'s' if count > 1 else ''} at {url}\nCtrl-C ends it.")
+            told = f"{count} table{'s' if count != 1 else ''}"
+            if catalogs:
+                told += f" and {catalogs} folder{'s' if catalogs > 1 else ''} of data sets"
+            print_text(f"{told} at {url}\nCtrl-C ends it.")
         sys.stdout.flush()
 
     opens = not no_open and not json and sys.stdout.isatty()

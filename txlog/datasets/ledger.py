@@ -41,7 +41,7 @@ from txlog.verbs.append import Append
 from txlog.verbs.create import create, existing
 
 APP = "txlog.datasets.ledger"
-_MARK = "txlog.dataset.ledger"
+MARK = "txlog.dataset.ledger"
 _SCHEMA = pa.schema(
     [
         pa.field("n", pa.int64(), False),
@@ -54,7 +54,7 @@ _SCHEMA = pa.schema(
 _PROPERTIES = {
     "delta.appendOnly": "true",
     "delta.checkpointInterval": "50",
-    _MARK: FORMAT,
+    MARK: FORMAT,
     # One row a file: there is nothing that bounds of texts would rule out.
     "delta.dataSkippingStatsColumns": "n",
 }
@@ -293,16 +293,16 @@ def _made(context: Context) -> Snapshot:
 
 
 def _require_ledger(snapshot: Snapshot) -> None:
-    if _MARK not in snapshot.metadata.configuration:
+    if MARK not in snapshot.metadata.configuration:
         raise InvalidInputError(
             argument="root",
             reason=f"{snapshot.root} is a table, but no ledger of data sets",
             remedy="Choose another folder",
         )
-    if (found := snapshot.metadata.configuration[_MARK]) != FORMAT:
+    if (found := snapshot.metadata.configuration[MARK]) != FORMAT:
         raise UnsupportedFeatureError(
             path=snapshot.root,
-            features=(f"{_MARK}={found}",),
+            features=(f"{MARK}={found}",),
             reason=f"the ledger has the format {found}, and this version of txlog knows {FORMAT}",
             remedy="Upgrade txlog",
         )

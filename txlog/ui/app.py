@@ -23,7 +23,7 @@ from txlog.snapshot.time_travel import version_of
 from txlog.store.base import without_secrets
 from txlog.table.table import Table
 from txlog.threads import Threads
-from txlog.ui import pages
+from txlog.ui import datasets, pages
 from txlog.ui.cells import Cell, grid, link
 from txlog.ui.guard import App, Guard, form_secret, is_form_secret
 from txlog.ui.pages import Visit
@@ -54,6 +54,8 @@ _STATIC: dict[str, Callable[[], str]] = {
 Key = Annotated[str, Path(max_length=80)]
 Text = Annotated[str | None, Query(max_length=20_000)]
 Short = Annotated[str | None, Query(max_length=200)]
+Number = Annotated[int, Path(ge=1, le=2**53)]
+Count = Annotated[int | None, Query(ge=0, le=2**53)]
 Offset = Annotated[int, Query(ge=0, le=2**53)]
 
 
@@ -84,12 +86,12 @@ class Site:
         self.writes = writes
         self._token = token
         self._templates = templates()
-        self._templates.globals |= {"address": pages.address, "pages": NAMES}
+        self._templates.globals |= {"address": pages.address}
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Return a page. Characters that have no bytes are replaced."""
         shared = {"writes": self.writes, "place": None, "version": None}
-        shared |= {"current": None, "problem": None}
+        shared |= {"current": None, "problem": None, "name": None, "links": None}
         text = self._templates.get_template(f"ui/templates/{template}.html").render(
             **(shared | values)
         )
@@ -132,7 +134,34 @@ class Site:
             uri=without_secrets(visit.place.uri),
             current=current,
             title=NAMES[current],
+            home=pages.address(visit.place, version=visit.asked),
+            links=[(visit.address(step), label, step) for step, label in NAMES.items()],
             secret=form_secret(self._token),
+            **(asked | shown),
+        )
+
+    def of_dataset(
+        self, step: str, key: str, number: int, show: Callable[..., dict[str, Any]], **asked: Any
+    ) -> Response:
+        """Return a page of a data set, as `of_table` does."""
+        place, catalog = self.places.find_catalog(key)
+        visit = datasets.Visit(self.places, place, catalog, catalog.dataset(number))
+        status = 200
+        try:
+            shown = show(visit, **asked)
+        except TxlogError as error:
+            status, shown = status_of(error), {"problem": problem_of(error)}
+        steps = datasets.NAMES.items()
+        return self.page(
+            "dataset",
+            status,
+            place=place,
+            home=f"/datasets/{place.key}",
+            name=visit.dataset.name,
+            links=[(visit.address(at), label, at) for at, label in steps],
+            current=step,
+            title=datasets.NAMES[step],
+            uri=without_secrets(place.uri),
             **(asked | shown),
         )
 
@@ -184,6 +213,7 @@ def make_app(places: Places, token: str, port: int, *, writes: bool = False) -> 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     _add_errors(app, site)
     _add_tables(app, site)
+    _add_datasets(app, site)
     _add_pages(app, site)
     _add_pins(app, site)
     return Guard(app, token, port, site.refusal)
@@ -223,6 +253,10 @@ def _add_tables(app: FastAPI, site: Site) -> None:
         found = site.places.find_all()
         chosen = [place for place in found if (q or "").lower() in place.name.lower()]
         some = chosen[offset : offset + _TABLES_AT_ONCE]
+        catalogs = [
+            [Cell(one.name, "", f"/datasets/{one.key}")]
+            for one in sorted(site.places.catalogs.values(), key=lambda one: one.name)
+        ]
         after, before = offset + _TABLES_AT_ONCE, max(0, offset - _TABLES_AT_ONCE)
         return site.page(
             "tables",
@@ -230,6 +264,7 @@ def _add_tables(app: FastAPI, site: Site) -> None:
             q=q,
             total=len(found),
             grid=grid("Tables", pages.TABLE_HEADS, list(_OPENING.map(site.table_row, some))),
+            catalogs=grid("Folders of data sets", ["Folder"], catalogs),
             is_complete=site.places.is_complete,
             first=offset + 1 if some else 0,
             last=offset + len(some),
@@ -243,6 +278,28 @@ def _add_tables(app: FastAPI, site: Site) -> None:
             raise HTTPException(404)
         kind = "css" if name.endswith(".css") else "javascript"
         return Response(_STATIC[name](), media_type=f"text/{kind}; charset=utf-8")
+
+
+def _add_datasets(app: FastAPI, site: Site) -> None:
+    @app.get("/datasets/{key}")
+    def catalog(key: Key, after: Count = None) -> Response:
+        place, found = site.places.find_catalog(key)
+        uri, home = without_secrets(place.uri), f"/datasets/{place.key}"
+        shown = datasets.catalog(place, found, after=after)
+        return site.page("catalog", place=place, title="Data sets", uri=uri, home=home, **shown)
+
+    @app.get("/datasets/{key}/{number}")
+    def commits(key: Key, number: Number, offset: Offset = 0) -> Response:
+        return site.of_dataset("", key, number, datasets.commits, offset=offset)
+
+    @app.get("/datasets/{key}/{number}/sets")
+    def sets(key: Key, number: Number, offset: Offset = 0) -> Response:
+        return site.of_dataset("sets", key, number, datasets.training_sets, offset=offset)
+
+    @app.get("/datasets/{key}/{number}/lineage")
+    def lineage(key: Key, number: Number, of: Short = None, direction: Short = None) -> Response:
+        asked = {"of": of or None, "direction": direction}
+        return site.of_dataset("lineage", key, number, datasets.lineage, **asked)
 
 
 def _add_pages(app: FastAPI, site: Site) -> None:

@@ -1,4 +1,4 @@
-"""Which tables are shown: those that a call names, and those below the folders that it names.
+"""Which tables and data sets are shown: those that a call names, or that are below its folders.
 
 A page names a table by a key that is looked up among these, never by a path: what was not found
 below the folders cannot be asked for.
@@ -15,6 +15,8 @@ from hashlib import sha256
 from threading import Lock
 from typing import Any, TypeVar
 
+from txlog.datasets import Catalog
+from txlog.datasets.ledger import MARK
 from txlog.errors import NotFoundError, TxlogError
 from txlog.store.base import Store, map_many, without_secrets
 from txlog.store.open import folders_in, open_store
@@ -23,6 +25,7 @@ from txlog.table.table import Table
 MOST_FOLDERS = 10_000  # That are listed below one argument, to find tables.
 _MOST_OPEN = 64  # Tables whose latest version stays open; of what is larger, fewer are kept.
 _MOST_KEPT = 8
+_PARTS = ("ledger", "data/", "sets/")  # Of a folder of data sets: where its tables are.
 
 Value = TypeVar("Value")
 
@@ -85,14 +88,23 @@ class Places:
     def __init__(self, uris: Sequence[str]) -> None:
         self._uris = list(uris)
         self._found: dict[str, Place] = {}
+        self._by_uri: dict[str, Place] = {}
+        self.catalogs: dict[str, Place] = {}  # Folders of data sets, by key.
         self._newest = Kept(_MOST_OPEN)
         self._versions = Kept(_MOST_KEPT)
+        self._catalogs = Kept(_MOST_KEPT)
         self.reports = Kept(_MOST_KEPT)
         self.is_complete = True  # False: there are more folders than were looked into.
 
     def find_all(self) -> list[Place]:
-        """Look for tables, and return them by name."""
+        """Look for tables, and return them by name.
+
+        Those within a folder of data sets are left out, but `find` knows them: `catalogs` holds
+        the folder instead.
+        """
         found: dict[str, Place] = {}
+        catalogs: dict[str, Place] = {}
+        listed: list[Place] = []
         self.is_complete = True
         for uri in self._uris:
             store = open_store(uri)
@@ -104,11 +116,53 @@ class Places:
                     reason="there is no table, and none in the folders below",
                     remedy="Name a table, or a folder with tables in it",
                 )
-            for folder in folders:
-                place = place_of(store.resolve(folder), folder)
-                found.setdefault(place.key, place)
+            places = {one: place_of(store.resolve(one), one) for one in folders}
+            found |= {place.key: place for place in places.values()}
+            homes = [
+                folder.removesuffix("ledger")
+                for folder, place in places.items()
+                if f"/{folder}".endswith("/ledger") and self._is_ledger(place)
+            ]
+            for home in homes:
+                place = place_of(store.resolve(home.rstrip("/")), home.rstrip("/"))
+                catalogs[place.key] = place
+            within = tuple(home + part for home in homes for part in _PARTS)
+            listed += [place for folder, place in places.items() if not folder.startswith(within)]
         self._found = found
-        return sorted(found.values(), key=lambda place: (place.name, place.uri))
+        self._by_uri = {place.uri: place for place in found.values()}
+        self.catalogs = catalogs
+        by_key = {place.key: place for place in listed}
+        return sorted(by_key.values(), key=lambda place: (place.name, place.uri))
+
+    def _is_ledger(self, place: Place) -> bool:
+        """Return whether a table holds the events of data sets."""
+        with suppress(TxlogError):
+            return MARK in self.open(place).properties
+        return False
+
+    def at_uris(self, uris: Sequence[str | None]) -> list[Place | None]:
+        """Return the table at each URI, or None if none was found there."""
+        if any(uri and uri not in self._by_uri for uri in uris):
+            self.find_all()  # It may be new.
+        return [self._by_uri.get(uri or "") for uri in uris]
+
+    def find_catalog(self, key: str) -> tuple[Place, Catalog]:
+        """Return the folder of data sets of a key.
+
+        Raises
+        ------
+        NotFoundError
+            None of the folders has this key.
+        """
+        if key not in self.catalogs:
+            self.find_all()
+        if key not in self.catalogs:
+            raise NotFoundError(
+                reason="there is no such folder of data sets among those that are shown",
+                remedy="Choose one of the first page",
+            )
+        place = self.catalogs[key]
+        return place, self._catalogs.get(place.uri, lambda: Catalog(place.uri))
 
     def find(self, key: str) -> Place:
         """Return the table of a key.

@@ -24,9 +24,9 @@ def serve(
     port: int,
     writes: bool = False,
     opens: bool = True,
-    tell: Callable[[str, int], None],
+    tell: Callable[[str, int, int], None],
 ) -> None:
-    """Show pages of tables to browsers on this machine, until Ctrl-C.
+    """Show pages of tables and data sets to browsers on this machine, until Ctrl-C.
 
     Ctrl-C ends the process even if a page is still being made; nothing of a table is half-written
     then.
@@ -34,7 +34,7 @@ def serve(
     Parameters
     ----------
     uris
-        Tables, and folders with tables below them.
+        Tables, folders of data sets, and folders with such below them.
     port
         0: one that is free.
     writes
@@ -43,12 +43,12 @@ def serve(
         Open the first page in the user's browser.
     tell
         Called once the server listens, with the address of the first page, which holds the token,
-        and with the number of tables.
+        and with the numbers of tables and of folders of data sets.
 
     Raises
     ------
     NotFoundError
-        At one of the URIs, and below it, there is no table.
+        At one of the URIs, and below it, there is neither a table nor a data set.
     InvalidInputError
         The port is taken, or there is no such port.
     UnsupportedFeatureError
@@ -87,7 +87,7 @@ def serve(
 
         # It takes seconds to be put together, so the first page with charts would wait for it.
         Thread(target=chart_library, daemon=True).start()
-        tell(url, count)
+        tell(url, count, len(places.catalogs))
         if opens:
             Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         Server(config).run(sockets=[listener])

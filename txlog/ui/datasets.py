@@ -1,0 +1,215 @@
+"""What the pages of data sets show: values for their templates, by the public API of data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from txlog.datasets import Catalog, Commit, Dataset, Graph, Summary, TrainingSet
+from txlog.errors import InvalidInputError
+from txlog.report.page import time_text
+from txlog.ui.cells import Cell, cell, grid, link, pairs_text, shortened
+from txlog.ui.pages import PAGE_ROWS, Page, address, paged
+from txlog.ui.places import Place, Places
+
+# The pages of a data set, by the last step of their addresses.
+NAMES = {"": "Commits", "sets": "Training sets", "lineage": "Lineage"}
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A data set of a catalog that a page shows."""
+
+    places: Places
+    place: Place  # Of the catalog.
+    catalog: Catalog
+    dataset: Dataset
+
+    def address(self, page: str = "", **parameters: Any) -> str:
+        """Return the address of another page of the data set."""
+        return dataset_address(self.place, self.dataset.dataset_id, page, **parameters)
+
+
+def dataset_address(place: Place, number: int, page: str = "", **parameters: Any) -> str:
+    """Return the address of a page of a data set."""
+    step = f"/{page}" if page else ""
+    return link(f"/datasets/{place.key}/{number}{step}", **parameters)
+
+
+def catalog(place: Place, opened: Catalog, *, after: int | None) -> Page:
+    """Return some data sets of a catalog, those made after the data set of a number."""
+    found = opened.list(PAGE_ROWS + 1, after)
+    shown = found[:PAGE_ROWS]
+    more = shown[-1].dataset_id if len(found) > PAGE_ROWS else None
+    return {
+        "grid": grid(
+            f"Data sets of {place.name}",
+            ["Number", "Data set", "Type", "Commits", "Rows", "Changed", "What it is"],
+            [_row(place, one) for one in shown],
+        ),
+        "before": link(f"/datasets/{place.key}") if after else None,
+        "after": link(f"/datasets/{place.key}", after=more) if more else None,
+    }
+
+
+def _row(place: Place, one: Summary) -> list[Cell]:
+    return [
+        Cell(str(one.dataset_id), "n"),
+        Cell(one.name, "", dataset_address(place, one.dataset_id)),
+        cell(one.type),
+        cell(len(one.commits)),
+        cell(sum(commit.rows for commit in one.commits if not commit.purged)),
+        cell(time_text(one.last_updated_ms)),
+        cell(one.description),
+    ]
+
+
+def commits(visit: Visit, *, offset: int) -> Page:
+    """Return what a data set is, and some of its commits, newest first."""
+    summary = visit.dataset.summary()
+    names = _names_of(summary.names)
+    newest = summary.commits[::-1]
+    shown = newest[offset : offset + PAGE_ROWS + 1]
+    uri = f"{visit.catalog.root.rstrip('/')}/data/{summary.uuid}"
+    table = visit.places.at_uris([uri])[0]
+    facts = [
+        ("Description", summary.description),
+        ("Type", summary.type),
+        ("Number", str(summary.dataset_id)),
+        ("Id", summary.uuid),
+        ("Made", time_text(summary.created_ms)),
+        ("Changed", time_text(summary.last_updated_ms)),
+        ("State", "deleted: undelete brings it back" if summary.deleted else None),
+    ]
+    return {
+        "facts": [(name, value) for name, value in facts if value],
+        "table": table and address(table),
+        "total": len(newest),
+        "grid": grid(
+            f"Commits of {summary.name}",
+            ["Commit", "Names", "Time", "Rows", "Message", "Tags", "State", "Digest", "Made from"],
+            [_commit(visit, one, names, table) for one in shown[:PAGE_ROWS]],
+        ),
+        **paged(len(shown), offset, lambda at: visit.address(offset=at)),
+    }
+
+
+def _commit(
+    visit: Visit, one: Commit, names: Mapping[int | str, str], table: Place | None
+) -> list[Cell]:
+    rows = address(table, "rows", where=f"commit_id = {one.commit_id}") if table else ""
+    state = "purged" if one.purged else "hidden" if one.hidden else ""
+    return [
+        Cell(str(one.commit_id), "n", "" if one.purged else rows),
+        cell(names.get(one.commit_id)),
+        cell(time_text(one.created_ms)),
+        cell(one.rows),
+        cell(one.message),
+        cell(pairs_text(one.tags)),
+        cell(state),
+        cell(one.digest[:12]),
+        Cell("lineage", "", visit.address("lineage", of=one.commit_id)),
+    ]
+
+
+def training_sets(visit: Visit, *, offset: int) -> Page:
+    """Return some training sets of a data set, newest first."""
+    names = _names_of(visit.dataset.summary().names)
+    newest = visit.dataset.training_sets()[::-1]
+    shown = newest[offset : offset + PAGE_ROWS + 1]
+    tables = visit.places.at_uris(list(map(_table_uri, shown)))
+    return {
+        "total": len(newest),
+        "grid": grid(
+            f"Training sets of {visit.dataset.name}",
+            ["Training set", "Names", "State", "Commits", "Form", "Options", "Examples", "Parts",
+             "Bytes", "Made from"],
+            [
+                _training_set(visit, one, names, table)
+                for one, table in zip(shown[:PAGE_ROWS], tables, strict=False)
+            ],
+        ),
+        **paged(len(shown), offset, lambda at: visit.address("sets", offset=at)),
+    }  # fmt: skip
+
+
+def _table_uri(one: TrainingSet) -> str | None:
+    """Return where the examples of a training set are, if they are a table."""
+    folder = next((part.name.partition("/")[0] for part in one.parts if "/" in part.name), None)
+    return f"{one.root}/{folder}" if one.root and folder else None
+
+
+def _training_set(
+    visit: Visit, one: TrainingSet, names: Mapping[int | str, str], table: Place | None
+) -> list[Cell]:
+    failed = one.state == "FAILED"
+    state = shortened(f"FAILED: {one.error.text}") if one.error else one.state
+    counts = [part.rows for part in one.parts if part.rows is not None]
+    return [
+        Cell(one.version_hash[:14], "", address(table) if table else ""),
+        cell(names.get(one.version_hash)),
+        Cell(state, "error" if failed else ""),
+        cell(ranges_text(one.picked)),
+        cell(one.form),
+        cell(pairs_text(one.options)),
+        cell(sum(counts) if counts else None),
+        cell(len(one.parts)),
+        cell(sum(part.bytes for part in one.parts)),
+        Cell("lineage", "", visit.address("lineage", of=one.version_hash)),
+    ]
+
+
+def lineage(visit: Visit, *, of: str | None, direction: str | None) -> Page:
+    """Return what a commit or a training set was made from, or what came of it."""
+    wanted = direction or "up"
+    if wanted not in ("up", "down"):
+        raise InvalidInputError(argument="direction", reason=f"{wanted!r} is neither up nor down")
+    target: int | str | None = int(of) if of and of.isascii() and of.isdigit() else of
+    graph = visit.dataset.lineage(target, "up" if wanted == "up" else "down")
+    start = graph.nodes[0]
+    return {
+        "start": start.label,
+        "direction": wanted,
+        "grid": _edges(graph, wanted),
+        "other": visit.address("lineage", of=of, direction="down" if wanted == "up" else "up"),
+        "nodes": len(graph.nodes),
+    }
+
+
+def _edges(graph: Graph, direction: str) -> Any:
+    nodes = {node.id: node for node in graph.nodes}
+    rows = []
+    for edge in graph.edges:
+        source, target = nodes[edge.source], nodes[edge.target]
+        far = source if direction == "up" else target
+        rows.append(
+            (
+                Cell(target.label),
+                cell(edge.role),
+                Cell(source.label + (" (purged)" if source.purged else "")),
+                far.kind,
+                (far.digest or "")[:12],
+            )
+        )
+    heads = ["This", "was made from, as", "this", "Kind", "Digest"]
+    return grid("Lineage", heads, rows)
+
+
+def _names_of(names: Mapping[str, int | str]) -> dict[int | str, str]:
+    """Return the names of each commit and training set, in one text."""
+    found: dict[int | str, list[str]] = {}
+    for name, target in sorted(names.items()):
+        found.setdefault(target, []).append(name)
+    return {target: ", ".join(some) for target, some in found.items()}
+
+
+def ranges_text(numbers: Sequence[int]) -> str:
+    """Return ascending numbers in short: `1 to 4, 7`."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in ranges)
