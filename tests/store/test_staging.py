@@ -219,6 +219,19 @@ def test_others_give_way_to_who_has_precedence(
             other.join()
             monkeypatch.setattr(put, "_LONGEST_WAY_S", 1e9)
     assert landed[2:] == ["log/2", "log/3"]
+    monkeypatch.setattr(put, "_LONGEST_WAY_S", 0.0)
+    pauses = []
+    for _ in range(7):
+        put._IN_VAIN[str(tmp_path)] = -1e9, put._IN_VAIN[str(tmp_path)][1]  # It is over.
+        with store.precedence():
+            other = threading.Thread(target=put.give_way, args=(str(tmp_path),))
+            other.start()
+            other.join()
+        pauses.append(put._IN_VAIN[str(tmp_path)][1])
+    assert pauses == [10, 20, 40, 80, 80, 80, 80]
+    put._IN_VAIN[str(tmp_path)] = -1e9, 80.0
+    put.give_way(str(tmp_path))
+    assert str(tmp_path) not in put._IN_VAIN  # It was not in vain.
 
 
 def test_who_has_landed_or_given_up_keeps_no_turn(root: Path) -> None:

@@ -316,10 +316,11 @@ def _locked(descriptor: int, how: int, longest_s: float) -> bool:
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)
         except BlockingIOError:
             left_s = until - REAL.monotonic_s()
-            if left_s < 0:
+            if left_s <= 0:
                 return False
             # Who has waited longest asks most often, and so comes first.
-            REAL.sleep_s(max(_POLL_S, min(_LONGEST_POLL_S, _POLL_S * left_s / _LONGEST_S)))
+            seldom_s = min(_LONGEST_POLL_S * left_s / longest_s, _POLL_S * left_s / _LONGEST_S)
+            REAL.sleep_s(max(_POLL_S, seldom_s))
         except OSError:  # The file system has no locks.
             return False
         else:
@@ -327,10 +328,11 @@ def _locked(descriptor: int, how: int, longest_s: float) -> bool:
 
 
 _OWN = threading.local()  # `roots`: tables in which the thread has precedence.
-_IN_VAIN: dict[str, float] = {}  # When this process last gave way in vain, by table.
-_LONGEST_WAY_S = 5.0
-_LONGEST_QUEUE_S = 60.0
-_NOT_AGAIN_S = 60.0
+# By table: when this process last gave way in vain, and how long it does not give way after that.
+_IN_VAIN: dict[str, tuple[float, float]] = {}
+_LONGEST_WAY_S = 15.0  # On a machine with too much work an operation takes seconds.
+_LONGEST_QUEUE_S = 90.0
+_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 80.0
 
 
 @contextmanager
@@ -352,10 +354,15 @@ def precedence(root: str) -> Iterator[bool]:
 
 
 def give_way(root: str) -> None:
-    """Wait while somebody else has precedence in a table, but not long, nor soon again in vain."""
+    """Wait while somebody else has precedence in a table, but not long, nor soon again in vain.
+
+    The pause after a wait in vain doubles each time, so that a holder that is stopped delays others
+    by a sixth of their time in the end, and one that is slow keeps its precedence.
+    """
     if fcntl is None or root in getattr(_OWN, "roots", ()):
         return
-    if REAL.monotonic_s() - _IN_VAIN.get(root, -_NOT_AGAIN_S) < _NOT_AGAIN_S:
+    since, pause = _IN_VAIN.get(root, (0.0, 0.0))
+    if REAL.monotonic_s() < since + pause:
         return
     try:
         descriptor = os.open(root, os.O_RDONLY)
@@ -364,9 +371,11 @@ def give_way(root: str) -> None:
     try:
         began = REAL.monotonic_s()
         if _locked(descriptor, fcntl.LOCK_SH, _LONGEST_WAY_S):
+            _IN_VAIN.pop(root, None)
             with suppress(OSError):  # As in `Turn.leave`.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         elif REAL.monotonic_s() - began > _LONGEST_WAY_S:
-            _IN_VAIN[root] = REAL.monotonic_s()
+            longer = min(max(2 * pause, _PAUSE_S), _LONGEST_PAUSE_S)
+            _IN_VAIN[root] = REAL.monotonic_s(), longer
     finally:
         os.close(descriptor)
