@@ -1,17 +1,19 @@
 """What the HTTP service promises beyond the client: problems, keys, rights, ranges, the page."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from servers import SECRET, localbucket, missing
 
 from tests.serve.servers import grpc_stub, http_client, within, write_intents
-from txlog.datasets import Catalog, InlineRunner, Sources
-from txlog.errors import InvalidInputError
+from txlog.datasets import Catalog, InlineRunner, Limits, Sources
+from txlog.errors import DataFileError, InvalidInputError
 from txlog.serve import AccessError, TokenFile, create_app, create_server, serve
 from txlog.serve.auth import digest_of, parse_tokens
 from txlog.serve.parts import range_of
@@ -272,6 +274,44 @@ def test_parts_in_a_bucket_have_signed_addresses(tmp_path: Path) -> None:
         assert len(Path(paths[0]).read_text().splitlines()) == 20
 
 
+@pytest.mark.spec("DST-64")
+def test_files_come_back_in_both_forms(tmp_path: Path) -> None:
+    """Also those that lie beside the rows; contents of other data sets do not come."""
+    files = {"a.bin": b"\0\1", "sub/b.bin": b"more than four", "sub/c d.bin": b"and one more"}
+    for name, content in files.items():
+        (tmp_path / "in/raw" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in/raw" / name).write_bytes(content)
+    catalog = Catalog(
+        tmp_path / "root",
+        sources={"in": tmp_path / "in"},
+        runner=InlineRunner(),
+        limits=Limits(row_bytes=4),
+    )
+    catalog.create("raw", "GENERIC", "in/raw")
+    other = {"name": ["x"], "content": [b"of another data set"]}
+    catalog.create("other", "GENERIC", pa.table(other))
+    with http_client(catalog) as client:
+        raw = client.dataset("raw")
+        for form in ("csv", "parquet"):
+            made = raw.fetch(raw.prepare(form=form).version_hash, wait_s=60)
+            paths = made.download(tmp_path / form)
+            assert paths == [str(tmp_path / form / name) for name in files]
+            assert {name: (tmp_path / form / name).read_bytes() for name in files} == files
+        base = f"/v1/datasets/raw/training-sets/{made.version_hash}/contents"
+        get = client._connection.client.get
+        known = sha256(files["sub/b.bin"]).hexdigest()
+        some = get(f"{base}/{known}", headers={"Range": "bytes=5-8"})
+        assert (some.status_code, some.content) == (206, b"than")
+        assert some.headers["etag"] == f'"{known}"'
+        for digest in (sha256(b"of another data set").hexdigest(), "x", "..%2f..%2fledger"):
+            assert get(f"{base}/{digest}").status_code == 404
+        path = tmp_path / "root" / "files" / known[:2] / known
+        path.write_bytes(b"More than four")
+        with pytest.raises(DataFileError, match="other bytes"):
+            made.download(tmp_path / "damaged")
+        assert not (tmp_path / "damaged" / "sub" / "b.bin").exists()
+
+
 @given(st.binary(max_size=9), st.integers(0, 12), st.integers(0, 12))
 def test_ranges_are_slices(data: bytes, first: int, last: int) -> None:
     span = range_of(f"bytes={first}-{last}", len(data))
@@ -299,7 +339,7 @@ def test_the_page(catalog: Catalog) -> None:
 
 def test_the_description(catalog: Catalog) -> None:
     found = within(create_app(catalog)).get("/openapi.json").json()
-    assert len(found["paths"]) == 17
+    assert len(found["paths"]) == 18
     for path, methods in found["paths"].items():
         for method, about in methods.items():
             assert about.get("description"), (method, path)

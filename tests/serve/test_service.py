@@ -1,16 +1,21 @@
-"""The service of data sets: the chapter's walk, and one suite over catalog and HTTP client."""
+"""The service of data sets: the chapter's walk; one suite over catalog, HTTP client and gRPC."""
 
+import json
+import os
 import re
+import shlex
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from shutil import which
+from string import Template
 from typing import Any
 
 import grpc
 import pytest
 
-from tests.serve.servers import grpc_stub, http_client, write_intents
+from tests.serve.servers import GrpcCatalog, grpc_stub, http_client, write_intents
 from txlog.datasets import Catalog, Input
 from txlog.errors import (
     AlreadyExistsError,
@@ -22,6 +27,7 @@ from txlog.errors import (
 )
 from txlog.serve.messages import PROTO, file_descriptor, messages
 
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "dataset-service.md"
 TRAINING = {"category": "training set"}
 TEST = {"category": "test set"}
 
@@ -178,18 +184,174 @@ def test_messages_are_those_that_protoc_makes(tmp_path: Path) -> None:
     assert file_descriptor(PROTO.read_text()) == wanted
 
 
-# One suite over catalog and HTTP client -------------------------------------------------------
+SERVICE = "data_management.DataManagementService"
+CHAPTER = f"""\
+grpcurl -v -plaintext \\
+  -d '{{"name": "dataset-1",
+       "dataset_type": "LANGUAGE_INTENT",
+       "bucket": "mini-automl",
+       "path": "upload/001.csv",
+       "tags": [{{"tag_key": "category", "tag_value": "test set"}}]}}' \\
+  ${{DM_SERVER}}:${{DM_PORT}} {SERVICE}/CreateDataset
+grpcurl -v -plaintext \\
+  -d '{{"dataset_id": "1",
+       "commit_message": "More training data",
+       "bucket": "mini-automl",
+       "path": "upload/002.csv",
+       "tags": [{{"tag_key": "category", "tag_value": "training set"}}]}}' \\
+  ${{DM_SERVER}}:${{DM_PORT}} {SERVICE}/UpdateDataset
+grpcurl -v -plaintext \\
+  -d '{{"datasetId": "1"}}' \\
+  ${{DM_SERVER}}:${{DM_PORT}} {SERVICE}/GetDatasetSummary
+grpcurl -plaintext \\
+  -d '{{"dataset_id": "1",
+       "tags": [{{"tag_key": "category", "tag_value": "training set"}}]}}' \\
+  ${{DM_SERVER}}:${{DM_PORT}} {SERVICE}/PrepareTrainingDataset
+grpcurl -plaintext \\
+  -d '{{"dataset_id": "1", "version_hash": "'${{HASH}}'"}}' \\
+  ${{DM_SERVER}}:${{DM_PORT}} {SERVICE}/FetchTrainingDataset
+"""  # As printed, without what the typesetter put into the JSON.
+Send = Callable[[str, dict[str, str]], Any]
 
 
-@pytest.fixture(params=["catalog", "http"])
+def by_grpcurl(line: str, env: dict[str, str]) -> Any:
+    """Run a line by `grpcurl` itself, and return its answer."""
+    found = which("grpcurl") or which("grpcurl", path=Path(sys.executable).parent)
+    if found is None:
+        pytest.skip("there is no grpcurl")
+    path = f"{Path(found).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-euc", line], capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, **env, "PATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    text = done.stdout.partition("Response contents:")[2] or done.stdout
+    return json.JSONDecoder().raw_decode(text[text.index("{") :])[0]
+
+
+def by_reflection(line: str, env: dict[str, str]) -> Any:
+    """Do what `grpcurl` does with a line: ask for the descriptors, and send its JSON."""
+    from google.protobuf import json_format, message_factory
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+        ProtoReflectionDescriptorDatabase,
+    )
+
+    words = shlex.split(Template(line.replace("\\\n", " ")).safe_substitute(env))
+    *_, address, path = words
+    service, _, name = path.partition("/")
+    with grpc.insecure_channel(address) as channel:
+        known = DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
+        method = known.FindServiceByName(service).methods_by_name[name]
+        taken, given = (
+            message_factory.GetMessageClass(one) for one in (method.input_type, method.output_type)
+        )
+        request = json_format.Parse(words[words.index("-d") + 1], taken(), descriptor_pool=known)
+        call = channel.unary_unary(
+            f"/{path}", taken.SerializeToString, response_deserializer=given.FromString
+        )
+        return json_format.MessageToDict(call(request, timeout=60))
+
+
+@pytest.mark.spec("DST-66")
+@pytest.mark.parametrize("send", [by_grpcurl, by_reflection])
+def test_the_lines_of_grpcurl_run(catalog: Catalog, send: Send) -> None:
+    """Those of the chapter, and those of the guide."""
+
+    def run(text: str, address: str, version_hash: str = "") -> list[Any]:
+        host, _, port = address.partition(":")
+        env = {"DM_SERVER": host, "DM_PORT": port, "HASH": version_hash}
+        lines = re.findall(r"^grpcurl (?:.|\n)*?/\w+$", text, re.MULTILINE)
+        return [send(line, env) for line in lines]
+
+    with grpc_stub(catalog) as call:
+        asking, fetching = CHAPTER.rsplit("grpcurl -plaintext", 1)
+        made, updated, summary, asked = run(asking, call.address)
+        assert (made["datasetId"], made["datasetType"]) == ("1", "TEXT_INTENT")
+        assert made["commits"][0]["statistics"] == {"numExamples": "5500", "numLabels": "151"}
+        assert updated == summary
+        assert [one["commitMessage"] for one in summary["commits"]] == [
+            "Initial commit",
+            "More training data",
+        ]
+        assert [one["commitId"] for one in asked["commits"]] == ["2"]
+        version_hash = asked["versionHash"]
+        catalog.dataset(1).fetch(version_hash, wait_s=60)
+        (ready,) = run(f"grpcurl -plaintext{fetching}", call.address, version_hash)
+        assert ready["state"] == "READY"
+        assert [one["name"] for one in ready["parts"]] == ["examples.csv", "labels.csv"]
+
+        catalog.create("dataset-2", "TEXT_INTENT", "mini-automl/small/1.csv")
+        guide = GUIDE.read_text("utf-8").replace("127.0.0.1:51001", call.address)
+        made, asked = run(guide, call.address)
+        assert (made["datasetId"], made["name"]) == ("3", "dataset-3")
+        assert asked["datasetId"] == "3"
+
+
+# One suite over catalog, HTTP client and gRPC ---------------------------------------------------
+
+
+@pytest.fixture
 def sets(request: pytest.FixtureRequest, catalog: Catalog) -> Iterator[Any]:
     if request.param == "catalog":
         yield catalog
-    else:
+    elif request.param == "http":
         with http_client(catalog) as client:
             yield client
+    else:
+        with grpc_stub(catalog) as call:
+            yield GrpcCatalog(call)
 
 
+OVER_TWO = pytest.mark.parametrize("sets", ["catalog", "http"], indirect=True)
+OVER_THREE = pytest.mark.parametrize("sets", ["catalog", "http", "grpc"], indirect=True)
+
+
+@OVER_THREE
+def test_what_the_chapter_has(sets: Any, catalog: Catalog) -> None:
+    """Its calls have the same effects and answers over all three."""
+    more = {"tags": TEST, "description": "What people want"}
+    made = sets.create("intents", "TEXT_INTENT", "mini-automl/small/1.csv", **more)
+    assert (made.dataset_id, made.name, made.type) == (1, "intents", "TEXT_INTENT")
+    second = made.update("mini-automl/small/2.csv", "More", TRAINING)
+    assert (second.commit_id, second.message, second.tags) == (2, "More", TRAINING)
+    known = catalog.dataset(1)
+    assert [told(one) for one in made.commits()] == [told(one) for one in known.commits()]
+    assert told(made.commits()[0]) == (
+        1, "Initial commit", TEST, {"numExamples": 20, "numLabels": 4},
+    )  # fmt: skip
+    found = sets.dataset(1).summary()
+    assert (found.name, found.description) == ("intents", "What people want")
+    for name in ("images", "clicks"):
+        sets.create(name, "GENERIC", "mini-automl/bad.csv")
+    assert [one.name for one in sets.list()] == ["intents", "images", "clicks"]
+    assert [one.dataset_id for one in sets.list(limit=1, after=1)] == [2]
+
+    for arguments, picked, rows, labels in (
+        ({}, (1, 2), 50, 6),
+        ({"commit": 1}, (1,), 20, 4),
+        ({"tags": TRAINING}, (2,), 30, 6),
+    ):
+        asked = made.prepare(form="csv", **arguments)
+        assert asked.picked == picked
+        assert asked.version_hash == known.prepare(form="csv", **arguments).version_hash
+        ready = made.fetch(asked.version_hash, wait_s=60)
+        assert ready.state == "READY"
+        assert ready.statistics == {"numExamples": rows, "numLabels": labels}
+        assert [one.name for one in ready.parts] == ["examples.csv", "labels.csv"]
+    made.delete()
+    assert [one.name for one in sets.list()] == ["images", "clicks"]
+    assert made.fetch(asked.version_hash).state == "READY"
+    with pytest.raises(NotFoundError, match="is deleted"):
+        made.update("mini-automl/small/2.csv")
+    assert sets.create("intents", "TEXT_INTENT", "mini-automl/small/1.csv").dataset_id == 4
+
+
+def told(commit: Any) -> tuple[Any, ...]:
+    return (commit.commit_id, commit.message, commit.tags, dict(commit.statistics))
+
+
+@OVER_TWO
 def test_commits_and_training_sets(sets: Any, catalog: Catalog, tmp_path: Path) -> None:
     made = sets.create(
         "intents",
@@ -247,31 +409,36 @@ def test_commits_and_training_sets(sets: Any, catalog: Catalog, tmp_path: Path) 
     assert sets.list(deleted=True) == []
 
 
+@OVER_THREE
 def test_errors_are_those_of_the_catalog(sets: Any) -> None:
-    made = sets.create("t", "TEXT_INTENT", "mini-automl/small/1.csv")
+    source = "mini-automl/small/1.csv"
+    made = sets.create("t", "TEXT_INTENT", source)
 
-    def told(kind: type[TxlogError], call: Any, fragment: str) -> None:
+    def refused(kind: type[TxlogError], call: Any, fragment: str) -> None:
         with pytest.raises(kind, match=fragment) as raised:
             call()
         assert type(raised.value) is kind
 
-    told(AlreadyExistsError, lambda: sets.create("t", "TEXT_INTENT"), "t")
-    told(NotFoundError, lambda: sets.dataset("no such"), "no such")
-    told(NotFoundError, lambda: made.commit(7), "7")
-    told(NotFoundError, lambda: made.fetch("v1none"), "v1none")
-    told(NotFoundError, lambda: sets.create("u", "NO_TYPE"), "NO_TYPE")
-    told(InvalidInputError, lambda: made.update("/etc/passwd"), "passwd")
-    told(InvalidInputError, lambda: made.update("mini-automl/../x.csv"), r"\.\.")
-    told(InvalidInputError, lambda: made.prepare(tags={"no": "such"}), "no=such")
-    told(InvalidInputError, lambda: made.purge(confirm="other"), "other")
-    told(SchemaMismatchError, lambda: made.update("mini-automl/bad.csv"), "bad.csv")
-    told(InvalidInputError, lambda: sets.create("x/../y", "TEXT_INTENT"), "name")
+    refused(AlreadyExistsError, lambda: sets.create("t", "TEXT_INTENT", source), "t")
+    refused(NotFoundError, lambda: sets.dataset(7), "7")
+    refused(NotFoundError, lambda: made.fetch("v1none"), "v1none")
+    refused(NotFoundError, lambda: made.prepare(7), "7")
+    refused(NotFoundError, lambda: made.update("mini-automl/none.csv"), "none.csv")
+    refused(InvalidInputError, lambda: made.update("/etc/passwd"), "passwd")
+    refused(InvalidInputError, lambda: made.update("mini-automl/../x.csv"), r"\.\.")
+    refused(InvalidInputError, lambda: made.prepare(tags={"no": "such"}), "no=such")
+    refused(SchemaMismatchError, lambda: made.update("mini-automl/bad.csv"), "bad.csv")
+    refused(InvalidInputError, lambda: sets.create("x/../y", "TEXT_INTENT", source), "name")
     tags = {f"t{n}": "x" for n in range(10_000)}
-    told(InvalidInputError, lambda: made.update("mini-automl/small/1.csv", tags=tags), "tags")
+    refused(InvalidInputError, lambda: made.update(source, tags=tags), "tags")
     assert [one.commit_id for one in made.commits()] == [1]
-
-
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "dataset-service.md"
+    if isinstance(sets, GrpcCatalog):
+        return
+    refused(NotFoundError, lambda: sets.dataset("no such"), "no such")
+    refused(NotFoundError, lambda: made.commit(7), "7")
+    refused(NotFoundError, lambda: sets.create("u", "NO_TYPE"), "NO_TYPE")
+    refused(InvalidInputError, lambda: made.purge(confirm="other"), "other")
+    assert [one.name for one in sets.list()] == ["t"]
 
 
 def test_the_lines_of_the_guide_run(

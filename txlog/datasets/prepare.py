@@ -7,7 +7,7 @@ and another worker makes the set again, in a folder of its own. Rules: spec/data
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import sha256
@@ -36,6 +36,8 @@ from txlog.table.table import Table
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
+
+    import pyarrow as pa
 
     from txlog.datasets.ledger import Ledger
     from txlog.datasets.values import Claim, Job
@@ -259,33 +261,31 @@ def download(
     DataFileError
         A part has other bytes than when it was made. The file is not there then.
     """
-    return [fetch_file(one, folder, partial(_opened, one, storage_options)) for one in parts]
+    return [fetch_file(one, folder, partial(opened_part, one, storage_options)) for one in parts]
 
 
 def unpack(
-    table: Table,
-    home: str,
+    batches: Iterable[pa.RecordBatch],
     folder: str | os.PathLike[str],
-    storage_options: Mapping[str, Any] | None = None,
+    opened: Callable[[Part], Any],
 ) -> list[str]:
-    """Write the files that are the rows of a table into a folder; errors as for `download`.
+    """Write the files that are rows of GENERIC into a folder; errors as for `download`.
 
     Of several files of one name, the last one stays.
 
     Parameters
     ----------
-    home
-        The catalog's root, below which large contents are.
+    opened
+        Opens a content that lies beside the rows; its `uri` is relative to the catalog's root.
     """
     written: dict[str, None] = {}
     columns = ("name", "uri", "sha256", "size")
-    for batch in table.scan().to_batches():
+    for batch in batches:
         rows = zip(*(batch[name].to_pylist() for name in columns), strict=True)
         for content, (name, uri, digest, size) in zip(batch["content"], rows, strict=True):
-            part = Part(name, f"{home}/{uri}", size, None, digest)
-            within = content.as_buffer() if uri is None else None
-            opened = partial(_opened, part, storage_options, within)
-            written[fetch_file(part, folder, opened)] = None
+            part = Part(name, uri or name, size, None, digest)
+            within = partial(BytesIO, content.as_buffer()) if uri is None else None
+            written[fetch_file(part, folder, within or partial(opened, part))] = None
     return [*written]
 
 
@@ -327,10 +327,8 @@ def _fetch(part: Part, path: Path, opened: Callable[[], Any]) -> None:
         staged.unlink(missing_ok=True)
 
 
-def _opened(part: Part, storage_options: Mapping[str, Any] | None, content: Any = None) -> Any:
+def opened_part(part: Part, storage_options: Mapping[str, Any] | None) -> Any:
     """Return the bytes of a part, opened for reading."""
-    if content is not None:
-        return BytesIO(content)
     place, _, name = part.uri.rpartition("/")
     return open_store(place, storage_options).open_input(name)
 

@@ -155,14 +155,19 @@ class Sources:
             There is nothing.
         """
         root, path, shown = self.locate(source)
-        found = (
-            _local_files(root, path, limits)
-            if scheme_of(root) in (None, "file")
-            else _remote_files(open_store(root, self.storage_options), path, limits)
+        missing = NotFoundError(
+            path=shown, reason=f"there is no file {shown!r}, and no file below it"
         )
-        files, is_folder = found
+        try:
+            files, is_folder = (
+                _local_files(root, path, limits)
+                if scheme_of(root) in (None, "file")
+                else _remote_files(open_store(root, self.storage_options), path, limits)
+            )
+        except NotFoundError as error:
+            raise missing from error
         if not files:
-            raise NotFoundError(path=shown, reason="there is no such file, and no file below it")
+            raise missing
         _require_sizes(files, shown, limits)
         for file in files:
             file.uri = f"{shown}/{file.name}" if is_folder else shown

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -83,14 +83,59 @@ class TrainingSet:
 
         Of the type GENERIC, it is the files themselves, in either form.
         """
-        from txlog.datasets.prepare import download, unpack
+        from txlog.datasets.prepare import download, opened_part, unpack
+
+        self._made()
+        if not self._is_of_files():
+            return download(self.parts, folder, self.storage_options)
+
+        def opened(part: Part) -> Any:
+            return opened_part(
+                replace(part, uri=f"{self._home()}/{part.uri}"), self.storage_options
+            )
+
+        return unpack(self.table().scan().to_batches(), folder, opened)
+
+    def content(self, digest: str) -> Part:
+        """Return where a content is that a row of the table names by its `uri`.
+
+        Parameters
+        ----------
+        digest
+            The SHA-256 of the content, in hex digits.
+
+        Raises
+        ------
+        NotFoundError
+            The training set is not made, or none of its rows names such a content.
+        InvalidInputError
+            Its form is not `parquet`.
+        """
+        from txlog.datasets.ingest import object_path
+        from txlog.expressions.tree import col, lit
+        from txlog.store.open import open_store
+
+        table, path = self.table(), object_path(digest)
+        if "uri" not in table.schema.names or not table.count(col("uri") == lit(path)):
+            raise NotFoundError(
+                reason=f"no row of the training set {self.version_hash} names a content with the "
+                f"SHA-256 {digest[:100]!r}",
+                remedy="The column uri of its rows names those that lie beside them",
+            )
+        size = open_store(self._home(), self.storage_options).info(path).size
+        return Part(digest, f"{self._home()}/{path}", size, None, digest)
+
+    def _is_of_files(self) -> bool:
+        """Return whether its parts are a table whose rows are files."""
         from txlog.datasets.types import type_of
 
-        root = self._made()
-        if self.form == "parquet" and getattr(type_of(self.commits[0].type), "as_files", False):
-            home = root.rsplit("/", 4)[0]  # The folder is sets/<uuid>/<hash>/<attempt>.
-            return unpack(self.table(), home, folder, self.storage_options)
-        return download(self.parts, folder, self.storage_options)
+        if self.form != "parquet":
+            return False
+        return bool(getattr(type_of(self.commits[0].type), "as_files", False))
+
+    def _home(self) -> str:
+        """Return the catalog's root: the parts are in sets/<uuid>/<hash>/<attempt>."""
+        return self._made().rsplit("/", 4)[0]
 
     def provenance(self) -> Graph:
         """Return what the training set was made from: its commits, and their inputs."""

@@ -53,6 +53,11 @@ from txlog.version import __version__
 LONGEST_WAIT_S = 60.0
 _OWN_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1")
 _LOOKS_S = (0.02, 1.0)  # The first pause between two looks at a set, and the longest.
+_BYTES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The bytes.", "content": {"application/octet-stream": {}}},
+    206: {"description": "A range of the bytes."},
+    307: {"description": "The bytes are at another address, for a while."},
+}
 _WITHOUT_BODY: dict[int | str, dict[str, Any]] = {204: {"description": "Done."}}
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {"description": "An error.", "model": ProblemModel}
@@ -163,8 +168,7 @@ def _add_datasets(app: FastAPI) -> None:
     @app.post("/v1/datasets", status_code=201)
     def create(body: CreateRequest, catalog: Sets, who: Known, key: Key = None) -> SummaryModel:
         """Make a data set, with a first commit if there is a source."""
-        who.require("write")
-        who.require_dataset(body.name)
+        who.require_create(body.name)
         made = catalog.create(
             body.name,
             body.type,
@@ -351,15 +355,7 @@ def _add_training_sets(app: FastAPI) -> None:
         found = who.dataset(catalog, dataset, "read").fetch(version_hash)
         return GraphModel(**found.provenance().to_json())
 
-    @app.get(
-        base + "/{version_hash}/parts/{name:path}",
-        response_class=Response,
-        responses={
-            200: {"description": "The bytes.", "content": {"application/octet-stream": {}}},
-            206: {"description": "A range of the bytes."},
-            307: {"description": "The bytes are at another address, for a while."},
-        },
-    )
+    @app.get(base + "/{version_hash}/parts/{name:path}", response_class=Response, responses=_BYTES)
     def part(
         dataset: DatasetPath,
         version_hash: str,
@@ -372,6 +368,20 @@ def _add_training_sets(app: FastAPI) -> None:
         """Return the bytes of a part; with the header Range, some of them."""
         made = who.dataset(catalog, dataset, "read").fetch(version_hash)
         return part_answer(_part(made, name), made.storage_options, range, if_none_match)
+
+    @app.get(base + "/{version_hash}/contents/{digest}", response_class=Response, responses=_BYTES)
+    def content(
+        dataset: DatasetPath,
+        version_hash: str,
+        digest: str,
+        catalog: Sets,
+        who: Known,
+        range: Annotated[str | None, Header()] = None,
+        if_none_match: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        """Return a content that a row of the form `parquet` names by `uri`; give its SHA-256."""
+        made = who.dataset(catalog, dataset, "read").fetch(version_hash)
+        return part_answer(made.content(digest), made.storage_options, range, if_none_match)
 
 
 def _part(made: TrainingSet, name: str) -> Any:

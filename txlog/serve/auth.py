@@ -101,14 +101,15 @@ class Principal:
             after = page[-1].dataset_id
         return found[:limit], found[limit - 1].dataset_id if len(found) > limit else None
 
-    def require_dataset(self, name: str) -> None:
-        """Raise unless a data set may be used.
+    def require_create(self, name: str) -> None:
+        """Raise unless a data set of this name may be made.
 
         Raises
         ------
         AccessError
             It may not.
         """
+        self.require("write")
         if not self.may_see(name):
             raise AccessError(
                 is_known=True,

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 import httpx
 
+from txlog.arrow import pq
 from txlog.datasets.lineage import Edge, Graph, Node, as_input
-from txlog.datasets.prepare import fetch_file
+from txlog.datasets.prepare import fetch_file, unpack
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Code, Commit, Failure, Input, Part, Summary
 from txlog.effects import REAL
@@ -58,6 +60,7 @@ _KINDS: dict[str, type[TxlogError]] = {
 }
 _LONGEST_WAIT_S = 50.0  # Of one request; longer waits are several.
 _TRIES = 4
+_BATCH_ROWS = 64  # Of files that are rows: each may have a content of some megabytes.
 _LONGEST_PAUSE_S = 10.0
 
 
@@ -113,13 +116,15 @@ class _Connection:
         headers = {} if txn is None else {"Idempotency-Key": f"{txn[0]}:{txn[1]}"}
         given = {name: value for name, value in (query or {}).items() if value is not None}
         # A request that can be repeated without a second effect is.
-        for left in reversed(range(_TRIES if method == "GET" or txn is not None else 1)):
+        tries = _TRIES if method == "GET" or txn is not None else 1
+        for left in range(tries - 1, -1, -1):
             try:
                 answer = self.client.request(method, path, params=given, json=body, headers=headers)
             except httpx.TransportError as error:
-                # The transport tries to connect. A server without an answer may be at work.
-                final = (httpx.ConnectError, httpx.ReadTimeout)[: 1 + (body is not None)]
-                if left and not isinstance(error, final):
+                # The transport has repeated what could not connect. A server that does not answer
+                # in time may still be at work.
+                is_at_work = body is not None and isinstance(error, httpx.ReadTimeout)
+                if left and not (is_at_work or isinstance(error, httpx.ConnectError)):
                     continue
                 address = f"{self.client.base_url}{path}"
                 raise _unreachable(method.lower(), address, error) from error
@@ -259,9 +264,23 @@ class RemoteTrainingSet(TrainingSet):
     def download(self, folder: str | os.PathLike[str]) -> list[str]:
         """Copy the parts into a folder; errors as of `TrainingSet.download`.
 
-        A part that is there with the same bytes stays. Each has its name once it is whole.
+        A part that is there with the same bytes stays. Each has its name once it is whole. Of the
+        type GENERIC, it is the files themselves, in either form.
         """
         self._made()
+        if not self._is_of_files():
+            return self._fetched(folder)
+        base = f"{_path(self.dataset_id)}/training-sets/{_step(self.version_hash)}/contents"
+
+        def opened(content: Part) -> Any:
+            return self.connection.opened(f"{base}/{_step(content.sha256)}")
+
+        with TemporaryDirectory() as staged:
+            files = map(pq.ParquetFile, self._fetched(staged))
+            batches = (batch for file in files for batch in file.iter_batches(_BATCH_ROWS))
+            return unpack(batches, folder, opened)
+
+    def _fetched(self, folder: str | os.PathLike[str]) -> list[str]:
         return [
             fetch_file(part, folder, partial(self.connection.opened, part.uri))
             for part in self.parts

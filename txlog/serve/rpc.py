@@ -127,8 +127,7 @@ class _Methods:
         return self._authenticator.authenticate(token if kind.lower() == "bearer" else None)
 
     def CreateDataset(self, who: Principal, request: Any) -> Any:  # noqa: N802 (The file's name.)
-        who.require("write")
-        who.require_dataset(request.name)
+        who.require_create(request.name)
         made = self._catalog.create(
             request.name,
             _type_name(request.dataset_type),
