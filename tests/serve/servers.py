@@ -18,7 +18,7 @@ import httpx
 from txlog.datasets import Catalog
 from txlog.serve import RemoteCatalog, connect, create_app, create_server
 from txlog.serve.auth import Authenticator
-from txlog.serve.client import _KINDS
+from txlog.serve.connection import KINDS
 from txlog.serve.messages import messages
 from txlog.serve.rpc import TYPES
 
@@ -110,7 +110,7 @@ class GrpcCatalog:
             return self._call(name, **request)
         except grpc.RpcError as error:
             trailing = dict(error.trailing_metadata())  # type: ignore[attr-defined]
-            kind = _KINDS[str(trailing["txlog-code"])]
+            kind = KINDS[str(trailing["txlog-code"])]
             raise kind(reason=error.details()) from error  # type: ignore[attr-defined]
 
     def create(self, name: str, type: str, source: str = "", **more: Any) -> GrpcDataset:

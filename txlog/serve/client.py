@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -18,20 +17,9 @@ from txlog.datasets.lineage import Edge, Graph, Node, as_input
 from txlog.datasets.prepare import fetch_file, unpack
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Code, Commit, Failure, Input, Part, Summary
-from txlog.effects import REAL
-from txlog.errors import (
-    AlreadyExistsError,
-    CommitConflictError,
-    InvalidInputError,
-    InvalidTypeError,
-    NotFoundError,
-    SchemaMismatchError,
-    StoreError,
-    TxlogError,
-    UnsupportedFeatureError,
-)
+from txlog.errors import NotFoundError, UnsupportedFeatureError
 from txlog.lazy import dataclass
-from txlog.serve.auth import AccessError
+from txlog.serve.connection import TRIES, Connection
 from txlog.serve.models import (
     CommitModel,
     DiffModel,
@@ -45,23 +33,8 @@ from txlog.serve.models import (
 if TYPE_CHECKING:
     from txlog.table.table import Table
 
-_KINDS: dict[str, type[TxlogError]] = {
-    kind.code: kind
-    for kind in (
-        AccessError,
-        AlreadyExistsError,
-        CommitConflictError,
-        InvalidInputError,
-        InvalidTypeError,
-        NotFoundError,
-        SchemaMismatchError,
-        UnsupportedFeatureError,
-    )
-}
 _LONGEST_WAIT_S = 50.0  # Of one request; longer waits are several.
-_TRIES = 4
 _BATCH_ROWS = 64  # Of files that are rows: each may have a content of some megabytes.
-_LONGEST_PAUSE_S = 10.0
 
 
 def connect(
@@ -92,107 +65,15 @@ def connect(
         base_url=url,
         headers={} if token is None else {"Authorization": f"Bearer {token}"},
         timeout=timeout_s + _LONGEST_WAIT_S,
-        transport=transport or httpx.HTTPTransport(retries=_TRIES - 1),
+        transport=transport or httpx.HTTPTransport(retries=TRIES - 1),
     )
-    return RemoteCatalog(_Connection(client))
-
-
-class _Connection:
-    """Sends requests; what is no answer of success becomes an error."""
-
-    def __init__(self, client: httpx.Client) -> None:
-        self.client = client
-
-    def send(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: Mapping[str, Any] | None = None,
-        txn: tuple[str, int] | None = None,
-    ) -> Any:
-        """Return the JSON of an answer, or None if it has no body."""
-        headers = {} if txn is None else {"Idempotency-Key": f"{txn[0]}:{txn[1]}"}
-        given = {name: value for name, value in (query or {}).items() if value is not None}
-        # A request that can be repeated without a second effect is.
-        tries = _TRIES if method == "GET" or txn is not None else 1
-        for left in range(tries - 1, -1, -1):
-            try:
-                answer = self.client.request(method, path, params=given, json=body, headers=headers)
-            except httpx.TransportError as error:
-                # The transport has repeated what could not connect. A server that does not answer
-                # in time may still be at work.
-                is_at_work = body is not None and isinstance(error, httpx.ReadTimeout)
-                if left and not (is_at_work or isinstance(error, httpx.ConnectError)):
-                    continue
-                address = f"{self.client.base_url}{path}"
-                raise _unreachable(method.lower(), address, error) from error
-            if answer.status_code == 503 and left:
-                told = answer.headers.get("retry-after", "")
-                REAL.sleep_s(min(float(told) if told.isdigit() else 1.0, _LONGEST_PAUSE_S))
-                continue
-            break
-        if answer.is_success:
-            return answer.json() if answer.content else None
-        raise _error_of(answer)
-
-    @contextmanager
-    def opened(self, path: str) -> Iterator[_Body]:
-        """Yield the bytes of an answer. Another host that it leads to gets no credentials."""
-        try:
-            with self.client.stream("GET", path, follow_redirects=True) as answer:
-                if not answer.is_success:
-                    answer.read()
-                    raise _error_of(answer)
-                yield _Body(answer.iter_bytes())
-        except httpx.TransportError as error:
-            raise _unreachable("read", f"{self.client.base_url}{path}", error) from error
-
-
-def _unreachable(operation: str, path: str, error: Exception) -> StoreError:
-    return StoreError(
-        operation=operation,
-        path=path,
-        reason=f"{type(error).__name__}: {error}",
-        remedy="Check the address, and that the server runs",
-    )
-
-
-class _Body:
-    """The bytes of an answer, as a file; each read gives what came."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-
-    def read(self, _: int = -1) -> bytes:
-        """Return the next bytes, or none at the end."""
-        return next(self._chunks, b"")
-
-
-def _error_of(answer: httpx.Response) -> TxlogError:
-    """Return the error that a server's problem tells."""
-    try:
-        problem = answer.json()
-        detail, code, facts = problem["detail"], problem["code"], dict(problem["fields"])
-    except (ValueError, KeyError, TypeError):
-        detail, code, facts = f"the server answered {answer.status_code}", "", {}
-    kind = _KINDS.get(code)
-    if kind is None:
-        return StoreError(
-            operation="request",
-            path=str(answer.request.url.copy_with(query=None)),
-            reason=f"{detail} (status {answer.status_code})",
-            remedy="Try again later, or ask who runs the server",
-        )
-    known = {name: facts[name] for name in facts if name in kind.__dataclass_fields__}
-    return kind(reason=detail, **known)
+    return RemoteCatalog(Connection(client))
 
 
 class RemoteCatalog:
     """The data sets of a server; methods and errors are those of `Catalog`."""
 
-    def __init__(self, connection: _Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def __repr__(self) -> str:
@@ -256,7 +137,7 @@ class RemoteCatalog:
 class RemoteTrainingSet(TrainingSet):
     """A training set of a server; the URIs of its parts are addresses below the server."""
 
-    connection: _Connection = field(repr=False, compare=False)
+    connection: Connection = field(repr=False, compare=False)
 
     def __hash__(self) -> int:
         return super().__hash__()
@@ -304,7 +185,7 @@ class RemoteTrainingSet(TrainingSet):
 class RemoteDataset:
     """A data set of a server; methods and errors are those of `Dataset`."""
 
-    def __init__(self, connection: _Connection, summary: Summary) -> None:
+    def __init__(self, connection: Connection, summary: Summary) -> None:
         self._connection = connection
         self._path = _path(summary.dataset_id)
         self.dataset_id = summary.dataset_id
@@ -466,7 +347,7 @@ def _adding(
     }
 
 
-def _set_of(model: TrainingSetModel, connection: _Connection) -> RemoteTrainingSet:
+def _set_of(model: TrainingSetModel, connection: Connection) -> RemoteTrainingSet:
     return RemoteTrainingSet(
         connection=connection,
         dataset_id=model.dataset_id,
