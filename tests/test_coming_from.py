@@ -88,9 +88,9 @@ def test_all_sections_have_lines() -> None:
 
 
 def differences() -> list[str]:
-    """Return the left-hand cells of the table of what is other than in deltalake."""
+    """Return the left-hand cells of the table of differences from deltalake."""
     text = PAGE.read_text(encoding="utf-8")
-    part = text.partition("What is other than in deltalake")[2].partition("\n## ")[0]
+    part = text.partition("Differences from deltalake")[2].partition("\n## ")[0]
     cells = [re.split(r"(?<!\\) \| ", line[2:]) for line in part.splitlines() if line[:2] == "| "]
     return [row[0] for row in cells[1:]]
 
