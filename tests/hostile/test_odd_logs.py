@@ -157,6 +157,25 @@ def test_a_field_that_is_wrong(tmp_path: Path, name: str, many: bool) -> None:
         txlog.Table(tmp_path).to_arrow()
 
 
+@pytest.mark.parametrize("form", ["delta", "lance"])
+def test_a_vector_that_should_hold_no_row_brings_none_back(tmp_path: Path, form: str) -> None:
+    properties = {"delta.enableDeletionVectors": "true"}
+    if form == "lance":
+        properties = {
+            "txlog.deletionFormat": "lance", "delta.feature.txlog.fragments": "supported",
+        }  # fmt: skip
+    txlog.write(tmp_path, ROWS, properties=properties).delete("a = 2")
+    commit = tmp_path / "_delta_log" / f"{1:020d}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        action.get("add", {}).get("deletionVector", {})["cardinality"] = 0
+    log(tmp_path, 1, *actions)  # Spaced like this, the commit has no checksum of txlog.
+    table = txlog.Table(tmp_path)
+    for ask in (table.to_arrow, lambda: table.take([1]), lambda: table.delete("a = 3")):
+        with pytest.raises(txlog.BadDeletionVectorError, match="holds 1 rows, but the log says 0"):
+            ask()
+
+
 def test_a_negative_size_in_a_checkpoint(tmp_path: Path) -> None:
     begin(tmp_path)
     log(tmp_path, 1, add(tmp_path))
