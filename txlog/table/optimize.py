@@ -158,13 +158,17 @@ class TableOptimize:
     ) -> Outcome:
         """Cluster the files that were added since the last call by the clustering columns.
 
+        The other arguments and the errors are those of `z_order`.
+
         Parameters
         ----------
         full
             Also rewrite files that are already clustered by these columns.
 
-        The other arguments and the errors are those of `z_order`. It also raises
-        `InvalidInputError` if the table has no clustering columns.
+        Raises
+        ------
+        InvalidInputError
+            The table has no clustering columns.
         """
         from txlog.data_files.options import write_options
         from txlog.expressions.sql import as_expression
