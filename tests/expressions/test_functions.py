@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,6 +197,18 @@ TEXTS = [
     "xxhash64(CAST(f AS SMALLINT))", "u_day = DATE '2024-02-29'", "u_day < DATE '2000-01-01'",
     "u_day IN (DATE '1999-12-31', NULL)", "if(f, 'true', 'false') = true",
     "if(f, 'true', 'false') IN (false)",
+    "transform(l, e -> e + n)", "transform(ls, e -> upper(e))", "transform(l, (e, at) -> e * at)",
+    "transform(ls, e -> e = s)", "filter(l, e -> e % 2 = 1)", "filter(ls, (e, p) -> p > 0)",
+    "filter(l, e -> e > n AND e IS NOT NULL)", "exists(l, e -> e > 2)", "exists(ls, e -> e = t)",
+    "forall(l, e -> e > 0)", "forall(ls, E -> e LIKE '%X%')", "exists(l, e -> NULL)",
+    "aggregate(l, CAST(0 AS BIGINT), (a, e) -> a + e)", "aggregate(lx, 0D, (a, e) -> a + e * x)",
+    "reduce(ls, '', (a, e) -> concat(a, coalesce(e, '?')), a -> length(a))",
+    "aggregate(l, n, (a, e) -> if(e > a, e, a), a -> a * 2)", "size(filter(l, e -> e = i)) > 0",
+    "transform(ls2, e -> e.b + n)", "exists(l, e -> exists(l2, o -> o = e AND n > 0))",
+    "transform(l, e -> size(filter(l2, e -> e > 1)) + e)", "filter(l, e -> array_contains(l2, e))",
+    "get(transform(l, e -> struct(e AS z, s)), 0).z", "transform(l, e -> array(e, e))",
+    "exists(array(i, n), e -> e > 0)", "transform(l, `n` -> `n` + 1)", "forall(l, e -> true)",
+    "aggregate(slice(l, 1, 0), n, (a, e) -> a)", "transform(l, e -> if(e > 1, 'x', s))",
 ]  # fmt: skip
 LEGACY = {"n div i"}  # Spark raises for a divisor of 0, of which txlog makes null.
 TYPES = from_arrow(SCHEMA)
@@ -334,6 +347,19 @@ def test_case_computes_values_of_its_rows_alone() -> None:
         ("named_struct('a', i).b", "not a field"),
         ("i | n & 6", "Put parentheses"),
         ("s || i + 1", "Put parentheses"),
+        ("length(e -> e)", "length takes no function such as x -> x"),
+        ("zip_with(l, l2, (a, b) -> a + b)", "the SQL function ZIP_WITH is not supported"),
+        ("array_sort(l, (a, b) -> a - b)", "array_sort takes no function such as x -> x"),
+        ("transform(m, e -> 1)", "transform needs an array, not map"),
+        ("transform(l, 1)", "transform needs a function such as x -> x"),
+        ("transform(l, (e, e) -> e)", "names that differ"),
+        ("transform(l, e -> NULL)", "transform needs a typed NULL"),
+        ("filter(l, e -> e + 1)", "filter needs a function that is true or false, not long"),
+        ("exists(l, (e, at) -> true)", "exists needs a function such as x -> x"),
+        ("exists(l)", "exists needs 2 arguments"),
+        ("aggregate(lx, 0, (a, e) -> a + e)", "begins with long, but its function gives double"),
+        ("aggregate(l, 0, e -> e)", "aggregate needs a function such as"),
+        ("exists(l, e -> missing = e)", "no column missing"),
     ],
 )
 def test_what_spark_would_compute_otherwise_is_refused(text: str, message: str) -> None:
@@ -353,6 +379,61 @@ def test_functions_in_predicates() -> None:
         for row in rows
     ]
     assert [bool(one) for one in true] == expected
+
+
+LISTS = st.lists(
+    st.none() | st.lists(st.none() | st.integers(-3, 3), max_size=4), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=examples(100))
+@given(LISTS, st.integers(0, 3), st.integers(-3, 3))
+def test_lambdas_do_as_the_same_in_python(lists: list[Any], cut: int, n: int) -> None:
+    types = pa.schema([("l", pa.list_(pa.int64())), ("n", pa.int64())])
+    rows = [{"l": values, "n": n + place} for place, values in enumerate(lists)]
+    batch = pa.RecordBatch.from_pylist(rows, types).slice(min(cut, len(rows) - 1))
+    texts = {
+        "transform(l, (e, at) -> e * at + n)": lambda values, n: [
+            None if e is None else e * at + n for at, e in enumerate(values)
+        ],
+        "filter(l, e -> e > n)": lambda values, n: [e for e in values if e is not None and e > n],
+        "exists(l, e -> e > n)": lambda values, n: (
+            any(e is not None and e > n for e in values) or (None if None in values else False)
+        ),
+        "forall(l, e -> e > n)": lambda values, n: (
+            all(e is None or e > n for e in values) and (None if None in values else True)
+        ),
+        "aggregate(l, n, (a, e) -> a * 2 + coalesce(e, 0), a -> a - n)": lambda values, n: (
+            reduce(lambda a, e: a * 2 + (e or 0), values, n) - n
+        ),
+    }
+    for text, expected in texts.items():
+        bound, _ = bind_value(parse_sql(text), from_arrow(types))
+        assert evaluate(bound, batch).to_pylist() == [
+            None if row["l"] is None else expected(row["l"], row["n"]) for row in batch.to_pylist()
+        ], text
+
+
+def test_lambdas_in_verbs(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2, 3], "l": [[1, 2], [5], None]})
+    table = txlog.write(tmp_path / "t", rows, max_rows_per_file=1)
+    assert table.to_arrow(["id"], "exists(l, e -> e > 4)")["id"].to_pylist() == [2]
+    assert table.count("NOT exists(l, e -> e = id)") == 1
+    table.update({"l": "transform(l, e -> e + id)"}, "forall(l, e -> e < 5)")
+    assert table.to_arrow().sort_by("id")["l"].to_pylist() == [[2, 3], [5], None]
+    table.alter.add_constraint({"small": "l IS NULL OR forall(l, e -> e < 9)"})
+    with pytest.raises(txlog.SchemaMismatchError, match="small"):
+        table.append(pa.table({"id": [4], "l": [[1, 9]]}))
+    source = pa.table({"id": [2], "more": [[7, 8]]})
+    (
+        table.merge(source, "target.id = source.id")
+        .when_matched_update(
+            {"l": "filter(source.more, e -> e > 7)"}, "exists(target.l, e -> e = source.id + 3)"
+        )
+        .execute()
+    )
+    assert table.to_arrow(where="id = 2")["l"].to_pylist() == [[8]]
+    assert table.delete("size(filter(l, e -> e > 2)) = 1").metrics["numDeletedRows"] == 2
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import pytest
 
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import parse_sql
-from txlog.expressions.tree import Column, Dialect, Expression, Literal, OtherwiseError, translated
+from txlog.expressions.tree import Column, Expression, Literal
+from txlog.expressions.type_rules import Dialect, OtherwiseError, translated
 from txlog.schema.types import PrimitiveType, StructField, StructType
 
 SCHEMA = StructType(

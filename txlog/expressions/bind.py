@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, localcontext
+from functools import partial
 from typing import Any
 
 from txlog.errors import InvalidInputError, InvalidTypeError
@@ -25,7 +25,10 @@ from txlog.expressions.tree import (
     Literal,
     Not,
     Or,
-    children,
+    Variable,
+    has_lambda,
+    nodes,
+    varies,
 )
 from txlog.expressions.type_rules import (
     BOOLEAN,
@@ -87,16 +90,7 @@ def bind_value(expression: Expression, schema: StructType) -> tuple[Expression, 
 
 def columns_of(expression: Expression) -> tuple[tuple[str, ...], ...]:
     """Return the distinct paths of the columns that an expression reads."""
-    return tuple(dict.fromkeys(_paths(expression)))
-
-
-def _paths(node: Expression) -> Iterator[tuple[str, ...]]:
-    waiting = [node]
-    while waiting:
-        current = waiting.pop()
-        if isinstance(current, Column):
-            yield current.path
-        waiting.extend(reversed(children(current)))
+    return tuple(dict.fromkeys(n.path for n in nodes(expression) if isinstance(n, Column)))
 
 
 def _bad(reason: str, field: str | None = None) -> InvalidInputError:
@@ -133,6 +127,12 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
             return _cast(_bound(operand, schema), kind)
         case Call("current_date" | "current_timestamp" as name):
             raise _bad(f"{name}() is not allowed here: the value must not depend on the time")
+        case Variable(name, kind) if kind is not None:
+            return node, kind
+        case Call(name, args) if has_lambda(node):
+            from txlog.expressions.lambdas import bound_lambda_call
+
+            return bound_lambda_call(name, args, partial(_bound, schema=schema))
         case Call(name, args):
             from txlog.expressions.functions import bound_call  # Only calls need this.
 
@@ -233,7 +233,7 @@ def _comparison(
     op: Comparator, left: tuple[Expression, DataType], right: tuple[Expression, DataType]
 ) -> Expression:
     (a, have), (b, other) = (
-        (node, kind) if columns_of(node) else (_constant(node, kind), kind)
+        (node, kind) if varies(node) else (_constant(node, kind), kind)
         for node, kind in (left, right)
     )
     if isinstance(a, Literal) and not isinstance(b, Literal):

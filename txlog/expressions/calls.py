@@ -7,7 +7,7 @@ The parser is configured without functions: a call stays a name with arguments, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
@@ -16,6 +16,7 @@ from typing import Any
 from txlog.effects import REAL
 from txlog.errors import InvalidInputError
 from txlog.expressions.tree import (
+    LAMBDA_FUNCTIONS,
     Arithmetic,
     Call,
     Case,
@@ -24,9 +25,11 @@ from txlog.expressions.tree import (
     Comparison,
     Expression,
     IsNull,
+    Lambda,
     Like,
     Literal,
     Not,
+    Variable,
     rewritten,
 )
 from txlog.schema.types import PrimitiveType
@@ -38,7 +41,7 @@ _ALIASES = {
     "len": "length", "substr": "substring", "ceiling": "ceil", "dayofmonth": "day",
     "date_diff": "datediff", "dateadd": "date_add", "nvl": "coalesce", "ifnull": "coalesce",
     "sha": "sha1", "regexp": "rlike", "regexp_like": "rlike", "signum": "sign", "char": "chr",
-    "cardinality": "size", "array_size": "size",
+    "cardinality": "size", "array_size": "size", "reduce": "aggregate",
     "now": "current_timestamp", "curdate": "current_date",
     "btrim": "trim", "to_unix_timestamp": "unix_timestamp",
 }  # fmt: skip
@@ -184,9 +187,28 @@ def converted_call(node: Any, sub: Convert) -> Expression | None:
             return Call("[]", (sub(node.this), sub(node.expressions[0])))
         case "Dot" if type(node.expression).__name__ == "Identifier":
             return Call("field", (sub(node.this), Literal(str(node.expression.this))))
+        case "Lambda":
+            return _lambda([part.name for part in node.expressions], sub(node.this))
+        case "Transform":  # The parser reads any other function of lambdas as a name.
+            return _called("transform", [node.this, node.expression], sub)
         case "Anonymous":
             return _called(str(node.this).lower(), node.expressions, sub)
     return None
+
+
+def _lambda(names: Sequence[str], body: Expression) -> Lambda:
+    """Return a lambda in whose body its names are variables, not columns."""
+    exact = {name.lower(): name for name in names}
+
+    def variable(node: Expression) -> Expression | None:
+        if not isinstance(node, Column) or node.path[0].lower() not in exact:
+            return None
+        value: Expression = Variable(exact[node.path[0].lower()])
+        for field in node.path[1:]:
+            value = Call("field", (value, Literal(field)))
+        return value
+
+    return Lambda(tuple(names), rewritten(body, variable))
 
 
 def _require_parentheses(node: Any) -> None:
@@ -264,7 +286,8 @@ def _called(name: str, given: list[Any], sub: Convert) -> Expression | None:
     from txlog.expressions.functions import FUNCTIONS  # Only calls need it.
 
     hidden = not name.isidentifier() or name.startswith("plus_") or name in ("field", "try_cast")
-    return Call(name, args) if name in FUNCTIONS and not hidden else None
+    known = name in FUNCTIONS or name in LAMBDA_FUNCTIONS
+    return Call(name, args) if known and not hidden else None
 
 
 def _fields(given: list[Any], sub: Convert) -> Iterator[Expression]:

@@ -17,6 +17,7 @@ from txlog.expressions.signatures import (
     over_arrays,
     over_numbers,
     remainder,
+    variable_column,
 )
 from txlog.expressions.tree import (
     And,
@@ -33,6 +34,8 @@ from txlog.expressions.tree import (
     Literal,
     Not,
     Or,
+    Variable,
+    has_lambda,
 )
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import DataType
@@ -114,6 +117,13 @@ def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
             return _arithmetic(op, _value(left, data), _value(right, data))
         case Cast(operand, kind):
             return _cast(_value(operand, data), arrow_type(kind))
+        case Variable(name):
+            return data.column(variable_column(name))
+        case Call(name, args, kind) if has_lambda(node):
+            from txlog.expressions.lambdas import lambda_call
+
+            assert kind is not None
+            return lambda_call(name, args, arrow_type(kind), data, _value)
         case Call(name, args, kind):
             from txlog.expressions.functions import call  # Only calls need it.
 

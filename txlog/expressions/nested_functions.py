@@ -57,7 +57,7 @@ def _element(name: str, args: Sequence[Typed]) -> DataType:
     return kind.value
 
 
-def _flat(value: pa.Array) -> tuple[pa.Array, Any, Any]:
+def flat_values(value: pa.Array) -> tuple[pa.Array, Any, Any]:
     """Return the values of all lists or maps, and the start and length of each."""
     if pa.types.is_map(value.type):
         value = value.cast(pa.list_(pa.struct(list(_entries(value.type)))))
@@ -79,7 +79,7 @@ def _lookup(name: str, value: Any, key: Any, kind: pa.DataType) -> Any:
 @over_arrays
 def _at(name: str, value: pa.Array, place: pa.Array, _kind: pa.DataType) -> Any:
     """Return the values at indexes: from 0 for `l[0]` and `get`, else from 1 or from the end."""
-    flat, starts, lengths = _flat(value)
+    flat, starts, lengths = flat_values(value)
     given = numbers(place)
     there = numpy_array(pc.and_(pc.is_valid(value), pc.is_valid(place)))
     if name.endswith("element_at"):
@@ -115,10 +115,10 @@ def _equal(value: pa.Array, wanted: pa.Array) -> tuple[Any, Any, Any, Any]:
     Also return the row of each value, the values, and the number of values of each row.
     """
     if pa.types.is_map(value.type):
-        flat, _, lengths = _flat(value)
+        flat, _, lengths = flat_values(value)
         flat = pc.struct_field(flat, "key")
     else:
-        flat, _, lengths = _flat(value)
+        flat, _, lengths = flat_values(value)
     rows = np.repeat(np.arange(len(value)), lengths)
     other = wanted.take(arrow_array(rows, pa.int64()))
     if flat.type != other.type:
@@ -169,7 +169,7 @@ def _orderable(name: str, args: Sequence[Typed]) -> DataType:
 def _extreme(order: str) -> Any:
     @over_arrays
     def compute(value: pa.Array, _kind: pa.DataType) -> Any:
-        flat, starts, lengths = _flat(value)
+        flat, starts, lengths = flat_values(value)
         rows = np.repeat(np.arange(len(value)), lengths)
         table = pa.table({"row": arrow_array(rows, pa.int64()), "value": flat})
         keys = [("row", "ascending"), ("value", order)]
@@ -197,7 +197,7 @@ def _sorted(nulls_first: bool) -> Any:
 
 def _in_order(rises: bool, nulls_first: bool) -> Any:
     def compute(value: pa.Array, kind: pa.DataType) -> Any:
-        flat, _, lengths = _flat(value)
+        flat, _, lengths = flat_values(value)
         columns = {
             "row": arrow_array(np.repeat(np.arange(len(value)), lengths), pa.int64()),
             "null": pc.is_null(flat).cast(pa.int8()),
@@ -209,27 +209,27 @@ def _in_order(rises: bool, nulls_first: bool) -> Any:
             ("value", "ascending" if rises else "descending"),
         ]
         ordered = flat.take(pc.sort_indices(pa.table(columns), sort_keys=keys))
-        return _list_of(ordered, lengths, numpy_array(pc.is_null(value)), kind)
+        return list_of(ordered, lengths, numpy_array(pc.is_null(value)), kind)
 
     return compute
 
 
 @over_arrays
 def _distinct(value: pa.Array, kind: pa.DataType) -> Any:
-    flat, _, lengths = _flat(value)
+    flat, _, lengths = flat_values(value)
     rows = np.repeat(np.arange(len(value)), lengths)
     codes = numpy_array(pc.fill_null(flat.dictionary_encode().indices, -1)).astype(np.int64)
     _, first = np.unique(np.stack([rows, codes]), axis=1, return_index=True)
     kept = np.sort(first)
     left = np.bincount(rows[kept], minlength=len(value))
-    return _list_of(
+    return list_of(
         flat.take(arrow_array(kept, pa.int64())), left, numpy_array(pc.is_null(value)), kind
     )
 
 
 @over_arrays
 def _slice(value: pa.Array, start: pa.Array, length: pa.Array, kind: pa.DataType) -> Any:
-    flat, starts, lengths = _flat(value)
+    flat, starts, lengths = flat_values(value)
     first, count = numbers(start), numbers(length)
     absent = ~numpy_array(
         pc.and_(pc.is_valid(value), pc.and_(pc.is_valid(start), pc.is_valid(length)))
@@ -243,10 +243,11 @@ def _slice(value: pa.Array, start: pa.Array, length: pa.Array, kind: pa.DataType
     taken = np.where(inside, np.minimum(count, lengths - begin), 0)
     within = np.arange(taken.sum()) - np.repeat(np.cumsum(taken) - taken, taken)
     places = np.repeat(starts + begin, taken) + within
-    return _list_of(flat.take(arrow_array(places, pa.int64())), taken, absent, kind)
+    return list_of(flat.take(arrow_array(places, pa.int64())), taken, absent, kind)
 
 
-def _list_of(flat: pa.Array, lengths: Any, absent: Any, kind: pa.DataType) -> pa.Array:
+def list_of(flat: pa.Array, lengths: Any, absent: Any, kind: pa.DataType) -> pa.Array:
+    """Return lists of values that follow each other; null where `absent` is true."""
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     mask = None if absent is None else np.append(absent, False)
     return pa.ListArray.from_arrays(arrow_array(ends, mask=mask), flat.cast(kind.value_type)).cast(
@@ -261,7 +262,7 @@ def _array(*values: Any) -> Any:
     count = len(arrays[0])
     order = (np.arange(count)[:, None] + np.arange(len(arrays)) * count).ravel()
     flat = pa.concat_arrays(arrays).take(arrow_array(order, pa.int64()))
-    return _list_of(flat, np.full(count, len(arrays)), None, kind)
+    return list_of(flat, np.full(count, len(arrays)), None, kind)
 
 
 def _struct_type(name: str, args: Sequence[Typed]) -> DataType:
@@ -306,9 +307,9 @@ def _field(value: Any, name: str, _kind: pa.DataType) -> Any:
 def _map_part(part: str) -> Any:
     @over_arrays
     def compute(value: pa.Array, kind: pa.DataType) -> Any:
-        flat, _, lengths = _flat(value)
+        flat, _, lengths = flat_values(value)
         absent = numpy_array(pc.is_null(value))
-        return _list_of(pc.struct_field(flat, part), lengths, absent, kind)
+        return list_of(pc.struct_field(flat, part), lengths, absent, kind)
 
     return compute
 

@@ -163,6 +163,11 @@ def compute_call(function: Function, values: Sequence[Any], kind: pa.DataType) -
     return function.compute(*given, kind)
 
 
+def variable_column(name: str) -> str:
+    """Return the column of a lambda's variable: no column of a table has such a name."""
+    return f"\0{name}"
+
+
 def one_array(value: Any, length: int | None = None) -> pa.Array:
     """Return a chunked array, or a repeated scalar, as one array."""
     if isinstance(value, pa.Scalar):

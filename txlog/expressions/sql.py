@@ -30,10 +30,12 @@ from txlog.expressions.tree import (
     Filters,
     In,
     IsNull,
+    Lambda,
     Like,
     Literal,
     Not,
     Or,
+    Variable,
     of_filters,
 )
 from txlog.lazy import compiled
@@ -308,7 +310,7 @@ def _literal(node: Any) -> Expression:
 def _number(text: str, is_hex: bool) -> Any:
     """Return a literal's number or the bytes of a hex literal; raise `ValueError` otherwise."""
     if is_hex:
-        return bytes.fromhex(_even(text))
+        return bytes.fromhex(f"{'0' * (len(text) % 2)}{text}")
     if len(text) > _LONGEST_NUMBER:
         raise _bad(f"a number has {len(text)} digits; at most {_LONGEST_NUMBER} are allowed")
     if "e" in text.lower():
@@ -326,10 +328,6 @@ def _function_name(node: Any, text: str) -> str | None:
         return str(node.this).upper()
     call = re.match(r"(\w+)\(", text)
     return call[1] if call else text.split(" ", 1)[0]
-
-
-def _even(text: str) -> str:
-    return text if len(text) % 2 == 0 else f"0{text}"
 
 
 def _constant(node: Expression) -> Literal:
@@ -360,9 +358,7 @@ def _sql(node: Expression) -> str:
             return ".".join(map(quote_name, path))
         case Literal(value, kind):
             return _text(value, type_name(kind) if kind else None)
-        case Comparison(op, left, right):
-            return f"({_sql(left)} {op} {_sql(right)})"
-        case Arithmetic(op, left, right):
+        case Comparison(op, left, right) | Arithmetic(op, left, right):
             return f"({_sql(left)} {op} {_sql(right)})"
         case And(parts):
             return f"({' AND '.join(map(_sql, parts))})"
@@ -380,6 +376,10 @@ def _sql(node: Expression) -> str:
             return f"({_sql(operand)} LIKE {_quoted(pattern)})"
         case Cast(operand, kind):
             return f"CAST({_sql(operand)} AS {_type(kind)})"
+        case Variable(name):
+            return quote_name(name)
+        case Lambda(names, body):
+            return f"({', '.join(map(quote_name, names))}) -> {_sql(body)}"
         case Call() | Case():
             return _call_text(node)
     raise TypeError(f"{type(node).__name__} has no SQL text")

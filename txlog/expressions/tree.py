@@ -8,11 +8,9 @@ is that of Spark SQL: three-valued logic; NaN equals itself and is the greatest 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from functools import reduce
-from operator import and_, invert, or_
-from typing import Any, Generic, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, NoReturn, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
 from txlog.errors import InvalidInputError, InvalidTypeError
@@ -236,6 +234,25 @@ class Call(Expression):
 
 
 @dataclass(frozen=True, eq=False)
+class Variable(Expression):
+    """A name in a lambda: an element of an array, its place, or what was aggregated so far."""
+
+    name: str
+    type: DataType | None = None  # Set when the expression is bound.
+
+
+@dataclass(frozen=True, eq=False)
+class Lambda(Expression):
+    """The function `x -> x + 1` in a call such as `transform(l, x -> x + 1)`."""
+
+    names: tuple[str, ...]
+    body: Expression
+
+
+LAMBDA_FUNCTIONS = ("transform", "filter", "exists", "forall", "aggregate")
+
+
+@dataclass(frozen=True, eq=False)
 class Case(Expression):
     """The value of the first branch whose condition is true."""
 
@@ -257,9 +274,30 @@ def children(node: Expression) -> tuple[Expression, ...]:
             return (operand, *values)
         case Call(_, args):
             return args
+        case Lambda(_, body):
+            return (body,)
         case Case(branches, default):
             return (*(part for branch in branches for part in branch), default)
     return ()
+
+
+def has_lambda(node: Call) -> bool:
+    """Return whether a call is one of a function of lambdas, or has a lambda."""
+    return node.name in LAMBDA_FUNCTIONS or any(isinstance(arg, Lambda) for arg in node.args)
+
+
+def nodes(node: Expression) -> Iterator[Expression]:
+    """Yield an expression and all that is in it, from left to right."""
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        waiting.extend(reversed(children(current)))
+
+
+def varies(node: Expression) -> bool:
+    """Return whether an expression reads a column or the variable of a lambda."""
+    return any(isinstance(part, Column | Variable) for part in nodes(node))
 
 
 Node = TypeVar("Node")
@@ -371,86 +409,3 @@ def _bad_filter(reason: str) -> InvalidInputError:
         remedy='Pass tuples such as ("a", ">", 1): all of a list must be true, or all of one of '
         "its lists",
     )
-
-
-Condition = TypeVar("Condition")
-
-
-class OtherwiseError(Exception):
-    """An engine has no expression with the same meaning."""
-
-
-class Dialect(Generic[Condition]):
-    """An engine's expressions for the parts of a predicate, for `translated`.
-
-    A method raises `OtherwiseError` if the engine might read a part differently. A dialect does not
-    define methods for parts that the engine lacks. Three-valued AND, OR and NOT are the same in all
-    engines.
-    """
-
-    def truth(self, node: Column | Literal) -> Condition:
-        """Return a boolean column or constant."""
-        raise OtherwiseError
-
-    def is_null(self, column: Column) -> Condition:
-        """Return whether a column is null."""
-        raise OtherwiseError
-
-    def is_unknown(self, condition: Condition) -> Condition:
-        """Return whether a condition is neither true nor false."""
-        raise OtherwiseError
-
-    def compare(self, op: str, left: Expression, right: Expression) -> Condition:
-        """Return a comparison of two operands."""
-        raise OtherwiseError
-
-    def is_in(self, operand: Expression, values: tuple[Literal, ...]) -> Condition:
-        """Return whether an operand is one of some values."""
-        raise OtherwiseError
-
-    def like(self, operand: Expression, pattern: str) -> Condition:
-        """Return whether a string matches a SQL LIKE pattern."""
-        raise OtherwiseError
-
-    def all_of(self, parts: Sequence[Condition]) -> Condition:
-        """Return AND of conditions."""
-        return reduce(and_, parts)
-
-    def any_of(self, parts: Sequence[Condition]) -> Condition:
-        """Return OR of conditions."""
-        return reduce(or_, parts)
-
-    def negated(self, part: Condition) -> Condition:
-        """Return NOT of a condition."""
-        return cast(Condition, invert(cast(Any, part)))
-
-
-def translated(where: Expression, dialect: Dialect[Condition]) -> Condition | None:
-    """Return a predicate for an engine, or None if the engine cannot express exactly the same."""
-    try:
-        return _translated(where, dialect)
-    except OtherwiseError:
-        return None
-
-
-def _translated(node: Expression, dialect: Dialect[Condition]) -> Condition:
-    match node:
-        case And(parts):
-            return dialect.all_of([_translated(part, dialect) for part in parts])
-        case Or(parts):
-            return dialect.any_of([_translated(part, dialect) for part in parts])
-        case Not(operand):
-            return dialect.negated(_translated(operand, dialect))
-        case IsNull(Column() as column):
-            return dialect.is_null(column)
-        case IsNull(operand):
-            return dialect.is_unknown(_translated(operand, dialect))
-        case Column() | Literal():
-            return dialect.truth(node)
-        case Comparison(op, left, right):
-            return dialect.compare(op, left, right)
-        case In(operand, values):
-            return dialect.is_in(operand, values)
-        case Like(operand, pattern):
-            return dialect.like(operand, pattern)
-    raise OtherwiseError

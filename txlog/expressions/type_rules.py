@@ -1,4 +1,4 @@
-"""Rules about types, and what bound predicates become: numbers, arithmetic, casts, disjunctions."""
+"""Rules about types, and what bound predicates become: casts, lists, and other engines' terms."""
 
 from __future__ import annotations
 
@@ -6,11 +6,24 @@ import math
 from collections.abc import Sequence
 from datetime import date
 from decimal import ROUND_FLOOR, Decimal, localcontext
-from typing import Any
+from functools import reduce
+from operator import and_, invert, or_
+from typing import Any, Generic, TypeVar, cast
 
 from txlog.actions.base import is_unicode
 from txlog.errors import InvalidInputError
-from txlog.expressions.tree import Column, Comparison, Expression, In, Literal, Or
+from txlog.expressions.tree import (
+    And,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+)
 from txlog.schema.timestamps import Nanos
 from txlog.schema.types import NANOS, WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
 
@@ -175,3 +188,86 @@ def any_of(parts: Sequence[Expression]) -> Expression:
                 others.append(part)
     lists = [In(column, tuple(literals)) for column, literals in equal.values()]
     return Or((*lists, *others)) if others or len(lists) > 1 else lists[0]
+
+
+Condition = TypeVar("Condition")
+
+
+class OtherwiseError(Exception):
+    """An engine has no expression with the same meaning."""
+
+
+class Dialect(Generic[Condition]):
+    """An engine's expressions for the parts of a predicate, for `translated`.
+
+    A method raises `OtherwiseError` if the engine might read a part differently. A dialect does not
+    define methods for parts that the engine lacks. Three-valued AND, OR and NOT are the same in all
+    engines.
+    """
+
+    def truth(self, node: Column | Literal) -> Condition:
+        """Return a boolean column or constant."""
+        raise OtherwiseError
+
+    def is_null(self, column: Column) -> Condition:
+        """Return whether a column is null."""
+        raise OtherwiseError
+
+    def is_unknown(self, condition: Condition) -> Condition:
+        """Return whether a condition is neither true nor false."""
+        raise OtherwiseError
+
+    def compare(self, op: str, left: Expression, right: Expression) -> Condition:
+        """Return a comparison of two operands."""
+        raise OtherwiseError
+
+    def is_in(self, operand: Expression, values: tuple[Literal, ...]) -> Condition:
+        """Return whether an operand is one of some values."""
+        raise OtherwiseError
+
+    def like(self, operand: Expression, pattern: str) -> Condition:
+        """Return whether a string matches a SQL LIKE pattern."""
+        raise OtherwiseError
+
+    def all_of(self, parts: Sequence[Condition]) -> Condition:
+        """Return AND of conditions."""
+        return reduce(and_, parts)
+
+    def any_of(self, parts: Sequence[Condition]) -> Condition:
+        """Return OR of conditions."""
+        return reduce(or_, parts)
+
+    def negated(self, part: Condition) -> Condition:
+        """Return NOT of a condition."""
+        return cast(Condition, invert(cast(Any, part)))
+
+
+def translated(where: Expression, dialect: Dialect[Condition]) -> Condition | None:
+    """Return a predicate for an engine, or None if the engine cannot express exactly the same."""
+    try:
+        return _translated(where, dialect)
+    except OtherwiseError:
+        return None
+
+
+def _translated(node: Expression, dialect: Dialect[Condition]) -> Condition:
+    match node:
+        case And(parts):
+            return dialect.all_of([_translated(part, dialect) for part in parts])
+        case Or(parts):
+            return dialect.any_of([_translated(part, dialect) for part in parts])
+        case Not(operand):
+            return dialect.negated(_translated(operand, dialect))
+        case IsNull(Column() as column):
+            return dialect.is_null(column)
+        case IsNull(operand):
+            return dialect.is_unknown(_translated(operand, dialect))
+        case Column() | Literal():
+            return dialect.truth(node)
+        case Comparison(op, left, right):
+            return dialect.compare(op, left, right)
+        case In(operand, values):
+            return dialect.is_in(operand, values)
+        case Like(operand, pattern):
+            return dialect.like(operand, pattern)
+    raise OtherwiseError

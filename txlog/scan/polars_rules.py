@@ -10,14 +10,8 @@ from operator import or_
 import polars as pl
 import pyarrow as pa
 
-from txlog.expressions.tree import (
-    Column,
-    Dialect,
-    Expression,
-    Literal,
-    OtherwiseError,
-    translated,
-)
+from txlog.expressions.tree import Column, Expression, Literal
+from txlog.expressions.type_rules import Dialect, OtherwiseError, translated
 from txlog.fragments.fragment import Fragment
 from txlog.parquet.file_footer import FileFooter
 from txlog.scan.columns import find_column, is_legacy

@@ -14,15 +14,8 @@ from pyroaring import BitMap64
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import parse_sql
-from txlog.expressions.tree import (
-    Cast,
-    Column,
-    Dialect,
-    Expression,
-    Literal,
-    OtherwiseError,
-    translated,
-)
+from txlog.expressions.tree import Cast, Column, Expression, Literal
+from txlog.expressions.type_rules import Dialect, OtherwiseError, translated
 from txlog.scan.columns import ROW_ADDRESS
 from txlog.scan.take import by_fragment
 from txlog.schema.json import schema_json

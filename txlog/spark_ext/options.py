@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.data_files.options import WriteOptions
     from txlog.store.base import Store
+    from txlog.stream.stream import StreamOptions
 
 MAX_PARTITION_BYTES = 128 * 1024 * 1024  # As Spark has it for files.
 STORAGE = ("storageOptions", "secretStorageOptions")
@@ -31,7 +32,7 @@ _OF_STREAMS = (
     "maxFilesPerTrigger", "maxBytesPerTrigger", "ignoreDeletes", "ignoreChanges",
     "skipChangeCommits", "failOnDataLoss",
 )  # fmt: skip
-UNKNOWN_TO_STREAMS = (
+_UNKNOWN_TO_STREAMS = (
     "schemaTrackingLocation", "schemaLocation", "streamingSourceTrackingId", "excludeRegex",
     "ignoreFileDeletion", "allowSourceColumnRename", "allowSourceColumnDrop",
     "allowSourceColumnTypeChange",
@@ -50,7 +51,7 @@ _PROPERTY = "delta."  # How the options of a write begin that delta-spark takes 
 _BY_SPARK = ("path", "paths", "location")
 
 KNOWN = (
-    *_BY_SPARK, *STORAGE, *_OF_READING, "maxPartitionBytes", *_OF_STREAMS, *UNKNOWN_TO_STREAMS,
+    *_BY_SPARK, *STORAGE, *_OF_READING, "maxPartitionBytes", *_OF_STREAMS, *_UNKNOWN_TO_STREAMS,
     *_OF_WRITING, *UNKNOWN_TO_WRITES,
 )  # fmt: skip
 """All options that mean something."""
@@ -393,3 +394,61 @@ class Options:
         from txlog.data_files.options import WriteOptions
 
         return WriteOptions(max_rows_per_file=self.number("maxRecordsPerFile", least=1))
+
+
+_OF_BATCHES = ("versionAsOf", "timestampAsOf", "endingVersion", "endingTimestamp", "limit")
+
+
+def stream_options(options: Options) -> StreamOptions:
+    """Return what options ask of a stream.
+
+    Raises
+    ------
+    InvalidInputError
+        One is wrong, unknown to streams of txlog, or contradicts another.
+    """
+    from txlog.expressions.sql import as_expression
+    from txlog.stream.offsets import Limits
+    from txlog.stream.stream import MAX_FILES, StreamOptions
+    from txlog.stream.version_files import ChangePolicy
+
+    options.refuse(_OF_BATCHES, "a stream cannot be read at one version, or up to one")
+    options.refuse(
+        (*_UNKNOWN_TO_STREAMS, "onlyWithDeletions"), "txlog has no such option for streams"
+    )
+    changes = options.reads_changes
+    policy = ChangePolicy(
+        ignore_deletes=options.flag("ignoreDeletes"),
+        ignore_changes=options.flag("ignoreChanges"),
+        skip_change_commits=options.flag("skipChangeCommits"),
+    )
+    if changes and policy != ChangePolicy():
+        options.refuse(
+            ("ignoreDeletes", "ignoreChanges", "skipChangeCommits"),
+            "readChangeFeed tells of all changes",
+        )
+    start: int | Literal["latest"] | None
+    if (options.text("startingVersion") or "").strip().lower() == "latest":
+        start = "latest"
+    else:
+        start = options.number("startingVersion", least=0)
+    moment = options.moment("startingTimestamp")
+    if start is not None and moment is not None:
+        raise InvalidInputError(
+            argument="startingTimestamp",
+            reason="startingVersion and startingTimestamp both say where the stream begins",
+            remedy="Pass only one of them",
+        )
+    columns = options.columns()
+    files = options.number("maxFilesPerTrigger", least=1)
+    size = options.size("maxBytesPerTrigger")
+    return StreamOptions(
+        starting_version=start,
+        starting_ms=moment,
+        limits=Limits(MAX_FILES if files is None and size is None else files, size),
+        policy=policy,
+        changes=changes,
+        fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+        columns=None if columns is None else tuple(columns),
+        where=as_expression(options.text("where")),
+    )

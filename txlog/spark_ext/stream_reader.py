@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema
-from txlog.spark_ext.options import Options
+from txlog.spark_ext.options import Options, stream_options
 from txlog.spark_ext.tasks import (
     ChangesPartition,
     FragmentPartition,
@@ -62,8 +62,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _options(self) -> StreamOptions:
-        from txlog.spark_ext.stream_options import stream_options
-
         return stream_options(self._asked)
 
     @property

@@ -15,14 +15,8 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
 from txlog.expressions.sql import to_sql
-from txlog.expressions.tree import (
-    Column,
-    Dialect,
-    Expression,
-    Literal,
-    OtherwiseError,
-    translated,
-)
+from txlog.expressions.tree import Column, Expression, Literal
+from txlog.expressions.type_rules import Dialect, OtherwiseError, translated
 from txlog.schema.types import WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
 
 _EXACT_IN_DOUBLES = 1 << 53
