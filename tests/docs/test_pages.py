@@ -2,9 +2,11 @@
 
 import re
 import runpy
+import shlex
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import txlog
@@ -45,6 +47,7 @@ def test_the_code_of_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "airflow"))
     names: dict[str, Any] = {}
     for words, code in blocks(page):
         for engine in words:
@@ -64,6 +67,25 @@ def test_the_code_of_a_page_with_spark_runs(
         if "spark" in words:  # The shared JVM is in another folder.
             code = FOLDER.sub(rf"\1{tmp_path}/\2\1", code)
         exec(compile(code, page.name, "exec"), names)
+
+
+def test_the_commands_of_the_flow_run(tmp_path: Path) -> None:
+    pytest.importorskip("typer")
+    from txlog.cli.app import run
+
+    page = (DOCS / "neighbours" / "kestra.md").read_text("utf-8")
+    listed = page.partition("    commands:\n")[2].partition("    env:")[0].splitlines()
+    commands = [line.strip().removeprefix("- ") for line in listed]
+    assert len(commands) == 3
+    flights = txlog.write(tmp_path / "flights", pa.table({"id": [1, 2], "delay": [3, 4]}))
+    (tmp_path / "incoming.csv").write_text("id,delay\n2,5\n3,6\n")
+    for command in commands * 2:  # A task may be started again.
+        words = shlex.split(command.replace("$LAKE", str(tmp_path)))
+        assert words[0] == "txlog"
+        assert run(words[1:]) == 0
+    flights.refresh()
+    rows = flights.to_arrow().sort_by("id").to_pylist()
+    assert [(row["id"], row["delay"]) for row in rows] == [(1, 3), (2, 5), (3, 6)]
 
 
 def test_pages_are_whole() -> None:
