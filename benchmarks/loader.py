@@ -32,6 +32,10 @@ import pyarrow.parquet as pq
 import txlog
 from txlog.loader import Loader, Shuffle, Vector
 
+# `datasets` is Hugging Face's library, and not the benchmark of that name beside this file.
+HERE = Path(__file__).resolve().parent
+sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != HERE]
+
 BATCH = 1024
 SEED = 1
 SMALL = 50_000  # Rows that the slowest engine reads.
@@ -162,8 +166,8 @@ def run(name: str, folder: Path) -> None:
     """Run one engine, and print its rows, CPU seconds and seconds."""
     needs, _, _, batches = engines()[name]
     __import__(needs)
-    if needs in ("lance", "datasets", "streaming"):
-        __import__("torch")
+    if needs in ("lance", "datasets", "streaming") and find_spec("torch"):
+        __import__("torch")  # They import it themselves, if it is there.
     before, started = cpu(), time.perf_counter()
     rows = 0
     for batch in batches(folder):
