@@ -222,11 +222,10 @@ class EngineError(TxlogError):
 
 @dataclass(eq=False, kw_only=True)
 class OutOfMemoryError(TxlogError, MemoryError):
-    """The process, or Arrow in it, got no more memory."""
+    """The process, or Arrow in it, got no more memory; a verb may have committed before."""
 
     code = "out-of-memory"
     summary = "there is not enough memory"
-    retry = "as_is"
 
     path: str | None = None  # The file that was read.
 
