@@ -381,6 +381,26 @@ def test_functions_in_predicates() -> None:
     assert [bool(one) for one in true] == expected
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`s` = 's' OR \"s\" = 'x'",
+        "n > 1 AND NOT \"s\" <> 'other'",
+        "'i' IN (1, 2)",
+        "\"s\" LIKE 'a%'",
+        '"s" IS NULL',
+    ],
+)
+def test_a_column_in_quotes_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="in quotes is a text, as in Spark"):
+        bind(parse_sql(text), TYPES)
+
+
+@pytest.mark.parametrize("text", ["s = 's'", "'q' = 'w'", "s IN ('s', 'i')", "lower('S') = 's'"])
+def test_texts_that_are_like_columns_are_texts(text: str) -> None:
+    bind(parse_sql(text), TYPES)
+
+
 LISTS = st.lists(
     st.none() | st.lists(st.none() | st.integers(-3, 3), max_size=4), min_size=1, max_size=8
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, localcontext
-from functools import partial
 from typing import Any
 
 from txlog.errors import InvalidInputError, InvalidTypeError
@@ -48,6 +47,7 @@ from txlog.expressions.type_rules import (
     nearest_float,
     primitive_name,
     require_constant,
+    require_unquoted,
 )
 from txlog.lazy import compiled
 from txlog.schema.timestamps import Nanos, moment_of, nanos_of, nanos_of_scalar, parse_date
@@ -68,6 +68,7 @@ def bind(expression: Expression, schema: StructType) -> Expression:
     InvalidInputError
         A column is unknown, types are not compatible, or the result is not boolean.
     """
+    require_unquoted(expression, schema.names())
     bound, kind = bind_value(expression, schema)
     if kind not in (BOOLEAN, VOID):
         raise _bad(f"a predicate was expected, but the type is {type_name(kind)}")
@@ -132,7 +133,7 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
         case Call(name, args) if has_lambda(node):
             from txlog.expressions.lambdas import bound_lambda_call
 
-            return bound_lambda_call(name, args, partial(_bound, schema=schema))
+            return bound_lambda_call(name, args, lambda arg: _bound(arg, schema))
         case Call(name, args):
             from txlog.expressions.functions import bound_call  # Only calls need this.
 
@@ -303,10 +304,8 @@ def _with_nanos(op: Comparator, node: Expression, kind: DataType, value: Any) ->
 
 
 def _clash(kind: DataType, value: Any, node: Expression) -> InvalidInputError:
-    return _bad(
-        f"{type_name(kind)} cannot be compared with {value!r} ({type(value).__name__})",
-        _label(node),
-    )
+    reason = f"{type_name(kind)} cannot be compared with {value!r} ({type(value).__name__})"
+    return _bad(reason, _label(node))
 
 
 def _number(text: str, kind: DataType, node: Expression) -> Any:

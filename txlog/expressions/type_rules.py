@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import date
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from functools import reduce
@@ -23,6 +23,7 @@ from txlog.expressions.tree import (
     Literal,
     Not,
     Or,
+    nodes,
 )
 from txlog.schema.timestamps import Nanos
 from txlog.schema.types import NANOS, WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
@@ -158,6 +159,30 @@ def require_constant(value: Any) -> None:
     if type(value) is int and abs(value) >= 1 << 1023:
         reason = f"a number of {value.bit_length()} bits is too large for a double"
         raise InvalidInputError(argument="where", reason=reason)
+
+
+def require_unquoted(predicate: Expression, names: Collection[str]) -> None:
+    """Raise if a text that only constants are compared with is the name of a column.
+
+    Engines such as DataFusion take `"n" > 3` for a column; in Spark it is a text, so that the
+    predicate would be true of all rows or of none.
+    """
+    for node in nodes(predicate):
+        match node:
+            case Comparison(_, Literal(one), Literal(other)):
+                texts = (one, other)
+            case In(Literal(one)) | Like(Literal(one)) | IsNull(Literal(one)):
+                texts = (one, None)
+            case _:
+                continue
+        for text in texts:
+            if isinstance(text, str) and text in names:
+                raise InvalidInputError(
+                    argument="where",
+                    field=text,
+                    reason=f"{text!r} in quotes is a text, as in Spark, and no column",
+                    remedy=f"Write the column in backticks: `{text}`",
+                )
 
 
 def beside_text(value: Any) -> DataType | None:
