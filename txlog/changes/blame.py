@@ -45,13 +45,13 @@ class Blame(ArrowStream):
     """Rows of a version with the version that wrote each, planned but not yet read.
 
     Besides the columns, each row has `_commit_version`, `_commit_timestamp`, `_operation` and
-    `_user`. They are null where the commit was cleaned up; a version that row tracking tells stays.
+    `_user`. They are null if the commit was cleaned up; a version from row tracking is kept.
     """
 
     store: Store
     snapshot: Snapshot
     scan: Scan
-    marker: str  # The metadata column by which versions are found; it is not returned.
+    marker: str  # The metadata column from which versions are found; it is not returned.
     versions: dict[int, int] | None = field(repr=False)  # Of fragments; None: rows tell their own.
 
     @property
@@ -113,15 +113,15 @@ def plan_blame(
     where: Expression | None = None,
     engine: Engine,
 ) -> Blame:
-    """Return the rows of a version with who wrote them; arguments as for `Table.blame`.
+    """Plan the rows of a version with the commits that wrote them; arguments as for `Table.blame`.
 
-    With row tracking it is the version that last changed the row. Else it is the one that brought
-    the row's file: all commits that are kept are looked through for it.
+    With row tracking this is the version that last changed the row. Otherwise it is the version
+    that added the row's file, which is searched in all existing commits.
 
     Raises
     ------
     InvalidInputError
-        A column is unknown or has a name of the four, or the predicate does not fit.
+        A column is unknown or has one of the four names, or the predicate does not fit.
     """
     names = snapshot.schema.names() if columns is None else column_names(columns)
     for name in names:
@@ -150,8 +150,8 @@ def plan_blame(
 def versions_of(store: Store, snapshot: Snapshot, paths: list[str]) -> dict[str, int]:
     """Return the versions that added files, by path; files with an unknown version are omitted.
 
-    A commit that removes a file and adds it again, as with another deletion vector, did not bring
-    it, nor did one that comes later.
+    A commit that removes a file and adds it again (for example with another deletion vector) does
+    not count, nor do later commits.
     """
     keys = canonical_keys(arrow_array(paths, pa.string()))
     commits = list_commits(store, snapshot)

@@ -32,7 +32,7 @@ from txlog.snapshot.commits import Commit, file_rows
 
 COMMIT_VERSION = "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
-# Nullable, as deltalake and delta-spark have them: their feeds and ours go into one table.
+# Nullable, as in deltalake and delta-spark, so that their feeds and ours fit into one table.
 CHANGE_COLUMNS = StructType(
     (
         StructField(CHANGE_TYPE, PrimitiveType("string")),
@@ -49,9 +49,9 @@ class ChangeFile:
     """Rows of one file that one version changed. A value; it pickles."""
 
     version: int
-    timestamp_ms: int  # When the version was made.
-    change_type: str | None  # None: the file's own column `_change_type` tells.
-    fragment: Fragment  # Its deletion file has the rows that are no part of the change.
+    timestamp_ms: int  # The time of the version.
+    change_type: str | None  # None: the file has a column `_change_type`.
+    fragment: Fragment  # Its deletion file has the rows that do not belong to the change.
     among: DeletionFile | None = None  # Only these rows; None for all.
     stats: str | None = None
 
@@ -61,16 +61,17 @@ def changed_files(
 ) -> list[ChangeFile]:
     """Return the files that contain the changes of a commit, in the commit's order.
 
-    A commit's `cdc` files tell everything; without them rows came with its adds and went with its
-    removes, except for those that only moved (`dataChange` false). Of a file that is removed and
-    added with another deletion vector, the rows in which the vectors differ came or went.
+    If a commit has `cdc` files, they have all changes. Otherwise its adds insert rows and its
+    removes delete rows, except for files that only moved rows (`dataChange` false). If a file is
+    removed and added with another deletion vector, the changes are the rows in which the vectors
+    differ.
 
     Parameters
     ----------
     made_ms
-        When the version was made, milliseconds since the epoch.
+        The time of the version, in milliseconds since the epoch.
     partition_values
-        Gives those of a file that was live in a version, for removes that leave them out.
+        Returns the partition values of a file that was live in a version, for removes without them.
     """
     return list(_cdc_files(commit, made_ms)) or list(_by_actions(commit, made_ms, partition_values))
 
@@ -88,7 +89,7 @@ def _cdc_files(commit: Commit, made_ms: int) -> Iterator[ChangeFile]:
 
 @dataclass
 class _Sides:
-    """What a commit does to one path."""
+    """The changes of a commit to one path."""
 
     added: Fragment | None = None
     removed: Fragment | None = None
@@ -143,9 +144,9 @@ def _require_no_column_files(rows: pa.Table, version: int) -> None:
 def file_differences(
     added: Fragment | None, removed: Fragment | None
 ) -> Iterator[tuple[str, Fragment, DeletionFile | None]]:
-    """Yield the rows that came or went with a file, or with another deletion vector of it.
+    """Yield the rows that a file, or its new deletion vector, inserted or deleted.
 
-    They are a change, the fragment, and the rows of it that alone are meant, if not all.
+    Each item is the change, the fragment, and the affected rows if these are not all rows.
     """
     if added is None or removed is None:
         if added is not None:
@@ -160,7 +161,7 @@ def file_differences(
 
 
 def change_rows(files: Iterable[ChangeFile]) -> pa.Table:
-    """Return files as `FILE_ROWS`, with what statistics need of them."""
+    """Return files as `FILE_ROWS` with the columns that statistics need."""
     return table_of_rows(
         [
             {
@@ -177,10 +178,10 @@ def change_rows(files: Iterable[ChangeFile]) -> pa.Table:
 
 
 def incompatible(old: StructType, new: StructType, mode: str, above: str = "") -> Sequence[str]:
-    """Return why rows of an old schema cannot be told in a new one; empty if they can.
+    """Return why rows of an old schema do not fit a new one; empty if they fit.
 
-    Columns may have come and types may have been widened; under column mapping, names may have
-    changed. Pure.
+    Columns may have been added and types widened; under column mapping, names may have changed.
+    Pure.
 
     Parameters
     ----------

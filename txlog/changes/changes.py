@@ -1,4 +1,4 @@
-"""The change data feed as people use it: planned over a range of versions, then read."""
+"""The change data feed of a range of versions: planned first, then read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from txlog.store.base import Store, threads_for
 from txlog.threads import Engine, Threads
 
 Bound = tuple[int | None, str | datetime | int | None]
-"""A version, or a moment, or neither."""
+"""A version, or a time, or neither."""
 
 
 def feed_range(
@@ -68,19 +68,19 @@ def feed_range(
     Parameters
     ----------
     snapshot
-        The version that the range ends with by default; it reaches no further.
+        The last version of the range by default; the range cannot end later.
     starting
         Default: the first version of the table.
     allow_out_of_range
-        Take an end after the last version as the last one, and a beginning after it as the version
-        to come, which is no change.
+        An end after the last version counts as the last version, and a start after it gives no
+        changes.
 
     Raises
     ------
     InvalidInputError
-        A bound has both a version and a moment, or the range ends before it begins.
+        A bound has both a version and a time, or the range ends before it begins.
     NotFoundError
-        A bound is outside of the table's history.
+        A bound is outside the table's history.
     """
     begin, end = _one_of("starting", *starting), _one_of("ending", *ending)
     if allow_out_of_range and _is_beyond(store, snapshot, *begin):
@@ -146,12 +146,12 @@ def _ending(store: Store, snapshot: Snapshot, version: int | None, moment_ms: in
 
 @dataclass(frozen=True)
 class Changes(ArrowStream):
-    """Rows that came, went or changed, planned but not yet read; it reads the same every time.
+    """Inserted, deleted and changed rows, planned but not yet read; each read gives the same rows.
 
     Besides the table's columns, as they are in the last version, each row has `_change_type`
     (`insert`, `delete`, `update_preimage`, `update_postimage`), `_commit_version`, and
     `_commit_timestamp`. Rows come in the order of versions; within one, in no special order.
-    Anything that takes the Arrow C stream (pyarrow, polars, duckdb, pandas) takes changes.
+    Every library that reads the Arrow C stream (pyarrow, polars, duckdb, pandas) can read changes.
     """
 
     store: Store
@@ -216,14 +216,14 @@ def plan_feed(
     NotFoundError
         A commit in between was cleaned up.
     UnsupportedFeatureError
-        A version does not record changes (`delta.enableChangeDataFeed`), or its columns cannot
-        be told in those of the last one. It is named.
+        A version does not record changes (`delta.enableChangeDataFeed`), or its rows do not fit the
+        columns of the last version. The error names it.
     InvalidInputError
         A column is unknown, or the predicate does not fit.
     """
     require_feed(last)
     plan = feed_read_plan(last, columns, where)
-    if starting_version > last.version:  # It was allowed to be out of range.
+    if starting_version > last.version:  # `allow_out_of_range` permits this.
         return Changes(store, plan, (), starting_version, last.version, engine or Threads())
     commits = _commits(store, last, starting_version)
     first = last
@@ -242,7 +242,7 @@ def plan_feed(
 
 
 def possible_changes(files: list[ChangeFile], plan: ReadPlan, last: Snapshot) -> list[ChangeFile]:
-    """Return the files that the plan's predicate does not rule out. Pure."""
+    """Return the files that the plan's predicate does not exclude. Pure."""
     if plan.where is None or not files:
         return files
     bounds = file_bounds(
@@ -257,12 +257,12 @@ def possible_changes(files: list[ChangeFile], plan: ReadPlan, last: Snapshot) ->
 
 
 def require_feed(snapshot: Snapshot) -> None:
-    """Refuse a version that records no changes.
+    """Raise if a version records no changes.
 
     Raises
     ------
     UnsupportedFeatureError
-        `delta.enableChangeDataFeed` is not true, or a column has a name of the feed's own.
+        `delta.enableChangeDataFeed` is not true, or a column has a name that the feed uses.
     """
     require_enabled(snapshot.protocol, snapshot.metadata, snapshot.version, snapshot)
     for column in CHANGE_COLUMNS.fields:
@@ -276,7 +276,7 @@ def require_feed(snapshot: Snapshot) -> None:
 
 
 def feed_read_plan(last: Snapshot, columns: list[str] | None, where: Expression | None) -> ReadPlan:
-    """Return how to read the changes of versions in the columns of the last one. Pure."""
+    """Return the plan for reading changes of versions in the columns of the last version. Pure."""
     schema = StructType((*last.schema.fields, *CHANGE_COLUMNS.fields))
     bound = None if where is None else bind(where, schema)
     chosen, nested = choose_fields(schema, schema.names() if columns is None else columns)
@@ -308,7 +308,7 @@ def _commits(store: Store, last: Snapshot, starting_version: int) -> list[Commit
 
 
 def _require_feed(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) -> list[int]:
-    """Return when each version was made, if all record changes in columns of the last one."""
+    """Return the time of each version; raise unless all record changes that fit the last."""
     protocol, metadata = first.protocol, first.metadata
     stamps = []
     for commit in commits:
@@ -326,7 +326,7 @@ def _require_feed(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) ->
 
 
 def require_enabled(protocol: Protocol, metadata: Metadata, version: int, last: Snapshot) -> None:
-    """Refuse a version by whose controls no changes are recorded; errors as `require_feed`."""
+    """Raise if the properties of a version turn the feed off; errors as `require_feed`."""
     if not is_active("changeDataFeed", protocol, Properties(metadata.configuration)):
         raise UnsupportedFeatureError(
             path=last.root,
@@ -354,13 +354,13 @@ def _require_compatible(
 
 
 def _require_same_partitioning(store: Store, commit: Commit, last: Snapshot) -> None:
-    """Refuse a first version that changes the partitioning: files that it removes are as before."""
+    """Raise if the first version changes the partitioning: its removed files have the old one."""
     if not commit.version or not any(isinstance(one, Metadata) for _, one in commit.controls):
         return
     try:
         before = load_snapshot(store, version=commit.version - 1, catalog=last.catalog)
     except (NotFoundError, LogCorruptError):
-        return  # It was cleaned up.
+        return  # The commit was cleaned up.
     if before.physical_partition_columns != last.physical_partition_columns:
         _require_compatible(before.protocol, before.metadata, commit.version, last)
 

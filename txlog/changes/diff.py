@@ -1,7 +1,8 @@
-"""The difference of two versions: which rows came, went and changed, at the cost of changed files.
+"""The difference of two versions: inserted, deleted and changed rows, read from changed files only.
 
-The change data feed tells what each version did, where it was on; this tells what two versions do
-not have in common, of any table. Files that both have are not opened. Rules: spec/feed.md.
+The change data feed has the changes of each version, if it was on. A difference has the rows that
+two versions do not have in common, and works for every table. Files that both versions have are not
+opened. Rules: spec/feed.md.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ Codes = NDArray[np.int64]
 class Diff(ArrowStream):
     """Rows that two versions do not have in common, planned but not yet read.
 
-    Besides the columns, each row has `_change_type`: `insert`, `delete`, and for rows that are told
-    apart by a key, `update_preimage` followed by `update_postimage`. Rows come in no special order.
-    Anything that takes the Arrow C stream (pyarrow, polars, duckdb, pandas) takes a diff.
+    Besides the columns, each row has `_change_type`: `insert`, `delete`, and with a key also
+    `update_preimage` followed by `update_postimage`. Rows come in no special order.
+    Every library that reads the Arrow C stream (pyarrow, polars, duckdb, pandas) can read a diff.
     """
 
     store: Store
@@ -80,7 +81,7 @@ class Diff(ArrowStream):
         """Yield the rows, in batches of 1 to `batch_size` rows."""
         require_whole("batch_size", batch_size, 1)
         names = self.schema.names
-        if len({file.change_type for file in self.files}) < 2:  # Nothing can be on both sides.
+        if len({file.change_type for file in self.files}) < 2:  # No row can be on both sides.
             for file in self.files:
                 for batch in read_changes(self.store, self.plan, file, batch_rows=batch_size):
                     yield batch.select(names)
@@ -96,9 +97,10 @@ class Diff(ArrowStream):
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def count(self) -> dict[str, int]:
-        """Return how many rows came, went and changed: `insert`, `delete`, `update`.
+        """Return the numbers of inserted, deleted and updated rows: `insert`, `delete`, `update`.
 
-        No data file is opened if rows only came, or only went, and the log counts them.
+        No data file is opened if there are only inserts or only deletes and the log has the
+        numbers.
         """
         found = dict.fromkeys(("insert", "delete", "update"), 0)
         if len({file.change_type for file in self.files}) < 2:
@@ -114,10 +116,10 @@ class Diff(ArrowStream):
         return found
 
     def _sides(self) -> Iterator[tuple[pa.Table, pa.Table]]:
-        """Yield the rows of both versions, as many at a time as are held; equal keys together."""
+        """Yield the rows of both versions in parts that fit into memory; equal keys together."""
         known = [_known_rows(file) for file in self.files]
         total = sum(rows for rows in known if rows is not None)
-        if None in known:  # What is not counted may be large.
+        if None in known:  # A file without a row count may be large.
             total += sum(
                 _rows_in(self.store, self.plan, file)
                 for file, rows in zip(self.files, known, strict=True)
@@ -138,7 +140,7 @@ class Diff(ArrowStream):
 
 
 def _known_rows(file: ChangeFile) -> int | None:
-    """Return how many rows a file has at most, as the log says."""
+    """Return the maximum number of rows of a file by the log."""
     if file.among is not None:
         return file.among.num_deleted_rows
     return file.fragment.physical_rows
@@ -149,7 +151,7 @@ def _rows_in(store: Store, plan: ReadPlan, file: ChangeFile) -> int:
 
 
 def _count(store: Store, plan: ReadPlan, file: ChangeFile) -> int:
-    """Return how many rows of a file are of a change; it is opened if the log does not tell."""
+    """Return the number of changed rows of a file, from the log or else from the file."""
     if plan.where is None:
         left_out = load_deletions(store, file.fragment) or BitMap64()
         if file.among is not None:
@@ -171,12 +173,12 @@ def _read_part(
 
 
 def _parts(rows: pa.RecordBatch, keys: Sequence[str], parts: int) -> Any:
-    """Return for each row which part of all it is in; equal rows are in the same one."""
+    """Return the part of each row; equal rows are in the same part."""
     hashes = np.zeros(rows.num_rows, np.uint64)
     for name in keys:
         for values in comparable(rows.column(name)):
             if not pa.types.is_binary(values.type):
-                # Of a text, whole groups of eight bytes count, from its end.
+                # For a text, whole groups of eight bytes count, from its end.
                 texts = pc.binary_join_element_wise(
                     "." * 8, pc.fill_null(values.cast(pa.string()), ""), ""
                 )
@@ -195,7 +197,7 @@ def _mixed(hashes: Any) -> Any:
 
 
 def comparable(values: pa.Array) -> Iterator[pa.Array]:
-    """Yield columns that are equal where values are: NaN equals itself, 0.0 equals -0.0."""
+    """Yield columns in which equal values compare equal: NaN equals itself, 0.0 equals -0.0."""
     kind = values.type
     if pa.types.is_struct(kind):
         yield pc.is_null(values)
@@ -213,7 +215,7 @@ def comparable(values: pa.Array) -> Iterator[pa.Array]:
 
 
 def row_codes(before: pa.Table, after: pa.Table, names: Iterable[str]) -> tuple[Codes, Codes]:
-    """Return a number for each row of both tables; rows with equal values have the same one."""
+    """Return a number for each row of both tables; rows with equal values have the same number."""
     codes = np.zeros(before.num_rows + after.num_rows, np.int64)
     limit = 1
     for name in names:
@@ -232,7 +234,7 @@ def row_codes(before: pa.Table, after: pa.Table, names: Iterable[str]) -> tuple[
 
 
 def _ranks(codes: Codes) -> Codes:
-    """Return how many earlier rows have the same code."""
+    """Return for each row the number of earlier rows with the same code."""
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     first = np.searchsorted(ordered, ordered, "left")
@@ -242,7 +244,7 @@ def _ranks(codes: Codes) -> Codes:
 
 
 def _left_over(codes: Codes, others: Codes) -> Codes:
-    """Return the rows that the other side does not have, or not as often."""
+    """Return the rows that the other side does not have, or has less often."""
     size = int(max(codes.max(initial=-1), others.max(initial=-1))) + 1
     counts = np.bincount(others, minlength=size)
     return np.flatnonzero(_ranks(codes) >= counts[codes]) if len(codes) else codes
@@ -253,8 +255,9 @@ def compared(
 ) -> pa.Table:
     """Return the rows that only one side has, with `_change_type`.
 
-    What both sides have equally often is no change. Of the rest, rows with the same key are the two
-    images of an update, in their order if a key occurs more than once. Keys may be null: null is
+    Rows that both sides have equally often are no change. Of the rest, rows with the same key are
+    the two images of an update, paired in their order if a key occurs more than once. Keys may be
+    null: null is
     the same as null.
     """
     names = dict.fromkeys((*on, *columns))
@@ -277,7 +280,7 @@ def compared(
     changes = np.concatenate(kinds)
     is_update = np.char.startswith(changes.astype(str), "update")
     side = np.repeat([0, 1], [len(old), len(new)])
-    # Images of one row stand together; the others keep their order.
+    # The two images of a row are adjacent; other rows keep their order.
     order = np.lexsort((side, np.where(is_update, np.concatenate(paired), 0), is_update))
     place = whole.schema.get_field_index(CHANGE_TYPE)
     field_ = whole.schema.field(place)
@@ -300,12 +303,13 @@ def plan_diff(
 ) -> Diff:
     """Plan the difference of two versions; arguments as for `Table.diff`.
 
-    Only commits between the two are read; the lists of files only where those do not tell enough.
+    Only commits between the two are read; the lists of files are read only if the commits are not
+    sufficient.
 
     Raises
     ------
     UnsupportedFeatureError
-        The rows of one version cannot be told in the columns of the other.
+        The rows of one version do not fit the columns of the other.
     InvalidInputError
         A column is unknown, or the predicate does not fit.
     """
@@ -362,7 +366,7 @@ def changed_between(
 ) -> list[ChangeFile]:
     """Return the files whose rows only the earlier version has, or only the later one.
 
-    Of a file that both have with different deletion vectors, these are the rows in which the
+    If both versions have a file with different deletion vectors, these are the rows in which the
     vectors differ.
     """
     if first.supports(FEATURE) or last.supports(FEATURE):
@@ -409,7 +413,7 @@ def _keys_of(fragments: Sequence[Fragment]) -> Iterator[tuple[str, ...]]:
 def _touched(
     store: Store, first: Snapshot, last: Snapshot, with_ids: bool
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the files that commits between two versions touch, as each version has them."""
+    """Return the files that commits between two versions touch, as they are in each version."""
     since = first.version + 1
     commits = list_commits(store, last, since=since) if first.version < last.version else []
     if [file.version for file in commits] != list(range(since, last.version + 1)):
@@ -441,15 +445,15 @@ def _touched(
 
 
 def _told_by_removes(actions: pa.Table, *, with_ids: bool, partitioned: bool) -> pa.Table | None:
-    """Return the files of the earlier version that were touched, if commits tell them all.
+    """Return the touched files of the earlier version, if the commits show all of them.
 
-    The first action on a file tells: a remove, that it was there; an add whose rows are new, that
-    it was not. An add without new rows may be of a file that was there.
+    The first action on a file decides: after a remove, the earlier version had the file; after an
+    add with new rows, it did not. After an add without new rows, it may have had the file.
     """
     keys = flat(file_keys(actions))
     encoded = keys.dictionary_encode()
     places = numpy_array(encoded.indices)
-    _, first = np.unique(places, return_index=True)  # Commits come in their order.
+    _, first = np.unique(places, return_index=True)  # The commits are in ascending order.
     firsts = actions.take(arrow_array(np.sort(first).astype(np.int64)))
     added = firsts.filter(firsts["is_add"])
     removed = firsts.filter(pc.invert(firsts["is_add"]))

@@ -1,4 +1,4 @@
-"""Reading the changes of one file."""
+"""Read the changes of one file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_changes(
     Raises
     ------
     DataFileError, BadDeletionVectorError
-        A file is missing, unreadable, or other than the log says. Vacuum removes files of old
+        A file is missing, unreadable, or contradicts the log. Vacuum removes files of old
         versions, and with them their changes.
     """
     left_out = load_deletions(store, file.fragment)

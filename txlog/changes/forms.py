@@ -1,4 +1,4 @@
-"""Whether the rows of one version can be told in the columns of another. Pure."""
+"""Check whether the rows of one version fit the columns of another. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Form:
 
 
 def form_of(protocol: Protocol, metadata: Metadata) -> Form:
-    """Return the form of a version by its controls."""
+    """Return the form of a version from its table state."""
     properties = Properties(metadata.configuration)
     mapped = is_active("columnMapping", protocol, properties)
     text = metadata.schema_string
@@ -45,7 +45,7 @@ def form_of(protocol: Protocol, metadata: Metadata) -> Form:
 
 
 def faults_between(old: Form, new: Form) -> list[str]:
-    """Return why rows of an old form cannot be told in a new one; empty if they can (FED-6)."""
+    """Return why rows of an old form do not fit a new one; empty if they fit (FED-6)."""
     faults = list(incompatible(old.schema, new.schema, new.mapping_mode))
     in_new_terms = Form(old.schema, old.partition_columns, new.mapping_mode)
     if in_new_terms.physical_partition_columns != new.physical_partition_columns:
@@ -54,7 +54,7 @@ def faults_between(old: Form, new: Form) -> list[str]:
 
 
 def tightened(old: StructType, new: StructType, mode: str) -> list[str]:
-    """Return the columns that may be null in an old schema, but not in a new one."""
+    """Return the columns that are nullable in an old schema, but not in a new one."""
     return list(_tightened(old, new, mode, ""))
 
 

@@ -19,7 +19,7 @@ from txlog.loader.order import Numbers, Piece, Selected
 from txlog.loader.views import Rows, UnfitError, View, filled
 from txlog.scan.read import FragmentReader, chosen_columns
 
-_STREAMED_ROWS = 1 << 14  # At a time, so that they stay in the CPU's cache.
+_STREAMED_ROWS = 1 << 14  # Rows of one step, so that they stay in the CPU's cache.
 
 Columns = dict[str, Rows]
 """Rows as columns, by name."""
@@ -48,9 +48,10 @@ class BlockReader:
         Raises
         ------
         DataFileError
-            A file cannot be read, or has other rows than the log says.
+            A file cannot be read, or contradicts the log.
         InvalidInputError
-            A row does not fit the view of its column; column, fragment and position are named.
+            A row does not fit the view of its column; the error names column, fragment and
+            position.
         """
         plan = self.plan
         fragment = plan.fragments[int(plan.owners[piece.block])]
@@ -58,9 +59,9 @@ class BlockReader:
         return self._prepared(fragment, positions, self._read(fragment, positions))
 
     def following(self, block: int, offset: int) -> Iterator[Columns]:
-        """Yield the rows that count, in their order, from one of a block on.
+        """Yield the rows of the epoch in their order, from a row of a block on.
 
-        Files are decoded from one end to the other, few rows at a time.
+        Files are decoded from the start to the end, few rows at a time.
 
         Raises
         ------
@@ -102,7 +103,7 @@ class BlockReader:
                 yield positions, chosen_columns(plan.reading, rows)
 
     def _prepared(self, fragment: Fragment, positions: Numbers, rows: pa.RecordBatch) -> Columns:
-        """Return rows as their views want them."""
+        """Return rows in the form that their views need."""
         addresses = (fragment.id << 32) + positions
         found: Columns = {ADDRESS: addresses} if self.addressed else {}
         for name, view in self.views.items():
@@ -115,7 +116,7 @@ class BlockReader:
 
     @property
     def addressed(self) -> bool:
-        """Whether rows can still turn out not to fit when a batch is made of them."""
+        """Whether rows may still prove not to fit when they become a batch."""
         return any(isinstance(view, Image) for view in self.views.values())
 
     def empty(self) -> Columns:
@@ -158,12 +159,12 @@ def unfit(column: str, error: UnfitError, address: int) -> InvalidInputError:
 
 
 def as_records(parts: Sequence[Columns], memory: Columns) -> Columns:
-    """Return rows one after another, those of a fixed size as the fields of one array.
+    """Return joined rows; columns of a fixed size are the fields of one array.
 
     Parameters
     ----------
     memory
-        Where that array is. Who calls again does not need the rows of the last call any more.
+        The memory for that array. A new call overwrites the rows of the last one.
     """
     names = [name for name, column in parts[0].items() if isinstance(column, np.ndarray)]
     made: Columns = {
@@ -180,7 +181,7 @@ def as_records(parts: Sequence[Columns], memory: Columns) -> Columns:
         fields = [(name, of.dtype, of.shape[1:]) for name, of in zip(names, columns, strict=True)]
         records = memory[RECORDS] = np.empty(sum(counts), np.dtype(fields))
     first = 0
-    for part, count in zip(parts, counts, strict=True):  # A part at a time fits the CPU's cache.
+    for part, count in zip(parts, counts, strict=True):  # Each part fits the CPU's cache.
         some = records[first : first + count]
         for name in names:
             some[name] = part[name]
@@ -190,7 +191,7 @@ def as_records(parts: Sequence[Columns], memory: Columns) -> Columns:
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """Return rows one after another."""
+    """Return the rows of all parts, one after another."""
     if len(parts) == 1:
         return parts[0]
     made: Columns = {}
@@ -202,7 +203,7 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 
 def chosen(rows: Columns, places: Selected) -> Columns:
-    """Return some of the rows, in the order of their places."""
+    """Return the rows at some places, in the order of the places."""
     made: Columns = {}
     taken = None
     for name, column in rows.items():
@@ -230,7 +231,7 @@ def finished(views: Mapping[str, View], rows: Columns) -> dict[str, Any]:
     Raises
     ------
     InvalidInputError
-        An image cannot be decoded; column, fragment and position are named.
+        An image cannot be decoded; the error names column, fragment and position.
     """
     records = rows.get(RECORDS)
     if records is not None:

@@ -1,4 +1,4 @@
-"""Which rows of a version an epoch has: blocks of rows that are neighbours in a file."""
+"""Plan the rows of an epoch: blocks of adjacent rows of a file."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from txlog.store.base import Store, is_far, is_there, map_many
 from txlog.store.open import locate
 from txlog.table.table import Table
 
-_LISTED_FROM = 256  # Files far away: from so many on, the table's folder is listed instead.
+_LISTED_FROM = 256  # For so many remote files or more, the table's folder is listed instead.
 _SHOWN = 3
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Which rows of a fragment count."""
+    """The rows of a fragment that are in the epoch."""
 
-    positions: BitMap64  # Those that count, or those that do not.
+    positions: BitMap64  # The positions in the epoch, or those that are not.
     inverted: bool
 
     def count(self, start: int, stop: int) -> int:
-        """Return how many positions of a range count."""
+        """Return the number of positions of a range that are in the epoch."""
         found = int(self.positions.range_cardinality(start, stop))
         return stop - start - found if self.inverted else found
 
     def within(self, start: int, stop: int) -> Numbers:
-        """Return the positions of a range that count, ascending."""
+        """Return the positions of a range that are in the epoch, ascending."""
         here = self.positions & BitMap64(range(start, stop))
         named = np.frombuffer(here.to_array(), np.uint64).astype(np.int64)
         if not self.inverted:
@@ -54,17 +54,17 @@ class Kept:
 class BlockPlan:
     """The rows of an epoch as blocks, in the order of the table. A value: it pickles.
 
-    Blocks of which no row counts are not among them (LDR-1).
+    A block without any row of the epoch does not exist (LDR-1).
     """
 
     store: Store
     reading: ReadPlan  # Of the columns; the predicate is decided already.
     fragments: tuple[Fragment, ...]
     kept: Mapping[int, Kept]  # By the place of the fragment; of others all rows count.
-    owners: Numbers  # Of each block, the place of its fragment,
+    owners: Numbers  # For each block, the place of its fragment,
     starts: Numbers  # the position of its first row in it,
     stops: Numbers  # the position after its last row,
-    counts: Numbers  # and how many of these rows count.
+    counts: Numbers  # and the number of these rows that are in the epoch.
     window_rows: int
     identity: Identity
 
@@ -80,15 +80,15 @@ class BlockPlan:
 def plan_blocks(
     table: Table, *, columns: list[str] | None, where: Where, shuffle: Shuffle | None
 ) -> BlockPlan:
-    """Decide which rows an epoch of a version has, and find out where they are.
+    """Plan the rows of an epoch of a version as blocks.
 
-    What the log does not say is read: deletion vectors, the predicate's columns of files that it
-    does not decide, and footers of files whose rows the log does not count.
+    This reads deletion vectors, the predicate's columns in files for which the log does not decide
+    it, and footers of files without a row count in the log.
 
     Raises
     ------
     DataFileError
-        A file of the version is gone.
+        A file of the version is missing.
     """
     whole = table.scan(columns)
     scan = table.scan(columns, where) if where is not None else whole
@@ -121,7 +121,7 @@ def plan_blocks(
 
 
 def _rows_of(table: Table, shuffle: Shuffle | None) -> tuple[int, int]:
-    """Return `block_rows` and `window_rows`; where the caller left them out, by LDR-3."""
+    """Return `block_rows` and `window_rows`; their defaults follow LDR-3."""
     block_rows = None if shuffle is None else shuffle.block_rows
     if block_rows is None:
         files = table.files(["size_bytes", "num_records"])
@@ -137,7 +137,7 @@ def _rows_of(table: Table, shuffle: Shuffle | None) -> tuple[int, int]:
 def _kept_rows(
     scan: Scan, fragments: Sequence[Fragment]
 ) -> tuple[tuple[Fragment, ...], dict[int, Kept]]:
-    """Return the fragments with their numbers of rows, and which rows count where not all do."""
+    """Return the fragments with their numbers of rows, and the rows of the epoch if not all."""
     plan, store = scan.plan, scan.store
     where = plan.reading.where
     found = list(fragments)
@@ -190,7 +190,7 @@ def _require_files(store: Store, fragments: Sequence[Fragment], version: int) ->
     Raises
     ------
     DataFileError
-        Some are; it names the first.
+        A file is missing; the error names the first one.
     """
     paths = [file.path for fragment in fragments for file in fragment.files]
     missing = list(_missing(store, paths))

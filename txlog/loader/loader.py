@@ -1,4 +1,4 @@
-"""`Loader`: batches of a version, in an order that the version and the arguments alone decide."""
+"""`Loader`: batches of a version, in an order that depends only on the version and arguments."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ Batch = dict[str, Any]
 
 
 class Loader:
-    """Batches of every live row of a version, once an epoch, as NumPy arrays by column.
+    """Batches with every live row of a version once in an epoch, as NumPy arrays by column.
 
-    The order is a function of the version, the predicate, the shuffle and the epoch. Ranks,
-    workers, threads and how files are read have no part in it, so a state says a position and no
-    more. Rules: spec/loader.md.
+    The order is a function of the version, the predicate, the shuffle and the epoch. It does not
+    depend on ranks, workers, threads or the order of reading, so a state is only a position. Rules:
+    spec/loader.md.
 
-    Iterating gives the rest of the epoch that the loader is at, and the next iteration the next
-    epoch. One that is broken off begins again at its epoch's first row, unless a state is loaded.
+    An iteration returns the rest of the loader's epoch, and the next iteration the next epoch.
+    After an interrupted iteration the next one begins again at the first row of the epoch, unless a
+    state is loaded.
 
     Parameters
     ----------
@@ -48,40 +49,41 @@ class Loader:
     batch_size
         Rows of one batch of one rank.
     version
-        A version, or the name of a pin. Default: that of the table.
+        A version, or the name of a pin. Default: the version of the table.
     columns
-        As for `Table.scan`: fields of structs (`st.b`) and `_rowaddr` too. Default: all.
+        As for `Table.scan`, also fields of structs (`st.b`) and `_rowaddr`. Default: all.
     where
         Only rows for which this is true, as for `Table.scan`.
     shuffle
         How rows are shuffled; None gives them in the order of the table.
     rank, world_size
-        Which of how many processes this is. Default: as `torch.distributed` says if it is
-        initialised, else the variables `RANK` and `WORLD_SIZE`, else 0 of 1.
+        The number of this process, and the number of processes. Default: those of
+        `torch.distributed` if it is initialised, else the variables `RANK` and `WORLD_SIZE`, else 0
+        and 1.
     even
-        What becomes of rows that are no batch for all ranks, at the end of an epoch. `drop` leaves
-        them out, `pad` fills up with the first rows of the epoch, `short` gives shorter batches,
-        to some ranks perhaps none.
+        The use of the last rows of an epoch, which are too few for a batch of each rank. `drop`
+        leaves them out, `pad` adds the first rows of the epoch, `short` returns shorter batches,
+        perhaps none for some ranks.
     threads
-        How many threads read and decode; 0 does it all in the caller's.
+        The number of threads that read and decode; 0 uses the caller's thread.
     ahead
-        How many rounds of windows are read before their turn.
+        The number of rounds of windows that are read in advance.
     views
-        How columns become arrays, by name: `Vector`, `Image`, `Ragged`, `Text`, `Number`. Default:
-        numbers and times as they are, texts and bytes as objects, lists as a `RaggedArray`.
+        The conversion of columns to arrays, by name: `Vector`, `Image`, `Ragged`, `Text`, `Number`.
+        Default: numbers and times unchanged, texts and bytes as objects, lists as a `RaggedArray`.
     fill
-        What takes the place of nulls, by column. Nulls of other columns are refused.
+        The replacement of nulls, by column. Nulls in other columns are refused.
     transform
-        Called with each batch; its result is given out instead.
+        Called with each batch; its result is returned instead.
     storage_options
-        With a URI: as for `Table`.
+        As for `Table`, if `table` is a URI.
 
     Raises
     ------
     InvalidInputError
         An argument is wrong, or a column does not fit its view.
     DataFileError
-        A data file of the version is gone.
+        A data file of the version is missing.
 
     Examples
     --------
@@ -147,12 +149,12 @@ class Loader:
 
     @property
     def num_rows(self) -> int:
-        """How many rows an epoch has, of all ranks."""
+        """The number of rows of an epoch, for all ranks together."""
         return int(self._plan.counts.sum())
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next iteration gives, or the one that is under way."""
+        """The current epoch, or the one of the next iteration."""
         return self._epoch
 
     @property
@@ -169,12 +171,13 @@ class Loader:
         return self.batches()
 
     def batches(self, worker: int = 0, workers: int = 1) -> Iterator[Any]:
-        """Yield the batches that one of several workers of this rank makes: each has its turn.
+        """Yield the batches of one of several workers of this rank; the workers take turns.
 
         Parameters
         ----------
         worker, workers
-            Which of how many this is; the default gives all batches of the rank.
+            The number of this worker, and the number of workers; the default returns all batches of
+            the rank.
         """
         epoch, first = self._epoch, self._position if self._resumes else 0
         self._position, self._resumes = first, False
@@ -212,17 +215,17 @@ class Loader:
         return (finish(item) for item in numbered)
 
     def empty_batch(self) -> Any:
-        """Return a batch of no rows: it has the columns, types and shapes of all others."""
+        """Return a batch without rows, with the columns, types and shapes of all other batches."""
         batch = finished(self.views, self._reader.empty())
         return batch if self._transform is None else self._transform(batch)
 
-    # Where it is ---------------------------------------------------------------------------
+    # The position ---------------------------------------------------------------------------
 
     def state_dict(self) -> State:
-        """Return where the loader is: after the batch that was given out last.
+        """Return the position of the loader, after the last returned batch.
 
-        Five small fields. All ranks have the same state after the same step, and any number of
-        ranks, with any batch size, may go on from it.
+        It has five small fields. All ranks have the same state after the same step, and any number
+        of ranks, with any batch size, can continue from it.
         """
         return self._state(self._epoch, self._position)
 
@@ -231,12 +234,12 @@ class Loader:
         return self._state(self._epoch, min(_whole("step", step, 0) * self._step, self.num_rows))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Have the next iteration go on from a state.
+        """Let the next iteration continue from a state.
 
         Raises
         ------
         InvalidInputError
-            It is not a state, or one of another table, version, predicate, or shuffle.
+            It is not a state, or belongs to another table, version, predicate, or shuffle.
         """
         require_state(state)
         if state["fingerprint"] != self.fingerprint:
@@ -254,13 +257,13 @@ class Loader:
         self._epoch, self._position, self._resumes = state["epoch"], state["position"], True
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next iteration begin at the first row of an epoch."""
+        """Let the next iteration begin at the first row of an epoch."""
         self._epoch, self._position = _whole("epoch", epoch, 0), 0
         self._resumes = False
 
     @property
     def _step(self) -> int:
-        """Positions that one batch of all ranks takes."""
+        """The number of positions in one batch of each rank."""
         return self.batch_size * self.world_size
 
     @property
@@ -293,7 +296,7 @@ class Loader:
         return _adapter("torch").TorchDataset(self)
 
     def jax(self, sharding: Any = None) -> Iterator[Any]:
-        """Yield the batches as dicts of JAX arrays, on one device or spread as `sharding` says.
+        """Yield the batches as dicts of JAX arrays, on one device or distributed by `sharding`.
 
         Parameters
         ----------
@@ -322,7 +325,7 @@ class Loader:
 
 
 def _adapter(name: str) -> Any:
-    """Return the module for another library; it is imported by nobody else."""
+    """Return the module for another library, which nothing else imports."""
     try:
         return import_module(f"txlog.loader.{name}")
     except ImportError as error:
@@ -338,7 +341,7 @@ def _opened(
     version: int | str | None,
     storage_options: Mapping[str, Any] | None,
 ) -> Table:
-    """Return the table at the version that is asked for."""
+    """Return the table at the requested version."""
     if not isinstance(table, Table):
         return Table(table, version, storage_options=storage_options)
     if storage_options is not None:
@@ -382,7 +385,7 @@ def _whole(argument: str, value: Any, least: int) -> int:
 
 
 def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return which of how many processes this is."""
+    """Return the number of this process, and the number of processes."""
     if (rank is None) != (world_size is None):
         raise InvalidInputError(argument="rank", reason="rank and world_size are given together")
     if rank is None or world_size is None:

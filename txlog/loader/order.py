@@ -1,7 +1,7 @@
 """The order of rows in an epoch, as numbers. Pure.
 
-Rules: spec/loader.md. Nothing here may change within a format: states that people have kept say no
-more than a position in this order.
+Rules: spec/loader.md. Nothing here may change within a format, because saved states are only a
+position in this order.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _START = 0x5851_F42D_4C95_7F2D
 _GOLDEN = 0x9E37_79B9_7F4A_7C15
 _STEPS = (30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB)  # Of splitmix64's finaliser,
 _LAST_SHIFT = 31  # and its end.
-# At most, where the caller does not say: most writers end a page after so many rows.
+# The largest default: most writers end a page after so many rows.
 _BLOCK_ROWS = 20_000
 _PLAIN_BLOCK_ROWS = 1 << 18  # The same without shuffling, where the order does not depend on it.
-_BLOCK_BYTES = 4 << 20  # What a block takes in files, about.
+_BLOCK_BYTES = 4 << 20  # The approximate bytes of a block in files.
 _PLAIN_BLOCK_BYTES = 32 << 20
 _WINDOW_ROWS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffle:
-    """How rows are shuffled: blocks of rows change places, and rows within windows of `lanes`.
+    """How rows are shuffled: blocks of rows, and rows within the windows of `lanes`.
 
     Memory holds about `lanes` × `block_rows` rows, divided by the number of ranks.
 
@@ -46,14 +46,14 @@ class Shuffle:
     seed
         A whole number from 0, below 2^64. Each epoch has another order.
     lanes
-        How many places of the table are read at once; the rows of a batch come from all of them.
-        Any number of ranks that divides it reads every row once.
+        The number of places of the table that are read at the same time; the rows of a batch come
+        from all of them. If the number of ranks divides it, each row is read once.
     window_rows
-        Within how many rows of a lane the rows change places. Default: 4,096, or half of
+        The number of rows of a lane within which rows are shuffled. Default: 4,096, or half of
         `block_rows` if that is less.
     block_rows
-        How many rows that are neighbours in a file are read together. Default: 20,000, or less
-        where rows are large (LDR-3).
+        The number of adjacent rows of a file that are read together. Default: 20,000, or less if
+        rows are large (LDR-3).
     """
 
     seed: int = 0
@@ -80,7 +80,7 @@ class Shuffle:
 
 
 def block_rows_for(size: int, rows: int, files: int, *, shuffled: bool) -> int:
-    """Return how many rows a block has where files have so many rows in so many bytes: LDR-3."""
+    """Return the default of `block_rows` for files of so many rows and bytes. Rule: LDR-3."""
     block_rows = _BLOCK_ROWS if shuffled else _PLAIN_BLOCK_ROWS
     most = _BLOCK_BYTES if shuffled else _PLAIN_BLOCK_BYTES
     while (
@@ -93,12 +93,12 @@ def block_rows_for(size: int, rows: int, files: int, *, shuffled: bool) -> int:
 
 
 def window_rows_for(block_rows: int) -> int:
-    """Return how many rows a window has where the caller does not say. Rule: LDR-3."""
+    """Return the default of `window_rows`. Rule: LDR-3."""
     return max(1, min(_WINDOW_ROWS, block_rows // 2))
 
 
 def permutation(count: int, *seeds: int) -> Numbers:
-    """Return the numbers below `count` in the order that `seeds` give. Rule: LDR-2."""
+    """Return the numbers below `count` in the order of the seeds. Rule: LDR-2."""
     key = _START
     for seed in seeds:
         key = _mixed(key ^ seed)
@@ -125,7 +125,7 @@ def _mixed(word: int) -> int:
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of a block: those that count, from the first up to the second offset without it."""
+    """Rows of a block: those of the epoch from the offset `first` to `stop` (exclusive)."""
 
     block: int  # Its number in the order of the table,
     place: int  # and in that of the epoch.
@@ -135,7 +135,7 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """A round: of each lane a window of rows, in the order in which the rows are given out.
+    """A round: a window of rows of each lane, in the order in which the rows are returned.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ class Order:
     Parameters
     ----------
     block_counts
-        For each block that has rows that count, in the table's order, how many.
+        The number of rows of the epoch in each block, in the table's order.
     window_rows
         Of each lane in a round.
     seeds
@@ -182,11 +182,11 @@ class Order:
 
     @property
     def is_shuffled(self) -> bool:
-        """Whether rows change places."""
+        """Whether rows are shuffled."""
         return self._seeds is not None
 
     def rounds(self, position: int = 0) -> Iterator[Round]:
-        """Yield the rounds, from the one that holds a position on."""
+        """Yield the rounds, beginning with the round of a position."""
         shortest = self.rows // self._lanes
         number = min(position // (self._window * self._lanes), shortest // self._window)
         while (first := self._before(number)) < self.rows:
@@ -194,7 +194,7 @@ class Order:
             number += 1
 
     def _before(self, number: int) -> int:
-        """Return how many rows are in the rounds before one."""
+        """Return the number of rows in the rounds before a round."""
         rows = number * self._window
         return rows * self._lanes if rows <= self.rows // self._lanes else self.rows
 
@@ -210,9 +210,9 @@ class Order:
     ) -> tuple[list[int], Selected]:
         """Return the lanes of a rank in a round, and the positions of their rows.
 
-        Only positions from `first` up to `stop` are meant: those that leave `rank` when they are
-        divided by `ranks`. The second value takes these rows, in their order, out of the windows
-        of the lanes, one after another.
+        Only positions from `first` to `stop` (exclusive) that leave `rank` when divided by `ranks`
+        are selected. The second value selects these rows, in their order, from the concatenated
+        windows of the lanes.
         """
         first, stop = max(first, of.first), min(stop, of.stop)
         first += (rank - first) % ranks
@@ -221,7 +221,7 @@ class Order:
         counts = [end - start for start, end in of.windows]
         lines = min(counts)
         places = range(first - of.first, max(stop, first) - of.first, ranks)
-        # Of the last round, some lanes have one row more: these rows are the last line.
+        # In the last round some lanes have one row more: these rows are the last line.
         whole = places[: max(0, -(-(lines * self._lanes - places.start) // ranks))]
         longer = [lane for lane, count in enumerate(counts) if count > lines]
         rest = [
@@ -243,7 +243,7 @@ class Order:
         return lanes, np.concatenate([selected, flat[rest]]) if rest else selected
 
     def pieces(self, window: tuple[int, int]) -> list[Piece]:
-        """Return some rows of the stream as rows of blocks."""
+        """Return the rows of the stream in a range as pieces of blocks."""
         start, stop = window
         found = []
         at = int(np.searchsorted(self._ends, start, "right"))
@@ -256,13 +256,13 @@ class Order:
         return found
 
     def whole(self, lane: int, part: Piece) -> Piece:
-        """Return all rows of a piece's block that are in a lane."""
+        """Return all rows of a piece's block that belong to a lane."""
         end = int(self._ends[part.place])
         before = int(self._ends[part.place - 1]) if part.place else 0
         start, stop = self._bounds[lane : lane + 2]
         return Piece(part.block, part.place, max(start, before) - before, min(stop, end) - before)
 
     def pieces_per_round(self, ranks: int) -> int:
-        """Return about how many pieces of blocks a rank begins in a round."""
+        """Return the approximate number of pieces of blocks that a rank begins in a round."""
         rows = self._window * self._lanes // gcd(self._lanes, ranks)
         return max(1, rows * len(self._ends) // max(1, self.rows))

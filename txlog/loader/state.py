@@ -17,7 +17,7 @@ from txlog.loader.order import FORMAT
 State = dict[str, Any]
 
 _FIELDS = {"format": int, "epoch": int, "position": int, "seed": int, "fingerprint": str}
-_VERSIONS = 1000  # After a loader's own, in which it looks for that of a state.
+_VERSIONS = 1000  # The number of later versions in which a loader searches for that of a state.
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Identity:
         return sha256(orjson.dumps(facts)).hexdigest()[:16]
 
     def difference(self, fingerprint: str) -> str:
-        """Return how the order of another fingerprint differs, as far as that can be found out."""
+        """Return the known differences from the order of another fingerprint."""
         for version in range(self.version + _VERSIONS):
             if replace(self, version=version).fingerprint == fingerprint:
                 return f"it is of version {version}, this loader reads version {self.version}"
@@ -60,7 +60,7 @@ def require_state(state: Mapping[str, Any]) -> None:
     Raises
     ------
     InvalidInputError
-        It is none.
+        It is not a state.
     """
     if not isinstance(state, Mapping) or set(state) != set(_FIELDS):
         raise refused(f"a state has the fields {', '.join(_FIELDS)}", "Pass what state_dict() gave")
@@ -77,7 +77,7 @@ def require_state(state: Mapping[str, Any]) -> None:
 
 
 def refused(reason: str, remedy: str = "") -> InvalidInputError:
-    """Return the error of a state that a loader cannot go on from."""
+    """Return the error for a state from which a loader cannot continue."""
     return InvalidInputError(
         argument="state",
         reason=reason,

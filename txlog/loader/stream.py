@@ -1,4 +1,4 @@
-"""An epoch as a stream of batches: rounds are read ahead, and cut into batches."""
+"""An epoch as a stream of batches: rounds are read in advance, and divided into batches."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ class Share:
     Parameters
     ----------
     first, stop
-        The positions that are given out to all ranks; those from the number of rows on begin the
-        epoch again.
+        The positions that all ranks return; positions after the last row begin the epoch again.
     batch_rows
         Of one batch of one rank.
     skip, stride
-        Of the rank's batches, which this process makes: one of `stride`, after the first `skip`.
+        The batches of the rank that this process makes: one of `stride`, after the first `skip`.
     """
 
     first: int
@@ -38,7 +37,7 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class _RoundPlan:
-    """The parts of a round that are read and that are returned.
+    """The parts of a round that are read, and the parts that are returned.
 
     Parameters
     ----------
@@ -62,9 +61,10 @@ def stream(
     Parameters
     ----------
     threads
-        How many threads read; 0 for none. A store far away has as many as it takes reads.
+        The number of threads that read; 0 for none. A remote store uses as many as it accepts
+        reads.
     ahead
-        How many rounds are read before their turn.
+        The number of rounds that are read in advance.
     """
     if order.is_shuffled or is_far(reader.plan.store):
         rounds = _rounds(reader, order, share, threads, ahead)
@@ -78,7 +78,7 @@ def stream(
 def _in_order(
     reader: BlockReader, order: Order, share: Share
 ) -> Generator[tuple[Columns, Selected], None, None]:
-    """Yield the rows from the share's first position on, and which of them are given out."""
+    """Yield the rows from the share's first position on, and the places of returned rows."""
     for first, stop, rank in _spans(order.rows, share):
         (piece,) = order.pieces((first, first + 1))
         at = first
@@ -93,7 +93,7 @@ def _in_order(
 def _rounds(
     reader: BlockReader, order: Order, share: Share, threads: int, ahead: int
 ) -> Generator[tuple[Columns, Selected], None, None]:
-    """Yield the rows of each round that are read, and which of them are given out."""
+    """Yield the rows of each round that are read, and the places of returned rows."""
     held: dict[Piece, Columns] = {}
     memory: Columns = {}
     missing = 0
@@ -111,7 +111,7 @@ def _rounds(
                 for whole, part in plan.uses
             ]
             held = {whole: held[whole] for whole, part in plan.uses if part.stop < whole.stop}
-            # Shuffled batches are copies: the round's memory is free when the next is asked for.
+            # Shuffled batches are copies: the memory of the round can be used for the next one.
             yield as_records(parts, memory) if order.is_shuffled else joined(parts), plan.selected
 
 
@@ -134,7 +134,7 @@ def _loaded(
 
 
 def _items(order: Order, share: Share) -> Iterator[_Item]:
-    """Yield each round, and after it the pieces that are to be read for it."""
+    """Yield each round, and after it the pieces to read for it."""
     held: set[Piece] = set()
     for first, stop, rank in _spans(order.rows, share):
         for of in order.rounds(first):
@@ -157,7 +157,7 @@ def _items(order: Order, share: Share) -> Iterator[_Item]:
 
 
 def _spans(rows: int, share: Share) -> Iterator[tuple[int, int, int]]:
-    """Yield ranges of positions within an epoch, and which rank there has those of the share."""
+    """Yield ranges of positions within an epoch, and the rank there that has the share."""
     first, stop, before = share.first, share.stop, 0
     while first < stop and rows:
         end = min(stop, before + rows)
@@ -168,7 +168,7 @@ def _spans(rows: int, share: Share) -> Iterator[tuple[int, int, int]]:
 def _batches(
     rounds: Iterable[tuple[Columns, Selected]], share: Share
 ) -> Iterator[tuple[int, Columns]]:
-    """Cut rows into batches, and yield those that this process makes."""
+    """Divide rows into batches, and yield those of this process."""
     number = count = 0
     parts: list[Columns] = []
     for rows, selected in rounds:
@@ -194,7 +194,7 @@ def _length(selected: Selected) -> int:
 
 
 def _part(selected: Selected, first: int, stop: int) -> Selected:
-    """Return some of the places, by their numbers."""
+    """Return the places in a range of numbers."""
     if not isinstance(selected, slice):
         return selected[first:stop]
     step = selected.step

@@ -23,14 +23,14 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]  # torch is not there
 
     Each worker of a `DataLoader` makes its share of the batches, so that the sequence is the same
     for every number of workers. `state_dict` and `load_state_dict` are the protocol of torchdata's
-    `StatefulDataLoader`; in a worker, a state also says whose it is.
+    `StatefulDataLoader`; in a worker, a state also names its worker.
     """
 
     def __init__(self, loader: Loader) -> None:
         super().__init__()
         self.loader = loader
         self._skip: int | None = None  # Of the batches to come, how many first ones are others'.
-        self._resumed_skip: int | None = None  # The same, of a state that was loaded.
+        self._resumed_skip: int | None = None  # The same for a loaded state.
         self._ended: dict[str, Any] | None = None  # The state at the end of an epoch.
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]  # torch is not there
             state = self.loader.state_dict()
             yield tensors(batch)
         self._skip = None
-        # Other workers may still be in this epoch: the next one begins when it is asked for.
+        # Other workers may still be in this epoch: the next one begins with the next iteration.
         self._ended = {**state, "position": self.loader.num_rows}
 
     def set_epoch(self, epoch: int) -> None:
@@ -54,7 +54,7 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]  # torch is not there
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loader is; in a worker of a `DataLoader`, where this worker is."""
+        """Return the position of the loader; in a worker of a `DataLoader`, of this worker."""
         state = self.loader.state_dict()
         worker, workers = _worker()
         if workers == 1:
@@ -70,7 +70,7 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]  # torch is not there
         Raises
         ------
         InvalidInputError
-            It does not fit the loader, or it is the state of another worker.
+            It does not fit the loader, or belongs to another worker.
         """
         ours = {name: value for name, value in state.items() if name not in _WORKER}
         worker, workers = _worker()
@@ -89,7 +89,7 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]  # torch is not there
 
 
 def _worker() -> tuple[int, int]:
-    """Return which worker of how many this process is."""
+    """Return the number of this worker, and the number of workers."""
     info = get_worker_info()
     return (0, 1) if info is None else (info.id, info.num_workers)
 
@@ -106,5 +106,5 @@ def tensors(value: Any) -> Any:
         return [tensors(item) for item in value]
     if value.dtype.kind == "M":
         value = value.view(np.int64)
-    # A tensor cannot be read-only, so it must not lie in the memory of a file.
+    # A tensor cannot be read-only, so it must not use the memory of a mapped file.
     return torch.from_numpy(value if value.flags.writeable else value.copy())

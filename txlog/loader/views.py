@@ -49,7 +49,7 @@ class View(Protocol):
         values
             No row is null. Elements of lists may be.
         fill
-            What takes the place of nulls in lists; None to refuse them.
+            The replacement of nulls in lists; None to refuse them.
 
         Raises
         ------
@@ -59,7 +59,7 @@ class View(Protocol):
         ...
 
     def finish(self, rows: Rows) -> Any:
-        """Return rows that `prepare` gave, in another order, as a batch has them."""
+        """Return rows from `prepare`, in another order, in the form of a batch."""
         ...
 
 
@@ -86,12 +86,12 @@ def _is_list(kind: pa.DataType) -> bool:
 class Number:
     """Numbers, booleans, dates and times: an array (n,).
 
-    Dates and timestamps come as `datetime64`, the latter in microseconds of UTC.
+    Dates and timestamps become `datetime64`; timestamps are in microseconds of UTC.
 
     Parameters
     ----------
     dtype
-        NumPy's name of a type of numbers. Default: the column's own. Decimals need one.
+        NumPy's name of a numeric type. Default: the column's type. Decimals need one.
     """
 
     dtype: str | None = None
@@ -136,7 +136,7 @@ def _array(values: Any) -> NDArray[Any]:
 def _converted(
     values: NDArray[Any], dtype: str | None, row_of: Callable[[int], int]
 ) -> NDArray[Any]:
-    """Return numbers in a type; whole ones that do not fit it are refused."""
+    """Return numbers in a type; whole numbers that do not fit it are refused."""
     if dtype is None or values.dtype == dtype:
         return values
     made = values.astype(dtype)
@@ -148,7 +148,7 @@ def _converted(
 
 
 def _floats(decimals: pa.Array) -> NDArray[Any]:
-    """Return decimals as the floats that are nearest to them, those of up to 15 digits."""
+    """Return decimals of up to 15 digits as the nearest floats."""
     kind = decimals.type
     if pa.types.is_decimal128(kind) and kind.precision <= 15 and kind.scale >= 0:
         words = np.frombuffer(
@@ -165,11 +165,11 @@ class Vector:
     Parameters
     ----------
     dtype
-        NumPy's name of the numbers' type. Of binary columns it says how the bytes are read, little
-        endian.
+        NumPy's name of the numbers' type. For binary columns it defines how the bytes are read,
+        little endian.
     shape
-        The length, or several. A column of lists has as many numbers in each row; lists in lists
-        are taken as well.
+        The length, or several lengths. Each row of a column of lists must have so many numbers;
+        lists in lists are accepted too.
     """
 
     dtype: str
@@ -177,7 +177,7 @@ class Vector:
 
     @property
     def size(self) -> int:
-        """How many numbers a row has."""
+        """The number of numbers in a row."""
         return prod(self._shape)
 
     @property
@@ -224,7 +224,7 @@ class Vector:
 
 
 def _offsets(values: pa.Array) -> NDArray[np.int64]:
-    """Return where the rows of a list or binary array begin among its elements, and the end."""
+    """Return the offsets of the rows of a list or binary array, and the end."""
     kind = values.type
     large = (
         pa.types.is_large_list(kind)
@@ -282,9 +282,9 @@ class Ragged:
     Parameters
     ----------
     pad
-        What rows are filled up with, up to `length`.
+        The value with which rows are filled up to `length`.
     length
-        Default: that of the longest row of the batch.
+        Default: the length of the longest row of the batch.
     truncate
         Cut longer rows off at `length`. Otherwise they are refused.
     dtype
@@ -383,19 +383,19 @@ class Text:
 
 
 def default_view(kind: pa.DataType) -> View:
-    """Return the view of columns of a type where the caller names none."""
+    """Return the default view of columns of a type."""
     if _is_list(kind):
         return Ragged()
     return Text() if _is_text(kind) or is_bytes(kind) else Number()
 
 
 def require_view(column: str, kind: pa.DataType, view: View) -> None:
-    """Refuse a view that columns of a type do not fit.
+    """Raise if columns of a type do not fit a view.
 
     Raises
     ------
     InvalidInputError
-        They do not.
+        They do not fit.
     """
     try:
         view.require(kind)
@@ -411,12 +411,12 @@ def require_view(column: str, kind: pa.DataType, view: View) -> None:
 def filled(values: pa.Array, fill: Any, view: View) -> pa.Array:
     """Return the rows of a block with a value for each null.
 
-    Of a list, `fill` is what its elements are: a vector of them, or an empty list.
+    For a list, `fill` gives the elements: a vector of them, or an empty list.
 
     Raises
     ------
     UnfitError
-        One is null, and there is no such value.
+        A row is null, and there is no value for it.
     """
     if not values.null_count:
         return values

@@ -1,4 +1,4 @@
-"""Numbers as bits: packed behind each other, and set in a row. Pure. Rules: spec/lookup.md."""
+"""Bit arrays: packed numbers, and the positions of ones and zeros. Pure. Rules: spec/lookup.md."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from txlog.lookup.keys import Encodings, Numbers
 
-BLOCK_WORDS = 8  # For each so many words of a row of bits, the zeros before them are counted.
+BLOCK_WORDS = 8  # The zeros before each group of so many words of a bit array are counted.
 
 _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
 
 
 def ones(words: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return how many bits of each unsigned number are set."""
+    """Return the number of set bits of each unsigned number."""
     counts: NDArray[np.uint8]
     if hasattr(np, "bitwise_count"):  # Since numpy 2.
         counts = np.bitwise_count(words)
@@ -25,11 +25,11 @@ def ones(words: NDArray[Any]) -> NDArray[np.uint8]:
     return counts
 
 
-_GROUPS = 1_024  # At a time: as many as a processor keeps near.
+_GROUPS = 1_024  # Values of one step: so many fit into the cache of a processor.
 
 
 def pack(values: Encodings, bits: int) -> Encodings:
-    """Return values of so many bits each behind each other; a word of zeros follows.
+    """Return values packed one after another with `bits` bits each; a word of zeros follows.
 
     Each 64 values take `bits` words.
     """
@@ -48,12 +48,12 @@ def pack(values: Encodings, bits: int) -> Encodings:
 
 
 def packed_words(count: int, bits: int) -> int:
-    """Return how many words `pack` gives."""
+    """Return the number of words that `pack` returns."""
     return -(-count // 64) * bits + 1
 
 
 def unpack(words: Encodings, bits: int, count: int) -> Encodings:
-    """Return the values that `pack` was given."""
+    """Return the values that `pack` has packed."""
     if not bits:
         return np.zeros(count, np.uint64)
     groups = words[:-1].reshape(-1, bits)
@@ -70,7 +70,7 @@ def unpack(words: Encodings, bits: int, count: int) -> Encodings:
 
 
 def packed_at(words: Encodings, bits: int, places: Numbers) -> Encodings:
-    """Return the packed values at places."""
+    """Return the packed values at the given places."""
     if not bits:
         return np.zeros(len(places), np.uint64)
     starts = places * bits
@@ -82,12 +82,12 @@ def packed_at(words: Encodings, bits: int, places: Numbers) -> Encodings:
 
 
 def low_mask(bits: int) -> np.uint64:
-    """Return a number of so many ones."""
+    """Return the number whose lowest `bits` bits are ones."""
     return np.uint64((1 << bits) - 1)
 
 
 def _bit_table() -> NDArray[np.uint8]:
-    """Return for each byte where its n-th one is."""
+    """Return the position of the n-th one of each byte."""
     table = np.zeros((256, 8), np.uint8)
     for byte in range(256):
         places = [bit for bit in range(8) if byte >> bit & 1]
@@ -99,20 +99,20 @@ BIT_PLACES = _bit_table()
 
 
 def holding(counts: NDArray[np.uint8], left: Numbers, every: Numbers) -> tuple[Numbers, Numbers]:
-    """Return which part of each row of counts holds the n-th one, and which one of it that is."""
+    """Return for each row of counts the part with the n-th one, and the rank of that one in it."""
     sums = np.cumsum(counts, axis=1, dtype=np.int64)
     part = np.minimum((sums <= left[:, None]).sum(axis=1), counts.shape[1] - 1)
     return part, np.minimum(left - sums[every, part] + counts[every, part], 63)
 
 
 def zeros_before(upper: Encodings) -> NDArray[np.uint32]:
-    """Return how many zeros come before each block of words, and how many there are in all."""
+    """Return the number of zeros before each block of words, and the total number."""
     blocks = ones(~upper).reshape(-1, BLOCK_WORDS).sum(axis=1, dtype=np.uint64)
     return np.append(np.uint64(0), np.cumsum(blocks)).astype(np.uint32)
 
 
 def expanded(starts: Numbers, counts: Numbers) -> Numbers:
-    """Return the numbers of ranges, one range after the other."""
+    """Return the numbers in ranges, one range after the other."""
     begins = starts - (np.cumsum(counts) - counts)
     found: Numbers = np.arange(int(counts.sum())) + np.repeat(begins, counts)
     return found

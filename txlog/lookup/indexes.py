@@ -28,7 +28,7 @@ _State = Literal["read", "gone", "failed"]
 
 
 def files_giving(fragment: Fragment, columns: Sequence[str]) -> tuple[DataFile, ...]:
-    """Return for each column, by its name in files, the file of a fragment that gives it."""
+    """Return for each column (by its physical name) the file of a fragment that gives it."""
     if len(fragment.files) == 1:
         return (fragment.files[0],) * len(columns)
     return tuple(
@@ -41,14 +41,14 @@ def files_giving(fragment: Fragment, columns: Sequence[str]) -> tuple[DataFile, 
 
 @dataclass(frozen=True)
 class LiveRun:
-    """A run, and which fragments of a version its rows are in.
+    """A run, and the fragments of a version that contain its rows.
 
     Parameters
     ----------
     starts
-        The row with which each of its files begins, and one after the last.
+        The first row of each of its files, and the row after the last.
     owners
-        For each file the place of its fragment; -1 if it is not one of the version's.
+        For each file the place of its fragment; -1 if the version does not have the file.
     """
 
     run: Run
@@ -77,7 +77,7 @@ def cover(
     Parameters
     ----------
     columns, types
-        The key columns: their names in files, and their types as `key_type` has them.
+        The key columns: their physical names, and their types as `key_type` returns them.
     """
     left: dict[tuple[str, ...], int] = {}
     given: list[tuple[DataFile, ...]] = []
@@ -99,7 +99,8 @@ def cover(
 
     runs: list[LiveRun] = []
     used = set()
-    # Those with the most keys first: of runs that cover the same files, few are asked then.
+    # Runs with the most keys come first, so that few of the runs that cover the same files are
+    # searched.
     for segment in sorted(segments, key=lambda one: (-one.keys, one.name)):
         if segment.columns != tuple(columns) or segment.types != tuple(types):
             continue
@@ -112,7 +113,7 @@ def cover(
 
 
 class Finder:
-    """Finds the rows that may have keys, in the runs of a coverage. Pure."""
+    """Finds the rows that may have the given keys, in the runs of a coverage. Pure."""
 
     def __init__(self, coverage: Coverage, asked: AskedKeys) -> None:
         self._coverage = coverage
@@ -126,7 +127,7 @@ class Finder:
         return found
 
     def parts(self) -> list[tuple[Fragment, Numbers]]:
-        """Return fragments, by their ids, with the positions of such rows, ascending."""
+        """Return the positions of these rows, ascending, by the ids of their fragments."""
         owners, positions = [], []
         for live in self._coverage.runs:
             rows = live.run.find(self._wanted(live.run.form))
@@ -154,17 +155,18 @@ class Finder:
 
 
 class SegmentCache:
-    """The segments of a table that were read.
+    """A cache of the segments of a table.
 
     Parameters
     ----------
     folder
-        Of this machine: where segments of remote stores are kept for other processes.
+        A folder of this machine in which segments of remote stores are kept for other processes.
     """
 
     def __init__(self, folder: str | None = None) -> None:
         self._folder = folder
-        # None: it is damaged, and everybody was told. What could not be read, is tried again.
+        # None: the segment is damaged, and a warning was given. A segment that could not be read is
+        # tried again.
         self._read: dict[str, Segment | None] = {}
         self._tails: dict[tuple[str, int], CoveredFile] = {}
 
@@ -186,7 +188,7 @@ class SegmentCache:
         return found
 
     def segments(self, store: Store, index: str) -> list[Segment]:
-        """Return the segments that an index has now; those that cannot be read are left out."""
+        """Return the current segments of an index, without those that cannot be read."""
         try:
             return self._segments(store, index)
         except (TxlogError, OSError) as error:
@@ -216,7 +218,7 @@ class SegmentCache:
         return [one for path in sorted(paths) if (one := self._read.get(path)) is not None]
 
     def _forget(self, paths: Sequence[str]) -> None:
-        """Let go of segments, and of the tails that only they have."""
+        """Remove segments from the cache, and tails that no other segment has."""
         for path in paths:
             self._read.pop(path, None)
         self._tails = {}
@@ -231,7 +233,7 @@ class SegmentCache:
                     self._tails[decode_path(file.paths[0]), file.sizes[0]] = file
 
     def tail(self, name: str, size: int) -> tuple[int, bytes] | None:
-        """Return the last bytes of a data file, and where they begin, if a segment has them."""
+        """Return the last bytes of a data file and their position, if a segment has them."""
         file = self._tails.get((name, size))
         data = None if file is None or file.tail is None else file.tail.unpacked(size)
         return (
@@ -239,7 +241,7 @@ class SegmentCache:
         )
 
     def _load(self, store: Store, listed: tuple[str, int]) -> tuple[Segment | None, _State]:
-        """Return a segment, None if it is damaged, and whether its file was read."""
+        """Return a segment (None if it is damaged), and whether its file was read."""
         path, size = listed
         kept = self._kept(store, path)
         if kept is not None and len(kept) == size:

@@ -1,4 +1,4 @@
-"""Keys as numbers: which rows may have a key, and which do. Pure. Rules: spec/lookup.md."""
+"""Encode keys as numbers, and find the rows that may have a key. Pure. See spec/lookup.md."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _SIGN = np.uint64(1 << 63)
 _GOLDEN = 0x9E3779B97F4A7C15
 _INTEGERS = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", *NANOS)
 _OTHERS = ("string", "binary", "boolean")
-_FEW = 256  # Keys that a predicate names one by one;
-_RANGES = 64  # of more, it names so many ranges.
+_FEW = 256  # The largest number of keys that a predicate lists;
+_RANGES = 64  # for more keys, it has so many ranges.
 
 
 def can_be_key(column: StructField) -> bool:
@@ -35,7 +35,7 @@ def can_be_key(column: StructField) -> bool:
 
 
 def require_key_columns(columns: Sequence[StructField]) -> None:
-    """Refuse columns whose values are no keys.
+    """Raise if the values of a column cannot be keys.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def require_key_columns(columns: Sequence[StructField]) -> None:
 
 
 def is_number(column: StructField) -> bool:
-    """Return whether values of a column are whole numbers of 64 bits, in effect."""
+    """Return whether 64-bit whole numbers can represent the values of a column."""
     kind = column.type
     if isinstance(kind, DecimalType):
         return kind.precision <= 18
@@ -63,14 +63,14 @@ def is_number(column: StructField) -> bool:
 
 
 def orders(column: StructField) -> bool:
-    """Return whether there is an ordered encoding of a column's values."""
+    """Return whether a column's values have an ordered encoding."""
     kind = column.type
     text = isinstance(kind, PrimitiveType) and kind.name in ("string", "binary")
     return text or is_number(column)
 
 
 def key_type(column: StructField) -> str:
-    """Return what values are encoded alike: of whole numbers of any width, the same text."""
+    """Return the type of a key as text; all whole numbers have the same text."""
     kind = column.type
     if isinstance(kind, DecimalType):
         return f"decimal({'18' if kind.precision <= 18 else '38'},{kind.scale})"
@@ -79,19 +79,19 @@ def key_type(column: StructField) -> str:
 
 
 def ordered(column: StructField, array: pa.Array) -> Encodings:
-    """Return a number for each row that is not below that of a lesser key. Rule: LKP-2."""
+    """Return a number for each row; a smaller key never has a larger number. Rule: LKP-2."""
     return _integers(array) ^ _SIGN if is_number(column) else _first_bytes(array)
 
 
 def hashed_numbers(encodings: Encodings) -> Encodings:
-    """Return the hashes of whole numbers, which are given by their ordered encodings."""
+    """Return the hashes of whole numbers, from their ordered encodings."""
     return _mix(_seed(8) ^ encodings ^ _SIGN)
 
 
 def encode(columns: Sequence[StructField], arrays: Sequence[pa.Array]) -> Encodings:
-    """Return a number for each row, equal for equal keys. What a null gives, means nothing.
+    """Return a number for each row, equal for equal keys. The number of a null has no meaning.
 
-    It is the ordered encoding of one column of numbers; of others, the hashed one.
+    This is the ordered encoding for one column of numbers, otherwise the hashed one.
     """
     if len(columns) == 1 and is_number(columns[0]):
         return ordered(columns[0], arrays[0])
@@ -119,7 +119,7 @@ def _mix(values: Encodings) -> Encodings:
 
 
 def _integers(array: pa.Array) -> Encodings:
-    """Return the 64 bits of each value; a decimal's unscaled one."""
+    """Return the 64 bits of each value; for a decimal, of its unscaled value."""
     if pa.types.is_decimal(array.type):
         words = _words(array, 16).reshape(-1, 2)
         return words[:, 0].copy()
@@ -152,7 +152,7 @@ def _hashed(column: StructField, array: pa.Array) -> Encodings:
 
 
 def _values(array: pa.Array) -> tuple[Encodings, Numbers, Numbers]:
-    """Return eight bytes of text or binary values from each byte on; starts and sizes of values."""
+    """Return the eight bytes from each byte of text or binary values; starts, sizes of values."""
     array = array.cast(pa.large_binary())
     offsets = np.frombuffer(
         array.buffers()[1], np.int64, count=len(array) + 1, offset=8 * array.offset
@@ -162,7 +162,7 @@ def _values(array: pa.Array) -> tuple[Encodings, Numbers, Numbers]:
     padded = np.zeros(length + 16, np.uint8)
     if length:
         padded[:length] = np.frombuffer(data, np.uint8)
-    # A view of eight bytes from each byte on.
+    # A view of the eight bytes that begin at each byte.
     view = np.ndarray((length + 8,), "<u8", buffer=padded, strides=(1,))
     return view, offsets[:-1], np.diff(offsets)
 
@@ -172,12 +172,12 @@ def _first_bytes(array: pa.Array) -> Encodings:
     view, starts, sizes = _values(array)
     unused = np.uint64(8) * (8 - np.minimum(sizes, 8)).astype(np.uint64)
     words = view[starts].astype(np.uint64).byteswap()
-    # A shift by 64 bits means nothing.
+    # A shift by 64 bits is undefined.
     return np.where(sizes > 0, words >> np.minimum(unused, 63) << np.minimum(unused, 63), 0)
 
 
 def _hashed_bytes(array: pa.Array) -> Encodings:
-    """Return a hash of each text or binary value, over eight of its bytes after the other."""
+    """Return a hash of each text or binary value, computed from eight bytes at a time."""
     view, starts, sizes = _values(array)
     hashes = sizes.astype(np.uint64) * np.uint64(_GOLDEN)
     active = np.flatnonzero(sizes > 0)
@@ -201,7 +201,7 @@ class KeyRun:
     encodings
         Ascending; rows with a null key are left out.
     rows
-        The position of each; None where the i-th key is that of the row i.
+        The position of each; None if the i-th key is the key of row i.
     """
 
     encodings: Encodings
@@ -209,7 +209,7 @@ class KeyRun:
 
     @classmethod
     def of(cls, encodings: Encodings, valid: NDArray[np.bool_] | None) -> KeyRun:
-        """Return the run of rows in their order; `valid` says which of them have a key."""
+        """Return the run of rows in their order; `valid` marks the rows that have a key."""
         if valid is None and bool((encodings[1:] >= encodings[:-1]).all()):
             return cls(encodings, None)
         rows = np.arange(len(encodings)) if valid is None else np.flatnonzero(valid)
@@ -218,7 +218,7 @@ class KeyRun:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the run keeps."""
+        """The number of bytes of the run."""
         return self.encodings.nbytes + (0 if self.rows is None else self.rows.nbytes)
 
     def find(self, wanted: Encodings) -> Numbers:
@@ -253,10 +253,10 @@ class AskedKeys:
     distinct
         For each column its distinct values, without null.
     known
-        The distinct combinations as numbers, ascending; a key's code is its place among them. Of
-        one column there are none: the code is the place of its value.
+        The distinct combinations as numbers, ascending; a key's code is its place among them. Empty
+        for one column: there the code is the place of the value.
     codes
-        The code of each key; -1 for one with a null, which no row has.
+        The code of each key; -1 for a key with a null, which matches no row.
     """
 
     columns: tuple[StructField, ...]
@@ -267,7 +267,7 @@ class AskedKeys:
 
     @classmethod
     def of(cls, columns: Sequence[StructField], arrays: Sequence[pa.Array]) -> AskedKeys:
-        """Return keys, given by the values of each column."""
+        """Return the keys with the given values of each column."""
         distinct = tuple(
             (array.unique() if len(array) > 1 else array).drop_null() for array in arrays
         )
@@ -295,9 +295,9 @@ class AskedKeys:
         return codes
 
     def encodings(self, form: str | None = None) -> Encodings:
-        """Return the distinct encodings of the keys, ascending: `ordered`, `hashed`, or `encode`'s.
+        """Return the distinct encodings of the keys, ascending.
 
-        The first is only of one column.
+        The form is `ordered` (only for one column), `hashed`, or that of `encode`.
         """
         complete = self.codes >= 0
         if form is None:
@@ -311,7 +311,7 @@ class AskedKeys:
         return np.unique(found if complete.all() else found[complete])
 
     def predicate(self) -> Expression:
-        """Return a predicate that is true of all rows with one of the keys, and maybe of others."""
+        """Return a predicate that is true for all rows with one of the keys, and maybe others."""
         parts = [
             within(Column((column.name,)), values.take(pc.sort_indices(values)))
             for column, values in zip(self.columns, self.distinct, strict=True)

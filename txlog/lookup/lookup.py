@@ -1,9 +1,9 @@
 """Look-ups: the rows of a version that have given keys.
 
-The positions of keys come from the runs of an index; of files that it does not cover, from the key
-columns, which are read once and kept in order. Data files never change, so a run serves every
-version that has its file. The snapshot alone decides which rows exist, and every row that a run
-names is compared with the keys themselves.
+The positions of keys come from the runs of an index. For files that it does not cover, the key
+columns are read once and kept in sorted order. Data files never change, so a run is valid for every
+version that has its file. Only the snapshot decides which rows exist, and the key of every row that
+a run names is compared.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from txlog.threads import BoundedCache, Engine
 
 Missing = Literal["skip", "null", "error"]
 PlanOf = Callable[[list[str], Expression | None], ScanPlan]
-"""Plans a scan of the version: columns to return, and a predicate that only rules files out."""
+"""Plans a scan of the version: columns to return, and a predicate that only excludes files."""
 
 KEY = "_key"
-"""The column that says which of the keys a row answers."""
+"""The column with the number of the requested key that a row has."""
 
 _RUN_BYTES = 512 << 20
-_SHOWN = 5  # Keys in an error.
+_SHOWN = 5  # The largest number of keys in an error.
 _EXACT = 1 << 53  # This double, or a larger one, may stand for another whole number.
 # Physical names and types of the key columns, then paths and sizes of the files that may hold them.
 RunName = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, int], ...]]
@@ -70,11 +70,11 @@ class LookupCache:
         self._runs: BoundedCache[RunName, KeyRun] = BoundedCache(max_bytes)
 
     def get(self, name: RunName) -> KeyRun | None:
-        """Return a run, or None if it is not kept."""
+        """Return a run, or None if the cache does not have it."""
         return self._runs.get(name)
 
     def keep(self, name: RunName, run: KeyRun) -> None:
-        """Keep a run, if it is not larger than all that may be kept."""
+        """Keep a run, unless it is larger than the whole cache may be."""
         if run.nbytes <= self._runs.max_bytes:
             self._runs.put(name, run, run.nbytes)
 
@@ -86,13 +86,13 @@ class Lookup:
     Parameters
     ----------
     key_columns, asked_columns
-        The key columns in the order of an index over them, and in that of the caller's keys.
+        The key columns in the order of an index over them, and in the order of the caller's keys.
     indexes
-        Those of the table.
+        The indexes of the table.
     coverages
-        What indexes cover of this version, by their columns; kept with it.
+        The coverage of this version by indexes, by the columns of the index; kept with the version.
     has_key_column
-        Whether the table has a column of the name `_key`, which counts then.
+        Whether the table has a column named `_key`, which is used then.
     """
 
     store: Store
@@ -125,7 +125,7 @@ class Lookup:
     def numbered(
         self, keys: object, columns: Sequence[str], missing: Missing
     ) -> tuple[pa.Table, Numbers]:
-        """Return the rows as `rows`, each column once, and which key each one answers."""
+        """Return the rows as `rows` does, each column once, and the number of each row's key."""
         if missing not in get_args(Missing):
             raise InvalidInputError(
                 argument="missing",
@@ -151,7 +151,7 @@ class Lookup:
         return rows, key_numbers
 
     def counts(self, keys: object) -> pa.Array:
-        """Return how many rows each key has, as int64."""
+        """Return the number of rows of each key, as int64."""
         asked = self._asked(keys)
         _, codes = self._found(asked, self._key_names)
         counts = np.bincount(codes, minlength=int(asked.codes.max(initial=0)) + 1)
@@ -176,12 +176,12 @@ class Lookup:
             return empty_table(plan.schema), np.empty(0, np.int64)
         rows, _ = rows_at(self.store, plan.reading, parts)
         codes = asked.codes_of([flat(rows.column(name)) for name in self._key_names])
-        if (codes < 0).any():  # Two keys with one encoding.
+        if (codes < 0).any():  # Two keys may have the same encoding.
             rows, codes = rows.filter(arrow_array(codes >= 0)), codes[codes >= 0]
         return rows, codes
 
     def _candidates(self, plan: ScanPlan, asked: AskedKeys) -> list[Part]:
-        """Return fragments, and the positions of rows that may have one of the keys."""
+        """Return fragments, and the positions of rows in them that may have one of the keys."""
         coverage = self._coverage(plan)
         found = Finder(coverage, asked).parts()
         unknown = [plan.values[place] for place in coverage.uncovered]
@@ -208,7 +208,7 @@ class Lookup:
     def _runs_of(
         self, plan: ScanPlan, fragments: Sequence[Fragment], asked: AskedKeys
     ) -> list[tuple[Fragment, KeyRun]]:
-        """Return runs in memory of the fragments that may have a key; those not kept are built."""
+        """Return the runs in memory of fragments that may have a key; missing runs are built."""
         physical = tuple(
             (column.name_in_files(plan.mapping_mode), type_name(column.type))
             for column in self.key_columns
@@ -248,16 +248,16 @@ def _build_run(
 
 
 def _answer(asked: Numbers, codes: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the rows of an answer in the order of the keys, and which key each one answers. Pure.
+    """Return the rows in the order of the keys, and the number of each row's key. Pure.
 
     Parameters
     ----------
     asked
         The code of each key.
     codes
-        The code of each row's key, the rows by address.
+        The code of each row's key; the rows are ordered by address.
     """
-    if len(asked) == 1 or not len(codes):  # All rows have the one key.
+    if len(asked) == 1 or not len(codes):  # All rows have the same key.
         return np.arange(len(codes)), np.zeros(len(codes), np.int64)
     by_code = np.argsort(codes, kind="stable")
     ordered = codes[by_code]
@@ -270,7 +270,7 @@ def _answer(asked: Numbers, codes: Numbers) -> tuple[Numbers, Numbers]:
 def _with_absent(
     rows: pa.Table, key_numbers: Numbers, asked: AskedKeys, absent: Numbers
 ) -> tuple[pa.Table, Numbers]:
-    """Return an answer with a row of nulls, except for the key, for each key that no row has."""
+    """Add a row for each key that no row has: the key, and nulls in all other columns."""
     values = {
         column.name: array.take(arrow_array(absent))
         for column, array in zip(asked.columns, asked.arrays, strict=True)
@@ -308,8 +308,7 @@ def as_keys(columns: Sequence[StructField], keys: Any) -> tuple[pa.Array, ...]:
     Raises
     ------
     InvalidInputError
-        They are no keys of these columns: another type, another number of columns, or no value of
-        a name.
+        They do not fit the columns: another type, another number of columns, or a missing name.
     """
     arrays = _by_column([column.name for column in columns], keys)
     return tuple(_cast(column, array) for column, array in zip(columns, arrays, strict=True))
@@ -402,7 +401,7 @@ def _cast(column: StructField, values: Any) -> pa.Array:
     target = arrow_type(column.type)
     try:
         if not isinstance(values, pa.Array | pa.ChunkedArray):
-            if pa.types.is_decimal(target):  # Which holds larger numbers than an int64.
+            if pa.types.is_decimal(target):  # Its values may be larger than an int64.
                 values = [Decimal(one) if type(one) is int else one for one in values]
             values = arrow_array(values)
         if pa.types.is_dictionary(values.type):
@@ -415,7 +414,8 @@ def _cast(column: StructField, values: Any) -> pa.Array:
         if not _may_be(array.type, target):
             raise TypeError(f"the column has {target}, these are {array.type}")
         if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
-            # By way of a decimal that holds all of them: pyarrow casts to no narrower one.
+            # Cast through a decimal that can hold all of them, because pyarrow does not cast to a
+            # narrower one.
             array = array.cast(pa.decimal128(20, 0))
         return array.cast(target)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -428,7 +428,7 @@ def _cast(column: StructField, values: Any) -> pa.Array:
 
 
 def _may_be(have: pa.DataType, want: pa.DataType) -> bool:
-    """Return whether values of a type are values of another one, if none is lost."""
+    """Return whether values of a type can be cast to another type, if no value is lost."""
     types = pa.types
     families = (
         lambda kind: (

@@ -36,17 +36,17 @@ from txlog.lookup.keys import (
 from txlog.schema.types import StructField
 
 Form = Literal["ordered", "hashed"]
-"""Which encoding of a key a run holds."""
+"""The encoding of the keys in a run."""
 
 FILE_BITS, MERGED_BITS = 16, 8
-"""A key that a run does not have is found in it with a probability of 2 to the power of -bits."""
+"""The probability that a run finds a key that it does not have is 2 to the power of -bits."""
 
-_LEAST_HASH_BITS = 40  # That a file's hashed run keeps, so that merged ones have enough left.
+_LEAST_HASH_BITS = 40  # Bits that the hashed run of a file keeps, so that merged runs have enough.
 _FEW_PLACES = 32
 
 
 class RunError(ValueError):
-    """The numbers and arrays are no run."""
+    """The numbers and arrays do not form a valid run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +56,17 @@ class Run:
     Parameters
     ----------
     first, last
-        The least and the largest encoding.
+        The smallest and the largest encoding.
     shift, base
-        The i-th key is `base + y` as number of the upper `64 - shift` bits of its encoding.
+        `base + y` is the number in the upper `64 - shift` bits of the encoding of the i-th key.
     low
-        So many of the lowest bits of each y are in `lower`, packed.
+        The number of the lowest bits of each y that are packed in `lower`.
     upper
         The bit `(y >> low) + i` is set for the i-th y; ones fill up the last eight words.
     zeros
-        How many zeros of `upper` come before each eight words; uint32.
+        The number of zeros in `upper` before each eight words; uint32.
     rows
-        The row of each key, packed with `row_bits` each; None: the i-th key is that of row i.
+        The row of each key, packed with `row_bits` each; None: the i-th key is the key of row i.
     """
 
     form: Form
@@ -84,7 +84,7 @@ class Run:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the arrays take."""
+        """The number of bytes of the arrays."""
         arrays = (self.upper, self.zeros, self.lower, self.rows)
         return sum(array.nbytes for array in arrays if array is not None)
 
@@ -124,7 +124,7 @@ class Run:
         return packed_at(self.rows, self.row_bits, places).astype(np.int64)
 
     def _places_of(self, number: int) -> Numbers:
-        """Return the places of one y, by plain numbers: of a few, that is quicker than arrays."""
+        """Return the places of one y with Python numbers: for a few, faster than arrays."""
         head = number >> self.low
         start = self._zero_at(head - 1) + 1 - head if head else 0
         stop = min(self._zero_at(head) - head, self.keys)
@@ -148,7 +148,7 @@ class Run:
         return np.arange(start, stop)
 
     def _zero_at(self, number: int) -> int:
-        """Return at which bit of `upper` the zero of a number is."""
+        """Return the position in `upper` of the zero with a given number."""
         block = int(self.zeros.searchsorted(np.uint32(number), "right")) - 1
         left = number - int(self.zeros[block])
         bit = 64 * BLOCK_WORDS * block
@@ -164,7 +164,7 @@ class Run:
         return bit
 
     def _zeros_at(self, numbers: Numbers) -> Numbers:
-        """Return at which bits of `upper` zeros are, by their numbers from 0."""
+        """Return the positions in `upper` of the zeros with given numbers, counted from 0."""
         blocks = np.searchsorted(self.zeros, numbers.astype(np.uint32), "right") - 1
         left = numbers - self.zeros[blocks]
         every = np.arange(len(numbers))
@@ -176,7 +176,7 @@ class Run:
         return blocks * (64 * BLOCK_WORDS) + word * 64 + octet * 8 + bit
 
     def _bound(self, starts: Numbers, stops: Numbers, lows: Encodings, *, right: bool) -> Numbers:
-        """Return the first places within ranges whose lower bits are not below (right: above)."""
+        """Return the first place in each range with lower bits not below (right: above)."""
         starts, stops = starts.copy(), stops.copy()
         active = np.flatnonzero(starts < stops)
         while len(active):
@@ -202,7 +202,7 @@ class Run:
         return encodings, unpack(self.rows, self.row_bits, self.keys).astype(np.int64)
 
     def check(self, rows: int) -> None:
-        """Raise `RunError` unless `find` can be asked, and names rows below `rows`."""
+        """Raise `RunError` unless `find` works and returns only rows below `rows`."""
         if self.rows is None and self.keys != rows:
             raise RunError(f"{self.keys} keys are those of {rows} rows")
         if self.keys < 0 or self.keys > rows or rows >= 1 << 40:
@@ -249,12 +249,12 @@ def build_run(
     Parameters
     ----------
     rows
-        The row of each; None: that of its place.
+        The row of each; None: the row is its place.
     num_rows
-        How many rows there are; some may have no key.
+        The number of rows; some may have no key.
     bits, shift
-        As many bits of each encoding are cut off as leave `bits` beyond those that tell keys apart
-        at best, and `shift` at least.
+        Bits of each encoding are cut off, at least `shift`, so that `bits` remain in addition to
+        the number that could distinguish the keys.
     """
     count = len(encodings)
     if not count:
@@ -300,17 +300,17 @@ def _in_order(
     shift: int = 0,
     in_parts: bool = False,
 ) -> tuple[Encodings, Numbers]:
-    """Return encodings in ascending order, equal ones in that of their rows, and the rows.
+    """Return encodings in ascending order and their rows; equal encodings are ordered by row.
 
-    Bits that `build_run` cuts off may be lost, except for those of the first and the last: to sort
-    numbers that hold their row costs a fraction of finding an order.
+    Bits that `build_run` cuts off may be lost, except in the first and the last encoding. Sorting
+    numbers that contain their row is much faster than computing a permutation.
 
     Parameters
     ----------
     num_rows, bits, shift
-        As `build_run` gets them.
+        As in `build_run`.
     in_parts
-        Whether long parts of them are in order already.
+        Whether long parts of them are sorted already.
     """
     if not len(encodings) or bool((encodings[1:] >= encodings[:-1]).all()):
         return encodings, rows
@@ -321,9 +321,9 @@ def _in_order(
         return encodings[order], rows[order]
     both = encodings >> width << width | rows.astype(np.uint64)
     if not in_parts:
-        # By their upper bits first, which is one skip few numbers: then little is left.
+        # First by their upper bits, which most numbers pass: then few are left.
         both = both[np.argsort((both >> np.uint64(48)).astype(np.uint16), kind="stable")]
-    both.sort(kind="stable")  # Quick where parts are in order already.
+    both.sort(kind="stable")  # Fast if parts are sorted already.
     found = both >> width << width
     found[0], found[-1] = first, last
     return found, (both & low_mask(int(width))).astype(np.int64)
@@ -338,14 +338,14 @@ def _with_rows(run: Run, num_rows: int) -> Run:
 
 
 def _crowd(values: Encodings) -> float:
-    """Return over all values the sum of how many neighbours are equal to it, itself included."""
+    """Return the sum over all values of their numbers of equal neighbours, itself included."""
     ends = np.flatnonzero(np.append(values[1:] != values[:-1], True)) if len(values) else [-1]
     counts = np.diff(ends, prepend=-1).astype(np.float64)
     return float((counts * counts).sum())
 
 
 class RunBuilder:
-    """Makes the run of a file from its rows as they pass."""
+    """Builds the run of a file from its rows, batch by batch."""
 
     def __init__(self, columns: Sequence[StructField]) -> None:
         self._columns = tuple(columns)
@@ -359,7 +359,7 @@ class RunBuilder:
         self.nulls = 0
 
     def add(self, arrays: Sequence[pa.Array]) -> None:
-        """Take the next rows: an array for each key column."""
+        """Add the next rows: one array for each key column."""
         self.num_rows += len(arrays[0])
         if not len(arrays[0]):
             return
@@ -386,7 +386,7 @@ class RunBuilder:
         if self._is_sorted and self.num_rows:
             encodings = np.concatenate(self._ordered)
             run = build_run("ordered", encodings, None, self.num_rows, bits=bits)
-            # Of texts, rows of one key that lie apart count as those of several.
+            # For texts, rows of one key that are not adjacent count as rows of several keys.
             keys = encodings if self._is_number else np.concatenate(self._hashes)
             if _crowd(encodings >> np.uint64(run.shift)) <= 2 * _crowd(keys):
                 return run
@@ -406,7 +406,7 @@ class RunBuilder:
 
 
 def complete_rows(arrays: Sequence[pa.Array]) -> NDArray[np.bool_]:
-    """Return for each row whether none of some values is null."""
+    """Return for each row whether all of its values are not null."""
     complete = arrays[0].is_valid()
     for array in arrays[1:]:
         complete = pc.and_(complete, array.is_valid())
@@ -416,14 +416,14 @@ def complete_rows(arrays: Sequence[pa.Array]) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class RunPart:
-    """A run to be merged: where the rows of its files are in the merged one.
+    """A run to merge, and the rows of its files.
 
     Parameters
     ----------
     starts
-        For each file, the row of the run with which it begins; and one after the last.
+        For each file its first row in the run; and the row after the last.
     keep
-        Whether each file is to be in the merged run.
+        Whether the merged run keeps each file.
     """
 
     run: Run
@@ -432,9 +432,9 @@ class RunPart:
 
 
 def merge_runs(parts: Sequence[RunPart]) -> Run | None:
-    """Return the run of all kept files of parts of one form, in their order.
+    """Return the merged run of the kept files of parts of the same form, in their order.
 
-    Keys are merged by their encodings; no data is read. None: too many keys would become one.
+    Keys are merged by their encodings; no data is read. None: too many keys would become equal.
     """
     form = parts[0].run.form
     shift = max(part.run.shift for part in parts)
@@ -461,5 +461,5 @@ def merge_runs(parts: Sequence[RunPart]) -> Run | None:
     cut = np.uint64(run.shift)
     if form == "ordered" and any(_crowd(one >> cut) > 2 * _crowd(one) for one in encodings):
         return None
-    lost = (1 << run.shift) - 1  # Bits that are not known any more.
+    lost = (1 << run.shift) - 1  # Bits that are no longer known.
     return replace(run, first=run.first & ~lost, last=run.last | lost)

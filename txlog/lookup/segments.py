@@ -44,17 +44,17 @@ class Tail:
     """The last bytes of a data file, from its first offset index on, compressed by zstd."""
 
     start: int
-    packed: Any  # bytes, or a view of some.
+    packed: Any  # bytes, or a view of bytes.
     checksum: int  # CRC-32 of the packed bytes.
 
     @classmethod
     def of(cls, start: int, data: bytes) -> Tail:
-        """Return the tail that begins at a byte of a file."""
+        """Return the tail of a file from a byte on."""
         packed = pa.Codec("zstd").compress(data, asbytes=True)
         return cls(start, packed, zlib.crc32(packed))
 
     def unpacked(self, size: int) -> bytes | None:
-        """Return the bytes, of a file of `size` bytes; None if they are damaged."""
+        """Return the bytes of the end of a file of `size` bytes; None if they are damaged."""
         if size - self.start > _MOST_TAIL_BYTES or zlib.crc32(self.packed) != self.checksum:
             return None
         try:
@@ -66,13 +66,13 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class CoveredFile:
-    """The files that give the key columns of a fragment, which a run has the keys of."""
+    """The files with the key columns of a fragment whose keys are in a run."""
 
-    paths: tuple[str, ...]  # As logged, one for each key column.
+    paths: tuple[str, ...]  # As in the log, one for each key column.
     sizes: tuple[int, ...]
     rows: int
     nulls: int  # Rows that have no key.
-    tail: Tail | None = None  # Of the file, if it is one alone.
+    tail: Tail | None = None  # Only if one file gives all key columns.
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class CoveredRun:
 
     @property
     def starts(self) -> Any:
-        """The row with which each file begins, and one after the last; int64."""
+        """The first row of each file, and the row after the last; int64."""
         return np.cumsum([0, *(file.rows for file in self.files)], dtype=np.int64)
 
 
@@ -94,13 +94,13 @@ class Segment:
 
     name: str
     columns: tuple[str, ...]
-    types: tuple[str, ...]  # As `key_type`.
+    types: tuple[str, ...]  # As `key_type` returns them.
     runs: tuple[CoveredRun, ...]
     size: int = 0  # Of the file, in bytes.
 
     @property
     def keys(self) -> int:
-        """How many keys the runs have."""
+        """The number of keys of the runs."""
         return sum(covered.run.keys for covered in self.runs)
 
 
@@ -161,7 +161,7 @@ def parse_segment(data: Any, name: str) -> Segment:
     Raises
     ------
     RunError
-        They are no segment, or damaged.
+        The bytes are not a segment, or are damaged.
     """
     view = memoryview(data)
     if len(view) < _HEAD_AT or bytes(view[:8]) != _MAGIC:
@@ -265,7 +265,7 @@ def _array(extent: Any, arrays: memoryview, kind: str) -> Any:
 def merged(
     runs: Iterable[CoveredRun], is_live: Callable[[CoveredFile], bool] = lambda _: True
 ) -> list[CoveredRun]:
-    """Return runs of the same files, but of those that are not live: as few as can be."""
+    """Merge runs into as few as possible, without the files that are not live."""
     found: list[CoveredRun] = []
     by_form: dict[str, list[CoveredRun]] = {}
     known: set[tuple[str, ...]] = set()
@@ -288,7 +288,7 @@ def merged(
 
 
 def _without(covered: CoveredRun, keep: list[bool]) -> CoveredRun:
-    """Return a run without the keys of some files; as it is if it would become worse."""
+    """Return a run without the keys of some files; unchanged if the new run would be worse."""
     run = merge_runs([RunPart(covered.run, covered.starts, np.array(keep))])
     if run is None:
         return covered
@@ -320,12 +320,12 @@ def read_tail(store: Store, path: str, size: int) -> Tail | None:
 
 
 def segment_path(index: str, effects: Effects) -> str:
-    """Return where a new segment of an index is written."""
+    """Return the path for a new segment of an index."""
     return f"{FOLDER}/{index}/{effects.uuid()}{SUFFIX}"
 
 
 def key_fields(schema: StructType, columns: Sequence[str]) -> tuple[StructField, ...] | None:
-    """Return the key columns by their names in files; None if files lack one, or it is no key."""
+    """Return the key columns by their physical names; None if one is missing or cannot be a key."""
     fields = [schema.get(name) for name in columns]
     found = tuple(field for field in fields if field is not None and can_be_key(field))
     return found if len(found) == len(fields) else None
@@ -339,12 +339,12 @@ class _IndexedFile:
 
 @dataclass
 class SegmentWriter:
-    """Makes the runs of data files while they are written, and one segment of each index.
+    """Builds the runs of data files while they are written, and one segment for each index.
 
     Parameters
     ----------
     schema
-        The columns of the files, by their names there.
+        The columns of the files, with their physical names.
     """
 
     definitions: Sequence[IndexDefinition]
@@ -352,7 +352,7 @@ class SegmentWriter:
     _files: dict[str, _IndexedFile] = field(default_factory=dict)
 
     def add(self, path: str, rows: pa.Table) -> None:
-        """Take the next rows of a file."""
+        """Add the next rows of a file."""
         keys = [key_fields(self.schema, one.columns) for one in self.definitions]
         file = self._files.setdefault(
             path, _IndexedFile([None if of is None else RunBuilder(of) for of in keys])
@@ -362,11 +362,11 @@ class SegmentWriter:
                 builder.add([flat(rows.column(column.name)) for column in columns])
 
     def close(self, path: str, size: int) -> None:
-        """Take note that a file is written."""
+        """Finish the run of a file that is completely written."""
         self._files[path].size = size
 
     def write(self, store: Store, effects: Effects) -> None:
-        """Write the segments, if it can be done: without them, look-ups are only slower."""
+        """Try to write the segments; if it fails, warn, because look-ups only become slower."""
         if not self._files:
             return
         tail = partial(_tail_of, store)
@@ -397,7 +397,7 @@ class SegmentWriter:
                 )
 
     def _warn_of_no_keys(self, definition: IndexDefinition) -> None:
-        """Tell of columns that became double or nested since the index was defined."""
+        """Warn about columns that became double or nested after the index was defined."""
         fields = [self.schema.get(name) for name in definition.columns]
         odd = [one for one in fields if one is not None and not can_be_key(one)]
         if odd:

@@ -12,7 +12,7 @@ _WIDE: Chart = {"width": "container"}
 
 
 def charts_of(facts: Facts) -> dict[str, Chart]:
-    """Return the charts by the ids of their places on the page; none where there is nothing."""
+    """Return the charts by the ids of their places on the page; empty charts are left out."""
     found = {}
     if facts.versions:
         found["versions"] = versions(facts.versions)
@@ -26,7 +26,7 @@ def charts_of(facts: Facts) -> dict[str, Chart]:
 
 
 def versions(entries: list[dict[str, Any]]) -> Chart:
-    """Return rows written and deleted along the time, by operation."""
+    """Return the written and deleted rows over time, by operation."""
     rows = [
         {**entry, "change": "rows written", "rows": entry["added"] or 0} for entry in entries
     ] + [
@@ -122,7 +122,7 @@ def skipping(columns: list[Column], files: int) -> Chart:
 
 
 def size_text(count: int | None) -> str:
-    """Return a number of bytes as people read it."""
+    """Return a number of bytes as short text."""
     if count is None:
         return "unknown"
     value = float(count)

@@ -26,10 +26,10 @@ from txlog.verbs.doctor import SMALL_BYTES, Finding, examine
 if TYPE_CHECKING:
     from txlog.commit.context import Context
 
-MOST_VERSIONS = 1_000  # On the time line: the newest.
+MOST_VERSIONS = 1_000  # The number of newest versions on the time line.
 MOST_COLUMNS = 32
 MOST_PARTITIONS = 30
-MOST_RANGES = 100_000  # Files whose statistics are looked at.
+MOST_RANGES = 100_000  # The maximum number of files whose statistics are read.
 
 _ROWS = (
     "numOutputRows",
@@ -46,8 +46,9 @@ _BYTES = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
 class Column:
     """How well the statistics of a column let a scan skip files.
 
-    `known` is the share of files with its smallest and largest value. `depth` is in how many files,
-    on average, a value lies that is the smallest of one: 1 is best, the number of files worst.
+    `known` is the share of files with its smallest and largest value. `depth` is the average number
+    of files whose range contains the smallest value of a file: 1 is best, the number of files is
+    worst.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that the page shows."""
+    """All facts that the page shows."""
 
     uri: str
     name: str
@@ -70,7 +71,7 @@ class Facts:
     properties: dict[str, str]
     files: int
     bytes: int
-    rows: int | None  # None if a file does not tell its number.
+    rows: int | None  # None if a file has no row count.
     deleted: int
     small: int
     versions: list[dict[str, Any]]
@@ -78,7 +79,7 @@ class Facts:
     partitions: list[dict[str, Any]]
     partition_count: int
     columns: list[Column]
-    ranges: int  # Files whose statistics `columns` are told from; of more files, an estimate.
+    ranges: int  # Files whose statistics give `columns`; if there are more files, an estimate.
     log: dict[str, Any]
     findings: list[Finding]
 
@@ -120,7 +121,7 @@ def gather(context: Context, snapshot: Snapshot, made_ms: int | None, sample: in
 
 
 def version_of(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a version as the time line shows it: metrics are summed over their spellings."""
+    """Return a version for the time line: metrics with several names are summed."""
     metrics = entry.get("operationMetrics") or {}
     return {
         "version": entry["version"],
@@ -158,14 +159,14 @@ def histogram(sizes: np.ndarray) -> list[dict[str, Any]]:
 
 
 def spread(files: pa.Table, most: int) -> pa.Table:
-    """Return files, or so many of them that are spread over all, the same each time."""
+    """Return the files, or an even sample of so many of them, the same each time."""
     if files.num_rows <= most:
         return files
     return rows_among(files, np.linspace(0, files.num_rows - 1, most).astype(np.int64))
 
 
 def columns_of(actions: pa.Table, snapshot: Snapshot, files: int) -> list[Column]:
-    """Return the first columns of the table that no partition value tells, and their statistics.
+    """Return the first columns that are not partition columns, and their statistics.
 
     `actions` may be a part of the table's files; then numbers are scaled to all of them.
     """
@@ -203,9 +204,9 @@ def _field(actions: pa.Table, side: str, name: str) -> Any:
 
 
 def mean_depth(low: Any, high: Any) -> float | None:
-    """Return in how many of the ranges a range's smallest value lies, on average.
+    """Return the average number of ranges that contain the smallest value of a range.
 
-    A range holds its own, so it is at least 1. None without ranges.
+    A range contains its own value, so the result is at least 1. None without ranges.
     """
     if not len(low):
         return None

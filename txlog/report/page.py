@@ -1,4 +1,4 @@
-"""A report as one page of HTML that fetches nothing."""
+"""A report as one HTML page that loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """A picture of a table at one version: `save` it, or have a notebook show it.
+    """A picture of a table at one version: `save` it, or show it in a notebook.
 
-    `html` is the page: it holds its charts, its data and their library, and fetches nothing.
+    `html` is the page, with its charts, its data and the library; it loads nothing from the
+    network.
     """
 
     facts: Facts
@@ -120,7 +121,7 @@ def content(facts: Facts) -> dict[str, Any]:
 
 
 def templates() -> jinja2.Environment:
-    """Return what lays pages out: the templates of txlog's rooms, such as `report/page.html`."""
+    """Return the templates of txlog's rooms, such as `report/page.html`."""
     import jinja2
 
     made = jinja2.Environment(
@@ -155,12 +156,12 @@ def figures(facts: Facts) -> list[tuple[str, str]]:
 
 
 def number_text(value: int | None) -> str:
-    """Return a number with commas; nothing for None."""
+    """Return a number with commas; empty for None."""
     return "" if value is None else f"{value:,}"
 
 
 def time_text(milliseconds: int | None) -> str:
-    """Return a time in UTC; nothing for None, and the number where no calendar has it."""
+    """Return a time in UTC; empty for None, and the number if no calendar date fits."""
     if milliseconds is None:
         return ""
     try:
@@ -170,7 +171,7 @@ def time_text(milliseconds: int | None) -> str:
 
 
 def script_text(value: Any) -> str:
-    """Return JSON that may stand within a script: it ends no element and starts no comment."""
+    """Return JSON that is safe within a script: it ends no element and starts no comment."""
     text = orjson.dumps(value).decode()
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

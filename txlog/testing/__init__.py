@@ -1,7 +1,7 @@
-"""For people who extend txlog: the contract of stores, and stores to try code with.
+"""Tools for extensions of txlog: the contract of stores, and stores for tests.
 
-A store that fails by a plan, one that counts requests, and one that is slow; they can be put
-around each other, and `open_table` opens a table in them::
+One store fails by a plan, one counts requests, and one is slow. They can wrap each other, and
+`open_table` opens a table in them::
 
     store = CountingStore(LatencyStore(open_store("/data/flights"), delay_s=0))
     open_table(store).to_arrow()

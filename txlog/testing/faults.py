@@ -1,4 +1,4 @@
-"""Stores that fail as planned, or at which the process dies at a chosen step."""
+"""Stores that fail as planned, or end the process at a chosen step."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _READS = ("read", "open_input", "list_after", "list_tree", "info")
 class Fault:
     """The planned fault of one call of an operation.
 
-    `lost_answer`: done, then `OutcomeUnknownError`. `lost_request`: not done, and the same error.
-    `not_done`: `StoreError`. `exists_though_created`: a put that lands is answered `exists`, as
-    by a client that tries again by itself. Of a read, the first three are a `StoreError`.
+    `lost_answer`: the call is done, then raises `OutcomeUnknownError`. `lost_request`: it is not
+    done, and raises the same error. `not_done`: it raises `StoreError`. `exists_though_created`: a
+    put that succeeds returns `exists`, as from a client with automatic retries. For a read, the
+    first three are a `StoreError`.
     """
 
     operation: str  # A method of `Store`, such as `put_if_absent`.
-    call: int  # Of that operation, from 1.
+    call: int  # The number of the call of that operation, from 1.
     kind: FaultKind
 
     def __post_init__(self) -> None:
@@ -44,7 +45,8 @@ class FaultyStore(BasicStore):
     plan
         Faults; at most one for each call of an operation.
     before
-        What to run before a call, by operation and number from 1: say, another writer's commit.
+        Functions to run before a call, by operation and number from 1: for example, another
+        writer's commit.
 
     Attributes
     ----------
@@ -67,7 +69,7 @@ class FaultyStore(BasicStore):
 
     @property
     def root(self) -> str:
-        """Where the table is."""
+        """The root of the table."""
         return self.inner.root
 
     @property
@@ -76,7 +78,7 @@ class FaultyStore(BasicStore):
         return self.inner.options
 
     def require_writable(self) -> None:
-        """Ask the store within."""
+        """Ask the wrapped store."""
         self.inner.require_writable()
 
     def resolve(self, path: str) -> str:
@@ -123,7 +125,7 @@ class FaultyStore(BasicStore):
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """Return a new file to be written in a `with`; an answer is lost when it ends."""
+        """Return a new file to write in a `with`; the answer is lost at its end."""
         with self._call("open_output", path), self.inner.open_output(path) as sink:
             yield sink
 
@@ -156,7 +158,7 @@ def _error(kind: FaultKind, operation: str, path: str) -> TxlogError:
 
 
 class Crash(BaseException):
-    """The process ends here; nothing that it would have done later is done."""
+    """The process ends here; its later steps are not done."""
 
 
 CrashKind = Literal[
@@ -164,23 +166,23 @@ CrashKind = Literal[
 ]
 _OF_READS: tuple[CrashKind, ...] = ("before", "error", "no_memory", "interrupt")
 _OF_WRITES: tuple[CrashKind, ...] = (*_OF_READS, "half", "after", "lost_answer", "late_interrupt")
-CRASHES: tuple[CrashKind, ...] = ("before", "half", "after")  # Those that end the process.
+CRASHES: tuple[CrashKind, ...] = ("before", "half", "after")  # The events that end the process.
 
 
 class CrashPoint(NamedTuple):
     """The events at one step of a `CrashingStore`.
 
-    The process ends `before` the step, `after` it, or when `half` of what it writes or deletes is
-    done. Or it goes on: after an `error` (the step is not done), a `lost_answer` (it is done), a
+    The process ends `before` the step, `after` it, or when `half` of its writes or deletes are
+    done. Or it continues: after an `error` (the step is not done), a `lost_answer` (it is done), a
     `MemoryError`, or a `KeyboardInterrupt` before the step or after it.
     """
 
-    step: int  # A call of the store, from 1.
+    step: int  # The number of a call of the store, from 1.
     kind: CrashKind
 
 
 def crash_points(calls: Sequence[tuple[str, str]]) -> list[CrashPoint]:
-    """Return all that can happen at the calls that a `CrashingStore` without a point counted."""
+    """Return all crash points of the calls that a `CrashingStore` without a point has counted."""
     return [
         CrashPoint(step, kind)
         for step, (operation, _) in enumerate(calls, 1)
@@ -192,7 +194,7 @@ class CrashingStore(FaultyStore):
     """A store around another one that counts its steps, and fails at one of them.
 
     Run a verb without a `point` to see its steps in `calls`, then once for each of `crash_points`.
-    After a crash no call does anything any more: all raise `Crash`, as the process is gone.
+    After a crash every call only raises `Crash`, because the process has ended.
     """
 
     def __init__(self, inner: Store, point: CrashPoint | None = None) -> None:
@@ -235,7 +237,7 @@ class CrashingStore(FaultyStore):
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """Return a new file to be written in a `with`; it is made when that ends."""
+        """Return a new file to write in a `with`; it is created at its end."""
         if self.crashed:
             raise Crash
         sink = Sink()
@@ -268,6 +270,6 @@ class CrashingStore(FaultyStore):
             self.inner.replace(path, data)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files below the root; half-way the first half of them is gone."""
+        """Delete files below the root; half-way the first half of them is deleted."""
         with self._call("delete", ", ".join(paths)) as kind:
             self.inner.delete(paths[: len(paths) // 2] if kind == "half" else paths)

@@ -17,7 +17,7 @@ ODD_NAMES = (
 
 
 def raised(kind: type[TxlogError], function: Callable[[], object]) -> TxlogError:
-    """Return the error that a call raises; fail if it raises none, or of another class."""
+    """Return the error that a call raises; fail if it raises none, or one of another class."""
     try:
         function()
     except kind as error:
@@ -33,11 +33,11 @@ class ReadingContract:
         raise NotImplementedError
 
     def fill(self, store: Store, path: str, data: bytes) -> None:
-        """Make a file in the store's folder, by whatever means."""
+        """Create a file in the store's folder, in any way."""
         raise NotImplementedError
 
     def test_what_is_there_is_read(self) -> None:
-        """Whole, by parts, and what is known of it."""
+        """A file is read whole and in parts, and its size and time are known."""
         store = self.make_store()
         for data in (b"", b"x", bytes(range(256)) * 1024):
             path = f"folder/deep/f{len(data)}"
@@ -52,7 +52,7 @@ class ReadingContract:
             assert info.modified_ms >= 0
 
     def test_ranges_of_many_files_are_read(self) -> None:
-        """In the order asked for, and cut off where a file ends."""
+        """Ranges are returned in the requested order, and end at the end of a file."""
         store = self.make_store()
         for number in range(7):
             self.fill(store, f"r/{number}", b"%d of many" % number)
@@ -67,7 +67,7 @@ class ReadingContract:
         raised(NotFoundError, lambda: read_ranges([*asked, missing]))
 
     def test_what_is_missing_is_not_found(self) -> None:
-        """All ways of reading say so with one error."""
+        """All ways of reading a missing file raise the same error."""
         store = self.make_store()
         self.fill(store, "there/f", b"x")
         for path in ("missing", "there/missing", "no/folder/f"):
@@ -78,7 +78,7 @@ class ReadingContract:
         assert list(store.list_tree("no/folder")) == []
 
     def test_names_are_literal(self) -> None:
-        """No character of a name means anything but itself."""
+        """No character of a name has a special meaning."""
         store = self.make_store()
         for name in ODD_NAMES:
             self.fill(store, f"odd/{name}", name.encode())
@@ -92,7 +92,7 @@ class ReadingContract:
         assert listed == sorted(ODD_NAMES)
 
     def test_listing_starts_at_a_name_and_ascends(self) -> None:
-        """The name itself is in; folders and what they hold are not."""
+        """The listing includes the name itself, but no folders and their files."""
         store = self.make_store()
         names = [f"{n:020d}.json" for n in (9, 0, 10, 2)]
         for name in names:
@@ -104,7 +104,7 @@ class ReadingContract:
             assert all(info.size == 2 for info in listed)
 
     def test_a_listing_is_never_an_old_one(self) -> None:
-        """What was made since the last listing is in the next one."""
+        """A new file is in the next listing."""
         store = self.make_store()
         for n in range(3):
             self.fill(store, f"log/{n}", b"")
@@ -119,7 +119,7 @@ class ReadingContract:
         assert len(list(store.list_tree(""))) == 4
 
     def test_folders_are_listed_without_what_they_hold(self) -> None:
-        """Files are left out; a folder that is not there has none."""
+        """Files are left out; a missing folder has no subfolders."""
         store = self.make_store()
         for path in ("t/a", "t/q/b", "t/p=1/q=2/c", "t/p=1/q=3/c", "tt/d"):
             self.fill(store, path, b"x")

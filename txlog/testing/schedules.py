@@ -1,4 +1,4 @@
-"""All orders in which several actors can reach one store, tried one after the other.
+"""Run several actors on one store in all orders of their steps, one order after another.
 
 Actors are functions that work on a store of their own, around a common one. Each waits at every
 step (a call of the store) until it is its turn. `all_schedules` says whose turn it is, until it has

@@ -1,4 +1,4 @@
-"""Manifests: lists of a version's files, for engines that read such lists and no log.
+"""Manifests: lists of a version's files, for engines that read these lists instead of the log.
 
 Source: Delta's documentation of `symlink_format_manifest`.
 """
@@ -21,17 +21,17 @@ FOLDER = "_symlink_format_manifest"
 
 
 def generate(context: Context, snapshot: Snapshot, mode: str) -> int:
-    """Write the manifests of a version, one for each partition; return how many they are.
+    """Write the manifests of a version, one for each partition; return their number.
 
-    Those of partitions that are no more are deleted.
+    Manifests of partitions that no longer exist are deleted.
 
     Raises
     ------
     InvalidInputError
         The mode is unknown.
     UnsupportedFeatureError
-        A list of files does not tell the rows: some are deleted by vectors, or columns have other
-        names in files, or are in files of their own. Or a partition has no folder.
+        A list of files does not describe the rows: there are deletion vectors, mapped column names
+        or column files. Or a partition has no folder.
     """
     if mode.lower() != "symlink_format_manifest":
         raise InvalidInputError(

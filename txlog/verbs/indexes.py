@@ -44,8 +44,8 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.verbs.metadata import Changed, ChangeMetadata
 
-MOST_SEGMENTS = 32  # A write that finds as many merges the small ones.
-_SEGMENT_KEYS = 64 << 20  # Of a segment that is built, at most about.
+MOST_SEGMENTS = 32  # A write that finds so many segments merges the small ones.
+_SEGMENT_KEYS = 64 << 20  # The approximate maximum for a new segment.
 _YOUNG_MS = 86_400_000  # A segment of files that no version has yet may be of a commit under way.
 
 
@@ -56,13 +56,13 @@ class IndexInfo:
     Parameters
     ----------
     files, files_covered
-        How many fragments the version has, and of how many the index has the keys.
+        The number of fragments of the version, and of those whose keys the index has.
     keys, bytes
         Of all segments of the index.
     runs
-        How many runs a look-up asks; each costs it a search.
+        The number of runs that a look-up searches.
     forms
-        Of the runs: `ordered` where rows come in the order of their keys, else `hashed`.
+        The forms of the runs: `ordered` if rows are in the order of their keys, otherwise `hashed`.
     """
 
     name: str
@@ -77,20 +77,21 @@ class IndexInfo:
 
     @property
     def bits_per_key(self) -> float:
-        """The size of the index by its keys."""
+        """The number of bits for each key."""
         return 8 * self.bytes / self.keys if self.keys else 0.0
 
 
 @dataclass(frozen=True)
 class IndexReport:
-    """What building or merging did to an index.
+    """The result of building or merging an index.
 
     Parameters
     ----------
     files_built, files_left
-        Of how many fragments the keys were read, and how many the index does not cover now.
+        The number of fragments whose keys were read, and of those that the index does not cover
+        now.
     keys, bytes
-        Of all its segments now.
+        Of all segments of the index, after the call.
     """
 
     name: str
@@ -141,7 +142,7 @@ def definition_of(snapshot: Snapshot, name: str | None) -> IndexDefinition:
     Raises
     ------
     NotFoundError, InvalidInputError
-        There is not one of the name; or there is not exactly one.
+        There is no index with this name; or, without a name, there is not exactly one index.
     """
     known = index_definitions(snapshot.metadata.configuration)
     if name is None and len(known) == 1:
@@ -162,13 +163,13 @@ def definition_of(snapshot: Snapshot, name: str | None) -> IndexDefinition:
 
 
 def default_name(columns: Sequence[str]) -> str:
-    """Return the name of an index over columns, if nobody gives one."""
+    """Return the default name of an index over columns."""
     plain = re.sub("[^a-z0-9]+", "_", "_".join(columns).lower()).strip("_")
     return (plain if plain[:1].isalpha() else f"index_{plain}".rstrip("_"))[:63]
 
 
 class CreateIndex(ChangeMetadata):
-    """Define an index: whoever writes rows by txlog makes its runs from now on."""
+    """Define an index: from now on every write of txlog adds its runs."""
 
     name = "SET TBLPROPERTIES"
 
@@ -231,7 +232,7 @@ def _require_indexable(base: Snapshot, columns: Sequence[StructField]) -> None:
 
 
 class DropIndex(ChangeMetadata):
-    """Take the definition of an index out of the table."""
+    """Remove the definition of an index from the table."""
 
     name = "UNSET TBLPROPERTIES"
 
@@ -262,7 +263,7 @@ def delete_index(context: Context, name: str) -> None:
 
 
 def delete_segments(context: Context, paths: Iterable[str]) -> None:
-    """Delete segments; those that cannot be deleted only take space."""
+    """Delete segments; a segment that cannot be deleted only takes space."""
     try:
         context.store.delete(list(paths))
     except (TxlogError, OSError) as error:
@@ -274,7 +275,7 @@ def delete_segments(context: Context, paths: Iterable[str]) -> None:
 
 @dataclass
 class IndexFiles:
-    """The segments of an index of a version, and what they cover."""
+    """The segments of an index of a version, and the fragments that they cover."""
 
     context: Context
     snapshot: Snapshot
@@ -299,7 +300,7 @@ class IndexFiles:
         return self.cache.segments(self.context.store, self.definition.name)
 
     def info(self) -> IndexInfo:
-        """Return what there is."""
+        """Return the facts of the index."""
         segments = self.segments()
         names = logical_columns(self.snapshot, self.definition)
         plan = self._plan(names or ())
@@ -322,10 +323,10 @@ class IndexFiles:
         return plan_scan(self.snapshot, files.live, columns=list(names))
 
     def build(self, *, rebuild: bool) -> IndexReport:
-        """Read the keys of fragments that are not covered, and write their runs."""
+        """Read the keys of uncovered fragments, and write their runs."""
         columns = self._columns()
         self.context.store.require_writable()
-        # Listed first: what another writer adds from here on stays.
+        # Listed first, so that segments which another writer adds later are kept.
         listed = [path for path, _ in list_segments(self.context.store, self.definition.name)]
         before = self.segments()
         plan = self._plan([column.name for column in columns])
@@ -343,7 +344,7 @@ class IndexFiles:
             self._write(types, merged(runs))
         if rebuild:
             delete_segments(self.context, listed)
-        else:  # What cannot be read, is replaced by now.
+        else:  # Segments that cannot be read are replaced by now.
             readable = {segment.name for segment in before}
             delete_segments(self.context, [path for path in listed if path not in readable])
         return self._report(len(fragments), len(listed))
@@ -367,7 +368,7 @@ class IndexFiles:
         )
 
     def merge(self, most_keys: int | None = None) -> IndexReport:
-        """Make one segment of those that are there, without the keys of files that are gone.
+        """Merge the existing segments into one, without the keys of files that no longer exist.
 
         Parameters
         ----------
@@ -393,7 +394,7 @@ class IndexFiles:
             elif most_keys is None or segment.keys < most_keys:
                 chosen.append(segment)
         if len(chosen) > 1 or any(_is_loose(segment, is_known) for segment in chosen):
-            # Of segments that cover the same files, the one with more of them counts.
+            # If segments cover the same files, the segment with more files counts.
             chosen.sort(key=lambda segment: -segment.keys)
             every = [covered for segment in chosen for covered in segment.runs]
             self._write(types, merged(every, is_known))
@@ -403,21 +404,21 @@ class IndexFiles:
         return self._report(0, len(before))
 
     def _known(self) -> Callable[[CoveredFile], bool]:
-        """Return what tells whether a version that can still be read has a file."""
+        """Return a function that says whether a version that can still be read has a file."""
         files = load_files(self.context.store, self.snapshot)
         paths = set(files.live["path"].to_pylist()) | set(files.tombstones["path"].to_pylist())
         return lambda file: paths.issuperset(file.paths)
 
 
 def _is_loose(segment: Segment, is_known: Callable[[CoveredFile], bool]) -> bool:
-    """Return whether a segment could be smaller: several runs of a form, or of files gone."""
+    """Return whether a segment could be smaller: several runs of one form, or lost files."""
     forms = [covered.run.form for covered in segment.runs]
     files = [file for covered in segment.runs for file in covered.files]
     return len(forms) > len(set(forms)) or not all(map(is_known, files))
 
 
 def _by_keys(runs: Iterable[CoveredRun], most: int) -> Iterator[list[CoveredRun]]:
-    """Yield runs together that have at most so many keys, or are one."""
+    """Yield groups of runs with at most so many keys in all, or with one run."""
     some: list[CoveredRun] = []
     for covered in runs:
         if some and sum(one.run.keys for one in some) + covered.run.keys > most:
@@ -449,7 +450,7 @@ def read_run(
 
 
 def merge_if_due(context: Context, snapshot: Snapshot, cache: SegmentCache) -> None:
-    """Merge small segments of indexes that have many; what goes wrong is only a warning."""
+    """Merge small segments of indexes that have many; a failure is only a warning."""
     for definition in index_definitions(snapshot.metadata.configuration).values():
         try:
             if len(list_segments(context.store, definition.name)) >= MOST_SEGMENTS:

@@ -1,7 +1,7 @@
 """Files of the log that no version needs: version checksums, and compactions of commits.
 
 Rules: the Delta protocol, "Version Checksum File" and "Log Compaction Files"; spec/maintenance.md,
-MNT-40 and MNT-41. Both are put where none is, after the commits that they are about.
+MNT-40 and MNT-41. Both are written after their commits, and only if they do not exist.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COMPACTION = "txlog.logCompactionInterval"
 
 
 def checksum_of(snapshot: Snapshot, live: pa.Table) -> VersionChecksum:
-    """Return what the checksum of a version states. Pure; `live` are its `FILE_ROWS`."""
+    """Return the content of the checksum of a version. Pure; `live` are its `FILE_ROWS`."""
     return _stated(
         snapshot,
         files=live.num_rows,
@@ -65,9 +65,9 @@ def _stated(
 def next_checksum(
     before: VersionChecksum, commit: Iterable[Mapping[str, Any]], snapshot: Snapshot
 ) -> VersionChecksum | None:
-    """Return the checksum of a version by that of the one before it, and its commit. Pure.
+    """Compute the checksum of a version from the previous checksum and the commit.
 
-    None if they do not tell: a `remove` of another writer may lack its size.
+    Pure. None if fields are missing: a `remove` of another writer may lack its size.
     """
     counted = before.num_deletion_vectors_opt is not None
     counts = [before.num_files, before.table_size_bytes, 0, 0]
@@ -94,13 +94,13 @@ def _features(checksum: VersionChecksum) -> list[str]:
 
 
 def write_checksum(store: Store, snapshot: Snapshot, live: pa.Table | None = None) -> None:
-    """Write the checksum of a version, unless there is one, or it would cost too much.
+    """Write the checksum of a version, unless it exists or would cost too much.
 
     Parameters
     ----------
     live
-        The version's `FILE_ROWS`. Default: the checksum before it and its commit tell, or else the
-        files of the log, if the checkpoint is no large one.
+        The version's `FILE_ROWS`. Default: it is computed from the previous checksum and the
+        commit, or else from the files of the log, unless the checkpoint is large.
     """
     checksum = None if live is None else checksum_of(snapshot, live)
     if checksum is None:
@@ -133,12 +133,12 @@ def write_if_wanted(context: Context, done: Done) -> None:
 
 
 def compact_log(context: Context, snapshot: Snapshot, start: int, end: int) -> str:
-    """Write one file that stands for the commits from `start` to `end`, and return its path.
+    """Write one file that replaces the commits from `start` to `end`, and return its path.
 
     Raises
     ------
     InvalidInputError
-        These are no versions of the table, or fewer than two.
+        The versions do not exist, or are fewer than two.
     LogCorruptError, NotFoundError
         One of the commits is gone or damaged.
     """
@@ -154,9 +154,7 @@ def compact_log(context: Context, snapshot: Snapshot, start: int, end: int) -> s
     kept: dict[tuple[object, ...], dict[str, Any]] = {}
     for version in range(start, end + 1):
         commit = read_commit(store, LogFile(commit_name(version), "commit", version))
-        file_rows(
-            [commit]
-        )  # What is damaged must not be written again, with its checksum left out.
+        file_rows([commit])  # Damaged content must not be written again without its checksum.
         for row in commit.rows:
             key = _key(row)
             if key is not None:
@@ -168,7 +166,7 @@ def compact_log(context: Context, snapshot: Snapshot, start: int, end: int) -> s
 
 
 def _key(row: Mapping[str, Any]) -> tuple[object, ...] | None:
-    """Return what an action is the newest of; None for one that compactions leave out."""
+    """Return the key of an action, of which the newest one is kept; None if it is left out."""
     match row:
         case {"add": {"path": path} as body} | {"remove": {"path": path} as body}:
             vector = body.get("deletionVector") or {}

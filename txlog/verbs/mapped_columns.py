@@ -1,4 +1,4 @@
-"""Rename and drop columns, which leaves data files as they are; end column mapping.
+"""Rename and drop columns without changing data files; end column mapping.
 
 Rules: the Delta protocol, "Column Mapping"; spec/fragments.md, FRG-23.
 """
@@ -48,7 +48,7 @@ from txlog.verbs.schema import ChangeSchema, path_of
 
 
 class RenameColumn(ChangeSchema):
-    """Give a column, or a field of a struct, another name; data files stay as they are."""
+    """Rename a column, or a field of a struct; data files do not change."""
 
     name = "RENAME COLUMN"
 
@@ -58,13 +58,13 @@ class RenameColumn(ChangeSchema):
         self._new_name = new_name
 
     def schema(self, base: Snapshot) -> StructType:
-        """Return the schema with the other name.
+        """Return the schema with the new name.
 
         Raises
         ------
         InvalidInputError
-            There is no such column, the name is taken, or a constraint or a generated column
-            needs the one that it has.
+            There is no such column, the new name exists, or a constraint or a generated column
+            needs the old name.
         UnsupportedFeatureError
             The table has no column mapping.
         """
@@ -78,7 +78,7 @@ class RenameColumn(ChangeSchema):
         return find_field(base.schema, path_of(base.schema, self._column))[0]
 
     def change(self, base: Snapshot) -> Changed:
-        """Return the metadata with the name, also where it names partitions and statistics."""
+        """Return the metadata with the new name, also in partitioning and statistics."""
         changed, path = super().change(base), self._path(base)
         metadata = changed.metadata
         if len(path) == 1:
@@ -87,7 +87,7 @@ class RenameColumn(ChangeSchema):
         return replace(changed, metadata=metadata)
 
     def configuration(self, base: Snapshot) -> Mapping[str, str | None]:
-        """Return the properties, of which one may list the column."""
+        """Return the properties; one of them may list the column."""
         path = self._path(base)
 
         def other(listed: FieldPath) -> FieldPath:
@@ -97,7 +97,7 @@ class RenameColumn(ChangeSchema):
         return _with_stats_columns(base, other)
 
     def parameters(self, base: Snapshot) -> Mapping[str, Any]:
-        """Return both names as Delta notes them."""
+        """Return both names in Delta's form."""
         path = self._path(base)
         new = (*path[:-1], self._new_name)
         return {"oldColumnPath": ".".join(path), "newColumnPath": ".".join(new)}
@@ -112,7 +112,7 @@ def require_columns_droppable(base: Snapshot) -> None:
 
 
 class DropColumns(ChangeSchema):
-    """Take columns and fields of structs out of the schema; data files stay as they are."""
+    """Drop columns and fields of structs from the schema; data files do not change."""
 
     name = "DROP COLUMNS"
 
@@ -126,8 +126,8 @@ class DropColumns(ChangeSchema):
         Raises
         ------
         InvalidInputError
-            There is no such column, a constraint, a generated column, the partitioning or the
-            clustering needs it, or none would be left.
+            There is no such column; a constraint, a generated column, the partitioning or the
+            clustering needs it; or no column would be left.
         UnsupportedFeatureError
             The table has neither column mapping nor the feature `txlog.fragments`.
         """
@@ -153,12 +153,12 @@ class DropColumns(ChangeSchema):
         return [find_field(base.schema, path)[0] for path in given]
 
     def configuration(self, base: Snapshot) -> Mapping[str, str | None]:
-        """Return the properties without the columns, and with what files still have of them."""
+        """Return the properties without the columns, and with the names that files still have."""
         paths = self._paths(base)
         properties = _with_stats_columns(
             base, lambda listed: None if any(_is_in(listed, path) for path in paths) else listed
         )
-        if base.mapping_mode != "none" or not paths:  # No column gets their names again.
+        if base.mapping_mode != "none" or not paths:  # No new column may get their names.
             return properties
         metadata = base.metadata.model_copy(update={"configuration": dict(properties)})
         names = dropped_columns(metadata) | {path[0] for path in paths}
@@ -171,7 +171,7 @@ class DropColumns(ChangeSchema):
 
 @dataclass(frozen=True)
 class Unmapped:
-    """A table without column mapping: what it becomes, and how its rows are written again."""
+    """A table without column mapping: its metadata, and the plan to write its rows again."""
 
     metadata: Metadata
     domains: tuple[DomainMetadata, ...]
@@ -184,7 +184,7 @@ def without_mapping(base: Snapshot, metadata: Metadata) -> Unmapped:
     Parameters
     ----------
     metadata
-        Of the table, with the properties that it gets.
+        The metadata of the table, with its new properties.
 
     Raises
     ------
@@ -226,9 +226,9 @@ def without_mapping(base: Snapshot, metadata: Metadata) -> Unmapped:
 
 
 class SetMapping(SetProperties):
-    """Set properties with the mode of column mapping among them.
+    """Set properties, including the mode of column mapping.
 
-    The end of column mapping writes all rows again, by the columns' own names.
+    The end of column mapping writes all rows again with the logical names of the columns.
     """
 
     deadline_s = 3600.0
@@ -238,7 +238,7 @@ class SetMapping(SetProperties):
         self._written: list[Add] = []
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the files by the names of columns, and the metadata that says so.
+        """Return files with the logical names of columns, and the new metadata.
 
         Raises
         ------
@@ -268,7 +268,7 @@ class SetMapping(SetProperties):
         now_ms = self.context.effects.now_ms()
         return Intent(
             operation=self.name,
-            kind="overwrite",  # Whatever others wrote meanwhile has the other names.
+            kind="overwrite",  # Files that others wrote in the meantime have the physical names.
             read_version=base.version,
             removes=tuple(removes_of(rows, now_ms, data_change=False)),
             adds=tuple(add.model_copy(update={"data_change": False}) for add in self._written),
@@ -286,7 +286,7 @@ class SetMapping(SetProperties):
 
 
 def _is_in(path: FieldPath, above: FieldPath) -> bool:
-    """Return whether a path is another one, or of a field inside of it."""
+    """Return whether a path equals another one, or is of a field inside it."""
     return [name.lower() for name in path[: len(above)]] == [name.lower() for name in above]
 
 
@@ -303,7 +303,7 @@ def _needs_mapping(base: Snapshot, reason: str) -> UnsupportedFeatureError:
 def _with_stats_columns(
     base: Snapshot, other: Callable[[FieldPath], FieldPath | None]
 ) -> Mapping[str, str | None]:
-    """Return the properties with other columns that get statistics; None takes one away."""
+    """Return the properties with changed statistics columns; None removes a column."""
     current = base.metadata.configuration
     listed: Sequence[FieldPath] | None = base.properties.get(LISTED)
     if listed is None or current.get(LISTED) is None:
@@ -343,7 +343,7 @@ def _require_kept_apart(base: Snapshot, path: FieldPath) -> None:
 
 
 def clustering_columns(base: Snapshot) -> list[FieldPath]:
-    """Return the columns that a table is clustered by, by their names in files."""
+    """Return the physical names of the columns by which a table is clustered."""
     domain = base.controls.domains.get(CLUSTERING)
     if domain is None or domain.removed:
         return []
@@ -352,7 +352,7 @@ def clustering_columns(base: Snapshot) -> list[FieldPath]:
 
 
 def logical_path(snapshot: Snapshot, physical: FieldPath) -> FieldPath:
-    """Return the names of a column and the structs around it, given by those in files."""
+    """Return the logical names of a column and the structs around it, from physical names."""
     kind: DataType = snapshot.schema
     found = []
     for name in physical:
@@ -366,7 +366,7 @@ def logical_path(snapshot: Snapshot, physical: FieldPath) -> FieldPath:
 def _require_unneeded(
     base: Snapshot, path: FieldPath, *, without: Sequence[FieldPath] = ()
 ) -> None:
-    """Raise if a constraint or a generated column needs a column, and is not one of `without`."""
+    """Raise if a constraint or a generated column (except `without`) needs a column."""
     needing = [
         (f"the constraint {rule.name} ({rule.text})", rule.predicate)
         for rule in rules_of(base.metadata, base.schema)

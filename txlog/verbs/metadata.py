@@ -1,4 +1,4 @@
-"""Changes of a table's metadata that no row depends on: properties, constraints, columns."""
+"""Changes of a table's metadata that change no row: properties, constraints, columns."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ from txlog.verbs.features import with_counts
 
 @dataclass(frozen=True)
 class Changed:
-    """What an operation makes of the metadata, and what it says of it."""
+    """The new metadata of an operation, and its other effects."""
 
     metadata: Metadata
     parameters: Mapping[str, Any]
-    features: frozenset[str] = frozenset()  # That the protocol must list besides.
-    checks: Expression | None = None  # Must be true of every row that is there.
+    features: frozenset[str] = frozenset()  # Additional features that the protocol must list.
+    checks: Expression | None = None  # Must be true for every existing row.
     versions: tuple[int, int] = (1, 1)  # Of readers and writers: the protocol's are no lower.
-    numbers_rows: bool = False  # Rows that are there get ids.
+    numbers_rows: bool = False  # Existing rows get ids.
 
 
 class ChangeMetadata(Operation):
@@ -76,9 +76,9 @@ class ChangeMetadata(Operation):
         InvalidInputError
             The change does not fit the table.
         SchemaMismatchError
-            Rows that are there break what is to hold from now on.
+            Existing rows break a new rule.
         UnsupportedFeatureError
-            txlog could not write the table then.
+            txlog could not write the table afterwards.
         """
         changed = self.change(base)
         schema = parse_schema(changed.metadata.schema_string or "")
@@ -98,7 +98,7 @@ class ChangeMetadata(Operation):
         adds = _unnumbered(self.context, base) if changed.numbers_rows else ()
         return Intent(
             operation=self.name,
-            # Winners' rows need ids too, and winners' files the form of Iceberg's.
+            # The rows of winners need ids too, and their files the form of Iceberg.
             kind="overwrite" if changed.numbers_rows or turned_on else kind,
             read_version=base.version,
             adds=adds,
@@ -110,7 +110,7 @@ class ChangeMetadata(Operation):
 
 
 def _unnumbered(context: Context, base: Snapshot) -> tuple[Add, ...]:
-    """Return the live files without ids of rows, to be logged again: the commit gives them some."""
+    """Return the live files without row ids, to log them again: the commit assigns ids."""
     live = load_files(context.store, base).live
     without = live.filter(pc.is_null(live["base_row_id"]))
     adds = [a.model_copy(update={"data_change": False}) for a in adds_of(without)]
@@ -118,12 +118,12 @@ def _unnumbered(context: Context, base: Snapshot) -> tuple[Add, ...]:
 
 
 def _require_true(context: Context, base: Snapshot, predicate: Expression) -> None:
-    """Raise if a row breaks a predicate; files whose statistics show that none does are not read.
+    """Raise if a row breaks a predicate; files are skipped if their statistics show none does.
 
     Raises
     ------
     SchemaMismatchError
-        Says how many rows do, and shows one.
+        States the number of these rows, and shows one.
     """
     broken = Or((Not(predicate), IsNull(predicate)))
     plan = plan_scan(base, load_files(context.store, base).live, where=broken)
@@ -141,7 +141,7 @@ def _require_true(context: Context, base: Snapshot, predicate: Expression) -> No
 
 
 class SetProperties(ChangeMetadata):
-    """Set properties of a table, and take others away."""
+    """Set properties of a table, and unset others."""
 
     def __init__(
         self,
@@ -156,9 +156,9 @@ class SetProperties(ChangeMetadata):
         Parameters
         ----------
         unset
-            Names of properties that are taken away.
+            Names of properties to unset.
         if_exists
-            Let properties be taken away that are not there.
+            Ignore properties in `unset` that do not exist.
         """
         super().__init__(context)
         self._properties = dict(properties)
@@ -208,12 +208,13 @@ class SetProperties(ChangeMetadata):
 
 
 def _maps_columns(base: Snapshot, configuration: Mapping[str, str | None]) -> bool:
-    """Return whether the columns of a table that is there get ids and names in files.
+    """Return whether the columns of an existing table get ids and physical names.
 
     Raises
     ------
     UnsupportedFeatureError
-        Column mapping would change otherwise than from `none` to `name`, which its files forbid.
+        Column mapping would change in another way than from `none` to `name`; existing files forbid
+        this.
     """
     now, then = base.mapping_mode, Properties(configuration).get(MAPPING_MODE)
     if now == then:
@@ -236,12 +237,12 @@ def _maps_columns(base: Snapshot, configuration: Mapping[str, str | None]) -> bo
 def _turns_on_iceberg(
     context: Context, base: Snapshot, configuration: Mapping[str, str | None]
 ) -> bool:
-    """Return whether a table gets another Iceberg compatibility.
+    """Return whether another version of Iceberg compatibility is turned on.
 
     Raises
     ------
     UnsupportedFeatureError
-        Files that are there do not fit it.
+        Existing files do not fit it.
     """
     now, then = compatibilities(base.metadata.configuration), compatibilities(configuration)
     if now == then or not then:
@@ -288,7 +289,7 @@ def _require_settable(properties: Mapping[str, str]) -> None:
 
 
 def _require_turned_on(base: Snapshot, configuration: Mapping[str, str | None]) -> None:
-    """Refuse another form of deletions: files that are there have theirs."""
+    """Raise if the form of deletions would change: existing files keep theirs."""
     name = "txlog.deletionFormat"
     now = Properties(configuration).get(name)
     if now != base.properties.get(name) and now != "delta":
@@ -317,7 +318,7 @@ class AddConstraints(ChangeMetadata):
         self._constraints = dict(constraints)
 
     def change(self, base: Snapshot) -> Changed:
-        """Return the metadata with the constraints, and what the rows must satisfy."""
+        """Return the metadata with the constraints, and the predicates for the rows."""
         configuration = dict(base.metadata.configuration)
         known = {name.lower() for name in configuration}
         predicate: Expression | None = None
@@ -385,7 +386,7 @@ class DropConstraint(ChangeMetadata):
 
 
 class Describe(ChangeMetadata):
-    """Give a table another name or description."""
+    """Change the name or the description of a table."""
 
     name = "UPDATE TABLE METADATA"
 
@@ -394,7 +395,7 @@ class Describe(ChangeMetadata):
         self._texts = texts
 
     def change(self, base: Snapshot) -> Changed:
-        """Return the metadata with the texts."""
+        """Return the metadata with the new texts."""
         for argument, text in self._texts.items():
             if text is not None and not isinstance(text, str):
                 raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""Replacing rows: all of them, those of a predicate, or those of the partitions written to."""
+"""Replace rows: all of them, those of a predicate, or those of the written partitions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PartitionMode = Literal["static", "dynamic"]
 
 
 class Overwrite(Operation):
-    """Replace all rows, those of a predicate, or those of the partitions that are written to."""
+    """Replace all rows, those of a predicate, or those of the written partitions."""
 
     name = "WRITE"
     removes_rows = True
@@ -50,16 +50,16 @@ class Overwrite(Operation):
         partition_mode: PartitionMode = "static",
         options: WriteOptions | None = None,
     ) -> None:
-        """Take what is written, and say what it replaces.
+        """Take the new rows, and the definition of the rows that they replace.
 
         Parameters
         ----------
         where
-            Replace the rows that this is true of; every new row must satisfy it. None: all rows.
+            Replace the rows for which this is true; every new row must satisfy it. None: all rows.
         partition_mode
             `dynamic` replaces only the partitions that the files are in.
         options
-            How files are cut that hold what is left of files whose rows are replaced.
+            The sizes of files for the remaining rows of files in which rows are replaced.
         """
         super().__init__(context)
         self._files = files
@@ -82,7 +82,7 @@ class Overwrite(Operation):
     ) -> Overwrite:
         """Replace rows by the rows of data: anything that supports Arrow.
 
-        `partition_by` gives the table other partition columns, together with another schema.
+        `partition_by` changes the partition columns, together with the schema.
         """
         if partition_by is not None and schema_mode != "overwrite":
             raise InvalidInputError(
@@ -118,15 +118,16 @@ class Overwrite(Operation):
         if self._where is not None or self._partition_mode == "dynamic":
             require_kept(base, schema, self._files.schema_mode)
         deletes = self._deletes = self._rows_replaced(base)
-        if deletes.cdc:  # Then they must tell of the new rows, too.
+        if deletes.cdc:  # Then they must include the new rows, too.
             rows = inserted_rows(self._files.adds)
             cdc = write_rows_of(self.context, base, rows, schema=schema)
             deletes = self._deletes = replace(deletes, cdc=(*deletes.cdc, *cdc))
         return Intent(
             operation=self.name,
             read_version=base.version,
-            # No predicate says which partitions a dynamic one replaces, so any file may matter: as
-            # "overwrite", it finds its files again after every change of them, and writes none.
+            # No predicate describes the partitions of a dynamic overwrite, so any file may matter:
+            # with the kind "overwrite" it finds its files again after every winner, and writes
+            # none.
             kind="overwrite" if self._where is None else "replace",
             removes=deletes.removes,
             adds=(*deletes.adds, *self._files.adds),
@@ -160,7 +161,7 @@ class Overwrite(Operation):
         discard_deletes(self.context, deletes)
 
     def discard(self) -> None:
-        """Delete the data files, and what was written for the rows that they replace."""
+        """Delete the data files, and files that were written for replaced rows."""
         self._discard_deletes()
         self._files.discard()
 
@@ -170,7 +171,7 @@ def require_modes(
     predicate: Expression | None,
     partition_mode: PartitionMode,
 ) -> None:
-    """Refuse arguments of an overwrite that contradict each other or the table.
+    """Raise if arguments of an overwrite contradict each other or the table.
 
     Raises
     ------
@@ -196,7 +197,7 @@ def require_modes(
 
 
 def require_kept(base: Snapshot, schema: StructType, schema_mode: SchemaMode) -> None:
-    """Refuse another schema where some rows stay.
+    """Raise if the schema changes but some rows stay.
 
     Raises
     ------
@@ -218,7 +219,7 @@ def _all_or_nothing(argument: str) -> InvalidInputError:
 def _in_partitions(rows: pa.Table, adds: list[Add], snapshot: Snapshot) -> pa.Table:
     """Keep the live files that are in one of the partitions of the new ones.
 
-    By value: writers spell some types in more than one way.
+    Partitions are compared by value, because writers spell some types in several ways.
     """
     new = [add.partition_values for add in adds]
     held, touched = [], []
@@ -233,7 +234,7 @@ def _in_partitions(rows: pa.Table, adds: list[Add], snapshot: Snapshot) -> pa.Ta
 
 
 def _respelled(texts: pa.Array, kind: DataType) -> list[str | None]:
-    """Return logged partition values as txlog spells them, in which NaN equals itself."""
+    """Return logged partition values in txlog's spelling, in which NaN equals itself."""
     respelled: list[str | None] = format_partition_values(
         parse_partition_values(texts, kind), kind
     ).to_pylist()
@@ -247,5 +248,5 @@ def _metadata(base: Snapshot, schema: StructType, files: AddedFiles) -> Metadata
     if schema == base.schema:
         return None if metadata == base.metadata else metadata
     require_free_names(base, schema)
-    metadata = with_dropped(metadata, ())  # No file is left that has them.
+    metadata = with_dropped(metadata, ())  # No remaining file has them.
     return with_schema(metadata, schema)

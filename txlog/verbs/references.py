@@ -1,4 +1,4 @@
-"""Pinning versions, and telling a table of its shallow clones."""
+"""Pin versions, and register shallow clones."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class SetPin(Operation):
     def __init__(
         self, context: Context, pin: str, version: int, reason: str | None, *, exists: bool = False
     ) -> None:
-        """Take the pin; `exists` says whether there is one of its name already.
+        """Take the pin; `exists` says whether a pin with this name exists already.
 
         Raises
         ------
         InvalidInputError
-            The name, the version or the reason is none.
+            The name, the version or the reason is not valid.
         """
         super().__init__(context)
         require_pin_name(pin)
@@ -62,9 +62,9 @@ class SetPin(Operation):
         AlreadyExistsError
             There is a pin of this name.
         NotFoundError
-            There is no such version, it cannot be rebuilt, or there is no pin to be moved.
+            There is no such version, it cannot be rebuilt, or there is no pin to move.
         DataFileError
-            Files of the version are gone; they are named.
+            Files of the version are missing; the error names them.
         """
         held = pins_of(base)
         if self._pin.name in held and not self._exists:
@@ -83,7 +83,7 @@ class SetPin(Operation):
 
 
 def _require_whole(context: Context, base: Snapshot, version: int) -> None:
-    """Raise unless all files of a version are there; those of the latest version are."""
+    """Raise unless all files of a version exist; files of the latest version are not checked."""
     if version == base.version:
         return
     target = load_snapshot(context.store, version=version)
@@ -94,7 +94,7 @@ def _require_whole(context: Context, base: Snapshot, version: int) -> None:
 
 
 class DropPin(Operation):
-    """Take a version's name away: its retention alone decides then."""
+    """Remove a pin: afterwards only the retention decides about its version."""
 
     name = "DROP PIN"
 
@@ -112,7 +112,7 @@ class DropPin(Operation):
 
 
 class RegisterClone(Operation):
-    """Tell a table of a shallow clone, so that a vacuum keeps what it refers to."""
+    """Register a shallow clone, so that a vacuum keeps the files to which it refers."""
 
     name = "REGISTER CLONE"
 
@@ -129,7 +129,7 @@ class RegisterClone(Operation):
 
 
 class ForgetClone(Operation):
-    """Let a vacuum delete what only a clone refers to."""
+    """Forget a clone: a vacuum may delete files to which only it refers."""
 
     name = "FORGET CLONE"
 

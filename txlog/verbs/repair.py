@@ -1,6 +1,6 @@
-"""Repairing a table: files of the log are written again, and entries of lost files taken out.
+"""Repair a table: write files of the log again, and remove entries of lost files.
 
-It deletes no file that anything needs, and by default it writes nothing. Rules: spec/vacuum.md.
+It deletes no file that is needed, and by default it writes nothing. Rules: spec/vacuum.md.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ _REMOVE, _CHECKPOINT, _CHECKSUM = "remove entry", "write checkpoint", "delete ch
 
 @dataclass(frozen=True)
 class Repaired:
-    """What a repair decided, and the version of the table after it."""
+    """The decisions of a repair, and the version of the table after it."""
 
     decided: pa.Table  # As `REPAIRS`.
     snapshot: Snapshot
 
 
 class RemoveLostFiles(Operation):
-    """Take files out of a table whose data or deletion vectors are gone (delta's FSCK)."""
+    """Remove files whose data or deletion vectors do not exist from a table (Delta's FSCK)."""
 
     name = "FSCK"
     removes_rows = True
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the removes of the files that are gone now; None if all are there.
+        """Return the removes of the missing files; None if all files exist.
 
         Raises
         ------
         UnsupportedFeatureError
-            A fragment has further files, of columns: what is left of it would be wrong.
+            A fragment has column files: the remaining part of it would be wrong.
         """
         lost = _lost(self.context, base)
         if not lost.num_rows:
@@ -107,7 +107,7 @@ def repair(
     lost_files: bool,
     user_metadata: UserMetadata | None = None,
 ) -> Repaired:
-    """Decide what is repaired, and do it unless it is a dry run; arguments as `Table.repair`."""
+    """Decide the repairs, and do them unless it is a dry run; arguments as `Table.repair`."""
     require_user_metadata(user_metadata)
     require_table_writable(snapshot, removes_rows=lost_files)
     rows = list(_decisions(context, snapshot, lost_files))

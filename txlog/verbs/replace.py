@@ -1,4 +1,4 @@
-"""Replacing a table: a new version that is as if the table had just been made, without rows."""
+"""Replace a table: make a version that equals a newly created table without rows."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from txlog.verbs.restore import OF_THE_LOG
 
 
 class ReplaceTable(Operation):
-    """Give a table another schema, partitioning and properties, and take out all rows.
+    """Give a table another schema, partitioning and properties, and remove all rows.
 
-    Older versions stay: they can be read, and restored. The table keeps its id, and its protocol
-    stays at least what it is. Arguments are those of `create`.
+    Older versions can still be read and restored. The table keeps its id, and its protocol does not
+    become lower. Arguments are those of `create`.
     """
 
     removes_rows = True
@@ -49,7 +49,7 @@ class ReplaceTable(Operation):
         description: str | None = None,
         or_create: bool = False,
     ) -> None:
-        """Take the definition; `or_create` names the operation as of a caller that would create."""
+        """Take the definition; `or_create` names the operation for a caller that may create too."""
         super().__init__(context)
         self.name = "CREATE OR REPLACE TABLE" if or_create else "REPLACE TABLE"
         self._new = new_table(
@@ -86,7 +86,7 @@ class ReplaceTable(Operation):
             }
         )
         if Properties(metadata.configuration).get(MAPPING_MODE) != "none":
-            # With the properties of the new table, and the ids that were given before.
+            # With the properties of the new table, and the ids that were assigned before.
             known = {**metadata.configuration, HIGHEST_ID: None, **highest_id(base.metadata)}
             counting = metadata.model_copy(update={"configuration": known})
             schema = mapped(unmapped(schema), counting, before=base.schema)
@@ -110,7 +110,7 @@ class ReplaceTable(Operation):
     def _clustering(
         self, base: Snapshot, metadata: Metadata, schema: StructType
     ) -> tuple[DomainMetadata, ...]:
-        """Return the new clustering, or the end of the present one: its columns may be gone."""
+        """Return the new clustering, or the end of the old one, whose columns may not exist now."""
         if self._cluster_by:
             return (clustering_domain(metadata, schema, self._cluster_by, "cluster_by"),)
         held = base.controls.domains.get(CLUSTERING)

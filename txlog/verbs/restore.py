@@ -1,4 +1,4 @@
-"""Restoring: a new version that is what an older one was.
+"""Restore an older version: make a new version with its content.
 
 Rules: spec/fragments.md, FRG-35 to FRG-37.
 """
@@ -52,14 +52,14 @@ from txlog.store.open import locate
 from txlog.verbs.features import with_counts
 
 STAMPS = "delta.enableInCommitTimestamps"
-# These tell of the log, not of the rows: they stay as they are.
+# These describe the log, not the rows, so they do not change.
 OF_THE_LOG = (
     STAMPS,
     "delta.inCommitTimestampEnablementTimestamp",
     "delta.inCommitTimestampEnablementVersion",
 )
-VACUUM_HOLDS_MS = 3_600_000  # How long a vacuum's first commit says that it deletes files.
-_SHOWN = 5  # Of many files that are gone.
+VACUUM_HOLDS_MS = 3_600_000  # How long the first commit of a vacuum means that it deletes files.
+_SHOWN = 5  # The number of missing files in an error.
 
 
 class Restore(Operation):
@@ -77,14 +77,14 @@ class Restore(Operation):
         out_of_range: OutOfRange = "error",
         ignore_missing_files: bool = False,
     ) -> None:
-        """Take the version, or a moment at which it was the latest: one of the two.
+        """Take the version, or a time at which it was the latest: one of the two.
 
         Parameters
         ----------
         out_of_range
-            For a moment outside of the history, take the `nearest` version.
+            For a time outside the history, take the `nearest` version.
         ignore_missing_files
-            Leave out files whose bytes are gone.
+            Leave out files that do not exist.
 
         Raises
         ------
@@ -108,16 +108,16 @@ class Restore(Operation):
         self._target: tuple[Snapshot, pa.Table] | None = None
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return what makes a version what the older one was; None if it is so already.
+        """Return the changes that restore the older version; None if nothing differs.
 
         Raises
         ------
         NotFoundError
             There is no such version, or it was cleaned up.
         DataFileError
-            Files that the version needs are gone; they are named.
+            Files that the version needs are missing; the error names them.
         UnsupportedFeatureError
-            txlog may not write the table as it was then.
+            txlog cannot write the table as it was then.
         """
         store = self.context.store
         if self._target is None:
@@ -183,15 +183,15 @@ def _size(files: pa.Table) -> int:
 
 
 def files_without(files: pa.Table, others: pa.Table) -> pa.Table:
-    """Return the logical files that are not among others: a vector makes another one."""
+    """Return the logical files that others do not contain; a file and its vector count together."""
     return files.filter(pc.invert(_are_among(files, others)))
 
 
 def _to_add(then: pa.Table, now: pa.Table) -> pa.Table:
-    """Return the files of then that are to be added: those that left, or are not as they were.
+    """Return the files of the older version to add: removed and changed files.
 
-    Whoever drops row tracking from a table commits its files again without their ids; and a file
-    that gives columns may give fewer by now, or gave fewer then.
+    Dropping row tracking commits files again without their ids. A column file may give fewer
+    columns now, or may have given fewer then.
     """
     unnumbered = now.filter(pc.is_null(now["base_row_id"]))
     lost = pc.and_(_are_among(then, unnumbered), pc.is_valid(then["base_row_id"]))
@@ -200,7 +200,7 @@ def _to_add(then: pa.Table, now: pa.Table) -> pa.Table:
 
 
 def _give_other_columns(then: pa.Table, now: pa.Table) -> pa.Array:
-    """Return which files of then give other columns now."""
+    """Return the files of the older version that give other columns now."""
     places = pc.index_in(flat(file_keys(then)), value_set=flat(file_keys(now)))
     fields, theirs = tag_texts(then, FIELDS_TAG), tag_texts(now, FIELDS_TAG).take(places)
     return pc.fill_null(pc.not_equal(fields, theirs), False)
@@ -211,22 +211,22 @@ def _are_among(files: pa.Table, others: pa.Table) -> pa.ChunkedArray:
 
 
 def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
-    """Return the metadata of then, except for what tells of the log itself.
+    """Return the older metadata, except for properties that describe the log itself.
 
-    A table whose columns are mapped by now stays so: those of then have their own names in files.
-    Identity columns do not count again what they counted since.
+    A table with mapped columns keeps the mapping: the physical names of the old columns are then
+    their own names. Identity columns do not count the same values again.
     """
     configuration = {
         name: value for name, value in then.metadata.configuration.items() if name not in OF_THE_LOG
     }
     held = now.metadata.configuration
     configuration |= {name: held[name] for name in OF_THE_LOG if name in held}
-    # So do indexes: their files cover data files, whatever the version.
+    # Indexes stay too: their files cover data files, not versions.
     configuration = {k: v for k, v in configuration.items() if not k.startswith(INDEX_PREFIX)}
     configuration |= {k: v for k, v in held.items() if k.startswith(INDEX_PREFIX)}
     configuration |= highest_id(now.metadata, then.metadata)
     if now.is_active("deletionVectors") and brings_vectors(then.properties):
-        configuration[DELETION_VECTORS] = "true"  # They were used since.
+        configuration[DELETION_VECTORS] = "true"  # These values were used after the older version.
     metadata = then.metadata.model_copy(update={"configuration": configuration})
     schema = with_marks(then.schema, marks_of(now.schema))
     if now.mapping_mode != "none" and then.mapping_mode == "none":
@@ -236,7 +236,7 @@ def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
 
 
 def _domains(now: Snapshot, then: Snapshot) -> tuple[DomainMetadata, ...]:
-    """Return the domains that change. Those of other features stay, as Delta has it."""
+    """Return the domains that change. Domains of other features stay, as in Delta."""
     held, wanted = now.controls.domains.get(CLUSTERING), then.controls.domains.get(CLUSTERING)
     if wanted is not None and not wanted.removed:
         same = held is not None and held.configuration == wanted.configuration
@@ -247,7 +247,7 @@ def _domains(now: Snapshot, then: Snapshot) -> tuple[DomainMetadata, ...]:
 
 
 def _restored(files: pa.Table) -> list[Add]:
-    """Return live `FILE_ROWS` of an older version as they are committed again."""
+    """Return live `FILE_ROWS` of an older version in the form for the new commit."""
     adds = []
     for add, rows in zip(adds_of(files), num_records(files).to_pylist(), strict=True):
         change: dict[str, object] = {"data_change": True}
@@ -260,13 +260,13 @@ def _restored(files: pa.Table) -> list[Add]:
 def require_no_vacuum(context: Context, base: Snapshot) -> None:
     """Refuse to refer to files that the latest version does not have while a vacuum deletes files.
 
-    Whoever vacuums has said so before, in a commit (VAC-8). It is looked for in the commits of the
-    time for which that holds.
+    A vacuum first makes a commit (VAC-8). It is searched in the commits of the time in which it
+    counts.
 
     Raises
     ------
     CommitConflictError
-        A vacuum that began has not told of its end.
+        A vacuum has begun and has not recorded its end.
     """
     since_ms = context.effects.now_ms() - VACUUM_HOLDS_MS
     young = [file for file in list_commits(context.store, base) if file.modified_ms >= since_ms]
@@ -293,7 +293,7 @@ def require_there(
     version: int,
     remedy: str = "Nothing was committed; restore a version whose files are all there",
 ) -> None:
-    """Refuse to refer to files of a version whose bytes are gone.
+    """Raise if files of a version do not exist.
 
     Raises
     ------
@@ -313,7 +313,7 @@ def require_there(
 
 
 def missing_files(context: Context, adds: Iterable[Add]) -> Iterable[list[str]]:
-    """Return for each file which of it and its deletion vector are gone."""
+    """Return for each file the paths (its own, its deletion vector's) that do not exist."""
     return context.engine.map(partial(_missing, context.store), adds)
 
 

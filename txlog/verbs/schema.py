@@ -1,4 +1,4 @@
-"""Changes of a table's columns; data files stay as they are."""
+"""Changes of a table's columns; data files do not change."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ from txlog.verbs.metadata import Changed, ChangeMetadata
 
 
 class ChangeSchema(ChangeMetadata):
-    """Change the schema; data files stay as they are."""
+    """Change the schema; data files do not change."""
 
     @abstractmethod
     def schema(self, base: Snapshot) -> StructType:
         """Return the changed schema."""
 
     def parameters(self, base: Snapshot) -> Mapping[str, Any]:
-        """Return what the commit says."""
+        """Return the operation parameters of the commit."""
         return {}
 
     def features(self) -> frozenset[str]:
-        """Return the features that the change needs besides."""
+        """Return the additional features that the change needs."""
         return frozenset()
 
     def checks(self, base: Snapshot) -> Expression | None:
-        """Return what must be true of every row that is there."""
+        """Return the predicates that every existing row must satisfy."""
         return None
 
     def configuration(self, base: Snapshot) -> Mapping[str, str | None]:
@@ -94,7 +94,7 @@ class ChangeSchema(ChangeMetadata):
 
 
 class AddFields(ChangeSchema):
-    """Add nullable columns, and fields of structs; rows that are there have nulls in them."""
+    """Add nullable columns, and fields of structs; existing rows have nulls in them."""
 
     name = "ADD COLUMNS"
 
@@ -126,7 +126,7 @@ class AddFields(ChangeSchema):
         return schema
 
     def parameters(self, base: Snapshot) -> Mapping[str, Any]:
-        """Return the columns as Delta lists them."""
+        """Return the columns in Delta's form."""
         columns = [
             {"column": {"name": ".".join((*path, field.name)), "type": type_name(field.type)}}
             for path, field in self._fields
@@ -135,12 +135,12 @@ class AddFields(ChangeSchema):
 
 
 def path_of(schema: StructType, column: str) -> FieldPath:
-    """Return the path that a column's name means: a name with dots may be a column's own."""
+    """Return the path of a column name; a name with dots may be the name of one column."""
     return (column,) if schema.get(column) is not None else col(column).path
 
 
 class ChangeColumn(ChangeSchema):
-    """Change one field: its comment and metadata, whether it may be null, its place, its type."""
+    """Change one field: its comment and metadata, its nullability, its place, its type."""
 
     name = "CHANGE COLUMN"
 
@@ -154,12 +154,12 @@ class ChangeColumn(ChangeSchema):
         place: Place | None = None,
         kind: DataType | None = None,
     ) -> None:
-        """Take what changes of the field.
+        """Take the changes of the field.
 
         Parameters
         ----------
         metadata
-            Texts of the field's metadata, such as `comment`; None takes one away.
+            Texts of the field's metadata, such as `comment`; None removes one.
         kind
             A wider type.
         """
@@ -206,25 +206,25 @@ class ChangeColumn(ChangeSchema):
         return frozenset() if self._kind is None else frozenset({"typeWidening"})
 
     def configuration(self, base: Snapshot) -> Mapping[str, str | None]:
-        """Return the properties, of which one lets types be widened."""
+        """Return the properties; one of them allows type widening."""
         current = base.metadata.configuration
         return current if self._kind is None else {**current, "delta.enableTypeWidening": "true"}
 
     def checks(self, base: Snapshot) -> Expression | None:
-        """Return that the column is not null, if it must not be from now on."""
+        """Return a predicate that the column is not null, if the change forbids null."""
         path, field = find_field(base.schema, path_of(base.schema, self._column))
         if self._nullable is not False or not field.nullable:
             return None
         steps = [col(".".join(map(quote_name, path[: end + 1]))) for end in range(len(path))]
         there: Expression = Not(IsNull(steps[-1]))
-        if self._in_struct(base, path):  # A field of a null struct need not be there.
+        if self._in_struct(base, path):  # A field of a null struct may be null.
             return bind(Or((*map(IsNull, steps[:-1]), there)) if steps[1:] else there, base.schema)
         self._check_nested(base, path[0])
         return bind(Or((IsNull(steps[0]), Not(IsNull(steps[0])))), base.schema)
 
     @staticmethod
     def _in_struct(base: Snapshot, path: FieldPath) -> bool:
-        """Return whether a path leads through structs alone, not through lists and maps."""
+        """Return whether a path leads only through structs, not through lists and maps."""
         kind: DataType = base.schema
         for name in path:
             field = kind.get(name) if isinstance(kind, StructType) else None
@@ -234,7 +234,7 @@ class ChangeColumn(ChangeSchema):
         return True
 
     def _check_nested(self, base: Snapshot, column: str) -> None:
-        """Raise if a field in lists or maps of a column is null in a row that is there."""
+        """Raise if a field in lists or maps of a column is null in an existing row."""
         field = self.schema(base).get(column)
         assert field is not None
         plan = plan_scan(base, load_files(self.context.store, base).live, columns=[column])
@@ -242,7 +242,7 @@ class ChangeColumn(ChangeSchema):
             require_no_null(batch.column(0), field, column)
 
     def parameters(self, base: Snapshot) -> Mapping[str, Any]:
-        """Return the column as Delta describes it."""
+        """Return the column in Delta's form."""
         path, field = find_field(self.schema(base), path_of(base.schema, self._column))
         described = {
             "name": path[-1],
@@ -255,7 +255,7 @@ class ChangeColumn(ChangeSchema):
 
 
 class SetDefault(ChangeSchema):
-    """Give a column a default, for rows that are written without it; None takes it away."""
+    """Set the default of a column, for rows that are written without it; None removes it."""
 
     name = "CHANGE COLUMN"
 
@@ -270,8 +270,8 @@ class SetDefault(ChangeSchema):
         Raises
         ------
         InvalidInputError
-            There is no such column, its values are its own, or the default cannot be evaluated
-            as its type.
+            There is no such column, its values are generated, or the default cannot be evaluated as
+            its type.
         """
         path, field = find_field(base.schema, path_of(base.schema, self._column))
         kept = {name: text for name, text in field.metadata.items() if name != CURRENT_DEFAULT}
@@ -304,7 +304,7 @@ class SetDefault(ChangeSchema):
 
 
 class SyncIdentity(ChangeSchema):
-    """Let an identity column count on after the values that rows have in it."""
+    """Continue the counter of an identity column after the existing values."""
 
     name = "SYNC IDENTITY"
 
@@ -313,7 +313,7 @@ class SyncIdentity(ChangeSchema):
         self._column = column
 
     def schema(self, base: Snapshot) -> StructType:
-        """Return the schema with the mark.
+        """Return the schema with the new high-water mark.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Statistics of files whose writers left them out: from footers, or else from the rows.
+"""Compute missing statistics of files, from footers or else from the rows.
 
 Rules: spec/fragments.md, FRG-38 and FRG-39.
 """
@@ -51,7 +51,7 @@ from txlog.verbs.compact import require_partition_columns
 
 
 class ComputeStatistics(Operation):
-    """Give files the statistics that they lack, in one commit that changes no row."""
+    """Add missing statistics to files, in one commit that changes no row."""
 
     name = "COMPUTE STATS"
     deadline_s = 3600.0  # What was computed stays right, so conflicts are worth another try.
@@ -64,15 +64,15 @@ class ComputeStatistics(Operation):
         where: Expression | None = None,
         recompute: bool = False,
     ) -> None:
-        """Say which statistics of which files.
+        """Choose the statistics and the files.
 
         Parameters
         ----------
         columns
-            Which columns, nested ones with dots. Default: those that the table's writers give
-            statistics of.
+            The columns, nested ones with dots. Default: those for which the table's writers write
+            statistics.
         where
-            Only files of the partitions that this is true of.
+            Only files of the partitions for which this is true.
         recompute
             Compute them for all files, not only for those that lack some.
         """
@@ -80,7 +80,7 @@ class ComputeStatistics(Operation):
         self._columns = columns
         self._where = where
         self._recompute = recompute
-        self._known: dict[_Job, str] = {}  # Over all attempts: a file never changes.
+        self._known: dict[_Job, str] = {}  # For all attempts, because a file never changes.
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the files with their statistics.
@@ -91,11 +91,11 @@ class ComputeStatistics(Operation):
             There is no such column, it is a partition column, or the predicate is not over
             partition columns alone.
         DataFileError
-            A file is missing, unreadable, or other than the log says.
+            A file is missing, unreadable, or contradicts the log.
         """
         store, known = self.context.store, self._known
         chosen = _chosen_columns(base, self._columns)
-        leaves = {  # By their paths in files, as jobs and statistics have them.
+        leaves = {  # By their physical paths, as in jobs and statistics.
             physical_path(base.schema, path, base.mapping_mode): kind
             for path, kind in chosen.items()
         }
@@ -126,15 +126,15 @@ class ComputeStatistics(Operation):
 
 @dataclass(frozen=True)
 class _Job:
-    """A file, and the columns of which it is to tell."""
+    """A file, and the columns whose statistics it lacks."""
 
     path: str
     columns: tuple[Path, ...]
-    fragment: Fragment = field(compare=False)  # Of this file alone.
+    fragment: Fragment = field(compare=False)  # Only of this file.
 
 
 def _chosen_columns(base: Snapshot, columns: Sequence[str] | str | None) -> dict[Path, DataType]:
-    """Return the leaf columns that files are to tell of, and their types."""
+    """Return the leaf columns that need statistics, and their types."""
     stored = StructType(
         tuple(f for f in base.schema.fields if f.name not in base.partition_columns)
     )
@@ -156,14 +156,14 @@ def _chosen_columns(base: Snapshot, columns: Sequence[str] | str | None) -> dict
 
 
 def _is_at(path: Path, name: str) -> bool:
-    """Whether a name, with dots, is that of a leaf column, or of one that it is in."""
+    """Whether a name (with dots) is that of a leaf column, or of a column around it."""
     return any(".".join(path[:end]) == name for end in range(1, len(path) + 1))
 
 
 def _jobs(
     fragments: FragmentRows, leaves: dict[Path, DataType], *, everything: bool
 ) -> tuple[list[_Job], pa.Table]:
-    """Return the files to look into, and their `FILE_ROWS`."""
+    """Return the files to read, and their `FILE_ROWS`."""
     jobs: list[_Job] = []
     chosen = []
     for rows, answers in _files(fragments, {path[0] for path in leaves}):
@@ -180,7 +180,7 @@ def _jobs(
 def _files(
     fragments: FragmentRows, names: set[str]
 ) -> Iterator[tuple[pa.Table, dict[str, pa.Array]]]:
-    """Yield primaries, then column files, and which of them tell of which columns."""
+    """Yield primaries, then column files, and the files that need statistics of each column."""
     columns = fragments.columns
     if not columns.rows.num_rows:
         yield fragments.primaries, {}
@@ -203,19 +203,19 @@ def _reading(base: Snapshot, leaves: dict[Path, DataType]) -> ReadPlan:
 
 
 def _computed(store: Store, plan: ReadPlan, job: _Job) -> str:
-    """Return the statistics of a file, of what is in it whether deleted or not.
+    """Return the statistics of all rows of a file, including deleted ones.
 
-    Only the columns are read whose statistics the footer does not give as reading them would.
+    A column is read only if the footer does not give the same statistics as its rows.
     """
     schema = in_files(StructType(plan.columns), plan.mapping_mode)
     collector = StatsCollector(schema, indexed=-1, only=job.columns)
     fragment = job.fragment
-    if fragment.deletion is None:  # The footer knows better; deletions go by what the log says.
+    if fragment.deletion is None:  # The footer has the true number; deletions follow the log.
         fragment = replace(fragment, physical_rows=None)
     reader = FragmentReader(store, plan, fragment)
     footer = reader.footer()
     kinds = leaf_types(schema)
-    # A footer tells of names, and with the mode `id` these need not be the columns' own.
+    # A footer has names, and with the mode `id` these may differ from the physical names.
     silent = is_legacy(footer.pairs) or plan.mapping_mode == "id"
     asked = {} if silent else {path: kinds[path] for path in job.columns}
     collector.settle(footer.num_rows, footer_extents(footer, asked))
@@ -230,7 +230,7 @@ def _computed(store: Store, plan: ReadPlan, job: _Job) -> str:
 
 
 def _logged_again(add: Add, computed: str, job: _Job) -> Add | None:
-    """Return a file's `add` with what was computed; None if the log says all of it already."""
+    """Return a file's `add` with the new statistics; None if the log has all of them already."""
     tight = add.deletion_vector is None and FIELDS_TAG not in (add.tags or {})
     before = StatsText(add.stats)
     after = before.with_columns(StatsText(computed), job.columns, tight=tight)
@@ -244,15 +244,15 @@ def lacking(
 ) -> pa.Array:
     """Return for each of `FILE_ROWS` whether its statistics are incomplete.
 
-    They are if they lack the number of rows, or the null count of a column, or its least value
-    although there are values and txlog writes bounds of the type.
+    They are incomplete without the number of rows, without the null count of a column, or without
+    the minimum of a column that has values and a type with bounds.
 
     Parameters
     ----------
     columns
-        Leaf columns and their types, by the names that statistics have for them.
+        Leaf columns and their types, by their names in statistics.
     answers
-        For a top-level column, which files must have statistics of it. Default: all.
+        For a top-level column, the files that must have its statistics. Default: all.
     """
     documents = [StatsText(text) for text in flat(files["stats"]).to_pylist()]
     structs = flat(files["stats_parsed"]) if "stats_parsed" in files.column_names else None
@@ -285,11 +285,11 @@ def _structs_lack(structs: pa.Array, path: Path, kind: DataType) -> pa.Array:
     return pc.or_(pc.is_null(nulls), pc.and_(pc.is_null(low), has_values))
 
 
-# Holding statistics against the files ------------------------------------------------------------
+# Comparing statistics with the files ------------------------------------------------------------
 
 
 def contradiction(store: Store, snapshot: Snapshot, row: pa.Table) -> str:
-    """Return in what the statistics of a file contradict its footer; empty if in nothing."""
+    """Return the contradictions between the statistics of a file and its footer."""
     (fragment,) = as_fragments(row)
     plan = read_plan(snapshot, columns=[])
     try:
@@ -297,7 +297,7 @@ def contradiction(store: Store, snapshot: Snapshot, row: pa.Table) -> str:
         if fragment.deletion is not None:
             load_deletions(store, fragment)
     except NotFoundError:
-        return ""  # The files that are gone are a finding of their own.
+        return ""  # Missing files are a separate finding.
     except TxlogError as error:
         return str(getattr(error, "reason", error))
     stated = num_records(row)[0].as_py()

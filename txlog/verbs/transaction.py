@@ -1,4 +1,4 @@
-"""Several operations in one version, each decided on the state that the ones before it leave.
+"""Commit several operations as one version, each decided on the state after the earlier ones.
 
 The intents are merged file by file into one, which is judged against winners as a whole: if a
 winner may have changed what one of the operations read, all of them are decided again.
@@ -40,7 +40,7 @@ Value = TypeVar("Value")
 class Transaction(Operation):
     """Several operations that are committed as one version."""
 
-    keeps_files = True  # Those of the operations that keep theirs.
+    keeps_files = True  # Those of operations that keep their files.
 
     def __init__(self, context: Context, base: Snapshot) -> None:
         super().__init__(context)
@@ -48,8 +48,8 @@ class Transaction(Operation):
         self._state = base
         self._operations: list[Operation] = []
         self._intents: list[Intent] = []
-        self._states: list[Snapshot] = []  # That each intent was decided on.
-        self._idle: list[Reads] = []  # What decided that operations have nothing to change.
+        self._states: list[Snapshot] = []  # The state on which each intent was decided.
+        self._idle: list[Reads] = []  # The reads of operations that have nothing to change.
         self._cdc: list[Cdc] = []
 
     @property
@@ -63,7 +63,7 @@ class Transaction(Operation):
         return any(operation.removes_rows for operation in self._operations)
 
     def add(self, operation: Operation) -> None:
-        """Decide an operation on the state that the ones before it leave; errors as of it."""
+        """Decide an operation on the state after the earlier ones; errors as for the operation."""
         try:
             self._decide(operation)
         except BaseException:
@@ -77,7 +77,7 @@ class Transaction(Operation):
         Raises
         ------
         UnsupportedFeatureError
-            An operation would rewrite rows that another one adds, and the table tracks rows.
+            An operation would rewrite rows that another operation adds, and the table tracks rows.
         """
         if base is not self._first:
             self._first = self._state = base
@@ -115,7 +115,7 @@ class Transaction(Operation):
         if intent is None:
             self._idle.append(operation.read())
             return
-        merged([*self._intents, intent], self._first)  # Refused here rather than at the end.
+        merged([*self._intents, intent], self._first)  # Refused here, not at the end.
         now_ms = self.context.effects.now_ms()
         attempt = prepare(
             self.context.store,
@@ -130,13 +130,13 @@ class Transaction(Operation):
         self._state = attempt.after
 
     def discard(self) -> None:
-        """Delete what all operations wrote."""
+        """Delete the files of all operations."""
         for operation in self._operations:
             operation.discard()
         self._discard_changes()
 
     def landed(self, intent: Intent) -> None:
-        """Delete files that one operation wrote, and a later one of them took out again."""
+        """Delete files that one operation wrote and a later operation removed."""
         for operation in self._operations:
             operation.landed(intent)
         committed = {add.path for add in intent.adds}
@@ -149,7 +149,7 @@ class Transaction(Operation):
 
 
 def _rows_told(context: Context, state: Snapshot, intent: Intent) -> list[RowsOf]:
-    """Return the rows that an intent's adds and removes tell to have come or gone."""
+    """Return the rows that the adds and removes of an intent insert or delete."""
     added = {add.path for add in intent.adds}
     removed = {remove.path for remove in intent.removes if remove.data_change}
     new = [add for add in intent.adds if add.data_change and add.path not in removed]
@@ -164,7 +164,7 @@ def _vector_paths(adds: Sequence[Add]) -> set[str]:
 
 
 def merged(intents: Sequence[Intent], base: Snapshot) -> Intent:
-    """Return one intent that changes `base` as several do, one after the other. Pure."""
+    """Return one intent with the same effect on `base` as several in order. Pure."""
     if len(intents) == 1:
         return intents[0]
     removes, adds, row_deletes = _merged_files(intents, base)
@@ -198,7 +198,7 @@ def merged(intents: Sequence[Intent], base: Snapshot) -> Intent:
 
 
 def _united(reads: Sequence[Reads]) -> Reads:
-    """Return what any of several operations read."""
+    """Return everything that any of several operations read."""
     wheres = [one.where for one in reads if one.where is not None]
     return Reads(
         everything=any(one.everything for one in reads),
@@ -221,13 +221,13 @@ def _merged_kind(intents: Sequence[Intent]) -> Kind:
 def _merged_files(
     intents: Sequence[Intent], base: Snapshot
 ) -> tuple[dict[str, Remove], dict[str, Add], frozenset[str]]:
-    """Return the removes and adds of all intents together, and the paths that only lose rows.
+    """Return the removes and adds of all intents, and the paths that only lose rows.
 
-    Of each path there is at most one remove, of the file that `base` has, and one add.
+    Each path has at most one remove, of the file in `base`, and one add.
     """
     removes: dict[str, Remove] = {}
     adds: dict[str, Add] = {}
-    new: dict[str, Add] = {}  # As they were first added.
+    new: dict[str, Add] = {}  # In the form in which they were first added.
     for intent in intents:
         for remove in intent.removes:
             adds.pop(remove.path, None)
@@ -246,7 +246,7 @@ def _merged_files(
 
 
 def _as_first(add: Add, first: Add) -> Add:
-    """Return a new file's add without the ids that the state before the commit gave it."""
+    """Return a new file's add without the ids from the state before the commit."""
     tags = dict(add.tags or {})
     tags.pop(ID_TAG, None)
     return add.model_copy(
@@ -259,7 +259,7 @@ def _as_first(add: Add, first: Add) -> Add:
 
 
 def _require_no_new_row_ids(intent: Intent, new: dict[str, Add], base: Snapshot) -> None:
-    """Raise if rows are rewritten that get their ids in this very commit."""
+    """Raise if the commit rewrites rows that get their ids in the same commit."""
     rewritten = {remove.path for remove in intent.removes} & set(new)
     moved = rewritten - {add.path for add in intent.adds}
     if intent.kind == "overwrite" or not moved or not intent.adds:

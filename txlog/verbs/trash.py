@@ -1,4 +1,4 @@
-"""The files that a vacuum may delete, and deleting them: for good, or into a trash."""
+"""List the files that a vacuum may delete, and delete them or move them to the trash."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ DECISIONS = pa.schema(
 
 HOUR_MS = 3_600_000
 
-TRASH = "_txlog_trash"  # Hidden from readers, and from what other engines clean up.
-_AT_ONCE = 1000  # Files that are deleted by one call of the store.
+TRASH = "_txlog_trash"  # Hidden from readers, and from the clean-ups of other engines.
+_AT_ONCE = 1000  # The number of files that one call of the store deletes.
 
 
-# What a writer that died has left beside files of the log, and lists of files.
+# Temporary files that dead writers have left beside files of the log and lists of files.
 _TEMPORARY = compiled(
     r"(_delta_log|_symlink_format_manifest)/(.+/)?\.[^/]+"
     r"\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp"
@@ -89,7 +89,7 @@ def hours_ms(hours: float) -> int:
     Raises
     ------
     InvalidTypeError, InvalidInputError
-        It is not a number, or below 0.
+        It is not a number, or is below 0.
     """
     if isinstance(hours, bool) or not isinstance(hours, int | float):
         raise InvalidTypeError(
@@ -103,7 +103,7 @@ def hours_ms(hours: float) -> int:
 
 
 def delete_files(context: Context, paths: Iterable[str]) -> None:
-    """Delete files of a table, many at a time, wherever the engine works.
+    """Delete files of a table with the engine, many at a time.
 
     All are tried; the first error is raised at the end.
     """
@@ -133,11 +133,11 @@ def _moved(store: Store, folder: str, paths: list[str]) -> None:
 
 
 def put_back(context: Context) -> pa.Table:
-    """Move the files in a table's trash to where they were; return them as `DECISIONS`.
+    """Move the files in a table's trash back to their places; return them as `DECISIONS`.
 
-    A file whose place is taken stays in the trash, unless there is only a part of it: a move by
-    copying was broken off. Of several copies the largest goes back. After a crash, a second call
-    moves the rest.
+    If the place is taken, the file stays in the trash, unless the place has only a part of it,
+    which an interrupted copy has left. If there are several copies, the largest is moved back.
+    After a crash, a second call moves the rest.
     """
     store = context.store
     store.require_writable()
@@ -182,7 +182,7 @@ def _restored(store: Store, names: list[str]) -> None:
 
 
 def empty_trash(context: Context) -> int:
-    """Delete the files in a table's trash for good; return how many they were."""
+    """Delete the files in a table's trash for good; return their number."""
     context.store.require_writable()
     found = [f"{TRASH}/{info.name}" for info in context.store.list_tree(TRASH)]
     delete_files(context, found)

@@ -1,4 +1,4 @@
-"""Giving rows other values."""
+"""Change values of rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from txlog.snapshot.snapshot import Snapshot
 
 
 class Update(Operation):
-    """Give the rows that a predicate is true of other values; None: all rows."""
+    """Change values of the rows for which a predicate is true; None: all rows."""
 
     name = "UPDATE"
     removes_rows = True
@@ -49,7 +49,7 @@ class Update(Operation):
         self._read = Reads(everything=True)
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the files that leave, get deletion vectors, or hold changed rows.
+        """Return the removed files, the files with new deletion vectors, and the new files.
 
         Raises
         ------

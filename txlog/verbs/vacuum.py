@@ -1,7 +1,7 @@
-"""Deleting files that no version within the retention refers to.
+"""Delete files to which no version within the retention refers.
 
-Rules: spec/vacuum.md. The decision is a pure function over columns; nothing is deleted that it does
-not name, and it is made again if the table changed meanwhile.
+Rules: spec/vacuum.md. The decision is a pure function over columns. Only files in the decision are
+deleted, and it is made again if the table has changed.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ from txlog.verbs.trash import (
 
 _ELSEWHERE = r"^(/|\w+:)"  # Files of other tables.
 
-_AT_ONCE = 20_000  # Files that are deleted before the clock is looked at.
+_AT_ONCE = 20_000  # The number of files that are deleted between two looks at the clock.
 
 
 def retention_ms(snapshot: Snapshot, hours: float | None, *, enforce: bool) -> int:
-    """Return how long files are kept that no version refers to any more.
+    """Return how long unreferenced files are kept, in milliseconds.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def retention_ms(snapshot: Snapshot, hours: float | None, *, enforce: bool) -> i
 
 @dataclass(frozen=True)
 class Vacuumed:
-    """What a vacuum decided, and the version of the table after it."""
+    """The decisions of a vacuum, and the version of the table after it."""
 
     decided: pa.Table  # As `DECISIONS`.
     snapshot: Snapshot
@@ -106,20 +106,20 @@ def vacuum(
     user_metadata: UserMetadata | None = None,
     files: FileState | None = None,
 ) -> Vacuumed:
-    """Decide which files go, and delete them unless it is a dry run.
+    """Decide which files are deleted, and delete them unless it is a dry run.
 
     Parameters
     ----------
     snapshot
         The latest version.
     lite
-        Look only at files that the log says were removed, and list no folder.
+        Check only files that the log records as removed, and list no folder.
     trash
-        Move the files to the trash, from where they can be put back.
+        Move the files to the trash, from which they can be put back.
     keep_versions
-        Versions, or names of pins, whose files stay.
+        Versions, or names of pins, whose files are kept.
     files
-        Those of the snapshot, if they are loaded already.
+        The files of the snapshot, if they are loaded already.
 
     Raises
     ------
@@ -128,13 +128,13 @@ def vacuum(
     UnsupportedFeatureError
         The table cannot be written by txlog.
     NotFoundError
-        A version to keep, a pinned one, or a clone that the table was told of, is not there.
+        A version to keep, a pinned version, or a registered clone does not exist.
     """
     require_table_writable(snapshot, removes_rows=False)
     require_user_metadata(user_metadata)
     kept_ms = retention_ms(snapshot, hours, enforce=enforce)
     listed = None if lite else listed_files(context.store.list_tree(""), snapshot)
-    covered: dict[str, pa.Array] = {}  # By each segment of an index: the files that it covers.
+    covered: dict[str, pa.Array] = {}  # For each segment of an index, the files that it covers.
     if listed is not None:
         segments, covered = _segments(context.store, snapshot)
         listed = pa.concat_tables([listed, segments])
@@ -160,7 +160,7 @@ def vacuum(
             if log.has_started:
                 break
             latest = log.start(snapshot, gone)
-            if latest.version == snapshot.version + 1:  # No other writer came between.
+            if latest.version == snapshot.version + 1:  # No other writer has committed in between.
                 snapshot = latest
                 break
         snapshot, files = latest, None  # A restore may have brought files back.
@@ -183,7 +183,7 @@ def vacuum(
 
 @dataclass
 class _VacuumLog:
-    """The two commits that tell of a vacuum, as Delta has them."""
+    """The two commits that record a vacuum, as in Delta."""
 
     context: Context
     hours: float | None
@@ -208,10 +208,10 @@ class _VacuumLog:
         return self._commit(snapshot, "VACUUM START", told, metrics)
 
     def carry_out(self, snapshot: Snapshot, gone: pa.Table, *, trash: bool) -> tuple[Snapshot, int]:
-        """Delete the files, and commit how that ended; return how many were deleted.
+        """Delete the files, and commit the result; return the number of deleted files.
 
-        Those that are left after some time are to be decided on again: the first commit keeps out
-        those who want files back (CON-25), but not for ever.
+        After some time the decision about the remaining files must be made again: the first commit
+        blocks restores (CON-25) only for a limited time.
         """
         paths: list[str] = gone["file"].to_pylist()
         deleted = 0
@@ -231,7 +231,7 @@ class _VacuumLog:
         return self._commit(snapshot, "VACUUM END", {"status": "COMPLETED"}, metrics), deleted
 
     def _holds(self) -> bool:
-        """Return whether the first commit is young enough, whatever the clocks of others say."""
+        """Return whether the first commit is young enough, by the clock of this process."""
         waited_ms = 1000 * (self.context.effects.monotonic_s() - self._started_s)
         return waited_ms < VACUUM_HOLDS_MS / 2
 
@@ -249,7 +249,7 @@ class _VacuumLog:
 
 
 class _Note(Operation):
-    """A commit that tells something, and changes nothing."""
+    """A commit that only records information."""
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ class _Note(Operation):
         self._metrics = metrics
 
     def intent(self, base: Snapshot) -> Intent:
-        """Return what is told."""
+        """Return the intent with the information."""
         return Intent(
             operation=self.name,
             kind="append",
@@ -277,10 +277,10 @@ class _Note(Operation):
 def needed_elsewhere(
     store: Store, snapshot: Snapshot, kept_ms: int, cutoff_ms: int
 ) -> Iterator[pa.Array]:
-    """Yield files that are needed besides those that the latest version tells of.
+    """Yield the files that are needed in addition to those of the latest version.
 
-    They are those of pins and of registered clones; and of versions within a retention that is
-    longer than the table's own, whose tombstones checkpoints may have dropped.
+    These are files of pins and registered clones, and of versions within a retention that is longer
+    than the table's own: checkpoints may have dropped their tombstones.
 
     Raises
     ------
