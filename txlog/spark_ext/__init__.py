@@ -1,7 +1,7 @@
 """Spark: native reads, the data source, streams from tables and into them, a JDK from pip.
 
 `spark.read.format("txlog")` needs no registration: Spark finds the module `pyspark_txlog`. Names
-are imported when they are asked for, as pyspark is heavy.
+are imported on first use, because pyspark is heavy.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def require_pyspark() -> None:
     Raises
     ------
     UnsupportedFeatureError
-        It is not; the error says how to get it.
+        PySpark is not installed; the error says how to install it.
     """
     try:
         import pyspark  # noqa: F401

@@ -1,7 +1,7 @@
-"""Tables by name: where Spark's catalog says that they are, and views over them.
+"""Tables by name: their locations in Spark's catalog, and views over them.
 
-Spark hands no options of a catalog table to a source in Python, its location neither, but it
-tells them to those who ask.
+Spark passes neither the options nor the location of a catalog table to a Python source, but its
+catalog shows them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 _FORMATS = ("delta", "txlog")
-# What Spark says then; the last is said by 4.2.
+# Spark's error classes for a missing table; the last one is of 4.2.
 _NO_SCHEMA = ("_NOT_FOUND", "SINGLE_PART_NAMESPACE", "NESTED_DATABASE", "Nested databases")
 _PROPERTY = re.compile(
     r"(?:^\[|, )(delta\.[^=\s]+)=(.*?)(?=, [^=\s]+=|\]$)"
@@ -40,7 +40,7 @@ def split_name(name: str) -> list[str]:
     Raises
     ------
     InvalidInputError
-        It is no such name.
+        The text is not such a name.
     """
     parts: list[str] = []
     at, more = 0, True
@@ -58,7 +58,7 @@ def split_name(name: str) -> list[str]:
 
 
 def path_in(identifier: str) -> str | None:
-    """Return the path in ``delta.`/path` ``, or None if the text is no such thing."""
+    """Return the path in ``delta.`/path` ``, or None if the text has another form."""
     try:
         parts = split_name(identifier)
     except InvalidInputError:
@@ -68,22 +68,22 @@ def path_in(identifier: str) -> str | None:
 
 
 def keeps_case(spark: SparkSession) -> bool:
-    """Return whether names that differ in case are different to Spark."""
+    """Return whether Spark distinguishes names by case."""
     return spark.conf.get("spark.sql.caseSensitive") == "true"
 
 
 def table_location(spark: SparkSession, name: str) -> str:
-    """Return where a table of Spark's catalog is, made by `CREATE TABLE … USING txlog LOCATION …`.
+    """Return the location of a catalog table (`CREATE TABLE … USING txlog LOCATION …`).
 
     ``delta.`/path` `` and ``txlog.`/path` `` are the path itself. Options of the table, such as
-    `storageOptions`, cannot be got back: Spark hides them.
+    `storageOptions`, cannot be read back: Spark hides them.
 
     Raises
     ------
     NotFoundError
         The catalog has no such table, or no such schema.
     UnsupportedFeatureError
-        It is a temporary view, which tells of no table, or a table of another format.
+        It is a temporary view, which has no location, or a table of another format.
     """
     return catalog_entry(spark, name).location
 
@@ -133,10 +133,10 @@ def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry:
 
 
 def require_in_log(entry: CatalogEntry, name: str, snapshot: Snapshot) -> None:
-    """Refuse properties that only Spark's catalog has: nothing that reads or writes would know.
+    """Raise if only Spark's catalog has some properties, because no read or write would use them.
 
     `ALTER TABLE … SET TBLPROPERTIES` and `CREATE TABLE … TBLPROPERTIES` put them there, and Spark
-    tells a source in Python neither.
+    informs no Python source of either.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def require_in_log(entry: CatalogEntry, name: str, snapshot: Snapshot) -> None:
 
 
 def _shown(spark: SparkSession, command: str, name: str) -> Sequence[Row]:
-    """Return what Spark shows of its catalog."""
+    """Return the result of a query of Spark's catalog."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -183,13 +183,13 @@ def _no_table(name: str, reason: str) -> NotFoundError:
 
 
 def _told(lines: Sequence[str], what: str) -> str | None:
-    """Return the one line of a description that tells something; text of users may hold more."""
+    """Return the one line of a description with a fact; users' text may have similar lines."""
     found = [line.partition(": ")[2] for line in lines if line.startswith(f"{what}: ")]
     return found[0] if len(found) == 1 else None
 
 
 def register_table(spark: SparkSession, name: str, uri: str) -> None:
-    """Put a table that exists into Spark's catalog, so that its location is found by its name."""
+    """Put an existing table into Spark's catalog, so that its name leads to its location."""
     location = uri.replace("\\", "\\\\").replace("'", "\\'")
     quoted = ".".join(map(quote_name, split_name(name)))
     with format_known():
@@ -214,9 +214,11 @@ def create_view(
     Parameters
     ----------
     uri
-        The table's path, or ``delta.`/path` ``; of a catalog table, what `table_location` says.
+        The table's path, or ``delta.`/path` ``; for a catalog table, the result of
+        `table_location`.
     version, timestamp
-        What the view shows, one of the two. Text without a zone is in the session's time zone.
+        The version that the view shows; at most one of the two. Text without a zone is in the
+        session's time zone.
         Default: the latest version.
     columns, where
         As for `Table.scan`; metadata columns may be named too.

@@ -1,6 +1,6 @@
 """The tasks of an update or merge: they write the rows that Spark chose.
 
-A worker of Python imports this module for each task that it begins with, so it imports no commit.
+A Python worker imports this module for its first task, so the module imports no code of commits.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ Positions = dict[int, BitMap64]
 """Positions of rows by fragment id."""
 
 PLACE = "_txlog_place"  # Of the clause that applies to a row.
-ADDRESS = "_txlog_address"  # Of the row as it was; null for a new one.
-ROW_NUMBER = "_txlog_row_id"  # Which the row keeps, where the table tracks rows.
+ADDRESS = "_txlog_address"  # The address of the old row; null for a new row.
+ROW_NUMBER = "_txlog_row_id"  # The id that the row keeps, if the table tracks rows.
 
 
 def new_name(at: int) -> str:
-    """Return what the new value of the column at a place of the table's is called."""
+    """Return the name for the new value of the table's column at a place."""
     return f"_txlog_new_{at}"
 
 
 def old_name(at: int) -> str:
-    """Return what the old value of the column at a place of the table's is called."""
+    """Return the name for the old value of the table's column at a place."""
     return f"_txlog_old_{at}"
 
 
@@ -55,7 +55,7 @@ class RowChange:
     """The effect of one clause on rows."""
 
     action: Action
-    given: tuple[str, ...] = ()  # Columns that rows come with. Others are computed or defaults.
+    given: tuple[str, ...] = ()  # The columns that rows have. Others are computed, or get defaults.
 
 
 @dataclass(frozen=True)
@@ -66,20 +66,20 @@ class ChangeTask:
     write: WritePlan
     clauses: tuple[RowChange, ...]
     feed: FileLayout | None = None  # Of change data files, if changes are recorded.
-    old: tuple[str, ...] = ()  # The columns that old rows come with, for the feed.
-    numbered: tuple[str, ...] = ()  # Identity columns that new rows come without.
+    old: tuple[str, ...] = ()  # The columns of old rows, for the feed.
+    numbered: tuple[str, ...] = ()  # Identity columns that new rows do not have.
 
 
 @dataclass
 class Touched:
-    """Which rows of the table are changed, and which deleted."""
+    """The changed rows and the deleted rows of the table."""
 
     updated: Positions = field(default_factory=dict)
     deleted: Positions = field(default_factory=dict)
-    twice: int | None = None  # The address of a row that two rows of a source would change.
+    twice: int | None = None  # The address of a row that two source rows would change.
 
     def add(self, addresses: NDArray[np.int64], *, updates: bool) -> None:
-        """Add rows of one action; to delete a row twice is to delete it."""
+        """Add rows of one action; deleting a row twice is allowed."""
         distinct, counts = np.unique(addresses, return_counts=True)
         if updates and (counts > 1).any():
             self.twice = int(distinct[counts > 1][0])
@@ -87,7 +87,7 @@ class Touched:
         self.unite(Touched(found, {}) if updates else Touched({}, found))
 
     def unite(self, others: Touched) -> None:
-        """Add the rows of others."""
+        """Add the rows of another object."""
         for fragment, rows in others.updated.items():
             self._note(fragment, rows & self.updated.get(fragment, _NONE))
             self._note(fragment, rows & self.deleted.get(fragment, _NONE))
@@ -104,7 +104,7 @@ class Touched:
 
     @property
     def gone(self) -> Positions:
-        """All of them: none stays where it is."""
+        """All changed and deleted rows: none stays at its place."""
         fragments = sorted({*self.updated, *self.deleted})
         return {
             one: self.updated.get(one, _NONE) | self.deleted.get(one, _NONE) for one in fragments
@@ -144,7 +144,7 @@ class _SeveralMatchError(Exception):
 
 
 def change_task(task: ChangeTask, batches: Iterable[pa.RecordBatch]) -> Written:
-    """Write the new rows of a task, and record which rows they take the place of; on an executor.
+    """Write the new rows of a task, and record the rows that they replace; on an executor.
 
     Memory is bounded by a few row groups: changes wait in a temporary file while the rows are
     written. If anything fails, the files of this attempt are deleted.
@@ -200,7 +200,7 @@ class _Waiting:
 def _new_rows(
     task: ChangeTask, batches: Iterable[pa.RecordBatch], done: Written, waiting: _Waiting | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that are written; what else becomes of rows is noted."""
+    """Yield the rows to write, and record the other changes of rows."""
     numbering = (counting(task.write) if task.numbered else task.write).numbering()
     for batch in batches:
         places = numpy_array(batch[PLACE])
@@ -230,14 +230,14 @@ def _written(
     waiting: _Waiting | None,
     numbering: Numbering | None,
 ) -> pa.RecordBatch:
-    """Return what rows become: checked, with the ids that they had, if the table tracks rows."""
+    """Return the new rows: checked, and with their old ids if the table tracks rows."""
     new = _named(rows, new_name, clause.given, task.write.schema.names())
     reader = pa.RecordBatchReader.from_batches(new.schema, [new])
     (checked,) = task.write.checked(reader, numbering)
     if waiting is not None:
         waiting.add(checked, "insert" if clause.action == "insert" else "update_postimage")
     layout = task.write.layout
-    # Rows without an id get a fresh one by the commit; all of them its version.
+    # The commit gives rows without an id a new one, and all rows its version.
     ids = [rows[ROW_NUMBER], pa.nulls(rows.num_rows, pa.int64())] if layout.moved else []
     schema = arrow_schema(layout.row_schema)
     return pa.RecordBatch.from_arrays([*checked.columns, *ids], schema=schema)
@@ -249,7 +249,7 @@ def _named(
     chosen: Iterable[str],
     columns: Iterable[str],
 ) -> pa.RecordBatch:
-    """Return some columns of the table, by their own names."""
+    """Return some columns of the table, with their names in the table."""
     at = {column: place for place, column in enumerate(columns)}
     names = list(chosen)
     return pa.RecordBatch.from_arrays([rows[name(at[one])] for one in names], names=names)

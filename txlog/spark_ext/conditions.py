@@ -1,4 +1,4 @@
-"""Which rows a condition of Spark takes: by a predicate of txlog, or found by Spark."""
+"""Find the rows for which a Spark condition is true, by a txlog predicate or by Spark."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import SparkSession
 
-_BLOCK = 32768  # Rows that one bitmap of Spark's tells of.
+_BLOCK = 32768  # The number of rows in one bitmap of Spark.
 _BLOCKS_AT_ONCE = 64
 
-# Values of one kind are compared as they are: Spark casts neither side, in none of its modes.
+# Spark compares values of one kind without a cast of either side, in each of its modes.
 _KINDS = {
     "byte": "integer", "short": "integer", "integer": "integer", "long": "integer",
     "string": "string", "boolean": "boolean", "date": "date",
@@ -44,10 +44,11 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 def as_predicate(condition: Any, schema: StructType, alias: str | None) -> Expression | None:
     """Convert a condition to a predicate of txlog; None if only Spark can evaluate it. Pure.
 
-    A predicate needs no job, and tells other writers which rows it looked at. None is returned for
-    whatever might mean something else to Spark: its columns, functions, subqueries, arithmetic,
-    instants (which it reads in the session's time zone), names with a table's alias, values that
-    it casts before it compares them, and text that settings of the session decide how to read.
+    A predicate needs no job, and records the rows that were read for the conflict check. The result
+    is None for everything that Spark might evaluate differently: its columns, functions,
+    subqueries, arithmetic, timestamps (which it reads in the session's time zone), names with a
+    table's alias, values that it casts before it compares them, and text whose meaning depends on
+    settings of the session.
     """
     if not isinstance(condition, str) or "\\" in condition or '"' in condition:
         return None
@@ -75,7 +76,7 @@ def is_alike(predicate: Expression, schema: StructType) -> bool:
 
 @dataclass(frozen=True)
 class _SparkText(Dialect[bool]):
-    """Whether Spark reads the text of a predicate the same; it may compute it differently."""
+    """Whether Spark parses the text of a predicate equally; it may evaluate it differently."""
 
     schema: StructType
 
@@ -101,7 +102,7 @@ class _SparkText(Dialect[bool]):
         return part
 
     def _same(self, values: tuple[Expression, ...], wanted: str | None = None) -> bool:
-        """Return that values are of one kind, so that Spark casts none of them."""
+        """Return whether values are of one kind, so that Spark casts none of them."""
         kinds = {_kind_of(value, self.schema) for value in values}
         if len(kinds) > 1 or None in kinds or (wanted is not None and kinds != {wanted}):
             raise OtherwiseError
@@ -144,8 +145,8 @@ def rows_found(
 ) -> FindRows:
     """Return a function that finds the rows of a version for which a Spark condition is true.
 
-    Spark filters the table itself, whatever is in the condition, and sends a bitmap of each 32768
-    rows that it takes some of: 4 KB.
+    Spark filters the table itself, by any condition, and sends a bitmap (4 KB) for each block of
+    32768 rows in which the condition is true for a row.
     """
 
     def find(base: Snapshot) -> Mapping[int, BitMap64]:
@@ -177,7 +178,7 @@ def rows_found(
 
 
 def positions_in(blocks: pa.Table) -> dict[int, BitMap64]:
-    """Return positions by fragment id, of bitmaps of blocks of row addresses. Pure.
+    """Convert bitmaps of blocks of row addresses to positions by fragment id. Pure.
 
     Parameters
     ----------
@@ -193,7 +194,7 @@ def positions_in(blocks: pa.Table) -> dict[int, BitMap64]:
 
 
 def _addresses(blocks: pa.Table) -> Iterator[pa.Array]:
-    """Yield the row addresses of blocks, ascending: not all at once, as they may be many."""
+    """Yield the row addresses of blocks, ascending, in parts, because there may be many."""
     for batch in blocks.to_batches(max_chunksize=_BLOCKS_AT_ONCE):
         size = pa.binary(_BLOCK // 8)
         _, data = batch["bitmap"].cast(size).buffers()

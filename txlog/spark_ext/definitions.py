@@ -26,7 +26,7 @@ _PROPERTIES = pa.schema([("key", pa.string()), ("value", pa.string())])
 
 
 class NotOursError(Exception):
-    """The statement is about a table of Spark's own, or Spark runs it as well."""
+    """The statement is about a table of Spark, or Spark can run it too."""
 
 
 @dataclass
@@ -40,10 +40,10 @@ class Definitions(ABC):
 
     @abstractmethod
     def _query(self, text: str) -> DataFrame:
-        """Run a query, which may name tables that Spark does not know."""
+        """Run a query that may name tables that Spark does not know."""
 
     def _place(self, name: str) -> str | None:
-        """Return where a table is, or None if it is not one of this format."""
+        """Return the location of a table, or None if it has another format."""
         try:
             return table_location(self.spark, name)
         except (InvalidInputError, NotFoundError, UnsupportedFeatureError):
@@ -88,7 +88,7 @@ class Definitions(ABC):
                 break
         if not columns:
             reader.accepts("AS")
-            if reader.token is None:  # A table that exists already: Spark's own way.
+            if reader.token is None:  # The table exists already: Spark handles this.
                 raise NotOursError
             builder._filled(self._query(self.text[reader.token.start :]))
             return as_frame(self.spark, [], NOTHING)
@@ -169,7 +169,7 @@ class Definitions(ABC):
         return error
 
     def _field(self, text: str) -> StructField:
-        """Return a column as SQL describes it: `st.b INT COMMENT '…'`."""
+        """Return a column from its definition in SQL: `st.b INT COMMENT '…'`."""
         reader = Reader(text, tokens_of(text))
         name = reader.name()
         kind = text[reader.passed :]
@@ -181,7 +181,7 @@ class Definitions(ABC):
 def _with_column(
     builder: DeltaTableBuilder[DeltaTable], text: str
 ) -> DeltaTableBuilder[DeltaTable]:
-    """Add a column as SQL describes it: a name, a type, and what else is said of it."""
+    """Add a column from its definition in SQL: a name, a type, and further clauses."""
     reader = Reader(text, tokens_of(text))
     name = split_name(reader.name())[0]
     kind = reader.until(("GENERATED",), types=True)

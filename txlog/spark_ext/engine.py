@@ -1,4 +1,4 @@
-"""Work over many files on Spark's executors, by public API alone: classic Spark and Connect."""
+"""Work on many files on Spark's executors, by public API only: classic Spark and Connect."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ Result = TypeVar("Result")
 _ITEMS = pa.schema([("task", pa.int32()), ("place", pa.int64()), ("item", pa.binary())])
 _RESULTS = pa.schema([("place", pa.int64()), ("result", pa.binary())])
 _RESULTS_DDL = "place long, result binary"
-_JOB_ITEMS = 10_000  # Whose items and results this process holds at once.
-_SHOWN = 300  # Characters of what Spark says.
+_JOB_ITEMS = 10_000  # The number of tasks whose items and results are in memory at the same time.
+_SHOWN = 300  # The maximum number of characters of Spark's message.
 
 
 class SparkEngine:
     """An engine of Spark's executors.
 
-    Each call of `map` is a Spark job, or several where there are very many items. Executors need
-    the same versions of Python and txlog as the driver, and must reach the table's store; they get
-    a function and items, never a log. Spark may run an item again when an executor is lost: its
-    first attempt leaves files that no version refers to, at most. Pickled, it is an engine of
-    threads: a session does not travel.
+    Each call of `map` is a Spark job, or several jobs if there are very many items. Executors need
+    the same versions of Python and txlog as the driver, and must reach the table's store. They get
+    a function and items, never a log. Spark may run an item again when an executor is lost; then
+    the first attempt may leave files to which no version refers. A pickled copy is an engine of
+    threads, because a session cannot be pickled.
 
     Parameters
     ----------
     spark
         A session, classic or of Spark Connect.
     tasks
-        How many tasks a job has at most. Default: as many as the cluster has cores now (Spark's
-        `spark.sql.leafNodeDefaultParallelism`). Set it where executors come and go.
+        The maximum number of tasks of a job. Default: the current number of cores of the cluster
+        (Spark's `spark.sql.leafNodeDefaultParallelism`). Set it if the number of executors changes.
     local_items
-        So few items are done by threads of this process, as a job costs more than most do. Set it
-        to 0 where this process has too little memory for even one file.
+        Threads of this process do the work for so few items, because a job usually costs more. Set
+        it to 0 if this process has too little memory for one file.
     """
 
     in_process = False
@@ -86,7 +86,7 @@ class SparkEngine:
         InvalidInputError
             The function or an item does not pickle.
         Exception
-            What the function itself raised, as it raised it.
+            The error that the function raised, unchanged.
         """
         remaining = iter(items)
         work: bytes | None = None
@@ -116,7 +116,7 @@ class SparkEngine:
             for place, result in zip(batch["place"].to_pylist(), batch["result"], strict=True)
         }
         for place in range(count):
-            if place not in found:  # A task ends with its first error, and leaves out others.
+            if place not in found:  # A task ends with its first error, and skips its other items.
                 yield next(a for a in map(unpacked, found.values()) if a.error is not None)
                 return
             yield unpacked(found.pop(place))
@@ -133,7 +133,7 @@ class SparkEngine:
                 frame = frame.repartitionById(tasks, "task")
             return frame.mapInArrow(run, _RESULTS_DDL).toArrow()
         except Exception as error:
-            # Spark's own text has hundreds of lines, most of them of the JVM.
+            # Spark's message has hundreds of lines, most of them from the JVM.
             raise engine_error(error) from None
         except BaseException:
             self._spark.interruptTag(tag)
@@ -148,7 +148,7 @@ class _Answer:
 
     result: Any = None
     error: Exception | None = None
-    trace: str = ""  # Of an error that is not txlog's own.
+    trace: str = ""  # Only for an error that is not a `TxlogError`.
     warnings: tuple[str, ...] = ()
 
     def value(self) -> Any:
@@ -165,7 +165,7 @@ class _Answer:
 def run_items(work: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the items of a task, up to the first that fails; on an executor.
 
-    Errors are results: if they failed the task, Spark would run it again to no use.
+    Errors are returned as results: if the task failed, Spark would run it again without benefit.
     """
     function = _loads(zlib.decompress(work))
     for batch in batches:
@@ -180,7 +180,7 @@ def run_items(work: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def answered(function: Callable[[Item], Any], item: Item) -> bytes:
-    """Return the pickle of what became of an item, with its error or warnings; on an executor."""
+    """Return the pickled result or error of an item, with its warnings; on an executor."""
     return _packed(_answer(function, item))
 
 
@@ -198,11 +198,11 @@ def _answer(function: Callable[[Item], Any], item: Item) -> _Answer:
 
 
 def _packed(answer: _Answer) -> bytes:
-    """Return an answer's pickle; of one that does not pickle, that of an error that says so."""
+    """Return a pickled answer; if it cannot be pickled, return a pickled error that says so."""
     try:
         packed = _dumps(answer)
         if answer.error is not None or isinstance(answer.result, Exception):
-            _loads(packed)  # Exceptions may pickle, and then not come back.
+            _loads(packed)  # An exception may be picklable, but its pickle may fail to load.
     except Exception:
         failed = answer.error if answer.error is not None else answer.result
         error = EngineError(
@@ -224,7 +224,7 @@ def _packed(answer: _Answer) -> bytes:
 
 
 def unpacked(result: pa.BinaryScalar) -> _Answer:
-    """Return what became of an item; its `value()` raises the error, or gives the result."""
+    """Return the answer of an item; its `value()` raises the error or returns the result."""
     answer: _Answer = _loads(result.as_buffer())
     return answer
 
@@ -251,7 +251,7 @@ _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(\
 
 
 def engine_error(error: Exception) -> EngineError:
-    """Return one clear error for whatever Spark says."""
+    """Return one clear error for any error of Spark."""
     text = str(error)
     missing = _NO_MODULE.search(text)
     if missing:
@@ -283,9 +283,9 @@ def engine_error(error: Exception) -> EngineError:
 
 @contextmanager
 def before_commit() -> Iterator[None]:
-    """Raise one clear `EngineError` for a job of Spark's that fails before anything is committed.
+    """Raise one clear `EngineError` if a Spark job fails before anything is committed.
 
-    What Spark refuses before it runs is raised as it is.
+    Errors that Spark raises before it runs the job are raised unchanged.
     """
     from pyspark.errors import AnalysisException
 
@@ -301,7 +301,7 @@ def before_commit() -> Iterator[None]:
 
 @contextmanager
 def format_known() -> Iterator[None]:
-    """Raise one clear `EngineError` where Spark does not know the format `txlog`."""
+    """Raise one clear `EngineError` if Spark does not know the format `txlog`."""
     try:
         yield
     except Exception as error:

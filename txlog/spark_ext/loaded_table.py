@@ -1,7 +1,7 @@
-"""Whether a table still has the columns that Spark took from it.
+"""Check that a table still has the columns that Spark has loaded.
 
-Spark asks for a schema when a frame is loaded, and for rows when the frame is used: much later,
-perhaps. In between, another writer may change the columns.
+Spark asks for a schema when a frame is loaded, and for rows when the frame is used, perhaps much
+later. In between, another writer may change the columns.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from txlog.schema.types import StructType, type_name
 def require_loaded(
     loaded: StructType, now: StructType, *, path: str, version: int, of_all: bool
 ) -> None:
-    """Refuse rows of a version that would not be what Spark was told of them. Pure.
+    """Raise if the rows of a version do not fit the columns that Spark has loaded. Pure.
 
     Parameters
     ----------
     loaded
-        The columns that Spark knows of.
+        The columns that Spark has loaded.
     now
         The columns of the version.
     of_all
-        Whether Spark is to know of all columns of the version, in their order, so that a new one
-        is not left out unseen.
+        Whether Spark must know all columns of the version, in their order, so that a new column is
+        not left out silently.
 
     Raises
     ------
     SchemaMismatchError
-        A column came, went, is of another type, or may be null by now.
+        A column was added or dropped, has another type, or is nullable now.
     """
     found = list(_changes(loaded, now))
     if of_all:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from txlog.lookup.lookup import Missing
 
-_KEPT_TABLES = 8  # That a worker has open.
-_KEYS_A_TASK = 1_000  # Of a list; a task costs more than to look up a few.
-_ROWS_AT_ONCE = 65_536  # Of a batch of the answer.
+_KEPT_TABLES = 8  # The maximum number of open tables of a worker.
+_KEYS_A_TASK = 1_000  # Keys of a list for one task: a task costs more than a few look-ups.
+_ROWS_AT_ONCE = 65_536  # Rows of one batch of the result.
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ _tables: OrderedDict[object, Table] = OrderedDict()
 
 
 def _table(asked: _Asked) -> Table:
-    """Return the table, opened by this process before, or now."""
+    """Return the table; it is opened once in this process."""
     options = tuple(sorted((asked.storage_options or {}).items(), key=lambda item: item[0]))
     key = asked.uri, asked.version, repr(options), asked.index_cache
     table = _tables.pop(key, None)
@@ -77,7 +77,7 @@ def _table(asked: _Asked) -> Table:
 
 
 def _joined(asked: _Asked, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a frame with the table's columns beside them; runs on an executor."""
+    """Yield the rows of a frame with the table's columns; runs on an executor."""
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -107,8 +107,8 @@ def lookup_join(
 ) -> DataFrame:
     """Join a frame with a table by look-ups, on Spark's executors: nothing is shuffled or scanned.
 
-    Each task looks up the keys of its rows, and reads the pages that hold the rows found. It is
-    faster than Spark's join while the frame has few rows beside the table, and the table has an
+    Each task looks up the keys of its rows, and reads only the pages with matching rows. It is
+    faster than Spark's join if the frame has few rows compared with the table, and the table has an
     index over the key columns (`Table.create_index`): without one, each worker reads the key
     columns of the whole table once.
 
@@ -117,16 +117,17 @@ def lookup_join(
     df
         A frame of a classic session, or of Spark Connect.
     on
-        The key column of both, or several; or the frame's columns with those of the table:
-        `{"target": "id"}`. A null joins with nothing.
+        The key column of both, or several; or a mapping of the frame's columns to those of the
+        table: `{"target": "id"}`. A null matches no row.
     columns
         The table's columns to add. Default: all but those of `on`, if both have the same names.
     how
-        `left` keeps rows without a partner, with nulls.
+        `left` keeps rows without a match, with nulls.
     version
-        Of the table, or a pin. Default: the latest now; later commits do not show.
+        The version of the table, or a pin. Default: the latest at the time of the call; later
+        commits are not shown.
     storage_options
-        Of the table's store, for this process and the executors.
+        The options of the table's store, for this process and the executors.
     index_cache
         A folder of each executor for segments of indexes for a remote store, as for `Table`.
 
@@ -190,17 +191,17 @@ def lookup(
     on
         The key column, or several. Default: the columns of the table's only index.
     columns
-        The table's columns, and `_key`: the place in `keys` of the key that a row answers, by which
-        the rows can be put in order. Default: the table's.
+        The table's columns, and `_key`: the place in `keys` of the row's key, by which the rows can
+        be sorted. Default: the table's columns.
     missing
-        Of a key that no row has: `skip`, or `null` for a row of nulls with the key.
+        For a key that no row has: `skip`, or `null` for a row of nulls with the key.
     version, storage_options, index_cache
         As for `lookup_join`.
 
     Raises
     ------
     InvalidInputError
-        As `Table.lookup`; or `missing` is `error`, which only a look-up that sees all rows can be.
+        As `Table.lookup`; or `missing` is `error`, which needs a look-up that sees all rows.
     """
     if missing not in ("skip", "null"):
         raise InvalidInputError(
@@ -258,7 +259,7 @@ def _asked(
 
 
 def _require_keys(table: Table, frame: StructType, pairs: Mapping[str, str]) -> None:
-    """Raise unless the frame has keys of the types of the table's columns."""
+    """Raise unless the keys of the frame have the types of the table's columns."""
     key_columns = choose_columns(table._snapshot.schema, list(pairs.values()))
     require_key_columns(key_columns)
     given = [frame.get(name) for name in pairs]
@@ -272,7 +273,7 @@ def _require_keys(table: Table, frame: StructType, pairs: Mapping[str, str]) -> 
 
 
 def _mapped(df: DataFrame, table: Table, asked: _Asked) -> DataFrame:
-    """Return the frame whose tasks look keys up."""
+    """Return the frame whose tasks look up keys."""
     schema = table._snapshot.schema
     fields = tuple(field for name in asked.columns if (field := schema.get(name)) is not None)
     more = read_schema(StructType(tuple(replace(field, nullable=True) for field in fields)))

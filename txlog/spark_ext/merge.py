@@ -1,4 +1,4 @@
-"""Merges and updates whose conditions and values are Spark's."""
+"""Merges and updates with Spark's conditions and values."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ _SOURCE = "_txlog_source"  # A column that is not null in rows of the source.
 
 
 def as_column(value: Any) -> SparkColumn:
-    """Return an expression of Spark: of SQL text, or a Column."""
+    """Return a Spark expression from SQL text or a Column."""
     return F.expr(value) if isinstance(value, str) else value
 
 
 def _as_text(value: Any) -> Any:
-    """Return an expression of txlog as SQL text, and other values as they are."""
+    """Return a txlog expression as SQL text, and other values unchanged."""
     return to_sql(value) if isinstance(value, Expression) else value
 
 
@@ -77,7 +77,7 @@ def text_of(value: Any) -> str:
 
 
 class SparkUpdate(SparkChange):
-    """Give the rows that a condition of Spark is true of other values; None: all rows."""
+    """Change values of the rows for which a Spark condition is true; None: all rows."""
 
     name = "UPDATE"
     removes_rows = True
@@ -125,16 +125,16 @@ class SparkUpdate(SparkChange):
 
 
 class SparkMerge(SparkChange):
-    """Merge a frame of Spark, by its own join.
+    """Merge a Spark frame by Spark's join.
 
     Parameters
     ----------
     source
         The frame, under an alias if expressions name one.
     predicate, clauses
-        Conditions and values are SQL text of Spark's, or its Columns.
+        Conditions and values are Spark's SQL text or Columns.
     alias
-        What expressions call the table.
+        The name of the table in expressions.
     merges_schema
         Whether columns that only the source has are added.
     """
@@ -217,7 +217,7 @@ class SparkMerge(SparkChange):
         return given
 
     def metrics(self, written: Written, changes: RowChanges) -> dict[str, int]:
-        """Return Delta's metrics of MERGE; rows of the source are not counted."""
+        """Return Delta's metrics of MERGE, without the number of source rows."""
         return merge_metrics(
             inserted=written.inserted,
             updated=sum(map(len, written.touched.updated.values())),
@@ -229,7 +229,7 @@ class SparkMerge(SparkChange):
 def _given(
     updates: Mapping[str, Any], alias: str | None, schema: StructType
 ) -> dict[tuple[str, ...], Given]:
-    """Return values by the exact paths of the fields that get them."""
+    """Return the values by the exact paths of their fields."""
     given = {}
     paths = []
     for name, value in updates.items():
@@ -243,7 +243,7 @@ def _given(
 def _joined(
     target: DataFrame, source: DataFrame, condition: SparkColumn, kinds: set[Kind]
 ) -> DataFrame:
-    """Return the pairs of rows that match, and those of a side that match none, as is asked."""
+    """Return the pairs of matching rows and, if requested, rows of a side without a match."""
     if kinds == {"not_matched"}:
         return source.join(target, condition, "left_anti")
     how = {
@@ -256,7 +256,7 @@ def _joined(
 
 
 def _place(clauses: Sequence[Clause], *, only_source: bool) -> SparkColumn:
-    """Return the place of the clause that applies to a row of the join; null: none does."""
+    """Return the number of the clause that applies to a row of the join; null: none applies."""
     of_target = F.lit(False) if only_source else F.col(ADDRESS).isNotNull()
     of_source = F.col(_SOURCE).isNotNull()
     kinds = {
@@ -282,9 +282,9 @@ def _described(clause: Clause) -> dict[str, str]:
 def _of_target(
     predicate: Any, alias: str | None, schema: StructType, source: StructType
 ) -> Expression | None:
-    """Return what a condition says of the table alone, where txlog and Spark read it alike. Pure.
+    """Return the parts of a condition that concern only the table and mean the same to both.
 
-    By it, files are ruled out, and other writers know which rows were looked at.
+    Pure. They exclude files, and define the rows that were read for the conflict check.
     """
     if not isinstance(predicate, str) or "\\" in predicate or '"' in predicate:
         return None
@@ -327,7 +327,7 @@ def merge_of(
     merges_schema: bool,
     options: WriteOptions | None = None,
 ) -> Operation:
-    """Return the merge of a frame: by Spark's join, or by the core if it has few rows."""
+    """Return the merge of a frame: by Spark's join, or by txlog itself if it has few rows."""
     context = table._context
     predicate = _as_text(predicate)
     clauses = [
@@ -358,7 +358,7 @@ def merge_of(
 
 
 class SparkMerger(TableMerger):
-    """A merge of a frame of Spark into a table, clause by clause; executors do all of it."""
+    """A merge of a Spark frame into a table, clause by clause; executors do all the work."""
 
     def execute(self) -> Outcome:
         """Commit the merge as one version; errors as for `TableMerger.execute`."""
@@ -378,13 +378,13 @@ class SparkMerger(TableMerger):
 
 
 class SparkTable(Table):
-    """A table whose work over many files is done by Spark's executors."""
+    """A table for which Spark's executors do the work on many files."""
 
     def merge(self, source: Any, predicate: Any, *aliases: str, **more: Any) -> TableMerger:
-        """Merge rows as `Table.merge` does; the source may be a frame of Spark too.
+        """Merge rows like `Table.merge`; the source may also be a Spark frame.
 
-        Of a frame, conditions and values are expressions of Spark: SQL text or Columns. Its rows
-        are joined and written by executors.
+        For a frame, conditions and values are Spark expressions: SQL text or Columns. Executors
+        join and write its rows.
         """
         merger = super().merge(source, predicate, *aliases, **more)
         if not hasattr(source, "mapInArrow"):
@@ -400,7 +400,7 @@ def table(
     timestamp: str | datetime | int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> SparkTable:
-    """Open a table whose work over many files is done by Spark's executors.
+    """Open a table for which Spark's executors do the work on many files.
 
     The arguments and errors are those of `txlog.Table`; the engine is `SparkEngine(spark)`.
     """

@@ -1,4 +1,4 @@
-"""The options of the data source: Delta's own spellings, in any case."""
+"""The options of the data source: Delta's names, in upper or lower case."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from txlog.store.base import Store
     from txlog.stream.stream import StreamOptions
 
-MAX_PARTITION_BYTES = 128 * 1024 * 1024  # As Spark has it for files.
+MAX_PARTITION_BYTES = 128 * 1024 * 1024  # Spark's default for files.
 STORAGE = ("storageOptions", "secretStorageOptions")
 OF_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
 """Options of reading changes, and of where a stream begins."""
@@ -47,7 +47,7 @@ _OF_WRITING = (
 UNKNOWN_TO_WRITES = ("replaceUsing", "replaceOn", "targetAlias")
 """Options of delta-spark that txlog refuses: without them, other rows would be replaced."""
 
-_PROPERTY = "delta."  # How the options of a write begin that delta-spark takes for properties.
+_PROPERTY = "delta."  # The prefix of write options that delta-spark treats as properties.
 _BY_SPARK = ("path", "paths", "location")
 
 KNOWN = (
@@ -58,15 +58,15 @@ KNOWN = (
 
 _FOLDED = {name.lower(): name for name in KNOWN}
 _SHORT = {"version": "versionAsOf", "timestamp": "timestampAsOf"}  # As functions of Python have it.
-_ALIKE = 0.87  # Of the letters of a name, how much one that it is mistaken for shares.
+_ALIKE = 0.87  # The share of the letters that a misspelt name has in common with an option.
 
 _LOCAL = re.compile("file:/+")
 
-_UNITS = "bkmgtp"  # As Spark has them: each is 1024 times the one before it.
+_UNITS = "bkmgtp"  # As in Spark: each is 1024 times the one before it.
 _SIZE = re.compile(rf"([0-9]+)(?:([{_UNITS[1:]}])b?|b)?")
 
 
-# Options of Spark for arguments of Python, and for what errors say of these.
+# Spark options for Python arguments, and for their names in errors.
 _OPTIONS = {
     "partition_by": "partitionBy",
     "cluster_by": "clusterBy",
@@ -90,12 +90,12 @@ _PHRASE = re.compile("|".join(rf"\b{re.escape(phrase)}" for phrase in _PHRASES))
 
 @contextmanager
 def option_names(**more: str) -> Iterator[None]:
-    """Let errors name options of Spark where they name arguments of Python.
+    """Let errors name Spark options instead of Python arguments.
 
     Parameters
     ----------
     more
-        Options that arguments stand for here, and only here.
+        Additional options for arguments, only within this call.
     """
     try:
         yield
@@ -112,12 +112,12 @@ def _said(text: str) -> str:
 
 
 def plain_path(location: str) -> str:
-    """Return a location of Spark's catalog as a path: it looks like a URI, but is decoded."""
+    """Return a location of Spark's catalog as a path; it looks like a URI, but is decoded."""
     return _LOCAL.sub("/", location, count=1) if _LOCAL.match(location) else location
 
 
 def _meant(name: str) -> str | None:
-    """Return the option that a name (in lower case) is probably a misspelling of, or None."""
+    """Return the option that a name (in lower case) probably misspells, or None."""
     from difflib import get_close_matches
 
     plain = re.sub(r"[\W_]", "", name)
@@ -126,7 +126,7 @@ def _meant(name: str) -> str | None:
 
 
 def _property_name(folded: str) -> str:
-    """Return a property's name as Delta spells it: Spark hands names of options in lower case."""
+    """Return a property's name in Delta's spelling: Spark passes option names in lower case."""
     from txlog.protocol.features import FEATURES
     from txlog.protocol.properties import FEATURE_PREFIX, property_name
 
@@ -137,13 +137,13 @@ def _property_name(folded: str) -> str:
 
 
 class Options:
-    """Options as Spark hands them over; it lower-cases their names."""
+    """Options from Spark, which converts their names to lower case."""
 
     def __init__(self, raw: Mapping[str, str]) -> None:
         self._raw = {name.lower(): value for name, value in raw.items()}
 
     def require_spelled(self) -> None:
-        """Refuse names that are nearly those of options; others are somebody else's.
+        """Raise if a name is similar to an option; all other names are ignored.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class Options:
         return self._raw.get(name.lower())
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """Return whether an option says true."""
+        """Return whether an option is true."""
         text = (self.text(name) or str(default)).strip().lower()
         if text not in ("true", "false"):
             raise self._bad(name, "true or false was expected")
@@ -175,7 +175,7 @@ class Options:
         return any(map(self.flag, _READS_CHANGES))
 
     def number(self, name: str, *, least: int | None = None) -> int | None:
-        """Return an option's whole number, not below `least`, or None."""
+        """Return an option's whole number (at least `least`), or None."""
         text = self.text(name)
         if text is None:
             return None
@@ -189,7 +189,7 @@ class Options:
 
     @property
     def max_partition_bytes(self) -> int:
-        """How much of a file a task reads: a larger one is read by several."""
+        """The maximum bytes of a file that one task reads; several tasks read a larger file."""
         return self.size("maxPartitionBytes") or MAX_PARTITION_BYTES
 
     def size(self, name: str) -> int | None:
@@ -203,7 +203,7 @@ class Options:
         return int(found[1]) << 10 * _UNITS.index(found[2] or "b")
 
     def refuse(self, names: Iterable[str], reason: str) -> None:
-        """Refuse options that have no meaning here, by their names."""
+        """Raise if there are options that have no meaning here; the error names them."""
         given = [name for name in names if self.text(name) is not None]
         if given:
             raise InvalidInputError(
@@ -219,7 +219,7 @@ class Options:
             return None if text is None else parse_timestamp(text)
 
     def columns(self) -> list[str] | None:
-        """Return the names of the columns to read: none, where the option's text is empty."""
+        """Return the names of the columns to read; no names if the option's text is empty."""
         text = self.text("columns")
         return [] if text is not None and not text.strip() else self.names("columns")
 
@@ -240,7 +240,7 @@ class Options:
         return InvalidInputError(argument=name, reason=f"{self.text(name)!r}: {reason}")
 
     def choice(self, name: str, known: Sequence[str]) -> str:
-        """Return an option's value in lower case, which must be one of those known.
+        """Return an option's value in lower case, which must be one of the known values.
 
         The first of them is the default.
         """
@@ -253,8 +253,8 @@ class Options:
     def storage(self) -> dict[str, Any]:
         """The store's options: a JSON object.
 
-        Spark prints the options of a write in its plans, but none with `secret` in its name: so
-        there are two names.
+        Spark prints the options of a write in its plans, except options with `secret` in their
+        names. So there are two names.
         """
         names = [name for name in STORAGE if self.text(name) is not None]
         if len(names) > 1:
@@ -268,7 +268,7 @@ class Options:
         except orjson.JSONDecodeError:
             found = None
         if not isinstance(found, dict):
-            # The text itself may hold secrets, so it is not shown.
+            # The text may contain secrets, so it is not shown.
             raise InvalidInputError(
                 argument=names[0], reason="a JSON object of options was expected"
             ) from None
@@ -297,9 +297,9 @@ class Options:
         return open_store(path, self.storage)
 
     def require_writing(self) -> None:
-        """Refuse options of reading, and those of delta-spark's writes that txlog has not.
+        """Raise if there are options of reading, or delta-spark options that txlog does not have.
 
-        Who writes through a view of some rows would write to all of them.
+        A write through a view of some rows would affect all rows.
 
         Raises
         ------
@@ -350,10 +350,10 @@ class Options:
         return None if app_id is None or version is None else (app_id, version)
 
     def properties(self) -> dict[str, str]:
-        """Return the properties of a table to be made.
+        """Return the properties of a new table.
 
-        They are a JSON object in `tableProperties`, and the options that begin with `delta.`, as
-        delta-spark has them.
+        They are a JSON object in `tableProperties`, and the options that begin with `delta.`, as in
+        delta-spark.
         """
         single = {
             _property_name(name): text
@@ -390,7 +390,7 @@ class Options:
         return text
 
     def write_options(self) -> WriteOptions:
-        """Return how large files may be."""
+        """Return the maximum size of files."""
         from txlog.data_files.options import WriteOptions
 
         return WriteOptions(max_rows_per_file=self.number("maxRecordsPerFile", least=1))

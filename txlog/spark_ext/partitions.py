@@ -1,4 +1,4 @@
-"""Which task reads what: small files are read by one of them, a large one by several."""
+"""Divide the work among tasks: one task reads several small files, several read a large one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from txlog.scan.read_plan import ReadPlan
 from txlog.scan.scan import limited, packed, row_ranges
 from txlog.spark_ext.tasks import ChangesPartition, FragmentPartition
 
-_OPEN_BYTES = 4 * 1024 * 1024  # What opening a file costs, in bytes read. As Spark has it.
+_OPEN_BYTES = 4 * 1024 * 1024  # The cost of opening a file, in bytes of reading. As in Spark.
 _LEAST_BYTES = 32 * 1024 * 1024  # A task with less takes longer to start than to read.
-_COUNTED_ROWS = 1 << 22  # Of one partition: Spark itself counts as many in about a second.
-_TASKS = 32  # Where there is enough for so many, none is larger than its part.
+_COUNTED_ROWS = 1 << 22  # Rows of one partition: Spark itself counts so many in about a second.
+_TASKS = 32  # If there is enough work for so many tasks, none is larger than its part.
 
 Item = TypeVar("Item")
 
@@ -33,7 +33,7 @@ class TaskShare(Generic[Item]):
 def task_shares(
     items: Sequence[Item], fragments: Sequence[Fragment], max_bytes: int, *, read: float = 1.0
 ) -> list[TaskShare[Item]]:
-    """Return who reads what: everything once, in the order of the items. Pure.
+    """Return the shares of tasks: each item once, in the order of the items. Pure.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def task_shares(
     max_bytes
         A larger fragment is cut into several parts, by row groups.
     read
-        Which part of their bytes is read, as only some columns are.
+        The fraction of the bytes that is read, if only some columns are read.
     """
     sizes = [sum(file.size for file in one.files) for one in fragments]
     weights = [int(size * read) + _OPEN_BYTES for size in sizes]
@@ -59,12 +59,12 @@ def task_shares(
 def fragment_partitions(
     plan: ScanPlan, limit: int | None, max_bytes: int, read: float
 ) -> list[FragmentPartition]:
-    """Return one partition for each task, and at least one, as Spark wants.
+    """Return one partition for each task, and at least one, because Spark requires it.
 
     Parameters
     ----------
     limit
-        Read only so many rows, the first ones.
+        Read only so many rows from the start.
     max_bytes, read
         As for `task_shares`.
     """

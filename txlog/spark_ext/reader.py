@@ -1,4 +1,4 @@
-"""Reading with Spark: input partitions are fragments, several small ones or a part of a large one.
+"""Read with Spark: an input partition is several small fragments, or a part of a large one.
 
 Rules: spec/fragments.md, FRG-40 to FRG-44.
 """
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 class FragmentsReader(DataSourceReader):
     """Reads one version of a table. Planning is on the driver; tasks never see the log.
 
-    It takes no filters from Spark, though Spark 4.1 to 4.3 can hand them on: Spark keeps the reader
-    that a query's filters were pushed to, and asks it again for queries that have none, so that
-    whatever was left out is missing there. Filters go into the option `where`.
+    It accepts no filters from Spark, although Spark 4.1 to 4.3 can push them. Spark keeps the
+    reader that got the filters of a query, and uses it again for queries without filters, which
+    then lack rows. Use the option `where` for filters.
 
     Raises
     ------
     SchemaMismatchError
-        The version does not have the columns that Spark took from the table before.
+        The version does not have the columns that Spark has loaded before.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class FragmentsReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return partitions of about one size, of the fragments that the predicate leaves.
 
-        A large fragment has several, small ones share one, and all of the rows that need no file
+        A large fragment has several partitions, and small ones share one. Rows that need no file
         have few.
         """
         from txlog.arrow import pc

@@ -1,4 +1,4 @@
-"""Updates and merges on Spark: it finds and computes rows, its tasks write them, one commit.
+"""Updates and merges on Spark: Spark computes rows, tasks write them, and one commit follows.
 
 Rules: spec/spark.md, SPK-20 to SPK-24.
 """
@@ -82,25 +82,25 @@ class PlannedChange:
     Parameters
     ----------
     rows
-        The rows that a clause applies to, with its place in the column `PLACE`; the columns of the
-        target are among them if there are such rows.
+        The rows to which a clause applies, with the number of the clause in the column `PLACE`.
+        They have the columns of the target, unless all rows are new.
     target
-        The frame of the target, to name its columns by. None: only new rows come.
+        The frame of the target, for its columns. None: there are only new rows.
     """
 
     rows: DataFrame
     target: DataFrame | None
     clauses: tuple[ClauseValues, ...]
-    schema: StructType  # The table's after the change.
-    where: Expression | None = None  # Bound: true of all rows that may go. None: any row.
+    schema: StructType  # The schema of the table after the change.
+    where: Expression | None = None  # Bound: true for all rows that may be removed. None: any row.
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 class SparkChange(Operation):
-    """A change of rows that Spark finds and computes.
+    """A change whose rows Spark finds and computes.
 
-    Rows move over Spark's own shuffles and joins, and its tasks write them. This process gets the
-    actions of the new files, and a bitmap of the rows of each file that go.
+    Spark's shuffles and joins move the rows, and its tasks write them. This process gets the
+    actions of the new files, and for each file a bitmap of the removed rows.
     """
 
     def __init__(self, context: Context, options: WriteOptions | None = None) -> None:
@@ -117,7 +117,7 @@ class SparkChange(Operation):
         """Return Delta's metrics of the operation."""
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Have Spark compute the change of a version, and return its actions.
+        """Let Spark compute the change of a version, and return its actions.
 
         Raises
         ------
@@ -141,7 +141,7 @@ class SparkChange(Operation):
                 raise several_match(_row_text(self.context, base, written.touched.twice))
             gone = written.touched.gone
             deletes = delete_positions(self.context, base, gone, self._options, records=False)
-        if not gone:  # Adds alone tell of new rows.
+        if not gone:  # New rows need only adds.
             discard_changes(self.context, written.cdc)
             written.cdc = []
             if not written.adds:
@@ -241,14 +241,14 @@ def _task(
         columns.append(change.target[quote_name(name)].alias(old_name(at)))
     frame = change.rows.select(*columns)
     places = {name: at for at, name in enumerate(change.schema.names())}
-    if write.layout.partition_by:  # Else each task would have rows of all partitions.
+    if write.layout.partition_by:  # Otherwise each task would have rows of all partitions.
         by = [F.col(new_name(places[name])) for name in write.layout.partition_by]
         frame = frame.hint("rebalance", *by)
     return task, frame
 
 
 def _given_columns(clause: ClauseValues, schema: StructType) -> tuple[str, ...]:
-    """Return the columns that rows of a clause come with; others are computed, or defaults."""
+    """Return the columns that rows of a clause have; others are computed or get defaults."""
     given = {path[0] for path in clause.given}
     if clause.action == "delete":
         return ()
@@ -294,7 +294,7 @@ def _new_columns(
 
 
 def _computed(task: ChangeTask, frame: DataFrame) -> Written:
-    """Have tasks write a frame, and return what they did; if one fails, no file is left."""
+    """Let tasks write a frame, and return their results; if one fails, no file is left."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work: Callable[[Iterable[pa.RecordBatch]], Written] = partial(change_task, task)
@@ -318,12 +318,12 @@ def _computed(task: ChangeTask, frame: DataFrame) -> Written:
 
 
 def _rows_in(adds: Sequence[Any]) -> int:
-    """Return how many rows files of our own have, by their statistics."""
+    """Return the number of rows of files that txlog wrote, from their statistics."""
     return sum(orjson.loads(add.stats)["numRecords"] for add in adds)
 
 
 def _row_text(context: Context, base: Snapshot, address: int) -> str:
-    """Return a row by its first columns, for an error."""
+    """Return the first columns of a row as text, for an error."""
     from txlog.table.table import Table
 
     table = Table._of(context, base)
@@ -332,9 +332,9 @@ def _row_text(context: Context, base: Snapshot, address: int) -> str:
 
 
 def stored(value: Column, have: DataType, want: DataType, name: str) -> Column:
-    """Return a value as a column of another type holds it.
+    """Return a value in the type of a column.
 
-    Structs go by the names of their fields, which are null where they are missing. Other values
+    Struct fields are matched by name; missing fields become null. Other values
     are cast; one that does not fit is an error, in sessions without ANSI mode too.
 
     Parameters
@@ -402,14 +402,15 @@ def _struct(value: Column, have: SparkStruct, want: SparkStruct, name: str) -> C
 def assigned(
     own: Typed | None, given: Mapping[tuple[str, ...], Typed], want: DataType, name: str
 ) -> Column:
-    """Return a column with the values that fields inside of it are given.
+    """Return a column with new values of fields inside it.
 
-    A null struct of which a field is given a value becomes one whose other fields are null.
+    If a field of a null struct gets a value, the struct is no longer null, and its other fields are
+    null.
 
     Parameters
     ----------
     own
-        The column as it is, with its type. None: it is new.
+        The current column, with its type. None: it is new.
     given
         Values by the path of the field below the column.
     """

@@ -1,4 +1,4 @@
-"""A Spark session that knows txlog, and Java for it: the one that is there, or a JDK from PyPI."""
+"""A Spark session that knows txlog, and Java for it: an installed one, or a JDK from PyPI."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OF_PANDAS = "PySpark does not yet fully support pandas"
 _HIDDEN = "spark.sql.redaction.options.regex"
 _HIDDEN_BY_SPARK = "(?i)url"
 _HIDDEN_TEXT = "spark.sql.redaction.string.regex"
-_HIDDEN_TEXT_OF_ALL = "spark.redaction.string.regex"  # What holds where the former is not set.
+_HIDDEN_TEXT_OF_ALL = "spark.redaction.string.regex"  # The fallback if the former is not set.
 # A server of Spark Connect puts each request into its event log, printed as protobuf prints a map:
 # the name on a line, the value on the next, for all names that there are.
 _OPTION_OF_REQUEST = r'storageOptions"\s+value:\s*"[^"\\]*(?:\\.[^"\\]*)*'
@@ -46,8 +46,8 @@ def session(app_name: str = "txlog", **conf: str) -> SparkSession:
     conf
         Spark's settings, with `__` for the dots in their names: `spark__ui__enabled="false"`.
 
-    PySpark warns at the start that it does not fully support pandas 3. txlog hands Spark Arrow
-    alone, so the warning is left out here; what does use pandas (`toPandas`) gives it again.
+    PySpark warns at the start that it does not fully support pandas 3. txlog gives Spark only Arrow
+    data, so this function suppresses the warning; `toPandas` shows it again.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def session(app_name: str = "txlog", **conf: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     ensure_java()
-    # Spark would start its Python workers by the name `python3`, which may be another one.
+    # Spark would start its Python workers as `python3`, which may be another interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     for name, value in conf.items():
@@ -73,9 +73,9 @@ def session(app_name: str = "txlog", **conf: str) -> SparkSession:
 
 
 def register(spark: SparkSession) -> None:
-    """Make a session know the format `txlog`, and hide its secrets.
+    """Register the format `txlog` in a session, and hide its secrets.
 
-    Needed where Spark cannot find the module `pyspark_txlog` by itself. In classic Spark, call it
+    This is needed if Spark cannot find the module `pyspark_txlog` itself. In classic Spark, call it
     once in every thread that writes: it makes the session the active one of the thread, where
     `save` and `start` look formats up. It also keeps the option `storageOptions` out of the plans
     that Spark's UI and event log show, and this option and `secretStorageOptions` out of what a
@@ -108,7 +108,7 @@ def ensure_java() -> Path:
     Raises
     ------
     UnsupportedFeatureError
-        There is none; the error says how to get one.
+        There is no Java; the error says how to install one.
     """
     found = _from_environment() or _from_path() or _from_package()
     if found is None:
@@ -173,5 +173,5 @@ def shim_home(java: Path) -> Path:
             file.write(text)
         written = Path(file.name)
         written.chmod(0o755)
-        written.replace(program)  # Whole at once: another process may be running it.
+        written.replace(program)  # Replaced as a whole, because another process may be running it.
     return home

@@ -1,7 +1,7 @@
-"""Merges of few rows: the core does them, as it rules out files by the keys of the source.
+"""Merges of few rows: txlog itself does them, because the keys of the source exclude files.
 
-A job of Spark that joins reads the keys of all files. The rows of a small source are collected
-instead, and its keys go to the executors with their work.
+A Spark join reads the keys of all files. Instead, the rows of a small source are collected, and
+sent to the executors with their work.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def small_merge(
     schema: StructType,
     options: WriteOptions | None = None,
 ) -> Merge | None:
-    """Return the merge for the core to do, or None if Spark is to do it.
+    """Return the merge if txlog can do it, or None if Spark must do it.
 
-    It is the core's if the source has few rows of plain columns, and every expression is text that
+    txlog can do it if the source has few rows of plain columns, and every expression is text that
     means the same to both: columns, and constants of the same kind, without functions.
 
     Parameters
@@ -57,7 +57,7 @@ def small_merge(
     if most <= 0 or not clauses:
         return None
     columns = frame_schema(source.schema)
-    if not all(_is_flat(field.type) for field in columns.fields):  # A row could be of any size.
+    if not all(_is_flat(field.type) for field in columns.fields):  # A row could have any size.
         return None
     sides = _sides(source, columns, alias, schema, [predicate, *_texts(clauses)])
     if sides is None or not _is_plain_condition(predicate, sides):
@@ -125,7 +125,7 @@ def _sides(
     try:
         names = [f"{first}.`{name}`" for first, name in qualified if first == named]
         if names:
-            _ = source.select(*names).schema  # Which is where Spark looks names up.
+            _ = source.select(*names).schema  # Spark looks names up there.
         return Sides(schema, columns, own, named)
     except (AnalysisException, InvalidInputError):
         return None

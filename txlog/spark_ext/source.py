@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
 
-# Spark starts a process for each step of a job, and each imports this module. So what only some of
-# them need is imported where they do.
+# Spark starts a process for each step of a job, and each process imports this module. So the module
+# imports later what only some steps need.
 
 
 class TxlogDataSource(DataSource):
     """Delta tables for Spark, without a JVM package.
 
-    Options for reading, as Spark tells a Python source neither columns nor limits:
+    Options for reading (Spark gives a Python source neither columns nor limits):
 
     - `versionAsOf`, `timestampAsOf`: another version than the latest. A timestamp without a zone
-      is in UTC: Spark does not tell a Python source the session's time zone.
+      is in UTC, because a Python source does not get the session's time zone.
     - `columns`: names with commas, or a JSON list; the table's, or metadata columns (`_rowid`,
-      `_rowaddr`, `_fragid`, `_row_last_updated_at_version`). Empty text is not a column: rows that
-      can be counted, from the log alone where it knows.
+      `_rowaddr`, `_fragid`, `_row_last_updated_at_version`). Empty text means no columns: rows to
+      count, from the log alone if possible.
     - `where`: SQL text; only rows for which it is true.
-    - `limit`: at most so many rows, of those that `where` keeps: the first ones, by fragment and
-      position. No more fragments are opened than they need, as far as the log counts rows. What
-      Spark filters by itself, it filters after that.
+    - `limit`: at most so many rows for which `where` is true: the first ones, by fragment and
+    position. Only the needed fragments are opened, if the log has their row counts. Spark applies
+    its own filters after the limit.
     - `onlyWithDeletions`: leave out the fragments that have no deleted rows.
     - `maxPartitionBytes`: a larger fragment is read by several tasks, by row groups. Default:
       134217728 (128 MB). Spark's own setting for files does not reach Python sources.
@@ -51,13 +51,13 @@ class TxlogDataSource(DataSource):
     For reading as a stream, besides `columns`, `where`, and `maxPartitionBytes`:
 
     - `maxFilesPerTrigger`, `maxBytesPerTrigger` (`1073741824` or `1g`): how much a micro-batch
-      reads. Default: 1000 files. A file that alone is larger is read all the same.
+      reads. Default: 1000 files. A single larger file is read as well.
     - `startingVersion` (a number or `latest`), `startingTimestamp`: begin with the commit of a
-      version. Default: all rows that the table has, then the commits after them.
-    - `ignoreDeletes`, `ignoreChanges`, `skipChangeCommits`: what to make of commits that delete or
-      change rows; by default they end the query.
-    - `readChangeFeed`: changes of rows in place of new rows.
-    - `failOnDataLoss`: with `false`, go on where commits were cleaned up before they were read.
+      version. Default: all rows of the table, then the commits after them.
+    - `ignoreDeletes`, `ignoreChanges`, `skipChangeCommits`: how to treat commits that delete or
+    change rows; by default they end the query.
+    - `readChangeFeed`: changes of rows instead of new rows.
+    - `failOnDataLoss`: with `false`, continue if commits were cleaned up before they were read.
 
     For writing: `partitionBy`, `clusterBy`, `replaceWhere`, `partitionOverwriteMode`,
     `mergeSchema`, `overwriteSchema`, `maxRecordsPerFile`, `txnAppId`, `txnVersion`,
@@ -93,7 +93,7 @@ class TxlogDataSource(DataSource):
         return read_schema(chosen)
 
     def _changes_schema(self, columns: list[str] | None) -> SparkStruct:
-        """Return the schema of changes: of a stream, the options name no last version."""
+        """Return the schema of changes; for a stream, the options name no last version."""
         from txlog.changes.changes import feed_read_plan
         from txlog.snapshot.time_travel import snapshot_at
         from txlog.spark_ext.reader import feed_of
@@ -127,7 +127,7 @@ class TxlogDataSource(DataSource):
         )
 
     def streamReader(self, schema: SparkStruct) -> DataSourceStreamReader:  # noqa: N802
-        """Return a reader of what comes to the table, in the columns of `schema`.
+        """Return a reader of new rows of the table, in the columns of `schema`.
 
         Raises
         ------

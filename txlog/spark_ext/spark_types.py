@@ -1,4 +1,4 @@
-"""Columns of a table as columns of Spark, and the other way round. Pure."""
+"""Convert columns of a table to Spark columns, and back. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _NANOS = frozenset(map(PrimitiveType, NANOS))
 _CAST = "Cast the column to a type that Delta has, or drop it"
-# What the metadata of a column says of the files and rules of the table that it was read from.
+# Metadata of a column that describes files and rules of the table from which it was read.
 _OF_A_TABLE = (
     "delta.columnMapping.",
     "delta.generationExpression",
@@ -46,7 +46,7 @@ _OF_A_TABLE = (
 
 
 def spark_schema(schema: StructType) -> SparkStruct:
-    """Return columns as Spark's: both are the same JSON.
+    """Return columns as Spark columns: both have the same JSON.
 
     Raises
     ------
@@ -65,10 +65,10 @@ def spark_schema(schema: StructType) -> SparkStruct:
 
 
 def read_schema(schema: StructType) -> SparkStruct:
-    """Return a table's columns as a frame that reads them has them, whichever reader it is over.
+    """Return the columns of a frame that reads a table, for every reader.
 
-    Comments and collations are kept; what the metadata says of files is left out. Nulls are allowed
-    at every depth, as with all files that Spark reads: its Parquet reader cannot promise otherwise.
+    Comments and collations are kept; metadata about files is left out. Nulls are allowed at every
+    depth, as in all files that Spark reads: its Parquet reader cannot exclude them.
     """
     return spark_schema(_columns(schema.fields))
 
@@ -76,13 +76,13 @@ def read_schema(schema: StructType) -> SparkStruct:
 def frame_schema(schema: SparkStruct) -> StructType:
     """Return a frame's columns, with nulls allowed at every depth.
 
-    Spark's flags only say what it knows of these rows (`array(lit(1))`), which is no rule for
-    those that are appended later. Metadata that belongs to another table is left out.
+    Spark's flags only describe these rows (`array(lit(1))`), and are no rule for later rows.
+    Metadata that belongs to another table is left out.
 
     Raises
     ------
     InvalidInputError
-        A column is of a type that tables do not have.
+        A column has a type that tables do not have.
     """
     try:
         return _columns(parse_schema(schema.json()).fields)
@@ -96,7 +96,7 @@ def frame_schema(schema: SparkStruct) -> StructType:
 
 
 def require_storable(schema: StructType) -> None:
-    """Refuse columns that no task could write, or no other reader of the table could read.
+    """Raise if no task could write a column, or no other reader of the table could read it.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def require_storable(schema: StructType) -> None:
 
 
 def _unstorable(kind: DataType, path: str) -> Iterator[tuple[str, str]]:
-    """Yield the path of each such value, and what is wrong with it."""
+    """Yield the path of each of these values, and the reason."""
     match kind:
         case PrimitiveType(name) if name in MONTH_INTERVALS or name in TIME_INTERVALS:
             yield path, f"tables have no columns of the type {name}"
@@ -156,12 +156,12 @@ def _type(kind: DataType) -> DataType:
 
 
 def moment_text(spark: SparkSession, moment: str) -> str:
-    """Return a timestamp's text in UTC, read as Spark reads it: in the session's time zone.
+    """Return a timestamp's text in UTC; it is read in the session's time zone, as in Spark.
 
     Raises
     ------
     InvalidInputError
-        Spark makes no timestamp of it.
+        Spark cannot convert it to a timestamp.
     """
     if not isinstance(moment, str):
         raise InvalidTypeError(

@@ -1,6 +1,6 @@
-"""Statements of SQL as text: what stands where. Pure.
+"""Parse SQL statements into their parts, as text.
 
-Expressions are never put together again: Spark gets them as they were written.
+Pure. Expressions are never rebuilt: Spark gets them exactly as written.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Token:
     raw: str
     start: int
     end: int  # After its last character.
-    value: str  # Of a constant or a quoted name, without quotes.
+    value: str  # The text of a constant or a quoted name, without quotes.
     is_name: bool  # In backticks, or a word.
     is_text: bool
 
     @property
     def word(self) -> str:
-        """The word in capitals, or the sign; of a quoted name or text, nothing."""
+        """The word in capitals, or the sign; empty for a quoted name or text."""
         return "" if self.raw[:1] in "`'\"" else self.raw.upper()
 
 
@@ -44,9 +44,9 @@ def tokens_of(text: str) -> tuple[Token, ...]:
         The text is not SQL.
     """
     from sqlglot import TokenType
-    from sqlglot.dialects.spark import Spark  # Slow to import, and only text needs it.
+    from sqlglot.dialects.spark import Spark  # It is slow to import, and only text needs it.
 
-    opening = "( "  # At the beginning of a text, some words swallow all the rest.
+    opening = "( "  # At the beginning of a text, some words make the rest one token.
     found: list[Token] = []
     for token in Spark().tokenize(opening + text)[1:]:
         start = token.start - len(opening)
@@ -71,15 +71,15 @@ def tokens_of(text: str) -> tuple[Token, ...]:
 
 @dataclass(frozen=True)
 class Moment:
-    """Which version of a table a statement names."""
+    """The version of a table that a statement names."""
 
     version: int | None = None
-    timestamp: str | None = None  # An expression of Spark.
+    timestamp: str | None = None  # A Spark expression.
 
 
 @dataclass(frozen=True)
 class Relation:
-    """Something to select from, under an alias if it has one."""
+    """A table, function or query to select from, and its alias if it has one."""
 
     text: str
     alias: str | None
@@ -105,7 +105,7 @@ class Reader:
 
     @property
     def passed(self) -> int:
-        """Where the last token ends."""
+        """The end of the last token."""
         return self._tokens[self._at - 1].end
 
     def sees(self, *words: str) -> bool:
@@ -114,13 +114,13 @@ class Reader:
         return tuple(token.word for token in ahead) == words
 
     def accepts(self, *words: str) -> bool:
-        """Go past these words if they are next, and return whether they were."""
+        """Skip these words if they are next, and return whether they were."""
         found = self.sees(*words)
         self._at += len(words) if found else 0
         return found
 
     def expect(self, *words: str) -> None:
-        """Go past these words, which must be next."""
+        """Skip these words, which must be next."""
         if not self.accepts(*words):
             raise self.unexpected(" ".join(words))
 
@@ -130,7 +130,7 @@ class Reader:
             raise self.unexpected("the end of the statement")
 
     def unexpected(self, wanted: str) -> InvalidInputError:
-        """Return the error for what is next."""
+        """Return the error for the next token."""
         there = "the end of the statement" if self.token is None else repr(self.token.raw)
         return InvalidInputError(
             argument="text",
@@ -140,7 +140,7 @@ class Reader:
         )
 
     def taken(self, wanted: str) -> Token:
-        """Return the next token, and go past it."""
+        """Return the next token, and skip it."""
         token = self.token
         if token is None:
             raise self.unexpected(wanted)
@@ -148,7 +148,7 @@ class Reader:
         return token
 
     def name(self) -> str:
-        """Return a name of one or more parts, as it is written."""
+        """Return a name of one or more parts, as written."""
         first = self.token
         if first is None or not first.is_name:
             raise self.unexpected("a name")
@@ -193,7 +193,7 @@ class Reader:
         return self._text[self._tokens[first].start : self._tokens[self._at - 1].end]
 
     def items(self, *, types: bool = False) -> list[str]:
-        """Return the texts between brackets, which commas divide."""
+        """Return the texts in brackets, divided by commas."""
         self.expect("(")
         found = [] if self.sees(")") else [self.until((",",), types=types)]
         while self.accepts(","):
@@ -218,7 +218,7 @@ class Reader:
         return Relation(text, self.alias(*followers))
 
     def moment(self) -> Moment | None:
-        """Return the version that a table is wanted of, if one is named."""
+        """Return the version of a table that the statement names, if any."""
         start = self._at
         self.accepts("FOR")
         for word, is_version in (
@@ -249,7 +249,7 @@ class Reader:
                 return self._text[self._tokens[first].start : self._tokens[self._at - 1].end]
 
     def properties(self, *, valued: bool) -> dict[str, str]:
-        """Return properties in brackets: names in quotes or not, with values if they have some."""
+        """Return properties in brackets: names with or without quotes, and optional values."""
         found = {}
         self.expect("(")
         while True:
@@ -269,7 +269,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Reference:
-    """A table that a query names, and where."""
+    """A table that a query names, and the place of its name."""
 
     name: str
     moment: Moment | None
@@ -279,17 +279,17 @@ class Reference:
 
 
 def references(text: str) -> list[Reference]:
-    """Return the tables that a query selects from, in their order; not its own `WITH` tables.
+    """Return the tables from which a query selects, in their order, without its `WITH` tables.
 
-    Those with a version, and paths, are always found; names alone only where sqlglot can parse
-    the query.
+    Paths and tables with a version are always found; other names only if sqlglot can parse the
+    query.
     """
     tokens = tokens_of(text)
     told = _told_ones(text, tokens)
     marked, pieces, done = dict[str, Reference](), list[str](), 0
     for at, one in enumerate(told):
         mark = f"_txlog_{at}_".ljust(one.end - one.start, "_")
-        if len(mark) > one.end - one.start:  # Places would move.
+        if len(mark) > one.end - one.start:  # Otherwise places would move.
             return told
         marked[mark] = one
         pieces += [text[done : one.start], mark]
@@ -312,7 +312,7 @@ def references(text: str) -> list[Reference]:
 
 
 def _told_ones(text: str, tokens: Sequence[Token]) -> list[Reference]:
-    """Return the tables that are paths, or are wanted at a version."""
+    """Return the tables that are paths or have a version."""
     found: list[Reference] = []
     at = 0
     while at < len(tokens):
@@ -347,7 +347,7 @@ def split_version(name: str) -> tuple[str, Moment | None]:
 
 
 def _parsed(text: str) -> list[tuple[str, int, int, bool]] | None:
-    """Return the tables of a query: name, where it stands, whether it has an alias."""
+    """Return the tables of a query: name, place, and whether it has an alias."""
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
@@ -408,7 +408,7 @@ def _excepted(reader: Reader) -> list[str]:
 
 
 def assignments(reader: Reader, *stops: tuple[str, ...]) -> dict[str, str]:
-    """Return columns with the expressions that they are set to."""
+    """Return columns with their new expressions."""
     found: dict[str, str] = {}
     while True:
         name = reader.name()

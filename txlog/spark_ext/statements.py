@@ -1,4 +1,4 @@
-"""`spark_ext.sql`: statements that Spark refuses for tables of a source in Python."""
+"""`spark_ext.sql`: statements that Spark refuses for tables of a Python source."""
 
 from __future__ import annotations
 
@@ -48,15 +48,16 @@ _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 def sql(
     spark: SparkSession, text: str, *, storage_options: Mapping[str, Any] | None = None
 ) -> DataFrame:
-    """Run a statement of SQL as Delta Lake's users write it; Spark runs all that it can itself.
+    """Run an SQL statement in Delta Lake's syntax; Spark runs every statement that it supports.
 
-    Tables are ``delta.`/path` ``, ``txlog.`/path` `` or names of Spark's catalog. Run here are
+    Tables are ``delta.`/path` ``, ``txlog.`/path` `` or names of Spark's catalog. This function
+    runs
     `MERGE INTO`, `UPDATE`, `DELETE FROM`, `INSERT INTO` and `OVERWRITE`, `OPTIMIZE`, `VACUUM`,
     `RESTORE`, `GENERATE`, `DESCRIBE HISTORY` and `DETAIL`, `ALTER TABLE`, `SHOW TBLPROPERTIES`,
-    `CREATE TABLE` with columns or `AS` a query, and queries of such tables, with `VERSION AS OF`
-    and `TIMESTAMP AS OF` too.
-    Expressions go to Spark as they are written. Every other statement, and one about a table of
-    another format, goes to `spark.sql` unchanged.
+    `CREATE TABLE` with columns or `AS` a query, and queries of these tables, also with `VERSION AS
+    OF` and `TIMESTAMP AS OF`.
+    Spark gets expressions exactly as written. `spark.sql` gets every other statement, and every
+    statement about a table of another format, unchanged.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ def sql(
 
     Returns
     -------
-    What Delta's statement answers: for changes, how many rows were affected.
+    The result of Delta's statement: for changes, the number of affected rows.
 
     Raises
     ------
@@ -124,7 +125,7 @@ class _Statement(Definitions):
     # Tables.
 
     def _target(self, *followers: str) -> DeltaTable:
-        """Return the table that is next, under its alias or the last part of its name."""
+        """Return the next table, with its alias or the last part of its name."""
         name = self.reader.name()
         opened = self._opened(name)
         alias = self.reader.alias(*followers) or _last_part(name)
@@ -136,7 +137,7 @@ class _Statement(Definitions):
     # Queries.
 
     def _query(self, text: str) -> DataFrame:
-        """Run a query, with the tables that Spark cannot read by name put into it as frames."""
+        """Run a query in which frames replace the tables that Spark cannot read by name."""
         pieces, frames, done = list[str](), dict[str, Any](), 0
         for one in references(text):
             frame = self._frame(one)
@@ -210,7 +211,7 @@ class _Statement(Definitions):
 
     @contextmanager
     def _condition(self) -> Iterator[str | None]:
-        """Give the condition after WHERE; views stand for tables of its queries meanwhile."""
+        """Yield the condition after WHERE; meanwhile views replace the tables of its queries."""
         text = self.reader.until() if self.reader.accepts("WHERE") else None
         self.reader.end()
         pieces, views, done = list[str](), list[str](), 0
@@ -339,12 +340,12 @@ def _with_clauses(
 
 
 def _is_query(reader: Reader) -> bool:
-    """Return whether what is in brackets is a query, and no list of columns."""
+    """Return whether the text in brackets is a query, not a list of columns."""
     return any(reader.sees("(", word) for word in (*_QUERIES, "TABLE"))
 
 
 def _last_part(name: str) -> str | None:
-    """Return what a table of the catalog is called in expressions; a path has no such name."""
+    """Return the name of a catalog table in expressions; None for a path."""
     try:
         return None if is_path(name) else split_name(name)[-1]
     except InvalidInputError:
@@ -352,7 +353,7 @@ def _last_part(name: str) -> str | None:
 
 
 def _as_stored(rows: DataFrame, schema: StructType) -> DataFrame:
-    """Return rows in the types that the columns of a table have, as SQL stores them."""
+    """Return rows in the types of a table's columns, by SQL's store assignment."""
     wanted = {field.name.lower(): field for field in read_schema(schema).fields}
     columns = []
     for have in rows.schema.fields:

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("txlog")`: a table's rows, or its changes, as they come.
+"""`spark.readStream.format("txlog")`: new rows, or changes, of a table as a stream.
 
 Rules: spec/streaming.md, STR-1 to STR-14.
 """
@@ -50,11 +50,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: TableStream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks have no need of what was asked of the stream: it is read from the options again.
+        # Tasks do not need the request of the stream: it is read from the options again.
         state = {name: value for name, value in self.__dict__.items() if name != "_options"}
         return {**state, "_opened": None}
 
-    # Of a reader that cannot be made, Spark fails to say why. So options wait to be asked for.
+    # If a reader cannot be created, Spark hides the reason. So options are checked later.
 
     @cached_property
     def _store(self) -> Store:
@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _stream(self) -> TableStream:
-        """The table, opened when it is first needed: tasks have no need of it."""
+        """The table; it is opened on first use, because tasks do not need it."""
         from txlog.schema.types import StructType
         from txlog.spark_ext.loaded_table import require_loaded
         from txlog.stream.stream import TableStream
@@ -85,13 +85,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return the offset of a stream that has not begun; Spark asks for it more than once."""
+        """Return the offset of a stream that has not begun; Spark calls this more than once."""
         from txlog.stream.offsets import UNDECIDED
 
         return dict(UNDECIDED)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit by options; of two, Spark can be told only one."""
+        """Return the limit of the options; if there are two, Spark can get only one."""
         limits = self._options.limits
         if limits.files is not None:
             return ReadMaxFiles(limits.files)
@@ -99,24 +99,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxBytes(limits.bytes)
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next micro-batch ends."""
+        """Return the end of the next micro-batch."""
         from txlog.stream.offsets import Limits
 
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._options.limits
         return self._stream.latest(start, limits)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return how far the log is known to reach, for the query's progress."""
+        """Return the end of the known log, for the query's progress."""
         return self._stream.reached()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Take the version of now as the last one."""
+        """Use the current version as the last one."""
         self._stream.stop_at_latest()
 
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
-        """Return what tasks read: everything between two offsets."""
+        """Return the partitions for tasks: everything between two offsets."""
         from txlog.changes.change_plan import ChangeFile
         from txlog.fragments.fragment import Fragment
         from txlog.spark_ext.partitions import change_partitions, task_shares

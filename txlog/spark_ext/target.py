@@ -1,4 +1,4 @@
-"""What a write of Spark is to do: decided on the driver, done by tasks, committed once.
+"""The target of a Spark write: planned on the driver, written by tasks, committed once.
 
 Rules: spec/streaming.md, STR-40 to STR-49.
 """
@@ -45,7 +45,7 @@ from txlog.verbs.overwrite import Overwrite, require_kept, require_modes
 
 
 class StreamingUpdate(Operation):
-    """Another operation, committed as a micro-batch of a streaming query."""
+    """An operation that is committed as a micro-batch of a streaming query."""
 
     name = "STREAMING UPDATE"
 
@@ -57,17 +57,17 @@ class StreamingUpdate(Operation):
         self.keeps_files = operation.keeps_files
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the other operation's intent, under the name of a micro-batch."""
+        """Return the intent of the wrapped operation, with the name of a micro-batch."""
         intent = self._operation.intent(base)
         return None if intent is None else stated(intent, self._batch)
 
     def discard(self) -> None:
-        """Delete what the other operation wrote."""
+        """Delete the files of the wrapped operation."""
         self._operation.discard()
 
 
 def stated(intent: Intent, batch: StreamBatch | None) -> Intent:
-    """Return an intent under Delta's name for what a stream commits, with its parameters."""
+    """Return an intent with Delta's name and parameters for the commit of a stream."""
     if batch is None:
         return intent
     metrics = {
@@ -86,7 +86,7 @@ def stated(intent: Intent, batch: StreamBatch | None) -> Intent:
 def plan_target(
     store: Store, request: WriteRequest, schema: SparkStruct, table: Snapshot | None
 ) -> Target:
-    """Check a write against the table (None: there is none), before a task runs.
+    """Check a write against the table (None: it does not exist), before a task runs.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def plan_target(
         As for the verbs of `Table`.
     """
     store.require_writable()
-    # Each worker would write its files to memory of its own, and they would be gone with it.
+    # Each worker would write its files to its own memory, and they would be lost with it.
     require_shared(store, argument="path", remedy="Put the table where all workers reach it")
     data = frame_schema(schema)
     if table is None:
@@ -162,23 +162,24 @@ def commit_files(
 ) -> Outcome:
     """Commit what the tasks wrote, in one version; runs on the driver.
 
-    Files that are not committed are deleted, unless that is uncertain.
+    Files that are not committed are deleted, unless the outcome is uncertain.
 
     Parameters
     ----------
     written_for
-        What the files depend on, if the target was made after they were written.
+        The state for which the files were written, if the target was planned after that.
     may_make
-        Whether there may be no table yet.
+        Whether the table may be missing.
 
     Raises
     ------
     NotFoundError
-        There is no table, and none may be made.
+        There is no table, and it may not be created.
     CommitConflictError
-        The table is not what the tasks wrote for: it was made, replaced or changed meanwhile.
+        The table is not the one for which the tasks wrote: it was created, replaced or changed in
+        the meantime.
     AlreadyExistsError
-        It was made meanwhile, and the mode is `error`.
+        The table was created in the meantime, and the mode is `error`.
     """
     context = Context(target.store)
     with discarding(lambda: discard_files(target.store, adds)):
@@ -200,7 +201,7 @@ def commit_files(
 
 
 def _settled(target: Target, latest: Snapshot, txn: AnyAppVersion | None) -> Done | None:
-    """Return what comes of the write if the table as it is leaves nothing to do, or None."""
+    """Return the result of the write if the table needs no change, or None."""
     recorded = skip_recorded(latest, txn)
     if recorded is None and target.request.mode == "ignore":
         return Done(Outcome("WRITE", None), latest)
@@ -208,7 +209,7 @@ def _settled(target: Target, latest: Snapshot, txn: AnyAppVersion | None) -> Don
 
 
 def _require_planned(target: Target, latest: Snapshot | None, written_for: Collection[str]) -> None:
-    """Refuse files that were written for a table which is not there now, or was not then."""
+    """Raise if the table vanished or was created after the files were written."""
     if target.base is None and latest is not None:
         if target.request.mode == "error":
             raise already_exists(target.store)
@@ -242,7 +243,7 @@ def _conflict(target: Target, latest: Snapshot | None, reason: str) -> CommitCon
 
 
 def _made(context: Context, target: Target, adds: list[Add], txn: AnyAppVersion | None) -> Done:
-    """Make the table of the files."""
+    """Create the table from the files."""
     made = commit_new_table(
         context,
         NewTable(target.metadata, target.plan.schema, target.request.cluster_by),
@@ -264,7 +265,7 @@ def _made(context: Context, target: Target, adds: list[Add], txn: AnyAppVersion 
 def _changed(
     context: Context, target: Target, latest: Snapshot, adds: list[Add], txn: AnyAppVersion | None
 ) -> Done:
-    """Add the files to the table, or put them in the place of others."""
+    """Add the files to the table, or replace others by them."""
     assert target.base is not None
     request = target.request
     files = AddedFiles.written(

@@ -1,6 +1,6 @@
-"""What the tasks of a read do: the rows of a partition, from its files alone.
+"""The tasks of a read: yield the rows of a partition from its files.
 
-A worker of Python imports this module for each task that it begins with, so it imports no planning.
+A Python worker imports this module for its first task, so the module imports no planning.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 class FragmentPartition(InputPartition):
     """A task's work: fragments, or a part of one, and the plan that all of them share.
 
-    Without a fragment there is nothing to read: Spark wants one partition even then.
+    Without a fragment there is nothing to read, but Spark requires at least one partition.
     """
 
     plan: ReadPlan
-    fragments: tuple[Fragment, ...] = ()  # Read in turn.
+    fragments: tuple[Fragment, ...] = ()  # They are read one after another.
     rows: RowRange | None = None  # Read only the row groups whose first row is in this range.
     limit: int | None = None  # Stop after so many rows.
     counted: int = 0  # Rows of no columns that the log has counted; they need no file.
