@@ -400,12 +400,12 @@ _OF_BATCHES = ("versionAsOf", "timestampAsOf", "endingVersion", "endingTimestamp
 
 
 def stream_options(options: Options) -> StreamOptions:
-    """Return what options ask of a stream.
+    """Return the stream that options describe.
 
     Raises
     ------
     InvalidInputError
-        One is wrong, unknown to streams of txlog, or contradicts another.
+        An option is wrong, is unknown to streams of txlog, or contradicts another.
     """
     from txlog.expressions.sql import as_expression
     from txlog.stream.offsets import Limits

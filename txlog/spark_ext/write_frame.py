@@ -1,4 +1,4 @@
-"""`write`: a frame of Spark to a table, in all modes, on Spark Connect too."""
+"""`write`: write a Spark frame to a table, in all modes, also on Spark Connect."""
 
 from __future__ import annotations
 
@@ -72,47 +72,47 @@ def write(
     user_metadata: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Write a frame to a table, making it if there is none, in one commit.
+    """Write a frame to a table in one commit; create the table if it does not exist.
 
     Tasks write the files and this process commits them, so both need txlog and must reach the
     store. The frame is computed once. In `foreachBatch`, `txn=(name, batch_id)` makes every batch
-    count exactly once; classic Spark tells the query, and a batch is refused where another query
-    (a new checkpoint) wrote under that name. Spark Connect does not tell it.
+    count exactly once. In classic Spark, a batch is refused if another query (a new checkpoint)
+    wrote under that name. Spark Connect does not give the query.
 
     Parameters
     ----------
     mode
-        What to do if the table is there: `append` to it, `overwrite` its rows, raise an `error`,
-        or `ignore` the call. A `txn` that is recorded already changes nothing in any mode, and
-        nothing is computed then.
+        The action if the table exists: `append` to it, `overwrite` its rows, raise an `error`, or
+        `ignore` the call. If `txn` is recorded already, nothing changes in any mode, and the frame
+        is not computed.
     where
         In mode `overwrite`: replace the rows for which this is true; every new row must satisfy it.
     partition_mode
-        In mode `overwrite`: `dynamic` replaces only the partitions that the frame has rows of,
-        `static` all rows. Default: of a table with partitions, and without `where` and
-        `schema_mode="overwrite"`, what `spark.sql.sources.partitionOverwriteMode` says.
+        In mode `overwrite`: `dynamic` replaces only the partitions for which the frame has rows,
+        `static` all rows. Default: for a table with partitions, and without `where` and
+        `schema_mode="overwrite"`, the setting `spark.sql.sources.partitionOverwriteMode`.
     schema_mode
         `merge` adds the columns that only the frame has; `overwrite` takes the frame's schema.
     partition_by, cluster_by, properties, description
-        For a table that is made; an existing one must already be so.
+        For a new table; an existing table must already have the same.
 
     Returns
     -------
-    The version that was made, or None with `skipped` set if `txn` was recorded already, and without
-    if the mode was `ignore` and the table is there.
+    The outcome with the new version. Its version is None if `txn` was recorded already (then
+    `skipped` is set), or if the mode is `ignore` and the table exists.
 
     Raises
     ------
     InvalidInputError, SchemaMismatchError
         An argument is wrong, or the frame's columns do not fit the table; nothing was computed.
-        Or `txn` names an application whose versions are not of this streaming query (STR-42).
+        Or another streaming query has used the application of `txn` (STR-42).
     AlreadyExistsError
-        The table is there, and the mode is `error`.
+        The table exists, and the mode is `error`.
     CommitConflictError
-        The table vanished, was made, or was changed while the frame was computed.
+        The table vanished, was created, or was changed while the frame was computed.
     EngineError
-        The frame cannot be computed, or a value in it does not fit the table; its cause is what
-        Spark says. Nothing was committed, as with all of the above.
+        The frame cannot be computed, or a value in it does not fit the table; the cause is Spark's
+        error. Nothing was committed, as with all errors above.
     """
     chosen: PartitionMode = partition_mode or "static"
     require_mode(mode, where, chosen, schema_mode)
@@ -150,7 +150,7 @@ def write(
 
 
 def require_batch(df: DataFrame) -> None:
-    """Raise unless something is a frame of Spark, and no stream."""
+    """Raise unless a value is a Spark frame and not a stream."""
     if getattr(df, "isStreaming", None) is None or not hasattr(df, "mapInArrow"):
         raise InvalidTypeError(
             argument="df",
@@ -166,7 +166,7 @@ def require_batch(df: DataFrame) -> None:
 
 
 def transaction_of(df: DataFrame, txn: AppVersion | None) -> AnyAppVersion | None:
-    """Return the transaction, in a micro-batch with its query, where Spark tells it."""
+    """Return the transaction; in a micro-batch with its query, if Spark gives it."""
     context = getattr(df.sparkSession, "sparkContext", None)  # Spark Connect has none.
     query_id = None if context is None else context.getLocalProperty(QUERY_ID)
     return transaction_in(query_id, txn)
@@ -175,7 +175,7 @@ def transaction_of(df: DataFrame, txn: AppVersion | None) -> AnyAppVersion | Non
 def _writing(
     target: Target,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that tasks run: rows in, one row for each file out."""
+    """Return the function that tasks run: it takes rows and returns one row for each file."""
 
     def write_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         adds = [orjson.dumps(add).decode() for add in write_task(target, iter(batches))]
@@ -186,7 +186,7 @@ def _writing(
 
 _MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _MAX_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-# Spark adds up the bytes of all columns after each row, but not for this limit.
+# Spark adds up the bytes of all columns after each row, except with this limit.
 _UNCOUNTED = str(2**31 - 1)
 
 _BATCH_BYTES = 64 * 1024 * 1024  # Spark's own limit, where a session has none.
@@ -210,10 +210,10 @@ _changing = Lock()
 
 @contextmanager
 def batches_by_rows(df: DataFrame) -> Iterator[None]:
-    """Have Spark end batches by rows alone, where the frame lets their number bound their bytes.
+    """Let Spark end batches by rows only, if the number of rows limits the bytes of the frame.
 
-    It holds for what is computed in the `with`, and for what else the session starts meanwhile. A
-    limit of bytes that the session was given stays as it is.
+    It applies to jobs in the `with`, and to other jobs that the session starts at the same time. A
+    limit of bytes in the session does not change.
     """
     spark = df.sparkSession
     rows = rows_in_batch(df.schema)

@@ -1,6 +1,6 @@
-"""What the tasks of a write do: their rows become files of the table.
+"""The tasks of a write: they write their rows as files of the table.
 
-A worker of Python imports this module for each task that it begins with, so it imports no commit.
+A Python worker imports this module for its first task, so the module imports no code of commits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StreamBatch:
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """What a caller wants, as far as it can be said without the table."""
+    """The request of a caller, before the table is known."""
 
     mode: WriteMode = "append"
     partition_by: tuple[str, ...] | None = None
@@ -47,36 +47,36 @@ class WriteRequest:
     description: str | None = None  # Of a table that is made.
     where: Expression | None = None  # Replace only these rows.
     partition_mode: PartitionMode = "static"
-    follows_session: bool = False  # Nobody said it, so the session may say another one.
+    follows_session: bool = False  # The caller did not set it, so the session may change it.
     schema_mode: SchemaMode = None
     properties: Mapping[str, str] = field(default_factory=dict)  # Of a table that is made.
     options: WriteOptions = field(default_factory=WriteOptions)
     user_metadata: str | None = None
-    stream_batch: StreamBatch | None = None  # What the commit is, if a stream makes it.
-    codec: str | None = None  # Of the files of this write. None: as the table says.
+    stream_batch: StreamBatch | None = None  # The micro-batch, if a stream makes the commit.
+    codec: str | None = None  # The codec of the files of this write. None: the table decides.
 
 
 @dataclass(frozen=True)
 class Target:
-    """A write that fits its table, or makes it. It pickles, without what only the log needs."""
+    """A write that fits its table, or creates it. It pickles, without parts for the log only."""
 
     store: Store
     request: WriteRequest
     plan: WritePlan
-    metadata: Metadata  # Of the table as it is, or as it will be made.
-    base: Snapshot | None  # The version that files are written for, without its files.
+    metadata: Metadata  # Of the existing table, or of the new one.
+    base: Snapshot | None  # The version for which files are written, without its files.
     numbered: tuple[str, ...] = ()  # Identity columns that the rows leave out.
 
     @property
     def written_for(self) -> str:
-        """What the files of this write depend on, as text."""
+        """The state on which the files of this write depend, as text."""
         return self.plan.written_for(None if self.base is None else self.metadata.id)
 
     def in_session(self, partition_mode: str | None) -> Target:
-        """Return it with what a session's `SESSION_PARTITION_MODE` says, where that counts.
+        """Return the target with a session's `SESSION_PARTITION_MODE`, if it applies.
 
-        As for Delta, it says nothing where the caller says what is replaced, or of a table without
-        partitions.
+        As in Delta, it does not apply if the caller defines what is replaced, or if the table has
+        no partitions.
         """
         request = self.request
         said = request.where is not None or request.schema_mode == "overwrite"
@@ -87,7 +87,7 @@ class Target:
         return replace(self, request=replace(request, partition_mode="dynamic"))
 
     def in_stream(self, query_id: str, epoch_id: int) -> Target:
-        """Return it as what a micro-batch of a query writes: its commit says so."""
+        """Return the target as a micro-batch of a query, which the commit then names."""
         mode: Literal["Append", "Complete"]
         mode = "Complete" if self.request.mode == "overwrite" else "Append"
         batch = StreamBatch(query_id, epoch_id, mode)
@@ -108,12 +108,12 @@ def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[s
 
 
 def counting(plan: WritePlan) -> WritePlan:
-    """Return a plan by which this task gives identity columns values of its own.
+    """Return a plan with separate values of identity columns for this task.
 
     Raises
     ------
     SchemaMismatchError
-        There are more tasks than can count at once.
+        There are more tasks than can count at the same time.
     """
     from txlog.data_files.identity import LANES
     from txlog.errors import SchemaMismatchError

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task wrote, for which table, and what its session says, which no driver is told."""
+    """The files of a task, their table, and settings of the session that the driver cannot get."""
 
     adds: list[dict[str, Any]]
     written_for: str
@@ -52,12 +52,12 @@ class Written(WriterCommitMessage):
 
 
 def write_request(options: Options, overwrite: bool) -> WriteRequest:
-    """Return what the options say.
+    """Return the request that options describe.
 
     Raises
     ------
     InvalidInputError
-        One is wrong, or would be left without effect.
+        An option is wrong, or would have no effect.
     """
     from txlog.expressions.sql import as_expression
     from txlog.table.write_table import require_mode
@@ -85,7 +85,7 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
 
 
 def written_of(messages: Sequence[Any]) -> list[Written]:
-    """Return what tasks say that they wrote."""
+    """Return the reports of tasks about their files."""
     return [held for held in messages if held is not None]
 
 
@@ -97,7 +97,7 @@ def adds_of(written: Sequence[Written]) -> list[Add]:
 
 
 def query_of(written: Sequence[Written]) -> str | None:
-    """Return the id of the streaming query that tasks were part of, or None."""
+    """Return the id of the streaming query of the tasks, or None."""
     return next((held.query_id for held in written if held.query_id), None)
 
 
@@ -122,7 +122,7 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
     Raises
     ------
     InvalidInputError
-        `txnVersion` is given: the batches' ids take its place.
+        `txnVersion` is given, but a stream uses the ids of its batches.
     """
     from txlog.commit.app_versions import require_app_version
     from txlog.spark_ext.target import plan_target

@@ -1,6 +1,7 @@
-"""`DeltaTable`, in the shape that delta-spark gives it: scripts change their import, no more.
+"""`DeltaTable` with delta-spark's interface: scripts need to change only their import.
 
-What txlog lacks is there too, and says so by name. Arguments are named as delta-spark names them.
+Methods that txlog lacks exist too, and raise an error that names them. Arguments have delta-spark's
+names.
 """
 
 from txlog.spark_ext.delta.builder import DeltaTableBuilder, IdentityGenerator

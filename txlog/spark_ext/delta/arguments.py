@@ -1,4 +1,4 @@
-"""Arguments of the methods that delta-spark has, checked."""
+"""Check the arguments of methods with delta-spark's interface."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def of_type(kind: type[Value], value: Any, argument: str) -> Value:
 
 
 def names_in(columns: tuple[Any, ...], argument: str) -> list[str]:
-    """Return names that came one by one, or as one list or tuple."""
+    """Return names that were passed one by one, or as one list or tuple."""
     one = len(columns) == 1 and isinstance(columns[0], list | tuple)
     return [of_type(str, name, argument) for name in (columns[0] if one else columns)]
 
@@ -59,7 +59,7 @@ def storage_options_of(conf: Mapping[str, str]) -> dict[str, str]:
     Raises
     ------
     InvalidInputError
-        They are Hadoop's own, which nothing here reads. Values are not shown.
+        They are Hadoop's options, which txlog does not read. Values are not shown.
     """
     options = dict(of_type(dict, conf, "hadoopConf"))
     hadoop = sorted(name for name in options if str(name).startswith(_HADOOP))
@@ -82,7 +82,7 @@ def expression_in(value: Any, argument: str) -> Any:
     Raises
     ------
     InvalidTypeError
-        It is something else.
+        It is neither.
     """
     from pyspark.sql import Column
 

@@ -52,19 +52,19 @@ _SPARKS_NAME = re.compile(r"[A-Za-z0-9_]+")  # What Spark's own catalog takes fo
 
 @dataclass
 class IdentityGenerator:
-    """How the values of an identity column count."""
+    """The counter of an identity column."""
 
     start: int = 1
     step: int = 1
 
 
 class DeltaTableBuilder(Generic[Handle]):
-    """Puts a table together; nothing happens before `execute`.
+    """Collects the definition of a table; nothing happens before `execute`.
 
     Parameters
     ----------
     handle
-        What `execute` returns of a session and the table: `DeltaTable`.
+        Makes the result of `execute` from a session and the table: `DeltaTable`.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class DeltaTableBuilder(Generic[Handle]):
         generatedByDefaultAs: IdentityGenerator | None = None,
         comment: str | None = None,
     ) -> DeltaTableBuilder[Handle]:
-        """Add a column, of a type of Spark's or of SQL: `INT`, or `INT NOT NULL`.
+        """Add a column with a Spark type or an SQL type: `INT`, or `INT NOT NULL`.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class DeltaTableBuilder(Generic[Handle]):
         return self
 
     def _field_of(self, name: str, text: str) -> StructField:
-        """Return a column of a type as SQL writes it."""
+        """Return a column with a type in SQL."""
         from pyspark.errors import PySparkException
 
         if _SIZED_TEXT.search(text):
@@ -163,7 +163,7 @@ class DeltaTableBuilder(Generic[Handle]):
         return fields[0]
 
     def addColumns(self, cols: StructType | list[StructField]) -> DeltaTableBuilder[Handle]:
-        """Add the columns of a schema of Spark's."""
+        """Add the columns of a Spark schema."""
         from pyspark.sql.types import StructField
 
         for column in cols:

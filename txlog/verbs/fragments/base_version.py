@@ -1,4 +1,4 @@
-"""What commits of fragments stand on: the version that they were made from."""
+"""The base of commits of fragments: the version from which the fragments were made."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from txlog.verbs.fragments.workers import require_distinct
 
 @dataclass(frozen=True)
 class Base:
-    """The version that changed fragments were made from, and its fragments."""
+    """The version from which changed fragments were made, and its fragments."""
 
     snapshot: Snapshot
     live: pa.Table
     fragments: dict[int, Fragment]
 
     def changed(self, held: FragmentMetadata) -> Fragment:
-        """Return the fragment that metadata is of."""
+        """Return the fragment of this version for given metadata."""
         found = None if held.id is None else self.fragments.get(held.id)
         if found is None or found.path != held.adds[0].path:
             raise InvalidInputError(
@@ -48,9 +48,9 @@ class Base:
 
 
 class FragmentsOperation(Operation):
-    """A commit of fragments that workers changed: what they did cannot be done again here.
+    """A commit of fragments that workers changed; their work cannot be repeated here.
 
-    Files of fragments are never deleted, whatever comes of the commit.
+    Files of fragments are never deleted, even if the commit fails.
     """
 
     may_redo = False
@@ -67,7 +67,7 @@ class FragmentsOperation(Operation):
         Parameters
         ----------
         opened
-            The version that they were read from if neither they nor `read_version` tell.
+            The version from which they were read, if neither they nor `read_version` have it.
         """
         super().__init__(context)
         require_distinct(fragments)
@@ -77,7 +77,7 @@ class FragmentsOperation(Operation):
         self._base: Base | None = None
 
     def base(self, latest: Snapshot) -> Snapshot:
-        """Return the one version that the fragments were read from."""
+        """Return the one version from which the fragments were read."""
         versions = self._versions or {self._opened.version}
         if len(versions) > 1:
             raise InvalidInputError(
@@ -96,15 +96,15 @@ class FragmentsOperation(Operation):
         return snapshot
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return what the fragments change; errors as for `commit_fragments`."""
+        """Return the changes of the fragments; errors as for `commit_fragments`."""
         assert self._base is not None
         return self.changes(self._base)
 
     @abstractmethod
     def changes(self, base: Base) -> Intent | None:
-        """Return what the fragments change in the version that they were read from."""
+        """Return the changes of the fragments to the version from which they were read."""
 
 
 def read_by(fragments: Sequence[FragmentMetadata]) -> frozenset[str]:
-    """Return the columns whose values decided what was done to fragments."""
+    """Return the columns on whose values the changes of fragments depend."""
     return frozenset(name for held in fragments for name in held.reads)

@@ -1,4 +1,4 @@
-"""Committing columns that workers wrote for fragments (rule FRG-26)."""
+"""Commit columns that workers wrote for fragments (rule FRG-26)."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class CommitColumns(FragmentsOperation):
             known = {file.path for file in fragment.files}
             new = [add for add in metadata.adds if add.path not in known]
             columns = [name for add in new for name in column_fields(add) or ()]
-            _require_new(base.snapshot, columns)  # By their names in files, like all below.
+            _require_new(base.snapshot, columns)  # By their physical names, like everything below.
             given[fragment.id] = columns
             adds.extend(new)
         names = set().union(*given.values())
-        # A dropped column's values may still be there, in files that then give it no more.
+        # Files may still have values of a dropped column, but no longer give it.
         removes, shortened = outdated_files(base.live, names, self.context.effects.now_ms())
         outdated = {remove.path for remove in removes} | {add.path for add in shortened}
         _require_fitting(base, fragments, adds, outdated)
@@ -87,7 +87,7 @@ class CommitColumns(FragmentsOperation):
 
 
 def _require_new(base: Snapshot, names: Sequence[str]) -> None:
-    """Refuse columns that the table has."""
+    """Raise if the table has one of the columns."""
     held = {field.name_in_files(base.mapping_mode).lower() for field in base.schema.fields}
     for name in names:
         if name.lower() in held:
@@ -102,7 +102,7 @@ def _require_new(base: Snapshot, names: Sequence[str]) -> None:
 def _require_fitting(
     base: Base, fragments: Sequence[FragmentMetadata], adds: Sequence[Add], without: set[str]
 ) -> None:
-    """Refuse new files that do not make fragments together with those that are there."""
+    """Raise if new files do not form fragments together with the existing files."""
     there = base.rows([base.changed(held) for held in fragments])
     left_out = pc.is_in(there["path"], value_set=arrow_array(sorted(without), pa.string()))
     there = there.filter(pc.invert(left_out))
@@ -124,7 +124,7 @@ def _require_fitting(
 def _require_typed(
     held: FragmentMetadata, base: Snapshot, known: Mapping[str, StructField], names: list[str]
 ) -> None:
-    """Refuse columns that were written in other types than the schema has, or for another table."""
+    """Raise if columns were written in other types than the schema's, or for another table."""
     fields = [known[name] for name in names if name in known]
     if len(fields) == len(names) and held.written_for != columns_digest(base, fields):
         raise InvalidInputError(
@@ -139,7 +139,7 @@ def _require_typed(
 def _merged_metadata(
     base: Snapshot, fields: Mapping[str, StructField], names: set[str], everywhere: set[str]
 ) -> Metadata:
-    """Return the metadata with new columns, some of which all fragments give values to."""
+    """Return the metadata with new columns; for some of them all fragments have values."""
     merged = StructType(tuple(fields.values()))
     lacking = sorted(names - fields.keys())
     if lacking:

@@ -1,4 +1,4 @@
-"""Committing fragments that workers wrote: one operation, one version.
+"""Commit fragments that workers wrote: one operation makes one version.
 
 Rules: spec/fragments.md, FRG-24 to FRG-27.
 """
@@ -40,7 +40,7 @@ def new_files(fragments: Sequence[FragmentMetadata]) -> list[Add]:
     Raises
     ------
     InvalidInputError
-        One is there twice, or is not what `write_fragments` gave.
+        A fragment is there twice, or does not come from `write_fragments`.
     """
     require_distinct(fragments)
     for held in fragments:
@@ -55,7 +55,7 @@ def new_files(fragments: Sequence[FragmentMetadata]) -> list[Add]:
 
 
 class Fit:
-    """Refuses versions of a table that fragments were not written for, or that have them."""
+    """Refuses versions for which fragments were not written, and versions that have them."""
 
     def __init__(self, context: Context, fragments: Sequence[FragmentMetadata]) -> None:
         self._context = context
@@ -68,9 +68,9 @@ class Fit:
         Raises
         ------
         InvalidInputError
-            It has one of the files, or had it, or is of another table.
+            It has or had one of the files, or belongs to another table.
         CommitConflictError
-            Its columns, partitions or rules are others by now.
+            Its columns, partitions or constraints have changed.
         """
         for held in self._fragments:
             wanted = base.memo(_first_digest if held.read_version < 0 else _digest)
@@ -91,7 +91,7 @@ class Fit:
             first = base.tail.first_version(path)
             if first is not None and first <= base.version:
                 yield path
-        # The checkpoint cannot know of a file that is newer: it got its name after that version.
+        # The checkpoint cannot have a newer file, which got its name after that version.
         at = base.checkpoint[0].version if base.checkpoint else -1
         older = [held.adds[0].path for held in self._fragments if held.read_version < at]
         if not older:
@@ -106,7 +106,7 @@ class Fit:
             yield older[number]
 
     def _require_harmless(self, held: FragmentMetadata, base: Snapshot) -> None:
-        """The table has other columns or rules now: those of the time of writing decide."""
+        """Raise unless changed columns or constraints allow fragments that were written before."""
         version = held.read_version
         if version not in self._seen:
             found = None
@@ -129,17 +129,17 @@ def _digest(snapshot: Snapshot) -> str:
 
 
 def _first_digest(snapshot: Snapshot) -> str:
-    """Return the digest of fragments that were written before there was such a table."""
+    """Return the digest of fragments that were written before the table existed."""
     return plan_append(snapshot, snapshot.schema, WriteOptions()).written_for(NO_TABLE)
 
 
 def first_files(fragments: Sequence[FragmentMetadata], new: NewTable) -> list[Add]:
-    """Return the files of fragments for a table that is made of them.
+    """Return the files of fragments for a new table.
 
     Raises
     ------
     InvalidInputError
-        One is there twice, or was written for another table.
+        A fragment is there twice, or was written for another table.
     """
     wanted = new.plan().written_for(NO_TABLE)
     adds = new_files(fragments)
@@ -156,7 +156,7 @@ def first_files(fragments: Sequence[FragmentMetadata], new: NewTable) -> list[Ad
 
 
 class CommitRewrites(FragmentsOperation):
-    """Commit fragments in the place of others that have the same rows."""
+    """Replace fragments by others that have the same rows."""
 
     name = "OPTIMIZE"
 
@@ -167,7 +167,7 @@ class CommitRewrites(FragmentsOperation):
         self._request = request
 
     def base(self, latest: Snapshot) -> Snapshot:
-        """Refuse tables that track rows; else as for other fragments."""
+        """Raise if the table tracks rows; otherwise as for other fragments."""
         if latest.has_stable_row_ids:
             raise UnsupportedFeatureError(
                 path=latest.root,
@@ -199,7 +199,7 @@ class CommitRewrites(FragmentsOperation):
 
 
 def _require_same_rows(group: Operation.RewriteGroup, base: Base) -> None:
-    """Refuse new fragments with more or fewer rows than the old ones."""
+    """Raise if new fragments have more or fewer rows than the old ones."""
     before = [base.changed(old).num_rows for old in group.old_fragments]
     after = [new.num_rows for new in group.new_fragments]
     if None in before or None in after or sum(before) != sum(after):  # type: ignore[arg-type]
@@ -212,7 +212,7 @@ def _require_same_rows(group: Operation.RewriteGroup, base: Base) -> None:
 
 
 def _require_same_place(group: Operation.RewriteGroup, base: Snapshot) -> None:
-    """Refuse new fragments that were not made from the old ones' version, or partition."""
+    """Raise if new fragments come from another version or partition than the old ones."""
     partitions = [dict(held.adds[0].partition_values) for held in group.old_fragments]
     for held in group.new_fragments:
         if held.read_version != base.version:
@@ -237,7 +237,7 @@ def commit_fragments(
     Raises
     ------
     InvalidInputError
-        A fragment is there twice, is not in the table or in it already, or is none.
+        A fragment is there twice, is missing in the table, is in it already, or is not valid.
     """
     require_operation(request)
     match request:

@@ -1,4 +1,4 @@
-"""Committing deletions that workers made of fragments (rule FRG-25)."""
+"""Commit deletions that workers made in fragments (rule FRG-25)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CommitDeletes(FragmentsOperation):
         self._union: RowDeletes | None = None  # With vectors of our own.
 
     def changes(self, base: Base) -> Intent | None:
-        """Return the fragments that leave, or get the vectors that workers wrote."""
+        """Return the removed fragments, and those that get the vectors of workers."""
         request = self._request
         deletes = self._deletes = _row_deletes(self.context, base, request)
         if not deletes.removes:
@@ -77,7 +77,7 @@ class CommitDeletes(FragmentsOperation):
         return replace(intent, removes=united.removes, adds=united.adds)
 
     def discard(self) -> None:
-        """Delete the united vectors; the files of workers stay."""
+        """Delete the united vectors; the files of workers are kept."""
         union, self._union = self._union, None
         discard_deletes(self.context, union)
 
@@ -146,7 +146,7 @@ def _row_deletes(context: Context, base: Base, request: Operation.Delete) -> Row
 
 
 def _require_form(held: FragmentMetadata, base: Snapshot) -> None:
-    """Refuse a deletion file of a form that the table does not have."""
+    """Raise if a deletion file has a form that the table does not allow."""
     found = held.deletion_file
     lance = found is not None and found.descriptor.storage_type == "lance"
     feature = FEATURE if lance else "deletionVectors"
@@ -161,7 +161,7 @@ def _require_form(held: FragmentMetadata, base: Snapshot) -> None:
 
 
 def _raise_shared_rows(context: Context, current: Snapshot, deletes: RowDeletes) -> None:
-    """Name the file of which a winner deleted a row that we delete too."""
+    """Raise with the file in which a winner deleted a row that we delete too."""
     live = load_files(context.store, current).live
     now = {fragment.path: fragment for fragment in live_sequence(current, live)}
     for one in deletes.files:

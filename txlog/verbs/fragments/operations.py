@@ -1,4 +1,4 @@
-"""What a commit of fragments can do."""
+"""The operations for commits of fragments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txlog.fragments.metadata import FragmentMetadata
 
 
 class Operation:
-    """What a commit of fragments does; the names are those of Lance."""
+    """An operation of a commit of fragments; the names are those of Lance."""
 
     class Base:
         """Any of the operations."""
@@ -25,43 +25,43 @@ class Operation:
 
     @dataclass(frozen=True)
     class Overwrite(Base):
-        """Put new fragments in the place of all others."""
+        """Replace all fragments by new ones."""
 
         fragments: Sequence[FragmentMetadata]
 
     @dataclass(frozen=True)
     class Delete(Base):
-        """Give fragments more deleted rows, and take out those of which none is left."""
+        """Delete more rows of fragments, and remove fragments without remaining rows."""
 
         updated_fragments: Sequence[FragmentMetadata] = ()
         deleted_fragment_ids: Sequence[int] = ()
-        predicate: str | None = None  # To be noted in the commit.
-        # That the fragments were read from; needed with ids alone if the table has moved on.
+        predicate: str | None = None  # For the operation parameters of the commit.
+        # The version of the fragments; needed for ids alone if the table is newer.
         read_version: int | None = None
 
     @dataclass(frozen=True)
     class Merge(Base):
-        """Give fragments further columns; rows of other fragments have nulls in them."""
+        """Add columns to fragments; rows of other fragments get nulls."""
 
         fragments: Sequence[FragmentMetadata]
         schema: pa.Schema  # The table's columns, then the new ones.
 
     @dataclass(frozen=True)
     class Rewrite(Base):
-        """Put new fragments in the place of old ones that have the same rows."""
+        """Replace old fragments by new ones that have the same rows."""
 
         groups: Sequence[Operation.RewriteGroup]
 
     @dataclass(frozen=True)
     class RewriteGroup:
-        """Old fragments, and the new ones that hold their rows."""
+        """Old fragments, and the new ones with their rows."""
 
         old_fragments: Sequence[FragmentMetadata]
         new_fragments: Sequence[FragmentMetadata]
 
 
 def require_operation(operation: object) -> None:
-    """Refuse what is no operation, or one whose fields are of other types than they should be.
+    """Raise unless a value is an operation whose fields have the right types.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Fragments written or changed by workers, to be committed later by one driver.
+"""Write or change fragments on workers; a driver commits them later.
 
 Rules: spec/fragments.md, FRG-24 to FRG-27.
 """
@@ -88,12 +88,12 @@ def write_first_fragments(
     partition_by: Sequence[str],
     properties: Mapping[str, str],
 ) -> list[FragmentMetadata]:
-    """Write rows as data files of a table that is still to be made, without committing them.
+    """Write rows as data files of a table that does not exist yet, without committing them.
 
     Raises
     ------
     InvalidInputError
-        There can be no such table: its columns, partitioning or properties are wrong.
+        The table cannot be created: its columns, partitioning or properties are wrong.
     """
     context.store.require_writable()
     new, rows = table_of_rows(
@@ -116,21 +116,22 @@ def delete_from_fragment(
     context: Context, snapshot: Snapshot, held: FragmentMetadata, fragment: Fragment,
     going: Expression | Sequence[int],
 ) -> FragmentMetadata | None:  # fmt: skip
-    """Write a fragment's deletions with more rows in them, without committing them.
+    """Write a fragment's deletions with additional rows, without committing them.
 
     Parameters
     ----------
     going
-        Which rows go: a predicate, or their positions in the fragment.
+        The rows to delete: a predicate, or their positions in the fragment.
 
     Returns
     -------
-    The fragment with the new deletion file, the same one if no row goes, or None if none is left.
+    The fragment with the new deletion file; the same fragment if no row is deleted; None if no row
+    is left.
 
     Raises
     ------
     InvalidInputError
-        A position is not a whole number, or twice there, or the predicate does not fit.
+        A position is not a whole number or appears twice, or the predicate does not fit.
     NotFoundError
         A position is beyond the fragment, or of a row that is deleted already.
     UnsupportedFeatureError
@@ -200,7 +201,7 @@ def merge_into_fragment(
 
 
 def columns_digest(snapshot: Snapshot, fields: Sequence[StructField]) -> str:
-    """Return a digest of what new columns of a fragment are: the table, their names and types."""
+    """Return a digest of the new columns of a fragment: the table, their names and types."""
     plain = StructType(tuple(StructField(field.name, field.type) for field in fields))
     return sha256(orjson.dumps([snapshot.metadata.id, schema_json(plain)])).hexdigest()
 
@@ -212,7 +213,7 @@ def deletions_of(context: Context, held: FragmentMetadata, fragment: Fragment) -
 
 
 def require_distinct(fragments: Sequence[FragmentMetadata]) -> None:
-    """Refuse what are no fragments, or the same one twice.
+    """Raise if a value is not a fragment, or a fragment appears twice.
 
     Raises
     ------

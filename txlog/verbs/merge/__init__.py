@@ -1,1 +1,1 @@
-"""Merging: rows of a source update, delete and insert rows of a table."""
+"""Merge: rows of a source update, delete and insert rows of a table."""

@@ -1,4 +1,4 @@
-"""The clauses of a merge: what becomes of rows that match, and of rows that do not. Pure."""
+"""The clauses of a merge: the actions for rows that match, and for rows that do not. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Action = Literal["update", "delete", "insert"]
 
 @dataclass(frozen=True)
 class Clause:
-    """One clause as it was given."""
+    """One clause from the caller."""
 
     kind: Kind
     action: Action
@@ -47,14 +47,14 @@ class BoundClause:
 
     @property
     def reads(self) -> frozenset[str]:
-        """The columns that it reads, by their flat names."""
+        """The columns that the clause reads, by their flat names."""
         names = set() if self.values is None else set(self.values.reads)
         if self.condition is not None:
             names |= {path[0] for path in columns_of(self.condition)}
         return frozenset(names)
 
     def describe(self) -> dict[str, str]:
-        """Return what the commit says of the clause."""
+        """Return the description of the clause for the commit."""
         said: dict[str, str] = {"actionType": self.action}
         return said if self.condition is None else {"predicate": to_sql(self.condition), **said}
 
@@ -74,9 +74,9 @@ def bound_clauses(
     schema
         The target's after the merge.
     merges_schema
-        Whether columns of the source that the target lacked are in it.
+        Whether it has the columns that only the source had.
     error_on_type_mismatch
-        If false, a value becomes null where its column cannot store it.
+        If false, a value becomes null if its column cannot store it.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def bound_clauses(
 
 
 def require_reachable(clauses: Sequence[Clause]) -> None:
-    """Raise if a clause stands after one of its kind that takes all rows."""
+    """Raise if a clause follows one of its kind that applies to all rows."""
     ended: set[Kind] = set()
     for clause in clauses:
         if clause.kind in ended:
@@ -177,7 +177,7 @@ def own_path(name: str, alias: str | None) -> tuple[str, ...]:
 def _all_columns(
     clause: Clause, sides: Sides, schema: StructType, merges_schema: bool
 ) -> dict[str, Expression]:
-    """Return each column of the target with the source's of the same name."""
+    """Return each column of the target with the source column of the same name."""
     found = columns_of_same_name(clause, schema, sides.source, merges_schema=merges_schema)
     return {
         quote_name(name): Column((f"{sides.source_alias}.{source}",))
@@ -234,7 +234,7 @@ def columns_of_same_name(
 
 
 def require_insertable(given: Sequence[tuple[str, ...]], schema: StructType) -> None:
-    """Raise unless an insert gives whole columns, and all that must not be null."""
+    """Raise unless an insert gives whole columns, and all columns that are not nullable."""
     for path in given:
         if len(path) > 1:
             raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""The condition of a merge: which rows of the source match which rows of the target. Pure.
+"""The condition of a merge: it defines which rows of source and target match. Pure.
 
 Expressions of a merge are bound to one flat schema of both sides, in which the column `id` of the
 target is called `target.id`, after the side's alias.
@@ -27,7 +27,7 @@ Seen = Literal["both", "source", "target"]
 
 @dataclass(frozen=True)
 class Sides:
-    """The columns of both sides, and what expressions call them."""
+    """The columns of both sides, and their names in expressions."""
 
     target: StructType
     source: StructType
@@ -49,12 +49,12 @@ class Sides:
 
     @property
     def of_source(self) -> StructType:
-        """The flat schema of the source alone."""
+        """The flat schema of the source only."""
         return StructType(self._flat(self.source_alias, self.source))
 
     @property
     def of_target(self) -> StructType:
-        """The flat schema of the target alone."""
+        """The flat schema of the target only."""
         return StructType(self._flat(self.target_alias, self.target))
 
     @staticmethod
@@ -62,11 +62,11 @@ class Sides:
         return tuple(replace(field, name=f"{alias}.{field.name}") for field in schema.fields)
 
     def is_target(self, path: tuple[str, ...]) -> bool:
-        """Return whether a path of the flat schema is of the target."""
+        """Return whether a path of the flat schema belongs to the target."""
         return path[0].startswith(f"{self.target_alias}.")
 
     def name(self, flat: str) -> str:
-        """Return the name that a column of the flat schema has on its side."""
+        """Return the name of a column of the flat schema on its side."""
         alias = self.target_alias if self.is_target((flat,)) else self.source_alias
         return flat[len(alias) + 1 :]
 
@@ -132,22 +132,22 @@ class Key:
 
 @dataclass(frozen=True)
 class Condition:
-    """When a row of the source matches one of the target. It pickles."""
+    """The condition under which rows of source and target match. It pickles."""
 
     whole: Expression
     keys: tuple[Key, ...]
-    rest: Expression | None  # What must be true besides.
-    of_target: tuple[Expression, ...]  # The parts over the target alone, by its own names.
+    rest: Expression | None  # The further condition that must be true.
+    of_target: tuple[Expression, ...]  # The parts that concern only the target, with its own names.
 
     def reads(self, sides: Sides) -> tuple[set[str], set[str]]:
-        """Return the columns that are read of the target and of the source, by flat names."""
+        """Return the columns of target and source that are read, by flat names."""
         names = {path[0] for path in columns_of(self.whole)}
         ours = {name for name in names if sides.is_target((name,))}
         return ours, names - ours
 
 
 def merge_condition(predicate: str | Expression, sides: Sides) -> Condition:
-    """Return the condition of a merge, taken apart.
+    """Return the condition of a merge, divided into keys and other parts.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def equal_columns(names: Sequence[str]) -> Expression:
 
 
 def by_own_names(expression: Expression, sides: Sides) -> Expression:
-    """Return an expression over one side by the names that columns have there."""
+    """Return an expression over one side with the names of its columns there."""
     return with_columns(
         expression, lambda column: Column((sides.name(column.path[0]), *column.path[1:]))
     )

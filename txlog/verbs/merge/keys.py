@@ -1,4 +1,4 @@
-"""Rows by their keys: which rows of the source have the key of a row of the target. Pure."""
+"""Find the source rows that have the key of a target row. Pure."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from txlog.verbs.merge.source import MergeSource
 
 Indices = NDArray[np.int64]
 
-_SPAN = 8  # So many numbers for each value may be between the least and the greatest.
+_SPAN = 8  # The range may have so many numbers for each value.
 
 
 @dataclass(frozen=True)
 class _KeyColumn:
-    """The distinct values of one key in the source, ascending; a row's code is its place there."""
+    """The distinct values of one key in the source, ascending; a code is a place among them."""
 
     key: Key
     kind: pa.DataType
     distinct: pa.Array
 
     def codes(self, values: pa.Array) -> pa.Array:
-        """Return the place of each value among the distinct ones; null: not there."""
+        """Return the place of each value among the distinct values; null: it is not among them."""
         values = _plain(values.cast(self.kind))
         if not pa.types.is_integer(self.kind) or self.key.nulls_match:
             found = pc.index_in(
@@ -55,7 +55,7 @@ class _KeyColumn:
         if high - low > _SPAN * len(values) or values.null_count:
             found = pc.index_in(values, value_set=self.distinct.slice(first, last - first))
             return pc.add(found.cast(pa.int64()), first)
-        # The values are close together, as ids are: a table of the range is the quickest.
+        # The values are close together, like ids: a table of the range is fastest.
         places = np.full(high - low + 1, -1, np.int64)
         places[known[first:last].astype(np.int64) - low] = np.arange(first, last)
         found_places = places[numpy_array(values).astype(np.int64) - low]
@@ -76,7 +76,7 @@ class SourceKeys:
     """The rows of a source, ordered by key. It pickles."""
 
     columns: tuple[_KeyColumn, ...]
-    known: tuple[Indices | None, ...]  # Before each column: the codes that were renumbered.
+    known: tuple[Indices | None, ...]  # For each column, the codes that were renumbered before it.
     codes: Indices  # Ascending; a code for each combination of keys.
     rows: Indices  # The row of the source for each of `codes`.
 
@@ -137,7 +137,7 @@ class SourceKeys:
 def _with_column(
     codes: Indices, valid: Any, column: _KeyColumn, values: pa.Array
 ) -> tuple[Indices, Any]:
-    """Return codes together with those of one more column, and which rows have all keys."""
+    """Return codes combined with those of one more column, and the rows that have all keys."""
     places = column.codes(values)
     there = numpy_array(pc.is_valid(places))
     codes = codes * max(1, len(column.distinct)) + numpy_array(pc.fill_null(places, 0))
@@ -149,7 +149,7 @@ _PAIRS = 1 << 20
 
 
 def _every_pair(count: int, others: Indices) -> Iterator[tuple[Indices, Indices]]:
-    """Yield all pairs, a bounded number at once."""
+    """Yield all pairs, a limited number at a time."""
     if not len(others) or not count:
         return
     step = max(1, _PAIRS // len(others))
@@ -175,14 +175,14 @@ def _column(key: Key, parts: Sequence[pa.Array], sides: Sides) -> tuple[_KeyColu
 
 
 def named(rows: pa.RecordBatch, alias: str) -> pa.RecordBatch:
-    """Return rows with the names that columns of a side have in the flat schema."""
+    """Return rows with the flat names of the columns of their side."""
     return rows.rename_columns([f"{alias}.{name}" for name in rows.schema.names])
 
 
 def where_matched(keys: SourceKeys, condition: Condition, sides: Sides) -> Expression | None:
-    """Return a predicate over the target that is true of all rows that can match; None: any row.
+    """Return a predicate that is true for all target rows that can match; None: any row.
 
-    It names the keys if they are few, and ranges that hold them if they are many.
+    It lists the keys if there are few, and ranges of them if there are many.
     """
     parts = [*condition.of_target]
     for column in keys.columns:
@@ -193,7 +193,7 @@ def where_matched(keys: SourceKeys, condition: Condition, sides: Sides) -> Expre
             continue  # A null or NaN is in no range.
         own_kind = target.type
         if own_kind is None or not (is_number(own_kind) or arrow_type(own_kind) == column.kind):
-            continue  # A moment of a day is not a constant of a date.
+            continue  # A timestamp is not a constant of the type date.
         own = by_own_names(target, sides)
         parts.append(within(own, column.distinct))
     if not parts:

@@ -1,4 +1,4 @@
-"""What a merge does to the rows of one fragment."""
+"""Apply a merge to the rows of one fragment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MatchPlan:
     """How rows of fragments are matched. It pickles."""
 
     read: ReadPlan
-    columns: tuple[StructField, ...]  # Of the target, that are read.
+    columns: tuple[StructField, ...]  # The columns of the target that are read.
     prune: bool
     sides: Sides
     source: MergeSource
@@ -51,25 +51,25 @@ class MatchPlan:
 
 @dataclass(frozen=True)
 class Updated:
-    """The rows of a fragment that get other values, ascending by position."""
+    """The rows of a fragment that get new values, ascending by position."""
 
     positions: Indices
-    clauses: NDArray[np.int8]  # The place of the clause that gives them.
+    clauses: NDArray[np.int8]  # The number of the clause for each row.
     source_rows: Indices  # -1: none.
 
 
 @dataclass(frozen=True)
 class FragmentMatch:
-    """What a merge does to one fragment."""
+    """The changes of a merge to one fragment."""
 
-    deletes: FileDeletes  # The rows that go or change.
+    deletes: FileDeletes  # The rows that are deleted or changed.
     updated: Updated
-    matched: Indices  # The rows of the source that match one of the fragment.
+    matched: Indices  # The source rows that match a row of the fragment.
 
 
 @dataclass(frozen=True)
 class _Hits:
-    """Rows of a batch that a clause applies to."""
+    """Rows of a batch to which a clause applies."""
 
     rows: Indices
     clauses: NDArray[np.int8]
@@ -77,7 +77,7 @@ class _Hits:
 
 
 def match_fragment(store: Store, plan: MatchPlan, fragment: Fragment) -> FragmentMatch:
-    """Return what a merge does to the rows of a fragment; only needed columns are read.
+    """Return the changes of a merge to a fragment; only needed columns are read.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def bitmap_of(positions: Indices) -> BitMap64:
 
 
 def _pairs(plan: MatchPlan, rows: pa.RecordBatch) -> tuple[Indices, Indices]:
-    """Return the pairs of rows of the target and the source of which the condition is true."""
+    """Return the pairs of target and source rows for which the condition is true."""
     parts = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for ours, theirs in plan.keys.pairs(rows):
         if plan.condition.rest is not None and len(ours):
@@ -157,9 +157,9 @@ def pair_rows(
     theirs: Indices,
     reads: Any,
 ) -> pa.RecordBatch:
-    """Return pairs of rows, in those columns of the flat schema that are read.
+    """Return pairs of rows, with the columns of the flat schema that are read.
 
-    `rows` are of the target, by flat names. A row of the source below 0 is none.
+    `rows` are target rows, by flat names. A source row below 0 means no row.
     """
     target = [name for name in rows.schema.names if name in reads]
     wanted = [sides.name(name) for name in sides.of_source.names() if name in reads]
@@ -202,7 +202,7 @@ def _conditions(plan: MatchPlan, kind: str) -> set[str]:
 def _require_deletes(
     plan: MatchPlan, rows: pa.RecordBatch, ours: Indices, actions: Any, first: Any
 ) -> None:
-    """Raise if several rows of the source would change one row; to delete it twice is the same."""
+    """Raise if several source rows would change one row; deleting it twice is allowed."""
     changes = np.array([clause.action != "delete" for clause in plan.clauses])[actions]
     again = np.unique(ours[~first])
     changed = np.intersect1d(again, ours[changes])
@@ -228,7 +228,7 @@ def several_match(which: str) -> InvalidInputError:
 
 
 def _by_source(plan: MatchPlan, rows: pa.RecordBatch, ours: Indices) -> _Hits:
-    """Return what becomes of rows that no row of the source matches."""
+    """Return the changes of rows that no source row matches."""
     unmatched = np.ones(rows.num_rows, np.bool_)
     unmatched[ours] = False
     places = np.flatnonzero(unmatched)
@@ -249,7 +249,7 @@ def merged_rows(
     positions: pa.Array,
     rows: pa.RecordBatch,
 ) -> pa.RecordBatch:
-    """Return what rows of a fragment become: a `NewRows`."""
+    """Return the new rows of a fragment: a `NewRows`."""
     updated = updates[fragment.id]
     places = np.searchsorted(updated.positions, numpy_array(positions).astype(np.int64))
     actions, theirs = updated.clauses[places], updated.source_rows[places]

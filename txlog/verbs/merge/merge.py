@@ -1,6 +1,6 @@
-"""Merging the rows of a source into a table.
+"""Merge the rows of a source into a table.
 
-Rules: the Delta protocol says nothing of merges; their meaning is that of Delta's MERGE.
+Rules: the Delta protocol does not define merges; their meaning is that of Delta's MERGE.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Merge(Operation):
         schema_mode
             `merge` adds the columns that only the source has.
         error_on_type_mismatch
-            If false, a value becomes null where its column cannot store it.
+            If false, a value becomes null if its column cannot store it.
         """
         if schema_mode not in (None, "merge"):
             raise InvalidInputError(
@@ -93,11 +93,11 @@ class Merge(Operation):
 
     @property
     def removes_rows(self) -> bool:  # type: ignore[override]
-        """Whether rows may go: a merge that only inserts is allowed in append-only tables."""
+        """Whether rows may be removed; append-only tables allow a merge that only inserts."""
         return any(clause.action != "insert" for clause in self._clauses)
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the files that leave, get deletion vectors, or hold changed and new rows.
+        """Return the removed files, those with new deletion vectors, and those with new rows.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class Merge(Operation):
 
 
 def _of_structs_and_new(table: StructType, source: StructType) -> StructType:
-    """Return the columns of a source that may add to a schema: values of others are cast."""
+    """Return the source columns that may extend a schema; values of others are cast."""
     known = {field.name: table.get(field.name) for field in source.fields}
     return StructType(
         tuple(
@@ -214,7 +214,7 @@ def _match_plan(
     *,
     prune: bool,
 ) -> MatchPlan:
-    """Return how rows are matched: with the columns that the conditions read."""
+    """Return the plan for matching rows, with the columns that the conditions read."""
     reads = set(condition.reads(sides)[0])
     for clause in clauses:
         if clause.condition is not None:
@@ -230,7 +230,7 @@ def _flat(sides: Sides, name: str) -> str:
 
 
 def _kept_columns(plan: MatchPlan) -> set[str]:
-    """Return the columns of the target that updated rows keep, or are computed from."""
+    """Return the target columns that updated rows keep or from which they are computed."""
     kept: set[str] = set()
     for clause in plan.clauses:
         if clause.action == "update" and clause.values is not None:
@@ -241,7 +241,7 @@ def _kept_columns(plan: MatchPlan) -> set[str]:
 
 
 class _Inserts:
-    """The rows of the source that match nothing, and are inserted."""
+    """The source rows without a match, which are inserted."""
 
     def __init__(self, plan: MatchPlan, matches: Sequence[FragmentMatch]) -> None:
         self._plan = plan
@@ -255,7 +255,7 @@ class _Inserts:
         return self._plan.has("not_matched") and bool(self._open.any())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, in the columns that each clause gives values to."""
+        """Yield the rows, with the columns for which each clause gives values."""
         plan = self._plan
         if not self.any():
             return
@@ -274,7 +274,7 @@ class _Inserts:
 
 
 def parameters(predicate: str, clauses: Sequence[tuple[str, dict[str, str]]]) -> dict[str, Any]:
-    """Return Delta's parameters of MERGE: kinds of clauses, with what each says."""
+    """Return Delta's parameters of MERGE: kinds of clauses with their descriptions."""
 
     def described(kind: str) -> str:
         return orjson.dumps([said for of, said in clauses if of == kind]).decode()

@@ -1,4 +1,4 @@
-"""The rows that are merged into a table: in memory, or in a temporary file if they are many."""
+"""The source rows of a merge: in memory, or in a temporary file if there are many."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Indices = NDArray[np.int64]
 
 
 class MergeSource:
-    """The rows of a source, which can be read as often as a merge is tried."""
+    """The rows of a source, which can be read again at each try of a merge."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class MergeSource:
         Parameters
         ----------
         memory_bytes
-            Larger data go to a temporary file, from which they are mapped into memory.
+            Larger data is written to a temporary file, which is mapped into memory.
         nanos, truncates
             As for `from_arrow` and `cast_array`.
 
@@ -124,7 +124,7 @@ def _unpickled(schema: StructType, batches: list[pa.RecordBatch]) -> MergeSource
 def _spilled(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
     """Write batches to a temporary file, and return them mapped from it.
 
-    The file has no name any more when this returns, so that it goes with the last batch.
+    The file has no name when this returns, so it is deleted with the last batch.
     """
     with tempfile.TemporaryDirectory(prefix="txlog-merge-") as folder:
         path = str(Path(folder) / "source.arrow")
