@@ -335,7 +335,7 @@ def require_enabled(protocol: Protocol, metadata: Metadata, version: int, last: 
             "delta.enableChangeDataFeed is not true in it",
             remedy="Ask for changes from a later version on"
             if version < last.version
-            else "Enable the feed with an engine that writes it; changes are told from then on",
+            else "Enable the feed; changes are recorded from the next version on",
         )
 
 
@@ -347,7 +347,7 @@ def _require_compatible(
         raise UnsupportedFeatureError(
             path=last.root,
             features=("changeDataFeed",),
-            reason=f"changes of version {version} cannot be told in the columns of version "
+            reason=f"changes of version {version} do not fit the columns of version "
             f"{last.version}: {'; '.join(faults)}",
             remedy="Ask for the changes before and after the change of columns separately",
         )

@@ -319,7 +319,7 @@ def plan_diff(
         raise UnsupportedFeatureError(
             path=last.root,
             features=("diff",),
-            reason=f"rows of version {first.version} cannot be told in the columns of version "
+            reason=f"rows of version {first.version} do not fit the columns of version "
             f"{last.version}: {'; '.join(faults)}",
             remedy="Compare versions before it, or after it, with each other",
         )

@@ -44,7 +44,7 @@ def rename(
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
-    """Give a column another name; needs column mapping."""
+    """Rename a column; needs column mapping."""
     print_outcome(Table(table).alter.rename_column(column, new_name), json)
 
 
@@ -68,7 +68,7 @@ def move(
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
-    """Move a column, to the end if nothing else is said."""
+    """Move a column, by default to the end."""
     print_outcome(Table(table).alter.move_column(column, after, first=first), json)
 
 
@@ -92,7 +92,7 @@ def nullable(
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
-    """Let a column be null, or forbid it."""
+    """Allow or forbid nulls in a column."""
     print_outcome(Table(table).alter.set_nullable(column, not no), json)
 
 
@@ -115,7 +115,7 @@ def default(
 
 @alter.command("sync-identity")
 def sync_identity(table: Where, column: Column, json: Json = False) -> None:
-    """Let an identity column count on after the values that rows have in it."""
+    """Continue the counter of an identity column after the existing values."""
     print_outcome(Table(table).alter.sync_identity(column), json)
 
 
@@ -158,7 +158,7 @@ def drop_feature(
     dry_run: Plan = False,
     json: Json = False,
 ) -> None:
-    """Drop a table feature, and what the table has of it."""
+    """Drop a table feature, and remove its traces from the table."""
     change = Table(table).alter
     if dry_run:
         found = change.protocol_change(drop=feature, truncate_history=truncate_history)
@@ -190,5 +190,5 @@ def cluster_by(
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
-    """Say which columns the table is clustered by."""
+    """Set the columns by which the table is clustered."""
     print_outcome(Table(table).alter.cluster_by(*(columns or [])), json)

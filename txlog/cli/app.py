@@ -137,7 +137,7 @@ def _utc(time_ms: int) -> datetime:
 def show(
     table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
-    """Say what a table is: version, protocol, size, properties."""
+    """Show a table: version, protocol, size, properties."""
     found = _open(table, version, timestamp)
     files = found.files()
     fact: dict[str, Any] = {
@@ -292,7 +292,7 @@ def count(
 def capabilities(
     table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
-    """Tell for each verb whether the table lets it be done, and if not, why."""
+    """Show for each verb whether the table allows it, and if not, why."""
     found = _open(table, version, timestamp).capabilities()
     rows = [
         {
@@ -312,7 +312,7 @@ def capabilities(
 def verify(
     table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
-    """Hold a version against its checksum (.crc); exits with 1 if they differ."""
+    """Compare a version with its checksum (.crc); exits with 1 if they differ."""
     report = _open(table, version, timestamp).maintenance.verify_checksum()
     if json:
         print_json(
@@ -339,7 +339,7 @@ def update(
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
-    """Give rows other values, for example --set "delay=delay + 1"."""
+    """Change values of rows, for example --set "delay=delay + 1"."""
     updates: dict[str, Any] = {}
     for text in set_:
         name, equals, value = text.partition("=")
@@ -415,7 +415,7 @@ def restore(
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
-    """Make a new version that is what an older one was."""
+    """Restore an older version as a new version."""
     if (version is None) == (timestamp is None):
         raise typer.BadParameter(
             "say which version to go back to, by one of the two", param_hint=_ONE_OF_TWO

@@ -158,7 +158,7 @@ def fetch(
     to: Annotated[str | None, typer.Option(help="Copy its parts into this folder.")] = None,
     json: Json = False,
 ) -> None:
-    """Say how far a training set is, and copy its parts."""
+    """Show the state of a training set, and copy its parts."""
     found = _dataset(root, name).fetch(version_hash, wait)
     if to is not None:
         found.download(to)
@@ -231,19 +231,19 @@ def tag(
 
 @datasets.command()
 def hide(root: Root, name: Name, commit: Wanted) -> None:
-    """Have no later training set pick a commit."""
+    """Hide a commit from later training sets."""
     _dataset(root, name).hide(_target(commit))
 
 
 @datasets.command()
 def unhide(root: Root, name: Name, commit: Wanted) -> None:
-    """Have later training sets pick a commit again."""
+    """Let later training sets pick a hidden commit again."""
     _dataset(root, name).show(_target(commit))
 
 
 @datasets.command()
 def delete(root: Root, name: Name) -> None:
-    """Leave a data set out of lists; undelete brings it back."""
+    """Hide a data set in lists; undelete brings it back."""
     _dataset(root, name).delete()
 
 
@@ -274,7 +274,7 @@ def verify(
     commit: Annotated[str | None, typer.Argument(help="Default: all commits.")] = None,
     json: Json = False,
 ) -> None:
-    """Compute digests again from the rows; exits with 1 if they do not fit."""
+    """Compute digests again from the rows; exits with 1 if they differ."""
     found = _dataset(root, name).verify(None if commit is None else _target(commit))
     _print_commits(f"Commits of {name} that fit", found, json)
 

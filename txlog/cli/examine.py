@@ -47,7 +47,7 @@ def diff(
     limit: Limit = 100,
     json: Json = False,
 ) -> None:
-    """Show the rows that came, went or changed between two versions."""
+    """Show the rows that were added, deleted or changed between two versions."""
     first, last = version_of(start), version_of(end)
     assert first is not None
     found = Table(table).diff(first, last, on=on, columns=column, where=where)
@@ -75,7 +75,7 @@ def doctor(
     ] = 32,
     json: Json = False,
 ) -> None:
-    """Say what is wrong or slow in a table, and what mends it; exits with 1 if rows are at risk."""
+    """Show what is wrong or slow in a table, and the remedy; exits with 1 if rows are at risk."""
     found = Table(table).doctor(sample=None if sample < 0 else sample)
     if json:
         facts = {"version": found.version, "ok": found.ok, "files": found.files}
@@ -150,7 +150,7 @@ def repair(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Mend the log of a table: checkpoint, checksum, and on demand the entries of lost files."""
+    """Repair the log of a table: checkpoint, checksum, and on request the entries of lost files."""
     rows = Table(table).repair(not write, missing_files).to_pylist()
     if json:
         print_json({"written": write, "repairs": rows})
@@ -286,7 +286,7 @@ def explain(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what an error means and what to do, by its code."""
+    """Explain an error and its remedy, by its code."""
     told = {name: _facts(name, body) for name, body in chapters().items()}
     if code is None:
         if json:

@@ -211,7 +211,7 @@ def clone(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make another table that is what a version of this one is."""
+    """Copy a version of this table to another table."""
     with working("Copying files"):
         made = Table(table).clone(
             target, shallow, version_of(version), timestamp, replace=replace, register=register
@@ -222,7 +222,7 @@ def clone(
 
 @maintenance.command()
 def generate(table: Where, json: Json = False) -> None:
-    """Write lists of the files, one for each partition, for engines that read no log."""
+    """Write lists of the files, one for each partition, for engines that do not read the log."""
     count = Table(table).maintenance.generate()
     if json:
         print_json({"manifests": count})

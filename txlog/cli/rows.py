@@ -220,7 +220,7 @@ def sql(
     json: Json = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with a head.")] = False,
 ) -> None:
-    """Show what a query selects from tables, by duckdb or polars."""
+    """Run a query over tables, by duckdb or polars."""
     if json and csv:
         raise typer.BadParameter("give one of the two, not both", param_hint="'--json' / '--csv'")
     tables: dict[str, Any] = {}
@@ -290,7 +290,7 @@ def create_index(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Define an index, and read the keys of the files that are there."""
+    """Define an index, and read the keys of the existing files."""
     with working("Reading keys"):
         done = Table(table).create_index(columns, name=name, build=not no_build)
     print_outcome(done, json)
@@ -311,7 +311,7 @@ def build_index(
 
 @index.command("optimize")
 def optimize_index(table: Where, name: Name = None, json: Json = False) -> None:
-    """Make one segment of all those of the index."""
+    """Merge all segments of the index into one."""
     with working("Merging segments"):
         report = Table(table).optimize_index(name)
     print_rows(f"Index of {table}", [asdict(report)], json)
@@ -321,13 +321,13 @@ def optimize_index(table: Where, name: Name = None, json: Json = False) -> None:
 def drop_index(
     table: Where, name: Annotated[str, typer.Argument(help="The index.")], json: Json = False
 ) -> None:
-    """Take the index out of the table, and delete its files."""
+    """Remove the index from the table, and delete its files."""
     print_outcome(Table(table).drop_index(name), json)
 
 
 @index.command("show")
 def show_indexes(table: Where, json: Json = False) -> None:
-    """Show the indexes, and of how many files they have the keys."""
+    """Show the indexes, and the number of files that they cover."""
     rows = [
         {**asdict(info), "bits_per_key": round(info.bits_per_key, 1)}
         for info in Table(table).indexes()

@@ -218,7 +218,7 @@ class Run:
         if len(self.upper) != words or len(self.zeros) != words // BLOCK_WORDS + 1:
             raise RunError(f"upper has {len(self.upper)} words, {words} were expected")
         if (zeros_before(self.upper) != self.zeros).any() or self.zeros[-1] < buckets:
-            raise RunError("the zeros of upper are others")
+            raise RunError("the zeros of upper do not match")
         if len(self.lower) != packed_words(self.keys, self.low):
             raise RunError(f"lower has {len(self.lower)} words")
         if self.rows is None:

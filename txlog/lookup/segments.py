@@ -165,13 +165,13 @@ def parse_segment(data: Any, name: str) -> Segment:
     """
     view = memoryview(data)
     if len(view) < _HEAD_AT or bytes(view[:8]) != _MAGIC:
-        raise RunError("it does not begin as a segment does")
+        raise RunError("it does not begin with the bytes of a segment")
     length = int.from_bytes(view[8:16], "little")
     if length > min(_MOST_HEAD_BYTES, len(view) - _HEAD_AT):
         raise RunError(f"its head of {length} bytes is longer than the file")
     head = view[_HEAD_AT : _HEAD_AT + length]
     if zlib.crc32(head) != int.from_bytes(view[16:20], "little"):
-        raise RunError("the checksum of its head is another")
+        raise RunError("the checksum of its head does not match")
     begin = -(-(_HEAD_AT + length) // _ALIGNED) * _ALIGNED
     try:
         read = orjson.loads(head)
@@ -188,7 +188,7 @@ def parse_segment(data: Any, name: str) -> Segment:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, RunError):
             raise
-        raise RunError(f"its head is odd: {error!r}"[:300]) from error
+        raise RunError(f"its head is not valid: {error!r}"[:300]) from error
     return Segment(name, columns, types, runs, len(view))
 
 
@@ -256,7 +256,7 @@ def _array(extent: Any, arrays: memoryview, kind: str) -> Any:
         return None
     held = _extent([_whole(number) for number in extent], arrays)
     if zlib.crc32(held) != extent[2]:
-        raise RunError("the checksum of an array is another")
+        raise RunError("the checksum of an array does not match")
     if len(held) % np.dtype(kind).itemsize:
         raise RunError("an array ends within a value")
     return np.frombuffer(held, kind)

@@ -425,7 +425,7 @@ def stream_options(options: Options) -> StreamOptions:
     if changes and policy != ChangePolicy():
         options.refuse(
             ("ignoreDeletes", "ignoreChanges", "skipChangeCommits"),
-            "readChangeFeed tells of all changes",
+            "readChangeFeed returns all changes",
         )
     start: int | Literal["latest"] | None
     if (options.text("startingVersion") or "").strip().lower() == "latest":
@@ -436,7 +436,7 @@ def stream_options(options: Options) -> StreamOptions:
     if start is not None and moment is not None:
         raise InvalidInputError(
             argument="startingTimestamp",
-            reason="startingVersion and startingTimestamp both say where the stream begins",
+            reason="startingVersion and startingTimestamp both set the start of the stream",
             remedy="Pass only one of them",
         )
     columns = options.columns()

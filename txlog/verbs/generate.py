@@ -79,6 +79,6 @@ def _require_plain(snapshot: Snapshot, live: pa.Table) -> None:
         raise UnsupportedFeatureError(
             path=snapshot.root,
             features=("symlink_format_manifest",),
-            reason=f"a list of the table's files does not tell its rows: {reason}",
+            reason=f"a list of the table's files does not describe its rows: {reason}",
             remedy="optimize.compact(max_deleted_fraction=0, max_column_files=0) rewrites them",
         )

@@ -185,7 +185,7 @@ def require_modes(
     if partition_mode == "dynamic" and predicate is not None:
         raise InvalidInputError(
             argument="where",
-            reason="a predicate and dynamic partitions both say what is replaced",
+            reason="a predicate and dynamic partitions both define what is replaced",
             remedy="Pass only one of them",
         )
     if partition_mode == "dynamic" and not snapshot.partition_columns:

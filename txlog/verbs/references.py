@@ -148,7 +148,7 @@ class ForgetClone(Operation):
             known = ", ".join(one.uri for one in clones)
             raise NotFoundError(
                 path=base.root,
-                reason=f"the table was not told of a clone at {self._target!r}",
+                reason=f"the table has no registered clone at {self._target!r}",
                 remedy=f"Choose from {known}" if known else "It knows none",
             )
         domain = clone.to_domain().model_copy(update={"removed": True})
