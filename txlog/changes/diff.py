@@ -1,8 +1,7 @@
 """The difference of two versions: inserted, deleted and changed rows, read from changed files only.
 
-The change data feed has the changes of each version, if it was on. A difference has the rows that
-two versions do not have in common, and works for every table. Files that both versions have are not
-opened. Rules: spec/feed.md.
+The feed has the changes of each version; a difference has the rows that two versions do not have in
+common, for every table. Files that both versions have are not opened. Rules: spec/feed.md.
 """
 
 from __future__ import annotations
@@ -256,9 +255,8 @@ def compared(
     """Return the rows that only one side has, with `_change_type`.
 
     Rows that both sides have equally often are no change. Of the rest, rows with the same key are
-    the two images of an update, paired in their order if a key occurs more than once. Keys may be
-    null: null is
-    the same as null.
+    the two images of an update, paired in their order if a key occurs more than once. Null keys
+    are equal.
     """
     names = dict.fromkeys((*on, *columns))
     gone, came = row_codes(before, after, names)
