@@ -305,6 +305,10 @@ def test_files_come_back_in_both_forms(tmp_path: Path) -> None:
         assert some.headers["etag"] == f'"{known}"'
         for digest in (sha256(b"of another data set").hexdigest(), "x", "..%2f..%2fledger"):
             assert get(f"{base}/{digest}").status_code == 404
+        # Nor by rows of a user's own that name one.
+        mine = catalog.create("mine", "TABLE", pa.table({"uri": [f"files/{known[:2]}/{known}"]}))
+        taken = f"/v1/datasets/mine/training-sets/{mine.prepare().version_hash}/contents/{known}"
+        assert get(taken).status_code == 404
         path = tmp_path / "root" / "files" / known[:2] / known
         path.write_bytes(b"More than four")
         with pytest.raises(DataFileError, match="other bytes"):
