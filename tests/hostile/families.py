@@ -44,7 +44,7 @@ from txlog.fragments.deletion_vector import decode_vector, encode_file, encode_v
 from txlog.log.names import LogFile, commit_name, parse_name
 from txlog.log.paths import canonical_key, canonical_keys, decode_path
 from txlog.log.segment import choose_segment
-from txlog.parquet.footer import parse_footer, parse_offset_index
+from txlog.parquet.footer import parse_footer, parse_offset_indexes
 from txlog.parquet.thrift import ThriftError
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema, schema_json
@@ -533,12 +533,16 @@ def read_footer(data: bytes, file: bytes) -> None:
     try:
         footer = parse_footer(data)
         for group in range(footer.num_row_groups):
+            rows = footer.row_group(group).rows
+            chunks, indexes = [], []
             for chunk in footer.row_group(group).chunks:
                 if chunk.index is not None:
                     start, size = chunk.index
-                    parse_offset_index(
-                        file[start : start + size], footer.row_group(group).rows, chunk
-                    )
+                    chunks.append(chunk)
+                    indexes.append(file[start : start + size])
+                    with contextlib.suppress(ThriftError):
+                        parse_offset_indexes(indexes[-1:], rows, [chunk])
+            parse_offset_indexes(indexes, rows, chunks)
     except ThriftError:
         pass
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import duckdb
 import numpy as np
@@ -26,7 +27,7 @@ from pyarrow.parquet.encryption import (
 
 import txlog
 from tests.examples import examples
-from txlog.parquet.footer import parse_footer
+from txlog.parquet.footer import PageStarts, parse_footer, parse_offset_indexes
 from txlog.parquet.miniature import merge_ranges
 from txlog.parquet.page import page_header, rows_of_page
 from txlog.parquet.thrift import Cursor, ThriftError
@@ -317,6 +318,35 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
     return bytes(changed)
 
 
+def require_same_alone_and_together(data: bytes, draw: random.Random) -> None:
+    """Offset indexes of a row group, some of them damaged, are parsed together as each alone."""
+    footer = parse_footer(data[-8 - int.from_bytes(data[-8:-4], "little") : -8])
+    group = footer.row_group(1)
+    chunks = [chunk for chunk in group.chunks if chunk.index is not None]
+    indexes = [data[(at := chunk.index or (0, 0))[0] : sum(at)] for chunk in chunks]
+    outcomes = set()
+    for turn in range(40):
+        some = list(indexes)
+        if turn:
+            place = draw.randrange(len(some))
+            some[place] = mutated(some[place], draw)
+        try:
+            alone: list[PageStarts] | None = [
+                parse_offset_indexes([index], group.rows, [chunk])[0]
+                for index, chunk in zip(some, chunks, strict=True)
+            ]
+        except ThriftError:
+            alone = None
+        try:
+            with patch("txlog.parquet.footer._PARSED_AT_ONCE", draw.choice([1, 60, 1 << 20])):
+                together: list[PageStarts] | None = parse_offset_indexes(some, group.rows, chunks)
+        except ThriftError:
+            together = None
+        assert repr(together) == repr(alone)
+        outcomes.add(alone is None)
+    assert outcomes == {True, False}
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(2, 27))
 def test_ten_thousand_damaged_footers_and_offset_indexes(tmp_path: Path, seed: int) -> None:
@@ -343,6 +373,7 @@ def test_damaged_footers_and_offset_indexes(tmp_path: Path, seed: int) -> None:
     )
     asked = np.array([3, 320], np.int64)
     draw = random.Random(seed)
+    require_same_alone_and_together(data, draw)
     store = open_store(tmp_path)
     right = refused = 0
     for _ in range(400):

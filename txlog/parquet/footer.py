@@ -6,6 +6,7 @@ bytes. Row groups are parsed at their first use.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +18,7 @@ Numbers = NDArray[np.int64]
 
 _REPEATED = 2  # A value of FieldRepetitionType.
 _MAX_PAGES = 1 << 24
+_PARSED_AT_ONCE = 1 << 20  # Bytes of offset indexes; numpy takes many times as much meanwhile.
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +130,27 @@ class Footer:
         """Return the pages that `keep_pages` stored for a chunk."""
         return self._pages.get((group, leaf))
 
-    def keep_pages(self, group: int, leaf: int, data: bytes) -> PageStarts:
-        """Parse and store the offset index of a chunk; errors as for `parse_offset_index`."""
-        row_group = self.row_group(group)
-        pages = parse_offset_index(data, row_group.rows, row_group.chunks[leaf])
-        same = self._first_rows.setdefault(pages.first_row.tobytes(), pages.first_row)
-        pages = PageStarts(pages.offset, pages.size, same)
-        self._pages[group, leaf] = pages
-        return pages
+    def keep_pages(self, group: int, indexes: Mapping[int, bytes]) -> int:
+        """Parse and store the offset indexes of chunks; errors as for `parse_offset_indexes`.
+
+        Parameters
+        ----------
+        indexes
+            Their bytes by the number of the leaf.
+
+        Returns
+        -------
+        int
+            How many bytes are stored, about.
+        """
+        row_group, size = self.row_group(group), 0
+        chunks = [row_group.chunks[leaf] for leaf in indexes]
+        found = parse_offset_indexes(list(indexes.values()), row_group.rows, chunks)
+        for leaf, pages in zip(indexes, found, strict=True):
+            same = self._first_rows.setdefault(pages.first_row.tobytes(), pages.first_row)
+            self._pages[group, leaf] = PageStarts(pages.offset, pages.size, same)
+            size += 3 * pages.offset.nbytes
+        return size
 
 
 def parse_footer(data: bytes) -> Footer:
@@ -313,48 +328,83 @@ def _chunk_metadata(cursor: Cursor) -> tuple[bytes, int, int, int]:
     return cursor.data[begin:kind_end] if expected == 5 else b"", values, start, size
 
 
-def parse_offset_index(data: bytes, rows: int, chunk: Chunk) -> PageStarts:
-    """Parse a chunk's offset index, whose varints numpy decodes all at once.
+def parse_offset_indexes(
+    indexes: Sequence[bytes], rows: int, chunks: Sequence[Chunk]
+) -> list[PageStarts]:
+    """Parse offset indexes of a row group, whose varints numpy decodes all at once.
 
     Raises
     ------
     ThriftError
-        The bytes are not an offset index, or its pages are not consecutive in the chunk from row 0.
+        Bytes are not an offset index, or its pages are not consecutive in the chunk from row 0.
     """
-    cursor = Cursor(data)
-    number, kind = next(cursor.fields(), (0, 0))
-    if number != 1 or kind != LIST:
-        raise ThriftError("an offset index does not begin with its pages")
-    count, kind = cursor.items()
-    if not 0 < count <= _MAX_PAGES or kind != STRUCT:
-        raise ThriftError(f"an offset index has {count} pages")
-    pages = _locations(data, cursor.at, count)
-    offset, size, first = pages
+    found: list[PageStarts] = []
+    some: list[tuple[bytes, int]] = []
+    size = 0
+    for data in indexes:
+        cursor = Cursor(data)
+        number, kind = next(cursor.fields(), (0, 0))
+        if number != 1 or kind != LIST:
+            raise ThriftError("an offset index does not begin with its pages")
+        count, kind = cursor.items()
+        if not 0 < count <= _MAX_PAGES or kind != STRUCT:
+            raise ThriftError(f"an offset index has {count} pages")
+        if some and size + len(data) > _PARSED_AT_ONCE:
+            found += _consecutive(some, rows, chunks[len(found) :])
+            some, size = [], 0
+        some.append((data[cursor.at :], count))
+        size += len(data)
+    return found + (_consecutive(some, rows, chunks[len(found) :]) if some else [])
+
+
+def _consecutive(
+    lists: Sequence[tuple[bytes, int]], rows: int, chunks: Sequence[Chunk]
+) -> list[PageStarts]:
+    """Return the pages of lists of so many locations, one of each of the first chunks."""
+    offset, size, first = _locations(lists)
     ends = offset + size
-    if (
-        first[0] != 0
-        or (size <= 0).any()
-        or (np.diff(first) < 0).any()  # pyarrow sometimes writes pages without rows.
-        or first[-1] > rows
-        or (offset[1:] < ends[:-1]).any()
-        or offset[0] < chunk.start
-        or ends[-1] > chunk.start + chunk.size
-    ):
-        raise ThriftError("the pages of an offset index are not consecutive in their chunk")
-    return PageStarts(offset, size, first)
+    # pyarrow sometimes writes pages without rows.
+    is_odd = (size[1:] <= 0) | (first[1:] < first[:-1]) | (offset[1:] < ends[:-1])
+    found, start = [], 0
+    for (_, count), chunk in zip(lists, chunks, strict=False):
+        stop = start + count
+        if (
+            first.item(start)
+            or size.item(start) <= 0
+            or first.item(stop - 1) > rows
+            or offset.item(start) < chunk.start
+            or ends.item(stop - 1) > chunk.start + chunk.size
+            or is_odd[start : stop - 1].any()
+        ):
+            raise ThriftError("the pages of an offset index are not consecutive in their chunk")
+        found.append(PageStarts(offset[start:stop], size[start:stop], first[start:stop]))
+        start = stop
+    return found
 
 
-def _locations(data: bytes, start: int, count: int) -> tuple[Numbers, Numbers, Numbers]:
-    """Return the offset, size and first row of `count` page locations.
+def _locations(lists: Sequence[tuple[bytes, int]]) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the offsets, sizes and first rows of page locations, one list behind the other.
 
     Each is seven varints: three field headers, three numbers, and the zero that ends the struct.
+
+    Parameters
+    ----------
+    lists
+        For each list the bytes that begin with it, and how many locations it has.
     """
-    raw = np.frombuffer(data, np.uint8, offset=start)
-    last = np.flatnonzero(raw < 0x80)[: count * 7]  # The last byte of each varint.
-    if len(last) < count * 7:
+    raw = np.frombuffer(b"".join([data for data, _ in lists]), np.uint8)
+    stops = np.cumsum([len(data) for data, _ in lists])
+    wanted = np.array([7 * count for _, count in lists])
+    last = np.flatnonzero(raw < 0x80)  # The last byte of each varint.
+    known = np.searchsorted(last, stops)
+    begins = np.append(0, known[:-1])
+    if (known - begins < wanted).any():
         raise ThriftError("an offset index ends before its last page")
+    before = np.cumsum(wanted) - wanted
+    last = last[np.arange(wanted.sum()) + np.repeat(begins - before, wanted)]
     heads = np.empty_like(last)
-    heads[0], heads[1:] = 0, last[:-1] + 1
+    heads[1:] = last[:-1] + 1
+    heads[before] = np.append(0, stops[:-1])
     lengths = last - heads + 1
     if int(lengths.max()) > 9:
         raise ThriftError("a number of an offset index is too large")
@@ -363,7 +413,7 @@ def _locations(data: bytes, start: int, count: int) -> tuple[Numbers, Numbers, N
         longer = lengths > byte
         part = (raw[heads[longer] + byte] & 0x7F).astype(np.uint64)
         values[longer] |= part << np.uint64(7 * byte)
-    table = values.reshape(count, 7)
+    table = values.reshape(-1, 7)
     if (table[:, [0, 2, 4, 6]] != np.array([0x16, 0x15, 0x16, 0], np.uint64)).any():
         raise ThriftError("an offset index has unexpected fields")
     numbers = (table[:, [1, 3, 5]] >> np.uint64(1)).astype(np.int64)

@@ -118,6 +118,10 @@ def _behind(data: bytes, at: int, kind: int) -> int:
 
     Most of a footer is walked over, so there is no call for each value.
     """
+    if I32 - 1 <= kind <= I64:  # As most are.
+        while data[at] >= 0x80:
+            at += 1
+        return at + 1
     if kind in (_TRUE, _FALSE):  # A field of those has no bytes of its own; in a list it has one.
         return at
     kinds = [kind]  # Of the values that are still to come: of each struct or list that is open,

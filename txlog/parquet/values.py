@@ -297,28 +297,26 @@ def _length_at(data: bytes, at: int) -> int:
 def _present(levels: bytes, places: Sequence[int]) -> list[int | None]:
     """Return for rows how many values of the page come before; None for a row that is null."""
     found: list[int | None] = []
-    start = before = at = 0
-    while len(found) < len(places):
+    stop, before, at, wanted = 0, 0, 0, places[0]
+    while True:
         head, at = _head(levels, at)
         count, size = (head >> 1 << 3, head >> 1) if head & 1 else (head >> 1, 1)
-        held, at = levels[at : at + size], at + size
+        bits, at = int.from_bytes(levels[at : at + size], "little"), at + size
         if at > len(levels):
             raise ThriftError("the levels of a page end before its last row")
-        stop = bisect_left(places, start + count)
-        if head & 1:  # A bit of each row, in groups of eight.
-            bits = int.from_bytes(held, "little")
-            for place in places[len(found) : stop]:
-                row = place - start
-                is_there = bits >> row & 1
-                found.append(before + (bits & ((1 << row) - 1)).bit_count() if is_there else None)
-            before += bits.bit_count()
-        elif held == b"\1":
-            found += [before + place - start for place in places[len(found) : stop]]
-            before += count
-        else:
-            found += [None] * (stop - len(found))
-        start += count
-    return found
+        start, stop = stop, stop + count
+        if stop > wanted:  # Most runs hold no wanted row.
+            some = places[len(found) : bisect_left(places, stop)]
+            if head & 1:  # A bit of each row, in groups of eight.
+                for row in [place - start for place in some]:
+                    rank = before + (bits & ((1 << row) - 1)).bit_count()
+                    found.append(rank if bits >> row & 1 else None)
+            else:
+                found += [before + place - start if bits == 1 else None for place in some]
+            if len(found) == len(places):
+                return found
+            wanted = places[len(found)]
+        before += bits.bit_count() if head & 1 else count * (bits == 1)
 
 
 def _head(data: bytes, at: int) -> tuple[int, int]:

@@ -263,11 +263,10 @@ class PagedFile:
         fetched = self.tail
         if any(start < self.tail_start for _, _, (start, _) in places):
             (fetched,) = fetch([(self, [place for _, _, place in places])])
-        size = 0
+        indexes: dict[int, dict[int, bytes]] = {}
         for group, leaf, (start, stop) in places:
-            pages = footer.keep_pages(group, leaf, fetched.get(start, stop))
-            size += 3 * pages.offset.nbytes
-        self.grow(size)
+            indexes.setdefault(group, {})[leaf] = fetched.get(start, stop)
+        self.grow(sum([footer.keep_pages(group, some) for group, some in indexes.items()]))
         return True
 
 
