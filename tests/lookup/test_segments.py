@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import tracemalloc
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -194,11 +195,16 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
 
 def mutations(count: int, seed: int) -> None:
     draw, data = random.Random(seed), sample()
-    for _ in range(count):
-        started = time.perf_counter()
-        with suppress(RunError):
-            asked_of(parse_segment(mutated(data, draw), "x"))
-        assert time.perf_counter() - started < 30  # No hang; a busy machine may be slow.
+    tracemalloc.start(1)
+    try:
+        for _ in range(count):
+            started = time.perf_counter()
+            with suppress(RunError):
+                asked_of(parse_segment(mutated(data, draw), "x"))
+            assert time.perf_counter() - started < 30  # No hang; a busy machine may be slow.
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20  # NumPy's arrays are counted.
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.spec("LKP-11")
