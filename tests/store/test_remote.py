@@ -103,6 +103,7 @@ class Hdfs(ThreadingHTTPServer):
 
 class _HdfsHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: Hdfs
 
     def do_any(self) -> None:

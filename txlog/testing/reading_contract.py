@@ -56,9 +56,11 @@ class ReadingContract:
         store = self.make_store()
         for number in range(7):
             self.fill(store, f"r/{number}", b"%d of many" % number)
+        # A local disk opens 64 files at a time. Others are read one after another.
+        count = 70 if store.local_path("r/0") else 8
         asked = [
             FileRanges(store, f"r/{number % 7}", [(0, 2), (number % 4, 5), (8, 30)], 10)
-            for number in range(70)
+            for number in range(count)
         ]
         for place, parts in enumerate(read_ranges([*asked, FileRanges(store, "gone", [], 1)])[:-1]):
             data = b"%d of many" % (place % 7)
