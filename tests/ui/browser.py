@@ -100,7 +100,7 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyUp", **told)
 
     def complaints(self) -> list[str]:
-        """Return what the open page has written to the console and the log."""
+        """Return the messages of the open page in the console and the log."""
         found = []
         for event in self.events:
             if event["method"] == "Log.entryAdded":

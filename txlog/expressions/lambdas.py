@@ -112,7 +112,7 @@ def _typed_within(node: Expression, kinds: Mapping[str, DataType]) -> Expression
 def lambda_call(
     name: str, args: Sequence[Expression], kind: pa.DataType, data: Any, value: Value
 ) -> Any:
-    """Return what a function of lambdas gives for each row: all elements are computed at once."""
+    """Return the result of a function of lambdas for each row. It computes all elements at once."""
     array = one_array(value(args[0], data), data.num_rows)
     absent = numpy_array(pc.is_null(array))
     if name == "aggregate":

@@ -41,7 +41,7 @@ _LONGEST_PAUSE_S = 10.0
 
 
 class Connection:
-    """Sends requests; what is no answer of success becomes an error."""
+    """Sends requests. An answer without success becomes an error."""
 
     def __init__(self, client: httpx.Client) -> None:
         self.client = client

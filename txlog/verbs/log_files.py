@@ -166,7 +166,7 @@ def compact_log(context: Context, snapshot: Snapshot, start: int, end: int) -> s
 
 
 def _key(row: Mapping[str, Any]) -> tuple[object, ...] | None:
-    """Return the key of an action, of which the newest one is kept; None if it is left out."""
+    """Return the key of an action; None to omit it. Of each key the newest action is kept."""
     match row:
         case {"add": {"path": path} as body} | {"remove": {"path": path} as body}:
             vector = body.get("deletionVector") or {}
