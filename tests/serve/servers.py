@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import httpx
@@ -109,9 +109,10 @@ class GrpcCatalog:
         try:
             return self._call(name, **request)
         except grpc.RpcError as error:
-            trailing = dict(error.trailing_metadata())  # type: ignore[attr-defined]
+            call = cast(grpc.Call, error)  # What a call raises is the call itself.
+            trailing = dict(call.trailing_metadata())
             kind = KINDS[str(trailing["txlog-code"])]
-            raise kind(reason=error.details()) from error  # type: ignore[attr-defined]
+            raise kind(reason=call.details()) from error
 
     def create(self, name: str, type: str, source: str = "", **more: Any) -> GrpcDataset:
         bucket, _, path = source.partition("/")

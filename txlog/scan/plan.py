@@ -20,7 +20,7 @@ from txlog.errors import LogCorruptError, TxlogError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import to_sql
-from txlog.expressions.tree import And, Arithmetic, Call, Case, Cast, Expression, children
+from txlog.expressions.tree import And, Arithmetic, Call, Case, Cast, Expression, nodes
 from txlog.fragments.fragment import Fragment, FragmentSequence
 from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows
 from txlog.lazy import dataclass
@@ -396,7 +396,7 @@ def _computed_away(snapshot: Snapshot, where: Expression, rows: FragmentRows) ->
 
 
 def _computes(node: Expression) -> bool:
-    return isinstance(node, Arithmetic | Call | Case | Cast) or any(map(_computes, children(node)))
+    return any(isinstance(part, Arithmetic | Call | Case | Cast) for part in nodes(node))
 
 
 def _with_metadata(

@@ -17,7 +17,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from txlog.datasets.catalog import Catalog
+from txlog.datasets.limits import number_or_name
 from txlog.datasets.training_set import TrainingSet
+from txlog.datasets.values import Part
 from txlog.effects import REAL
 from txlog.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.serve.answers import bounded, on_error, on_fault, on_http, on_invalid
@@ -26,7 +28,6 @@ from txlog.serve.auth import (
     Authenticator,
     Everybody,
     Principal,
-    number_or_name,
     require_guarded,
 )
 from txlog.serve.models import (
@@ -125,6 +126,25 @@ def _catalog(request: Request) -> Any:
 
 
 Sets = Annotated[Catalog, Depends(_catalog)]
+
+
+def _training_set(dataset: DatasetPath, version_hash: str, catalog: Sets, who: Known) -> Any:
+    return who.dataset(catalog, dataset, "read").fetch(version_hash)
+
+
+Made = Annotated[TrainingSet, Depends(_training_set)]
+
+
+def _answer(
+    made: Made,
+    range: Annotated[str | None, Header()] = None,
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Any:
+    """Return what answers with the bytes of a part, as the headers ask for them."""
+    return lambda part: part_answer(part, made.storage_options, range, if_none_match)
+
+
+Answer = Annotated[Callable[[Part], Response], Depends(_answer)]
 
 
 def _txn(
@@ -348,40 +368,19 @@ def _add_training_sets(app: FastAPI) -> None:
             pause = min(2 * pause, longest)
 
     @app.get(base + "/{version_hash}/provenance")
-    def provenance(
-        dataset: DatasetPath, version_hash: str, catalog: Sets, who: Known
-    ) -> GraphModel:
+    def provenance(made: Made) -> GraphModel:
         """Return what a training set was made from."""
-        found = who.dataset(catalog, dataset, "read").fetch(version_hash)
-        return GraphModel(**found.provenance().to_json())
+        return GraphModel(**made.provenance().to_json())
 
     @app.get(base + "/{version_hash}/parts/{name:path}", response_class=Response, responses=_BYTES)
-    def part(
-        dataset: DatasetPath,
-        version_hash: str,
-        name: str,
-        catalog: Sets,
-        who: Known,
-        range: Annotated[str | None, Header()] = None,
-        if_none_match: Annotated[str | None, Header()] = None,
-    ) -> Response:
+    def part(name: str, made: Made, answer: Answer) -> Response:
         """Return the bytes of a part; with the header Range, some of them."""
-        made = who.dataset(catalog, dataset, "read").fetch(version_hash)
-        return part_answer(_part(made, name), made.storage_options, range, if_none_match)
+        return answer(_part(made, name))
 
     @app.get(base + "/{version_hash}/contents/{digest}", response_class=Response, responses=_BYTES)
-    def content(
-        dataset: DatasetPath,
-        version_hash: str,
-        digest: str,
-        catalog: Sets,
-        who: Known,
-        range: Annotated[str | None, Header()] = None,
-        if_none_match: Annotated[str | None, Header()] = None,
-    ) -> Response:
+    def content(digest: str, made: Made, answer: Answer) -> Response:
         """Return a content that a row of the form `parquet` names by `uri`; give its SHA-256."""
-        made = who.dataset(catalog, dataset, "read").fetch(version_hash)
-        return part_answer(made.content(digest), made.storage_options, range, if_none_match)
+        return answer(made.content(digest))
 
 
 def _part(made: TrainingSet, name: str) -> Any:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import orjson
 
+from txlog.datasets.limits import number_or_name
 from txlog.errors import InvalidInputError, NotFoundError, TxlogError, os_errors
 from txlog.lazy import dataclass
 
@@ -116,11 +117,6 @@ class Principal:
                 reason=f"{self.name!r} may not use the data set {name!r}",
                 remedy="Use a token that lists it",
             )
-
-
-def number_or_name(wanted: str) -> int | str:
-    """Return a number that is written in digits as a number, and anything else as it is."""
-    return int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 19 else wanted
 
 
 def require_guarded(

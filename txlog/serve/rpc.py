@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection
 
 from txlog.datasets.catalog import Catalog
 from txlog.datasets.dataset import Dataset
+from txlog.datasets.limits import number_or_name
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Commit, Summary
 from txlog.errors import InvalidInputError, TxlogError
@@ -190,9 +191,10 @@ class _Methods:
 
 
 def _number(argument: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
+    number = number_or_name(text)
+    if not isinstance(number, int):
         raise InvalidInputError(argument=argument, reason=f"expected a number, not {text[:100]!r}")
-    return int(text)
+    return number
 
 
 def _type_name(number: int) -> str:

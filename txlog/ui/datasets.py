@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from txlog.datasets import Catalog, Commit, Dataset, Graph, Summary, TrainingSet
+from txlog.datasets.limits import number_or_name
 from txlog.errors import InvalidInputError
 from txlog.report.page import time_text
 from txlog.ui.cells import Cell, cell, grid, link, pairs_text, shortened
@@ -66,7 +67,7 @@ def _row(place: Place, one: Summary) -> list[Cell]:
 
 
 def commits(visit: Visit, *, offset: int) -> Page:
-    """Return what a data set is, and some of its commits, newest first."""
+    """Return the facts of a data set and one page of its commits, newest first."""
     summary = visit.dataset.summary()
     names = _names_of(summary.names)
     newest = summary.commits[::-1]
@@ -161,11 +162,11 @@ def _training_set(
 
 
 def lineage(visit: Visit, *, of: str | None, direction: str | None) -> Page:
-    """Return what a commit or a training set was made from, or what came of it."""
+    """Return the inputs of a commit or a training set, or everything that was made from it."""
     wanted = direction or "up"
     if wanted not in ("up", "down"):
         raise InvalidInputError(argument="direction", reason=f"{wanted!r} is neither up nor down")
-    target: int | str | None = int(of) if of and of.isascii() and of.isdigit() else of
+    target: int | str | None = None if of is None else number_or_name(of)
     graph = visit.dataset.lineage(target, "up" if wanted == "up" else "down")
     start = graph.nodes[0]
     return {

@@ -28,7 +28,7 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.scan.plan import ScanPlan, plan_scan
 from txlog.scan.read_plan import choose_columns
-from txlog.schema.types import StructType
+from txlog.schema.types import StructField, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.append import evolved
@@ -193,14 +193,12 @@ class Merge(Operation):
 
 def _of_structs_and_new(table: StructType, source: StructType) -> StructType:
     """Return the source columns that may extend a schema; values of others are cast."""
-    known = {field.name: table.get(field.name) for field in source.fields}
-    return StructType(
-        tuple(
-            field
-            for field in source.fields
-            if (own := known[field.name]) is None or isinstance(own.type, StructType)
-        )
-    )
+
+    def extends(field: StructField) -> bool:
+        own = table.get(field.name)
+        return own is None or isinstance(own.type, StructType)
+
+    return StructType(tuple(filter(extends, source.fields)))
 
 
 def _match_plan(
