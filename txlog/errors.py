@@ -222,7 +222,7 @@ class EngineError(TxlogError):
 
 @dataclass(eq=False, kw_only=True)
 class OutOfMemoryError(TxlogError, MemoryError):
-    """The process, or Arrow in it, got no more memory; a verb may have committed before."""
+    """The process, or Arrow in it, got no more memory or threads; a verb may have committed."""
 
     code = "out-of-memory"
     summary = "there is not enough memory"
@@ -326,13 +326,55 @@ def store_error(error: OSError, operation: str, path: str, table: str | None = N
     )
 
 
-def memory_error(error: MemoryError, path: str | None = None) -> OutOfMemoryError:
-    """Return txlog's error for one of Python or Arrow, which may name the file that was read."""
+_NO_THREAD = ("Failed to launch worker thread", "can't start new thread")  # Of Arrow, of Python.
+_BLAMING = (DataFileError, LogCorruptError, InvalidInputError)
+
+
+def resource_error(error: BaseException, path: str | None = None) -> OutOfMemoryError | None:
+    """Return the error for a call for which Python or Arrow got no more memory or threads.
+
+    None if `error` tells of something else. An error that blames a file or an argument is looked at
+    with its causes: a file that cannot be read for lack of memory need not be damaged.
+
+    Parameters
+    ----------
+    path
+        The file that was read.
+    """
+    found: BaseException | None = error
+    while isinstance(found, _BLAMING):
+        path, found = path or getattr(found, "path", None), found.__cause__
+    if isinstance(found, OutOfMemoryError):
+        return found
+    if isinstance(found, MemoryError):
+        return OutOfMemoryError(
+            path=path,
+            reason=f"there is not enough memory: {found}" if str(found) else "",
+            remedy="Ask for fewer columns or rows, or for batches; or allow the process more "
+            "memory",
+        )
+    if isinstance(found, TxlogError) or not any(text in str(found) for text in _NO_THREAD):
+        return None
     return OutOfMemoryError(
         path=path,
-        reason=f"there is not enough memory: {error}" if str(error) else "",
-        remedy="Ask for fewer columns or rows, or for batches; or allow the process more memory",
+        reason=f"no further thread can be started: {found}",
+        remedy="Allow the process more threads or memory (`ulimit -u`, `ulimit -v`), or have Arrow "
+        "use fewer: pyarrow.set_cpu_count(1)",
     )
+
+
+class resource_errors:  # noqa: N801 # Used as a function.
+    """Raise `resource_error` of an error in the `with` block in its place, if there is one."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        lacking = None if error is None else resource_error(error)
+        if lacking is not None and lacking is not error:
+            raise lacking from error
 
 
 class os_errors:  # noqa: N801 # Used as a function.

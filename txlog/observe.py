@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar
 
 from txlog.arrow import pc
 from txlog.effects import REAL
+from txlog.errors import resource_errors
 from txlog.store.base import without_secrets
 from txlog.threads import PROGRESS, doing
 from txlog.version import __version__
@@ -266,19 +267,20 @@ Result = TypeVar("Result")
 def reading(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
     """Have a method observed that reads: its result is rows, or a number of them.
 
-    Its object has a `store`.
+    Its object has a `store`. If memory or threads are lacking, an `OutOfMemoryError` is raised.
     """
 
     def decorate(method: Callable[P, Result]) -> Callable[P, Result]:
         @wraps(method)
         def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-            if not is_observed("scan"):
-                return method(*args, **kwargs)
-            itself: Any = args[0]
-            with observed(name, itself.store.root, "scan") as seen:
-                result = method(*args, **kwargs)
-                seen.note("read", {"rows": _rows_of(result)})
-            return result
+            with resource_errors():
+                if not is_observed("scan"):
+                    return method(*args, **kwargs)
+                itself: Any = args[0]
+                with observed(name, itself.store.root, "scan") as seen:
+                    result = method(*args, **kwargs)
+                    seen.note("read", {"rows": _rows_of(result)})
+                return result
 
         return call
 

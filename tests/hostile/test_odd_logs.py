@@ -176,6 +176,42 @@ def test_a_vector_that_should_hold_no_row_brings_none_back(tmp_path: Path, form:
             ask()
 
 
+@pytest.mark.parametrize("form", ["delta", "lance"])
+@pytest.mark.parametrize("stated", [5, 2**63 - 1])
+def test_more_deleted_rows_than_rows_are_no_negative_number(
+    tmp_path: Path, form: str, stated: int
+) -> None:
+    properties = {"delta.enableDeletionVectors": "true"}
+    if form == "lance":
+        properties = {
+            "txlog.deletionFormat": "lance", "delta.feature.txlog.fragments": "supported",
+        }  # fmt: skip
+    written = txlog.write(tmp_path, ROWS, max_rows_per_file=3, properties=properties)
+    written.append(ROWS)
+    written.delete("a = 2")
+    commit = tmp_path / "_delta_log" / f"{2:020d}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        vector = (action.get("add") or {}).get("deletionVector", {})
+        vector.update(cardinality=stated, **({"offset": None} if form == "lance" else {}))
+    log(tmp_path, 2, *actions)
+    table = txlog.Table(tmp_path)
+    held = table.fragments()
+    assert [one.num_rows for one in held] == [None, None]
+    assert [one.metadata.num_rows for one in held] == [None, None]
+    assert [one.num_deletions for one in held] == [stated, stated]
+    asks: list[Callable[[], object]] = [
+        table.to_arrow, table.count, lambda: table.scan().slice(5), lambda: table.scan().head(1),
+        lambda: table.scan().slice(2, 1), lambda: table.optimize.compact(), held[0].count_rows,
+        lambda: table.delete("a = 3"),
+    ]  # fmt: skip
+    for ask in asks:
+        with pytest.raises(txlog.BadDeletionVectorError):
+            ask()
+    gone = table.delete(None)  # All of it goes, whatever it held.
+    assert (gone.metrics["numDeletedRows"], table.count()) == (0, 0)
+
+
 def test_a_negative_size_in_a_checkpoint(tmp_path: Path) -> None:
     begin(tmp_path)
     log(tmp_path, 1, add(tmp_path))
@@ -287,10 +323,11 @@ def test_counts_that_no_file_has_are_unknown(tmp_path: Path) -> None:
     assert txlog.Table(tmp_path).count() == 6
 
 
-def test_row_ids_that_do_not_exist(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [2**63 - 2, 2**63 - 1])
+def test_row_ids_that_do_not_exist(tmp_path: Path, most: int) -> None:
     table = txlog.write(tmp_path, ROWS, properties=TRACKED)
     table = txlog.Table(tmp_path)
-    mark = json.dumps({"rowIdHighWaterMark": 2**63 - 2})
+    mark = json.dumps({"rowIdHighWaterMark": most})
     domain = {"domain": "delta.rowTracking", "configuration": mark, "removed": False}
     log(tmp_path, 1, {"domainMetadata": domain})
     table = txlog.Table(tmp_path)

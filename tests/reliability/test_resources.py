@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tracemalloc
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import txlog
 from tests.reliability.cases import CASES, Case, context_of, opened, rows, state_of
 from tests.reliability.test_power_cuts import copy, handle_of
 from tests.store.broken_disk import BrokenDisk
+from txlog.checkpoint.parquet import named
 from txlog.errors import OutcomeUnknownError
 from txlog.scan.data_file import blamed
 from txlog.store.local.local import LocalStore
@@ -278,6 +279,40 @@ def test_no_more_memory_is_an_error_of_ours(tmp_path: Path) -> None:
     assert isinstance(caught.value.__cause__, pa.ArrowMemoryError)
     assert table.append(rows(3, 4)).version == 1
     assert visible(tmp_path / "t") == set(table.files()["path"].to_pylist())
-    with pytest.raises(txlog.OutOfMemoryError, match=r"malloc.*path='f'.*fewer"), blamed("f", 0):
-        pa.allocate_buffer(1 << 60)
+    for names in (lambda: blamed("f", 0), lambda: named("f")):
+        with pytest.raises(txlog.OutOfMemoryError, match=r"malloc.*path='f'.*fewer"), names():
+            pa.allocate_buffer(1 << 60)
+        with pytest.raises(txlog.OutOfMemoryError, match=r"thread.*path='f'.*ulimit"), names():
+            raise pa.ArrowException(NO_THREAD)
     assert pickle.loads(pickle.dumps(caught.value)).reason == caught.value.reason
+
+
+NO_THREAD = "Unknown error: Failed to launch worker thread: Resource temporarily unavailable"
+
+
+@pytest.mark.spec("GUA-10")
+@pytest.mark.parametrize("error", [pa.ArrowMemoryError("malloc"), pa.ArrowException(NO_THREAD)])
+@pytest.mark.parametrize("step", ["txlog.expressions.evaluate._value", "txlog.scan.scan._read_all"])
+def test_what_lacks_memory_or_threads_is_not_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, step: str
+) -> None:
+    """Neither the file nor the predicate, in whatever part of a read it comes."""
+    table = txlog.write(tmp_path / "t", rows(0, 9))
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    reads: list[Callable[[], object]] = [
+        lambda: table.to_arrow(where="n % 2 = 1"),
+        lambda: table.scan(where="n % 2 = 1").to_arrow(),
+    ]
+    if "evaluate" in step:
+        reads += [lambda: table.count("n % 2 = 1"), lambda: table.delete("n % 2 = 1")]
+    monkeypatch.setattr(step, fail)
+    for read in reads:
+        with pytest.raises(txlog.OutOfMemoryError) as caught:
+            read()
+        assert isinstance(caught.value, MemoryError)
+    monkeypatch.undo()
+    assert table.delete("n % 2 = 1").version == 1
+    assert visible(tmp_path / "t") >= set(table.files()["path"].to_pylist())

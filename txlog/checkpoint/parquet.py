@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from txlog.actions.ndjson import FOOTER_MARK, is_broken
 from txlog.arrow import pq
-from txlog.errors import LogCorruptError, NotFoundError
+from txlog.errors import LogCorruptError, NotFoundError, resource_error
 from txlog.parquet.file_footer import FileFooter, footer_bytes
 from txlog.store.base import Store, is_far
 from txlog.store.open import locate
@@ -36,6 +36,8 @@ def named(path: str) -> Any:
     except NotFoundError as error:
         raise LogCorruptError(path=path, reason="the file is missing", remedy=REMEDY) from error
     except (pa.ArrowException, OSError, LookupError, ValueError, TypeError) as error:
+        if (lacking := resource_error(error, path)) is not None:
+            raise lacking from error
         if isinstance(error, LogCorruptError):
             raise
         raise LogCorruptError(

@@ -42,7 +42,7 @@ from txlog.fragments.deletion_vector import (
     logged_path,
     stored_descriptor,
 )
-from txlog.fragments.fragment import Fragment
+from txlog.fragments.fragment import Fragment, rows_left
 from txlog.lazy import dataclass
 from txlog.scan.deletions import load_deletions
 from txlog.scan.files import as_fragments
@@ -456,5 +456,9 @@ def neighbours(parts: Sequence[RewrittenPart], target_bytes: int) -> list[list[R
 
 
 def _rows_left(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
-    """Return the number of rows of a fragment whose count is not in the log."""
-    return FragmentReader(store, plan, fragment).count_rows() - fragment.num_deletions
+    """Return the number of rows of a fragment whose count is not in the log.
+
+    0 if the log states more deleted rows than the file has.
+    """
+    rows = FragmentReader(store, plan, fragment).count_rows()
+    return rows_left(rows, fragment.num_deletions) or 0

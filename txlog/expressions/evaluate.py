@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, resource_error
 from txlog.expressions.signatures import (
     cast_number,
     one_array,
@@ -68,6 +68,8 @@ def evaluate(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:
     try:
         value = _value(expression, data)
     except pa.ArrowException as error:
+        if (lacking := resource_error(error)) is not None:
+            raise lacking from error
         raise InvalidInputError(
             argument="where", reason=f"a value cannot be computed: {error}"
         ) from error

@@ -114,8 +114,19 @@ class Fragment:
 
     @property
     def num_rows(self) -> int | None:
-        """The number of rows without the deleted ones, or None if the log does not state it."""
-        return None if self.physical_rows is None else self.physical_rows - self.num_deletions
+        """The number of rows without the deleted ones; None as for `rows_left`."""
+        return rows_left(self.physical_rows, self.num_deletions)
+
+
+def rows_left(physical_rows: int | None, deleted: int) -> int | None:
+    """Return how many rows are not deleted.
+
+    None if the log does not state the rows, or states more deleted rows than rows; then reading the
+    file raises an error.
+    """
+    if physical_rows is None or physical_rows < deleted:
+        return None
+    return physical_rows - deleted
 
 
 def fragments_of(rows: FragmentRows, physical_rows: pa.Array) -> list[Fragment]:

@@ -11,7 +11,7 @@ import orjson
 from txlog.actions.file import Add
 from txlog.actions.ndjson import decode_action
 from txlog.errors import InvalidInputError, LogCorruptError
-from txlog.fragments.fragment import DataFile, DeletionFile
+from txlog.fragments.fragment import DataFile, DeletionFile, rows_left
 from txlog.fragments.rows import FIELDS_TAG
 
 _KEYS = frozenset({"id", "read_version", "written_for", "reads", "files"})
@@ -60,8 +60,8 @@ class FragmentMetadata:
 
     @property
     def num_rows(self) -> int | None:
-        """The number of rows without the deleted ones; None if `physical_rows` is unknown."""
-        return None if self.physical_rows is None else self.physical_rows - self.num_deletions
+        """The number of rows without the deleted ones; None as for `rows_left`."""
+        return rows_left(self.physical_rows, self.num_deletions)
 
     @property
     def row_id_meta(self) -> range | None:

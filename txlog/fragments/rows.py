@@ -13,6 +13,7 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.columns import flat
+from txlog.actions.stats_text import MOST_ROWS
 from txlog.arrow import arrow_array, pc
 from txlog.errors import LogCorruptError
 from txlog.fragments.ids import fragment_ids, shared_ids, tag_texts, tagged_ids
@@ -183,9 +184,13 @@ def _corrupt(rows: pa.Table, reason: str) -> LogCorruptError:
 
 
 def deleted_counts(files: pa.Table) -> pa.Array:
-    """Return the number of deleted rows of each of `FILE_ROWS`, from their descriptors."""
+    """Return the number of deleted rows of each of `FILE_ROWS`, from their descriptors.
+
+    A number that no file can have counts as the largest possible one, so that sums do not overflow.
+    """
     vectors = flat(files["deletion_vector"])
-    return pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
+    counts = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
+    return pc.min_element_wise(counts, MOST_ROWS)
 
 
 def require_fragments_feature(live: pa.Table, listed: bool, *, path: str) -> None:

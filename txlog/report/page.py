@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from txlog.errors import not_installed, os_errors
+from txlog.fragments.fragment import rows_left
 from txlog.lazy import dataclass
 from txlog.report.charts import charts_of, size_text
 from txlog.report.facts import Facts, gather
@@ -142,7 +143,7 @@ def file_text(path: str) -> str:
 
 def figures(facts: Facts) -> list[tuple[str, str]]:
     """Return the numbers at the top of the page."""
-    rows = None if facts.rows is None else facts.rows - facts.deleted
+    rows = rows_left(facts.rows, facts.deleted)
     share = f"{100 * facts.deleted / facts.rows:.1f} %" if facts.rows else "0 %"
     return [
         ("rows", number_text(rows) or "unknown"),

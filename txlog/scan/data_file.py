@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.arrow import arrow_array, arrow_scalar, pq, rows_among, without_views
-from txlog.errors import DataFileError, NotFoundError, TxlogError, memory_error
+from txlog.errors import DataFileError, NotFoundError, TxlogError, resource_error
 from txlog.expressions.bind import columns_of
 from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import DataFile
@@ -51,8 +51,8 @@ def blamed(path: str, version: int | None) -> Iterator[None]:
             remedy="Open a newer version; vacuum may have removed files of this one",
         ) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, MemoryError):  # Of Arrow; the file need not be to blame.
-            raise memory_error(error, path) from error
+        if (lacking := resource_error(error, path)) is not None:  # The file need not be to blame.
+            raise lacking from error
         if isinstance(error, TxlogError):
             raise
         raise DataFileError(

@@ -206,8 +206,7 @@ class GivenPlan(ScanPlan):
         """For each fragment, the number of matching rows; None if it must be read to count."""
         if self.where is not None:
             return (None,) * len(self.given)
-        rows = (fragment.num_rows for fragment in self.given)
-        return tuple(count if count is not None and count >= 0 else None for count in rows)
+        return tuple(fragment.num_rows for fragment in self.given)
 
     @property
     def explanation(self) -> Explanation:

@@ -8,7 +8,7 @@ from functools import wraps
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from txlog.errors import InvalidTypeError, OutOfMemoryError, memory_error
+from txlog.errors import InvalidTypeError, resource_errors
 from txlog.lazy import compiled
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def checked(face: T) -> T:
     InvalidTypeError
         At a call, an argument has another type. The error names it, and nothing was done.
     OutOfMemoryError
-        At a call, Python or Arrow got no more memory.
+        At a call, Python or Arrow got no more memory or threads.
     """
     if not isinstance(face, type):
         return _checked_function(face)  # type: ignore[arg-type, return-value]
@@ -69,12 +69,8 @@ def _checked_function(function: Callable[..., Any]) -> Callable[..., Any]:
             values[at] = _fitting(name, value, kinds[name])
         for name, value in kwargs.items():
             kwargs[name] = _fitting(name, value, kinds.get(name, ()))
-        try:
+        with resource_errors():
             return function(*values, **kwargs)
-        except MemoryError as error:
-            if isinstance(error, OutOfMemoryError):
-                raise
-            raise memory_error(error) from error
 
     return call
 

@@ -163,10 +163,10 @@ def _bytes(fragment: Fragment) -> int:
 
 def bytes_left(fragment: Fragment) -> int:
     """Return the approximate size of a fragment without its deleted rows."""
-    rows = fragment.physical_rows
-    if not rows:
+    left = fragment.num_rows
+    if left is None or not fragment.physical_rows:
         return _bytes(fragment)
-    return _bytes(fragment) * (rows - fragment.num_deletions) // rows
+    return _bytes(fragment) * left // fragment.physical_rows
 
 
 class Compact(Operation):
