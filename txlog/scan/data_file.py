@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -182,12 +183,17 @@ class OpenFile:
     @cached_property
     def row_groups(self) -> list[RowRange]:
         """The positions of each row group's first row, and of the one after its last."""
-        found, start = [], 0
-        for group in self._footer.groups:
-            stop = start + self._footer.rows(group)
-            found.append((start, stop))
-            start = stop
-        return found
+        rows = list(map(self._footer.rows, self._footer.groups))
+        least = min(rows, default=0)
+        if sum(rows) != self.num_rows or least < 0:
+            raise DataFileError(
+                path=self.path,
+                version=self._plan.version,
+                reason=f"its footer states {self.num_rows} rows, but {sum(rows)} in its row "
+                f"groups, and at least {least} in each",
+                remedy="Restore the file from a copy, or open a version without it",
+            )
+        return list(pairwise(accumulate(rows, initial=0)))
 
     def ranges(
         self, *, prune: bool, only: BitMap64 | None = None, begin_in: RowRange | None = None
