@@ -7,12 +7,12 @@ import random
 import re
 import shutil
 import tempfile
-import threading
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import deltalake
 import duckdb
@@ -23,18 +23,22 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 import txlog
 from tests.examples import examples
 from txlog.lookup.indexes import SegmentCache
-from txlog.lookup.lookup import Lookup
-from txlog.lookup.segments import parse_segment
+from txlog.lookup.segments import CoveredFile, CoveredRun, encode_segment, parse_segment
+from txlog.protocol.properties import IndexDefinition
 from txlog.schema.types import PrimitiveType, StructField
 from txlog.store.memory import MemoryStore
-from txlog.store.open import open_store
-from txlog.testing import CountingStore, FaultyStore, LatencyStore, open_table
-from txlog.testing.faults import Crash, CrashingStore, CrashKind, CrashPoint, crash_points
+from txlog.testing import FaultyStore, open_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "lookup.md"
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
@@ -372,7 +376,13 @@ def test_deletion_vectors_inline_and_in_files(tmp_path: Path, deleted: int, stor
     assert fragment.deletion.descriptor.storage_type == storage
     asked = [*gone[:40], *range(0, 4_000, 41)]
     left = set(range(4_000)) - set(gone)
-    for opened in (table, txlog.Table(tmp_path)):
+    clone = table.clone(tmp_path / "clone", shallow=True)
+    if storage == "u":  # The clone names the file of the vector by an absolute path.
+        (fragment,) = clone.fragments()
+        assert fragment.deletion is not None
+        assert fragment.deletion.descriptor.storage_type == "p"
+    clone.build_index()
+    for opened in (table, txlog.Table(tmp_path), clone, txlog.Table(clone.uri)):
         assert opened.lookup(asked)["k"].to_pylist() == [key for key in asked if key in left]
     assert txlog.Table(tmp_path, version=before).lookup(asked)["k"].to_pylist() == asked
 
@@ -552,23 +562,115 @@ def test_segments_of_others_cover_nothing(tmp_path: Path) -> None:
     assert opened.lookup([1, 9])["v"].to_pylist() == ["v1"]
 
 
+def other_size(file: CoveredFile) -> CoveredFile:
+    return replace(file, sizes=(file.sizes[0] + 1,))
+
+
+def other_rows(file: CoveredFile) -> CoveredFile:
+    return replace(file, rows=file.rows + 1)
+
+
+@pytest.mark.spec("LKP-8")
+@pytest.mark.parametrize("change", [other_size, other_rows])
+def test_a_head_that_names_other_sizes_or_rows_covers_nothing(
+    tmp_path: Path, change: Callable[[CoveredFile], CoveredFile]
+) -> None:
+    table = txlog.write(tmp_path, rows(5, 1, 3, 2, 9))
+    table.create_index("k")
+    (path,) = segments_of(table)
+    segment = parse_segment(path.read_bytes(), path.name)
+    (covered,) = segment.runs
+    changed = [CoveredRun(covered.run, tuple(map(change, covered.files)))]
+    path.write_bytes(encode_segment(segment.columns, segment.types, changed))
+    parse_segment(path.read_bytes(), path.name)  # It is whole.
+    opened = txlog.Table(tmp_path)
+    assert opened.indexes()[0].files_covered == 0
+    assert opened.lookup([1, 8, 9])["v"].to_pylist() == ["v1", "v9"]
+
+
+@pytest.mark.spec("LKP-11")
+def test_swapped_ends_of_files(tmp_path: Path) -> None:
+    """An end is that of another file: its length tells, and the file itself is asked."""
+
+    def texts(start: int, wide: range) -> pa.Table:
+        keys = range(start, start + 300)
+        width = [9 if place in wide else 3 for place in range(300)]
+        return pa.table({"k": keys, "v": [f"{k:0{w}}" for k, w in zip(keys, width, strict=True)]})
+
+    properties = {"txlog.pageRows": "8", "delta.parquet.compression.codec": "uncompressed"}
+    table = txlog.write(tmp_path, texts(100, range(150)), properties=properties)
+    table.append(texts(500, range(150, 300)))
+    table.create_index("k")
+    (path,) = segments_of(table)
+    segment = parse_segment(path.read_bytes(), path.name)
+    files = [file for covered in segment.runs for file in covered.files]
+    tails = {file.paths: other.tail for file, other in zip(files, reversed(files), strict=True)}
+    assert len(tails) == 2
+    swapped = [
+        CoveredRun(one.run, tuple(replace(file, tail=tails[file.paths]) for file in one.files))
+        for one in segment.runs
+    ]
+    path.write_bytes(encode_segment(segment.columns, segment.types, swapped))
+    opened = txlog.Table(tmp_path)
+    assert opened.indexes()[0].files_covered == 2
+    found = opened.lookup([260, 105, 650, 500])["v"].to_pylist()
+    assert found == ["260", "000000105", "000000650", "500"]
+
+
+def test_a_column_that_another_engine_dropped(tmp_path: Path) -> None:
+    """txlog refuses to drop it; without it, the index can be seen and dropped."""
+    table = txlog.write(tmp_path, rows(5, 1))
+    table.create_index("k")
+    definition = table.metadata.configuration["txlog.index.k"]
+    deltalake.write_deltalake(
+        tmp_path, pa.table({"v": ["x"], "w": ["y"]}), mode="overwrite", schema_mode="overwrite"
+    )
+    table.refresh()
+    if "txlog.index.k" not in table.metadata.configuration:
+        table.alter.set_properties({"txlog.index.k": definition})
+    (info,) = table.indexes()
+    assert (info.columns, info.files_covered) == (("k",), 0)
+    table.append(pa.table({"v": ["z"], "w": ["y"]}))
+    for verb in (table.build_index, table.optimize_index):
+        with pytest.raises(txlog.InvalidInputError, match="no longer has the columns k"):
+            verb()
+    with pytest.raises(txlog.InvalidInputError, match="the table has no index"):
+        table.lookup([1])
+    assert table.lookup(["z"], on="v").num_rows == 1
+    table.drop_index("k")
+    assert table.indexes() == []
+
+
+@pytest.mark.spec("LKP-6")
+def test_any_text_is_a_definition_or_refused() -> None:
+    draw = random.Random(3)
+    text = IndexDefinition("k", ("k", "v")).text
+    kept = 0
+    for _ in range(2_000):
+        changed = list(text)
+        for _ in range(draw.choice([1, 1, 3])):
+            changed[draw.randrange(len(changed))] = chr(draw.randrange(32, 127))
+        with suppress(ValueError):
+            definition = IndexDefinition.parse("k", "".join(changed))
+            assert all(definition.columns)
+            assert 0 <= definition.bits <= 32
+            kept += 1
+    assert 0 < kept < 1_500
+
+
 class AgainstAFilter(RuleBasedStateMachine):
     """Look-ups at every version, against the rows that plain Python keeps."""
 
-    @initialize(target_rows=st.integers(0, 12))
-    def begin(self, target_rows: int) -> None:
-        import tempfile
-
+    @initialize(target_rows=st.integers(0, 12), is_shared=st.booleans())
+    def begin(self, target_rows: int, is_shared: bool) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="txlog-index-"))
         self.draw = random.Random(target_rows)
-        self.table = txlog.Table.create(
-            self.root,
-            SCHEMA,
-            properties={
-                "delta.enableDeletionVectors": "true", "txlog.pageRows": "2",
-                "delta.feature.txlog.fragments": "supported",
-            },
-        )  # fmt: skip
+        properties = {"delta.enableDeletionVectors": "true", "txlog.pageRows": "2"}
+        # deltalake refuses tables with column files, so it writes to others.
+        self.is_shared = is_shared
+        if not is_shared:
+            properties["delta.feature.txlog.fragments"] = "supported"
+        self.table = txlog.Table.create(self.root, SCHEMA, properties=properties)
         self.versions: dict[int, list[int | None]] = {0: []}
         self.table.create_index("k")
         self.took([])
@@ -626,6 +728,35 @@ class AgainstAFilter(RuleBasedStateMachine):
         self.table.restore(version=before)
         self.took(keys)
 
+    @precondition(lambda self: self.is_shared)
+    @rule(keys=st.lists(st.one_of(st.none(), st.integers(0, 15)), min_size=1, max_size=8))
+    def append_by_deltalake(self, keys: list[int | None]) -> None:
+        before = self.now
+        deltalake.write_deltalake(self.root, rows(*keys), mode="append")
+        self.table.refresh()
+        self.took(before + keys)
+
+    @precondition(lambda self: self.is_shared)
+    @rule(
+        key=st.integers(0, 15), verb=st.sampled_from(["delete", "update", "compact", "overwrite"])
+    )
+    def rewrite_by_deltalake(self, key: int, verb: str) -> None:
+        after, other = self.now, deltalake.DeltaTable(self.root)
+        if verb == "delete":
+            other.delete(f"k = {key}")
+            after = [one for one in after if one != key]
+        elif verb == "update":
+            other.update({"k": "15 - k"}, f"k = {key}")
+            after = [15 - key if one == key else one for one in after]
+        elif verb == "compact":
+            other.optimize.compact()
+        else:
+            deltalake.write_deltalake(other, rows(key, key), mode="overwrite")
+            after = [key, key]
+        self.table.refresh()
+        self.took(after)
+
+    @precondition(lambda self: not self.is_shared)
     @rule()
     def replace_keys(self) -> None:
         before = self.now
@@ -664,27 +795,38 @@ class AgainstAFilter(RuleBasedStateMachine):
                 data[self.draw.randrange(len(data))] ^= 1 << self.draw.randrange(8)
                 path.write_bytes(data)
 
+    def require_filter(self, version: int) -> None:
+        keys, held = [0, 7, 3, 7, None, 15, 99], self.versions[version]
+        opened = txlog.Table(self.root, version=version)
+        handles = [opened, self.table] if version == self.table.version else [opened]
+        for table in handles:
+            found = table.lookup(keys, on="k", columns=["_key", "k"]).to_pydict()
+            wanted = [
+                (place, key)
+                for place, key in enumerate(keys)
+                if key is not None
+                for _ in range(held.count(key))
+            ]
+            assert list(zip(found["_key"], found["k"], strict=True)) == wanted
+
     @invariant()
-    def every_version_answers_like_a_filter(self) -> None:
+    def versions_answer_like_a_filter(self) -> None:
+        """All versions while they are few; then the latest and some, and all at the end."""
         if not hasattr(self, "table"):
             return
-        keys = [0, 7, 3, 7, None, 15, 99]
-        for version, held in self.versions.items():
-            opened = txlog.Table(self.root, version=version)
-            handles = [opened, self.table] if version == self.table.version else [opened]
-            for table in handles:
-                found = table.lookup(keys, on="k", columns=["_key", "k"]).to_pydict()
-                wanted = [
-                    (place, key)
-                    for place, key in enumerate(keys)
-                    if key is not None
-                    for _ in range(held.count(key))
-                ]
-                assert list(zip(found["_key"], found["k"], strict=True)) == wanted
+        chosen = sorted(self.versions)
+        if len(chosen) > 8:
+            chosen = [*self.draw.sample(chosen[:-1], 3), chosen[-1]]
+        for version in chosen:
+            self.require_filter(version)
 
     def teardown(self) -> None:
         if hasattr(self, "root"):
-            shutil.rmtree(self.root)
+            try:
+                for version in getattr(self, "versions", ()):
+                    self.require_filter(version)
+            finally:
+                shutil.rmtree(self.root)
 
 
 @pytest.mark.filterwarnings("ignore::txlog.TxlogWarning")
@@ -697,200 +839,7 @@ class TestAgainstAFilter(AgainstAFilter.TestCase):
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::txlog.TxlogWarning")
 class TestAgainstAFilterAtLength(AgainstAFilter.TestCase):
-    settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
-
-
-def _crashed(work: str, store: MemoryStore, point: CrashPoint | None) -> CrashingStore:
-    """Return the store at which a work on a new table ended by an event, or without one."""
-    txlog.Table.create(store.root, SCHEMA)
-    table = open_table(store)
-    table.append(rows(3, 1, None))
-    if work != "create":
-        table.create_index("k")
-        table.append(rows(5))
-    crashing = CrashingStore(store)
-    opened = open_table(crashing)
-    crashing.calls.clear()
-    crashing.point = point
-    with suppress(txlog.TxlogError, Crash, MemoryError, KeyboardInterrupt):
-        _WORK[work](opened)
-    return crashing
-
-
-def _require_right_answers(table: txlog.Table) -> None:
-    held = set(table.to_arrow()["k"].to_pylist())
-    assert {1, 3} <= held
-    found = table.lookup([8, 1, 3, 5, 2], on="k")["k"].to_pylist()
-    assert found == [key for key in (8, 1, 3, 5) if key in held]
-
-
-def every_crash_point(work: str, kinds: Collection[str]) -> None:
-    """Answers stay right, and a second try mends all."""
-    calls = _crashed(work, MemoryStore(f"memory://crash-{work}"), None).calls
-    points = [point for point in crash_points(calls) if point.kind in kinds]
-    assert points
-    for number, point in enumerate(points):
-        store = MemoryStore(f"memory://crash-{work}-{number}-{len(points)}")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            assert len(_crashed(work, store, point).calls) >= point.step, point
-            _require_right_answers(open_table(store))
-            after = open_table(store)
-            if work != "append" and (work != "drop" or after.indexes()):
-                _WORK[work](after)
-            if after.indexes():
-                after.build_index("k")
-        assert bool(after.indexes()) == (work != "drop"), point
-        assert all(info.files_covered == info.files for info in after.indexes()), point
-        _require_right_answers(open_table(store))
-
-
-@pytest.mark.parametrize("work", ["append", "build", "optimize", "create", "drop"])
-def test_crash_points(work: str) -> None:
-    """Each call fails in turn, before it is done and after."""
-    every_crash_point(work, {"error", "lost_answer"})
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("work", ["append", "build", "optimize", "create", "drop"])
-def test_every_crash_point(work: str) -> None:
-    every_crash_point(work, get_args(CrashKind))
-
-
-_WORK: dict[str, Callable[[txlog.Table], Any]] = {
-    "append": lambda t: t.append(rows(8)),
-    "build": lambda t: t.build_index(rebuild=True),
-    "optimize": lambda t: t.optimize_index(),
-    "create": lambda t: t.create_index("k"),
-    "drop": lambda t: t.drop_index("k"),
-}
-
-
-def test_eight_threads_while_the_table_moves_on(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, rows(*range(2_000)), properties={"txlog.pageRows": "64"})
-    table.create_index("k")
-    problems: list[object] = []
-    stop = threading.Event()
-
-    def ask(seed: int) -> None:
-        draw = np.random.default_rng(seed)
-        while not stop.is_set():
-            keys = draw.integers(0, 2_500, 10).tolist()
-            try:
-                found = table.lookup(keys, on="k")["k"].to_pylist()
-            except BaseException as error:
-                problems.append(error)
-                return
-            if found != [key for key in keys if key < 2_000]:
-                problems.append((keys, found))
-
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    try:
-        for start in range(3_000, 3_040, 10):
-            table.append(rows(*range(start, start + 10)))
-            table.optimize_index()
-            table.refresh()
-        table.build_index(rebuild=True)
-        table.optimize.compact()
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert problems == []
-
-
-@pytest.fixture(scope="module")
-def far_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a table of small row groups, with deleted rows, whose keys lie in random order."""
-    root = tmp_path_factory.mktemp("far")
-    count = 120_000
-    keys = np.random.default_rng(5).permutation(count)
-    data = pa.table({"k": keys, "a": keys * 3, "s": pa.array(keys).cast(pa.string())})
-    table = txlog.Table.create(
-        root,
-        data.schema,
-        properties={
-            "txlog.rowGroupRows": "2048", "txlog.pageRows": "256",
-            "delta.enableDeletionVectors": "true",
-        },
-    )  # fmt: skip
-    for start in range(0, count, 40_000):
-        table.append(data.slice(start, 40_000))
-    table.delete("k % 100 = 0")
-    table.create_index("k")
-    return root
-
-
-def far(root: Path) -> CountingStore:
-    return CountingStore(LatencyStore(open_store(root), delay_s=0))
-
-
-@pytest.mark.parametrize(("keys", "most"), [(1, 1), (10, 11), (100, 110)])
-def test_requests_of_a_warm_look_up(far_table: Path, keys: int, most: int) -> None:
-    """Of keys that nobody asked for before: the segments hold footers and offset indexes."""
-    store = far(far_table)
-    table = open_table(store)
-    table.lookup([1], on="k")
-    draw = np.random.default_rng(keys)
-    asked = (draw.choice(1_000, keys, replace=False) * 100 + 7).tolist()
-    # Each file was met once: its deletion vector is known.
-    table.lookup(list(range(1, 400, 7)), on="k")
-    store.reset()
-    assert table.lookup(asked, on="k")["k"].to_pylist() == asked
-    assert set(store.requests) == {"read_range"}
-    assert store.requests["read_range"] <= most
-
-
-def test_requests_of_the_first_look_up(far_table: Path, tmp_path: Path) -> None:
-    """Opening lists once, and fetches each segment once; what is kept is not fetched again."""
-    store = far(far_table)
-    table = open_table(store)
-    store.reset()
-    table.lookup([1], on="k")
-    segments = [call for call in store.calls if "_txlog_index" in call.path]
-    assert [call.kind for call in segments] == ["list_after", "read"]
-    # Its vector and its pages; neither its footer nor its offset indexes.
-    ranges = [call for call in store.calls if call.path.endswith(".parquet")]
-    assert len(ranges) == 1
-
-    def fetched_once() -> None:
-        for expected in (["list_after", "read"], ["list_after"]):
-            store.reset()
-            again = open_table(store)
-            again._index_cache = str(tmp_path)
-            assert again.lookup([1], on="k").num_rows == 1
-            calls = [call.kind for call in store.calls if "_txlog_index" in call.path]
-            assert calls == expected
-
-    fetched_once()
-    (kept,) = tmp_path.rglob("*.idx")
-    data = bytearray(kept.read_bytes())
-    data[len(data) // 2] ^= 1
-    kept.write_bytes(data)
-    fetched_once()  # What is kept is damaged, so it is fetched again.
-
-
-def test_an_absent_key_reads_no_data(far_table: Path) -> None:
-    store = far(far_table)
-    table = open_table(store)
-    table.lookup([1], on="k")
-    store.reset()
-    assert table.contains([10**9, -5], on="k").to_pylist() == [False, False]
-    assert not store.calls
-
-
-def test_the_cache_of_segments_is_an_argument(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path / "t", rows(1))
-    table.create_index("k")
-    opened = txlog.Table(tmp_path / "t", index_cache=tmp_path / "kept")
-    assert opened.lookup([1]).num_rows == 1
-    assert not (tmp_path / "kept").exists()  # The store is this machine's own disk.
-    import pickle
-
-    assert pickle.loads(pickle.dumps(opened))._index_cache == str(tmp_path / "kept")
-    assert isinstance(opened._lookup(opened._open, None), Lookup)
+    settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
 def blocks_of(page: Path) -> list[str]:

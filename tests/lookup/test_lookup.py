@@ -26,6 +26,8 @@ from txlog.schema.types import PrimitiveType, StructField
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "long": (pa.int64(), [-(2**63), -1, 0, 1, 7, 2**63 - 1]),
     "byte": (pa.int8(), [-128, 0, 1, 127]),
+    "short": (pa.int16(), [-(2**15), 0, 300, 2**15 - 1]),
+    "integer": (pa.int32(), [-(2**31), -7, 0, 2**31 - 1]),
     "text": (pa.string(), ["", "a", "a\0", "aaaaaaaa", "aaaaaaaab", "é", "z" * 40]),
     "bytes": (pa.binary(), [b"", b"\0", b"\0\0", b"12345678", b"123456789"]),
     "truth": (pa.bool_(), [True, False]),
@@ -34,6 +36,7 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
         pa.timestamp("us", "UTC"),
         [dt.datetime(1960, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, 1, tzinfo=dt.UTC)],
     ),
+    "local": (pa.timestamp("us"), [dt.datetime(1, 1, 1), dt.datetime(2026, 1, 1, 0, 0, 0, 1)]),
     "money": (pa.decimal128(10, 2), [Decimal("-1.50"), Decimal("0.00"), Decimal("99999999.99")]),
     "large": (pa.decimal128(30, 0), [Decimal(10**29), Decimal(-(10**20)), Decimal(0)]),
 }
@@ -304,6 +307,27 @@ def test_files_that_cannot_have_a_key_are_not_read(tmp_path: Path) -> None:
     assert table.lookup([3], on="k")["k"].to_pylist() == [3]
     with pytest.raises(txlog.DataFileError):
         table.lookup([103], on="k")
+
+
+@pytest.mark.spec("LKP-1")
+@pytest.mark.parametrize("indexed", [False, True])
+def test_ten_thousand_keys_as_polars_joins_them(tmp_path: Path, indexed: bool) -> None:
+    """Each key up to three times in the table and twice among the keys, a fifth of them absent."""
+    draw = np.random.default_rng(9)
+    held = np.concatenate([draw.permutation(12_000), draw.integers(0, 12_000, 12_000)])
+    data = pa.table({"k": held, "row": range(len(held))})
+    table = txlog.write(tmp_path, data, properties={"txlog.pageRows": "100"})
+    if indexed:
+        table.create_index("k")
+    table.delete("row % 9 = 4")
+    asked = draw.integers(0, 15_000, 10_000)
+    found = table.lookup(asked, on="k", columns=["_key", "k", "row"])
+    keys = pl.DataFrame({"_key": range(len(asked)), "k": asked})
+    rows = pl.DataFrame(data).filter(pl.col("row") % 9 != 4)
+    joined = keys.join(rows, "k").sort("_key", "row")
+    assert found.to_pydict() == joined.to_dict(as_series=False)
+    counts = np.bincount(joined["_key"].to_numpy(), minlength=len(asked))
+    assert table.lookup_counts(asked, on="k").to_pylist() == counts.tolist()
 
 
 def test_runs_that_are_too_large_are_not_kept() -> None:

@@ -144,6 +144,28 @@ def test_building_on_executors(spark: "SparkSession", tmp_path: Path) -> None:
     assert txlog.Table(tmp_path).lookup_counts([5, 39, 40]).to_pylist() == [2, 1, 0]
 
 
+@pytest.mark.spec("LKP-12")
+def test_what_spark_writes_is_indexed(spark: "SparkSession", tmp_path: Path) -> None:
+    """Each task brings the runs of its files, with pages as the table wants them."""
+    schema = pa.schema([("k", pa.int64()), ("v", pa.string())])
+    table = txlog.Table.create(tmp_path, schema, properties={"txlog.pageRows": "64"})
+    table.create_index("k")
+    frame = spark.range(1_000).selectExpr("(id * 7) % 1000 as k", "concat('v', id) as v")
+    frame.repartition(2).write.format("txlog").mode("append").save(str(tmp_path))
+    (info,) = table.refresh().indexes()
+    assert (info.files, info.files_covered, info.keys) == (2, 2, 1_000)
+    assert table.lookup([7, 14, 5_000])["v"].to_pylist() == ["v1", "v2"]
+    for file in table.file_uris():
+        paged = load_paged(open_store(tmp_path), file, Path(file).stat().st_size)
+        assert paged is not None
+        assert paged.rows_at(["k"], np.array([5])) is not None
+        pages = paged.footer.pages(0, 0)
+        assert pages is not None
+        assert np.diff(pages.first_row).max() <= 64
+    own = spark.read.format("txlog").load(str(tmp_path)).where("k in (7, 14)")
+    assert rows_of(own) == [(7, "v1"), (14, "v2")]
+
+
 def test_on_spark_connect(remote: Callable[..., Any], tables: dict[str, str]) -> None:
     def work(spark: Any, tables: dict[str, str]) -> Any:
         from txlog import spark_ext

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,14 @@ from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.paths import decode_path
 from txlog.lookup.keys import AskedKeys, Encodings, Numbers, key_type
 from txlog.lookup.runs import Run, RunError
-from txlog.lookup.segments import CoveredFile, Segment, list_segments, parse_segment
+from txlog.lookup.segments import (
+    FOLDER,
+    SUFFIX,
+    CoveredFile,
+    Segment,
+    list_segments,
+    parse_segment,
+)
 from txlog.schema.types import StructField
 from txlog.store.base import Store, map_many, without_secrets
 
@@ -210,6 +217,7 @@ class SegmentCache:
             if not gone or attempt == 2:
                 break
         paths = {path for path, _ in listed}
+        self._sweep(store, index, paths)
         gone_paths = [
             path for path in list(self._read) if path.split("/")[1] == index and path not in paths
         ]
@@ -271,7 +279,17 @@ class SegmentCache:
         if self._folder is None or store.local_path(path) is not None:
             return None
         table = hashlib.sha256(without_secrets(store.root).encode()).hexdigest()[:32]
-        return Path(self._folder, table, path.rpartition("/")[2])
+        return Path(self._folder, table, *path.split("/")[1:])  # The index, and its name.
+
+    def _sweep(self, store: Store, index: str, paths: Collection[str]) -> None:
+        """Delete what is kept for other processes of segments that are no longer there."""
+        place = self._place(store, f"{FOLDER}/{index}/{SUFFIX}")
+        if place is None:
+            return
+        with suppress(OSError):
+            for kept in place.parent.glob(f"*{SUFFIX}"):
+                if f"{FOLDER}/{index}/{kept.name}" not in paths:
+                    kept.unlink(missing_ok=True)
 
     def _kept(self, store: Store, path: str) -> bytes | None:
         place = self._place(store, path)

@@ -178,7 +178,7 @@ class TableFragment:
         """Return rows by their offsets among the rows that are not deleted, in the given order.
 
         It is `Table.take` for one fragment, and equals pylance's `LanceFragment.take`. An offset
-        may occur more than once. Only the row groups with these rows are read.
+        may occur more than once. Only the pages with these rows are read.
 
         Raises
         ------
@@ -196,8 +196,7 @@ class TableFragment:
         """Return rows by their offsets in the files, in the given order.
 
         Offsets include deleted rows, as in `delete_rows`: an offset is the lower half of
-        `_rowaddr`. An offset may occur more than once. Only the row groups with these rows are
-        read.
+        `_rowaddr`. An offset may occur more than once. Only the pages with these rows are read.
 
         Raises
         ------

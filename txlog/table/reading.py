@@ -187,7 +187,8 @@ class Reading(Handle):
         """Return rows by their offsets in the table, in the given order.
 
         Offsets count the rows that are not deleted, in the order of `to_arrow`, as in pylance's
-        `Dataset.take`. Only the row groups with these rows are read.
+        `Dataset.take`. Only the pages with these rows are read; of a file without an offset index
+        they are its row groups.
 
         Parameters
         ----------
@@ -218,8 +219,8 @@ class Reading(Handle):
     ) -> pa.Table:
         """Return rows by their addresses or ids, in the given order.
 
-        Only the row groups with these rows are read. Ids are looked up first, which reads the ids
-        of all rows unless ids are addresses (see `_rowid`).
+        Only the pages with these rows are read, as for `take`. Ids are looked up first, which reads
+        the ids of all rows unless ids are addresses (see `_rowid`).
 
         Parameters
         ----------

@@ -1,0 +1,210 @@
+"""Requests of look-ups in a store far away, counted."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import txlog
+from txlog.lookup.lookup import Lookup
+from txlog.scan import pages
+from txlog.store.base import Store
+from txlog.store.open import open_store
+from txlog.testing import CountingStore, LatencyStore, open_table
+from txlog.testing.stores import Request
+
+GROUP_ROWS = 16_384
+FILE_GROUPS = 4
+
+
+def make_far(root: Path, groups: int) -> Path:
+    """Make a table as docs/lookup.md has it for stores far away; no key is near its neighbours."""
+    draw = np.random.default_rng(5)
+    count = groups * GROUP_ROWS
+    keys = draw.permutation(count)
+    data = pa.table(
+        {
+            "k": keys,
+            "a": draw.integers(0, 1 << 60, count),
+            "b": draw.random(count),
+            "c": draw.integers(0, 1_000, count),
+            "s": pa.array(keys * 7).cast(pa.string()),
+            "t": pa.array(draw.integers(0, 1 << 40, count)).cast(pa.string()),
+        }
+    )
+    properties = {
+        "txlog.rowGroupRows": str(GROUP_ROWS), "txlog.pageRows": "256",
+        "delta.parquet.compression.codec": "lz4_raw", "delta.enableDeletionVectors": "true",
+    }  # fmt: skip
+    table = txlog.Table.create(root, data.schema, properties=properties)
+    table.append(data, max_rows_per_file=FILE_GROUPS * GROUP_ROWS)
+    table.delete("k % 100 = 0")
+    table.create_index("k")
+    assert len(table.fragments()) == groups // FILE_GROUPS
+    return root
+
+
+@pytest.fixture(scope="module")
+def far_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_far(tmp_path_factory.mktemp("far"), 12)
+
+
+def far(root: Path) -> CountingStore:
+    return CountingStore(LatencyStore(open_store(root), delay_s=0))
+
+
+class _AtOnce(CountingStore):
+    """A store whose requests end when as many are under way as `party` says."""
+
+    party: threading.Barrier | None = None
+
+    def _requested(self, request: Request) -> None:
+        super()._requested(request)
+        if self.party is not None:
+            self.party.wait(60)  # Where one waits for the other, it breaks, and the test fails.
+
+
+def live_keys(count: int, rows: int) -> list[int]:
+    """Return keys that are not deleted, at random."""
+    draw = np.random.default_rng(count)
+    found: list[int] = (draw.choice(rows // 100, count, replace=False) * 100 + 7).tolist()
+    return found
+
+
+def warmed(store: Store, rows: int) -> txlog.Table:
+    """Open the table; each file was met once, so that its deletion vector is known."""
+    table = open_table(store)
+    table.lookup(live_keys(200, rows), on="k")
+    return table
+
+
+def require_requests(
+    root: Path, rows: int, keys: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> int:
+    """Hold the requests for keys that nobody asked for before to a number; return it."""
+    store = _AtOnce(LatencyStore(open_store(root), delay_s=0))
+    table = warmed(store, rows)
+    rounds: list[int] = []
+    fetch = pages.fetch
+
+    def counted(wanted: Any) -> Any:
+        rounds.append(len(wanted))
+        return fetch(wanted)
+
+    monkeypatch.setattr("txlog.scan.pages.fetch", counted)
+    asked = live_keys(keys, rows)
+    store.reset()
+    assert table.lookup(asked, on="k")["k"].to_pylist() == asked
+    assert set(store.requests) == {"read_range"}
+    number = store.requests["read_range"]
+    assert number <= most
+    assert len(rounds) == 1, "a request has waited for the answer to another"
+    store.reset()
+    table.lookup(asked, on="k")  # Dictionaries are known by now.
+    if (again := store.requests["read_range"]) <= store.reads_at_once:
+        store.party = threading.Barrier(again)  # All of them are under way at the same time.
+        assert table.lookup(asked, on="k")["k"].to_pylist() == asked
+    return number
+
+
+@pytest.mark.parametrize(("keys", "most"), [(1, 1), (10, 11), (100, 110)])
+def test_requests_of_a_warm_look_up(
+    far_table: Path, keys: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segments hold footers and offset indexes: only rows are fetched, in one round trip."""
+    require_requests(far_table, 12 * GROUP_ROWS, keys, most, monkeypatch)
+
+
+@pytest.mark.exhaustive
+def test_requests_among_two_million_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many row groups that a hundred keys are hardly ever in one and the same."""
+    groups = 120
+    make_far(tmp_path, groups)
+    for keys, least, most in ((1, 1, 1), (10, 6, 11), (100, 25, 110)):
+        number = require_requests(tmp_path, groups * GROUP_ROWS, keys, most, monkeypatch)
+        assert number >= least, "the table is too small to show it"
+
+
+def calls_of_segments(store: CountingStore) -> list[str]:
+    return [call.kind for call in store.calls if "_txlog_index" in call.path]
+
+
+def test_requests_of_the_first_look_up(far_table: Path, tmp_path: Path) -> None:
+    """Opening lists once, and fetches each segment once; what is kept is not fetched again."""
+    store = far(far_table)
+    table = open_table(store)
+    store.reset()
+    table.lookup([1], on="k")
+    assert calls_of_segments(store) == ["list_after", "read"]
+    # Its pages; neither its footer nor its offset indexes.
+    ranges = [call for call in store.calls if call.path.endswith(".parquet")]
+    assert len(ranges) == 1
+
+    def fetched_once() -> None:
+        for expected in (["list_after", "read"], ["list_after"]):
+            store.reset()
+            again = open_table(store)
+            again._index_cache = str(tmp_path)
+            assert again.lookup([1], on="k").num_rows == 1
+            assert calls_of_segments(store) == expected
+
+    fetched_once()
+    (kept,) = tmp_path.rglob("*.idx")
+    data = bytearray(kept.read_bytes())
+    data[len(data) // 2] ^= 1
+    kept.write_bytes(data)
+    fetched_once()  # What is kept is damaged, so it is fetched again.
+
+
+def test_segments_that_are_gone_are_not_kept(tmp_path: Path) -> None:
+    """The folder for other processes holds what there is, of each index of each table."""
+    kept, tables = tmp_path / "kept", []
+    for name in "ab":
+        data = pa.table({"k": [3, 1], "v": ["c", "a"]})
+        table = txlog.write(tmp_path / name, data)
+        table.create_index("k")
+        table.create_index("v")
+        tables.append(table)
+
+    def kept_after_looking_up() -> set[str]:
+        for table in tables:
+            opened = open_table(far(Path(table.uri)))
+            opened._index_cache = str(kept)
+            assert opened.lookup([1], on="k")["v"].to_pylist() == ["a"]
+            assert opened.lookup(["c"], on="v")["k"].to_pylist() == [3]
+        return {path.name for path in kept.rglob("*.idx")}
+
+    first = kept_after_looking_up()
+    assert first == {path.name for path in tmp_path.glob("?/_txlog_index/*/*.idx")}
+    assert len(first) == 4
+    tables[0].append(pa.table({"k": [2], "v": ["b"]}))
+    tables[0].optimize_index("k")
+    second = kept_after_looking_up()
+    assert second == {path.name for path in tmp_path.glob("?/_txlog_index/*/*.idx")}
+    assert len(first & second) == 3
+
+
+def test_an_absent_key_reads_no_data(far_table: Path) -> None:
+    store = far(far_table)
+    table = open_table(store)
+    table.lookup([1], on="k")
+    store.reset()
+    assert table.contains([10**9, -5], on="k").to_pylist() == [False, False]
+    assert not store.calls
+
+
+def test_the_cache_of_segments_is_an_argument(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"k": [1]}))
+    table.create_index("k")
+    opened = txlog.Table(tmp_path / "t", index_cache=tmp_path / "kept")
+    assert opened.lookup([1]).num_rows == 1
+    assert not (tmp_path / "kept").exists()  # The store is this machine's own disk.
+    import pickle
+
+    assert pickle.loads(pickle.dumps(opened))._index_cache == str(tmp_path / "kept")
+    assert isinstance(opened._lookup(opened._open, None), Lookup)
