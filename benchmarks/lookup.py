@@ -1,6 +1,6 @@
 """Rows by key: indexes of txlog beside pylance's BTREE, and what other engines do without one.
 
-python benchmarks/lookup.py [--rows N] [--files N] [--repeat N] [--folder F] [--dry]
+python benchmarks/lookup.py [--rows N] [--files N] [--repeat N] [--folder F] [--dry | --appends]
 
 Tables of six columns, in the order of the key and in no order, 1% of the rows deleted. All engines
 answer the same keys in one process, operation by operation in turn, after each has warmed up.
@@ -9,6 +9,7 @@ answer the same keys in one process, operation by operation in turn, after each 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -177,6 +178,33 @@ def measured(given: argparse.Namespace, kind: str) -> list[str]:
     return lines
 
 
+APPENDED_ROWS = 200_000
+APPENDS = 10
+
+
+def appends(folder: Path, kind: str) -> str:
+    """Return how an append with an index compares with one without, in turn, by medians."""
+    data = next(parts(kind, APPENDED_ROWS, 1))
+    tables = []
+    for name in ("indexed", "plain"):
+        home = folder / f"append-{kind}-{name}"
+        shutil.rmtree(home, ignore_errors=True)
+        table = txlog.Table.create(home, data.schema, properties=PROPERTIES)
+        if name == "indexed":
+            table.create_index("k")
+        table.append(data)
+        tables.append(table)
+    times = [[timed(partial(table.append, data)) for table in tables] for _ in range(APPENDS)]
+    (wall, plain_wall), (cpu, plain_cpu) = (
+        [median(turn[of][which] for turn in times) for of in range(2)] for which in range(2)
+    )
+    return (
+        f"Append of {APPENDED_ROWS:,} rows, {kind}: {1e3 * wall:.0f} ms with an index and "
+        f"{1e3 * plain_wall:.0f} without ({wall / plain_wall:.2f}); CPU {1e3 * cpu:.0f} and "
+        f"{1e3 * plain_cpu:.0f} ms ({cpu / plain_cpu:.2f})."
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000_000)
@@ -184,8 +212,12 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path(gettempdir()) / "txlog-lookup")
     parser.add_argument("--dry", action="store_true", help="only print")
+    parser.add_argument("--appends", action="store_true", help="print the cost of appends alone")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
+    if given.appends:
+        print("\n".join(appends(given.folder, kind) for kind in KINDS))
+        return
     took = make(given.folder, given.rows, given.files)
     text = [
         "## Rows by key",
@@ -214,6 +246,7 @@ def main() -> None:
             f"{8 * size / given.rows:.1f}."
         )
     text += [f"{name} {wall:.1f} s, {cpu:.1f} s of CPU." for name, (wall, cpu) in took.items()]
+    text += [appends(given.folder, kind) for kind in KINDS]
     print("\n".join(text))
     if not given.dry:
         put_section("\n".join(text) + "\n")
