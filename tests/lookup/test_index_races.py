@@ -70,13 +70,13 @@ def _require_right_answers(table: txlog.Table) -> None:
     assert found == [key for key in (8, 1, 3, 5) if key in held]
 
 
-def every_crash_point(work: str, kinds: Collection[str]) -> None:
+def every_crash_point(work: str, kinds: Collection[str], step: int = 1) -> None:
     """Answers stay right, and a second try mends all."""
     whole = MemoryStore(f"memory://crash-{work}")
     calls = _crashed(work, whole, None).calls
     segments = list(whole.list_after("_txlog_index/k", "")) if work != "drop" else []
     assert len(segments) == {"append": 3, "compact": 3, "drop": 0}.get(work, 1)
-    points = [point for point in crash_points(calls) if point.kind in kinds]
+    points = [point for point in crash_points(calls) if point.kind in kinds][::step]
     assert points
     for number, point in enumerate(points):
         store = MemoryStore(f"memory://crash-{work}-{number}-{len(points)}")
@@ -99,8 +99,8 @@ def every_crash_point(work: str, kinds: Collection[str]) -> None:
 @pytest.mark.usefixtures("merging")
 @pytest.mark.parametrize("work", list(WORK))
 def test_crash_points(work: str) -> None:
-    """Each call fails in turn, before it is done and after."""
-    every_crash_point(work, {"error", "lost_answer"})
+    """Some calls fail, before they are done or after."""
+    every_crash_point(work, {"error", "lost_answer"}, step=4)
 
 
 @pytest.mark.exhaustive
@@ -228,7 +228,7 @@ def test_eight_threads_while_the_table_moves_on(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     try:
-        for start in range(3_000, 3_040, 10):
+        for start in range(3_000, 3_020, 10):
             table.append(rows(*range(start, start + 10)))
             table.optimize_index()
             table.refresh()

@@ -365,7 +365,8 @@ def test_columns_mapped_by_id(tmp_path: Path) -> None:
 @pytest.mark.spec("LKP-4")
 @pytest.mark.parametrize(("deleted", "storage"), [(3, "i"), (3_000, "u")])
 def test_deletion_vectors_inline_and_in_files(tmp_path: Path, deleted: int, storage: str) -> None:
-    table = txlog.write(tmp_path, rows(*range(4_000)), properties={"txlog.pageRows": "64"})
+    path = tmp_path / "t"
+    table = txlog.write(path, rows(*range(4_000)), properties={"txlog.pageRows": "64"})
     table.create_index("k")
     gone = np.random.default_rng(1).choice(4_000, deleted, replace=False).tolist()
     before = table.version
@@ -382,9 +383,9 @@ def test_deletion_vectors_inline_and_in_files(tmp_path: Path, deleted: int, stor
         assert fragment.deletion is not None
         assert fragment.deletion.descriptor.storage_type == "p"
     clone.build_index()
-    for opened in (table, txlog.Table(tmp_path), clone, txlog.Table(clone.uri)):
+    for opened in (table, txlog.Table(path), clone, txlog.Table(clone.uri)):
         assert opened.lookup(asked)["k"].to_pylist() == [key for key in asked if key in left]
-    assert txlog.Table(tmp_path, version=before).lookup(asked)["k"].to_pylist() == asked
+    assert txlog.Table(path, version=before).lookup(asked)["k"].to_pylist() == asked
 
 
 @pytest.mark.parametrize("shallow", [True, False])
