@@ -3,11 +3,12 @@
 from typing import Any
 
 import orjson
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.actions.columns import FIELDS, FILE_ROWS, decode_rows
+from txlog.actions.columns import FIELDS, FILE_ROWS, decode_rows, gathered
 from txlog.actions.file import Add, Remove
 from txlog.actions.ndjson import decode, rows
 from txlog.errors import LogCorruptError
@@ -140,3 +141,35 @@ def test_what_the_models_refuse_the_columns_refuse(change: dict[str, Any]) -> No
         decode_rows([(0, objects, "f")])
     assert str(by_columns.value) == str(by_models.value)
     assert by_columns.value.line == 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted"),
+    [
+        ([], []),
+        ([0], [0]),
+        ([3, 0, 4], [7]),
+        ([40_000, 30_000, 1], [70_000, 1]),
+        ([65_536, 65_535, 1], [65_536, 65_536]),
+    ],
+)
+def test_batches_are_gathered(sizes: list[int], wanted: list[int]) -> None:
+    ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
+    batches = [
+        pa.RecordBatch.from_pydict({"n": pa.arange(end - size, end)})
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+    found = list(gathered(iter(batches)))
+    assert [batch.num_rows for batch in found] == wanted
+    assert [n for batch in found for n in batch["n"].to_pylist()] == list(range(sum(sizes)))
+
+
+def test_wide_rows_are_not_held_for_long() -> None:
+    wide = pa.RecordBatch.from_pydict({"t": ["x" * (1 << 20)] * 40})
+    assert [batch.num_rows for batch in gathered(iter([wide] * 5))] == [80, 80, 40]
+
+
+def test_a_large_batch_is_not_copied_for_a_small_one() -> None:
+    wide = pa.RecordBatch.from_pydict({"t": ["x" * (1 << 20)] * 64})
+    small = wide[:1]
+    assert [batch.num_rows for batch in gathered(iter([small, wide, small]))] == [1, 64, 1]

@@ -138,7 +138,7 @@ def plan_blame(
         columns=[*names, marker],
         where=where,
     )
-    scan = Scan(store, plan, engine)
+    scan = Scan(store, plan.for_arrow(), engine)
     if tracked:
         return Blame(store, snapshot, scan, marker, None)
     paths = {fragment.id: fragment.path for fragment in scan.fragments()}

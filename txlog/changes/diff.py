@@ -333,7 +333,7 @@ def plan_diff(
         raise InvalidInputError(
             argument="columns", field=change.name, reason="a diff needs this column for itself"
         )
-    plan = replace(plan, columns=(*plan.columns, change))
+    plan = replace(plan, columns=(*plan.columns, change)).for_arrow()
     files = changed_between(store, first, last, with_ids=by_id)
     if start is not first:
         files = [replace(file, change_type=_TURNED[str(file.change_type)]) for file in files]

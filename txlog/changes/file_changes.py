@@ -14,8 +14,8 @@ from txlog.errors import DataFileError
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.scan.data_file import BATCH_ROWS, RowRange
 from txlog.scan.deletions import load_deletions
-from txlog.scan.read import FragmentReader, chosen_columns, rows_of
-from txlog.scan.read_plan import ReadPlan
+from txlog.scan.read import FragmentReader, rows_of
+from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import CHANGE_TYPE
 from txlog.store.base import Store

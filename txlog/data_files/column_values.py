@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -227,7 +228,7 @@ def _data(name: str | None, value: Any, typed: Typed) -> ColumnValues:
     else:
         fields = typed(reader.schema).fields
     rows = _RowStream(reader)
-    nullable = tuple(StructField(field.name, field.type) for field in fields)
+    nullable = tuple(replace(field, nullable=True) for field in fields)
     return ColumnValues(
         nullable, (), lambda batch: rows.take(batch.num_rows), True, rows.require_end
     )
@@ -279,7 +280,7 @@ class _RowStream:
 
 def _nulls(fields: StructType) -> ColumnValues:
     kinds = [field.type for field in arrow_schema(fields)]
-    nullable = tuple(StructField(field.name, field.type) for field in fields.fields)
+    nullable = tuple(replace(field, nullable=True) for field in fields.fields)
     return ColumnValues(
         nullable,
         (),

@@ -22,7 +22,7 @@ from txlog.expressions.sql import parse_sql, quote_name, to_sql
 from txlog.expressions.tree import Cast, Expression, Literal
 from txlog.lazy import dataclass
 from txlog.protocol.mapping import all_fields
-from txlog.schema.arrow import arrow_type, cast_array
+from txlog.schema.arrow import arrow_schema, arrow_type, cast_array, fixed_rows, fixed_schema
 from txlog.schema.types import (
     CURRENT_DEFAULT,
     GENERATION,
@@ -154,6 +154,31 @@ def checked(
                     f"{constraint.name} ({constraint.text})",
                     remedy="Nothing was written. Correct or omit these rows",
                 )
+        yield batch
+
+
+def sized(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Yield the batches; raise at a list of another length than its column's metadata says.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The error names the column.
+    """
+    pairs = zip(schema.fields, arrow_schema(schema), fixed_schema(schema), strict=True)
+    columns = [column for column, plain, fixed in pairs if not plain.type.equals(fixed.type)]
+    for batch in batches:
+        for column in columns:
+            try:
+                fixed_rows(batch.select([column.name]), [column])
+            except pa.ArrowInvalid as error:
+                kind = fixed_schema(StructType((column,))).field(0).type
+                raise SchemaMismatchError(
+                    argument="data",
+                    field=column.name,
+                    reason=f"the column {column.name} is {kind}, and a list has another length",
+                    remedy="Nothing was written. Correct these rows",
+                ) from error
         yield batch
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from txlog.actions.columns import gathered
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
 from txlog.arrow import arrow_array, pc, pq
@@ -25,9 +26,15 @@ from txlog.effects import Effects
 from txlog.errors import InvalidInputError, SchemaMismatchError
 from txlog.lazy import dataclass
 from txlog.log.paths import decode_path, encode_path
-from txlog.protocol.mapping import in_files, parquet_schema, with_names
+from txlog.protocol.mapping import (
+    in_files,
+    parquet_schema,
+    stored_batch,
+    stored_fields,
+    with_names,
+)
 from txlog.protocol.properties import Properties, compatibilities, index_definitions
-from txlog.schema.arrow import arrow_schema, gathered, stored_batch, stored_fields
+from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import (
     ArrayType,
     DataType,

@@ -14,7 +14,7 @@ from txlog.actions.file import Add
 from txlog.actions.table import Metadata, Protocol
 from txlog.arrow import pc
 from txlog.commit.context import Context
-from txlog.data_files.constraints import Constraint, checked, constraints_of
+from txlog.data_files.constraints import Constraint, checked, constraints_of, sized
 from txlog.data_files.identity import Numbering, marks_of, with_marks, without_mark
 from txlog.data_files.incoming import SchemaMode, fitted, incoming, merged_schema
 from txlog.data_files.options import WriteOptions
@@ -103,6 +103,7 @@ class WritePlan:
         rows: Iterator[pa.RecordBatch]
         truncates = self.layout.writer_properties.allow_truncated_timestamps
         rows = fitted(reader, self.schema, numbering or self.numbering(), truncates=truncates)
+        rows = sized(rows, self.schema)
         if self.rules:
             rows = checked(rows, list(self.rules))
         return rows if self.replaced is None else _satisfying(rows, self.replaced)

@@ -17,7 +17,8 @@ from txlog.loader.epoch_plan import BlockPlan, Kept
 from txlog.loader.images import Image
 from txlog.loader.order import Numbers, Piece, Selected
 from txlog.loader.views import Rows, UnfitError, View, filled
-from txlog.scan.read import FragmentReader, chosen_columns
+from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import chosen_columns
 
 _STREAMED_ROWS = 1 << 14  # Rows of one step, so that they stay in the CPU's cache.
 

@@ -25,7 +25,7 @@ from txlog.fragments.rows import FragmentRows
 from txlog.log.paths import decode_path
 from txlog.scan.plan import PlannedFiles, ScanPlan, plan_fragments
 from txlog.scan.scan import Scan
-from txlog.schema.arrow import arrow_schema
+from txlog.schema.arrow import fixed_schema
 from txlog.schema.types import (
     TYPE_CHANGES,
     ArrayType,
@@ -78,7 +78,7 @@ def as_dataset(
         A `pyarrow.dataset.ParquetReadOptions`. Default: INT96 as microseconds.
     """
     if schema is None:
-        schema = arrow_schema(snapshot.schema)
+        schema = fixed_schema(snapshot.schema)
         schema = pa.schema([_large(field) for field in schema]) if as_large_types else schema
     if not isinstance(parquet_read_options, ds.ParquetReadOptions | None):
         raise InvalidTypeError(
@@ -120,7 +120,7 @@ class Others:
         """Yield the rows of some of them, in columns of a schema."""
         names = schema.names if columns is None else list(columns)
         fragments = [self.fragments[path] for path in paths]
-        plan = plan_fragments(self.snapshot, fragments, columns=names)
+        plan = plan_fragments(self.snapshot, fragments, columns=names).for_arrow()
         target = pa.schema([schema.field(name) for name in names])
         for batch in Scan(self.store, plan).to_batches():
             yield batch if batch.schema == target else batch.cast(target)
@@ -447,6 +447,8 @@ def _large_type(kind: pa.DataType) -> pa.DataType:
         return pa.large_binary()
     if pa.types.is_list(kind):
         return pa.large_list(_large(kind.value_field))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_large(kind.value_field), kind.list_size)
     if pa.types.is_struct(kind):
         return pa.struct([_large(field) for field in kind])
     if pa.types.is_map(kind):

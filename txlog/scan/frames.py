@@ -100,12 +100,22 @@ def _local_path(store: Store, fragment: Fragment) -> str | None:
 def _run_frames(store: Store, plan: ReadPlan, schema: pl.Schema, run: Run) -> list[pl.DataFrame]:
     """Return the rows of a run, in their order: of all its fragments at once, or of each."""
     frame = _by_polars(store, plan, run)
+    if frame is not None and plan.fixes:
+        frame = _with_arrays(frame, schema)
     if frame is not None and frame.schema == schema:
         return [frame]
     if len(run.fragments) > 1:
         return [frame for one in run.singles() for frame in _run_frames(store, plan, schema, one)]
     batches = read_fragment(store, plan, run.fragments[0])
     return [as_frame(pa.Table.from_batches(batches, schema=plan.schema))]
+
+
+def _with_arrays(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame | None:
+    """Return a frame with its fixed-size lists; None if a list has another length."""
+    try:
+        return frame.cast(dict(schema))  # type: ignore[arg-type]  # No other type differs.
+    except pl.exceptions.PolarsError:
+        return None
 
 
 def _by_polars(store: Store, plan: ReadPlan, run: Run) -> pl.DataFrame | None:

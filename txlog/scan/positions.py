@@ -18,8 +18,8 @@ from txlog.fragments.fragment import Fragment
 from txlog.parquet.thrift import ThriftError
 from txlog.scan.deletions import load_deletions
 from txlog.scan.pages import Picked, rows_of
-from txlog.scan.read import FragmentReader, chosen_columns
-from txlog.scan.read_plan import ReadPlan
+from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.store.base import Store, map_many, threads_for
 from txlog.threads import BoundedCache
 

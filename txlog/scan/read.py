@@ -34,7 +34,7 @@ from txlog.scan.data_file import (
     zipped,
 )
 from txlog.scan.deletions import load_deletions
-from txlog.scan.read_plan import ReadPlan
+from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField
 from txlog.stats.partition import parse_partition_values
@@ -400,19 +400,6 @@ def read_fragment(
         found = rows_of(batch, alive_mask(deleted, start, batch.num_rows), plan.where)
         if found.num_rows:
             yield chosen_columns(plan, found)
-
-
-def chosen_columns(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows in the columns of a plan: of those that it needs, or fields in them."""
-    if not plan.nested:
-        return rows.select([column.name for column in plan.columns])
-    arrays = [
-        pc.struct_field(rows.column(path[0]), list(path[1:]))
-        if (path := plan.nested.get(column.name)) is not None
-        else rows.column(column.name)
-        for column in plan.columns
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
 
 
 def selection_vectors(

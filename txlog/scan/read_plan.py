@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.arrow import pc
+from txlog.errors import DataFileError, InvalidInputError, InvalidTypeError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.tree import Expression, col
 from txlog.scan.columns import (
@@ -18,7 +19,7 @@ from txlog.scan.columns import (
     row_tracking,
     visible_metadata,
 )
-from txlog.schema.arrow import arrow_schema
+from txlog.schema.arrow import FIXED_SIZE, arrow_schema, fixed_rows, fixed_schema
 from txlog.schema.types import DataType, StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.threads import cached_property
@@ -72,12 +73,69 @@ class ReadPlan:
     # Of the columns, those that are fields of structs, with their paths. Of `needed`, their structs
     # may have no more than the fields that are read.
     nested: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fixes: bool = False  # Whether the result has fixed-size lists, as in the Arrow data.
     memo: ReadMemo = field(default_factory=ReadMemo, repr=False, compare=False)
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the result."""
+        return fixed_schema(StructType(self.columns)) if self.fixes else self.plain_schema
+
+    @cached_property
+    def plain_schema(self) -> pa.Schema:
+        """The Arrow schema of the result, without fixed-size lists."""
         return arrow_schema(StructType(self.columns))
+
+    def for_arrow(self) -> Self:
+        """Return the plan with fixed-size lists in the result; the same plan if there are none."""
+        fixed = fixed_schema(StructType(self.columns))
+        return self if fixed.equals(self.plain_schema) else replace(self, fixes=True)
+
+
+def chosen_columns(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows in the columns of a plan: of those that it needs, or fields in them.
+
+    Raises
+    ------
+    DataFileError
+        A list has another number of elements than the metadata of its column says.
+    """
+    if plan.nested:
+        arrays = [
+            pc.struct_field(rows.column(path[0]), list(path[1:]))
+            if (path := plan.nested.get(column.name)) is not None
+            else rows.column(column.name)
+            for column in plan.columns
+        ]
+        rows = pa.RecordBatch.from_arrays(arrays, schema=plan.plain_schema)
+    else:
+        rows = rows.select([column.name for column in plan.columns])
+    return with_fixed_sizes(plan, rows) if plan.fixes else rows
+
+
+def with_fixed_sizes(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows in the columns of a plan with their fixed-size lists; errors as above."""
+    try:
+        return fixed_rows(rows, plan.columns)
+    except pa.ArrowInvalid:
+        for at, column in enumerate(plan.columns):
+            try:
+                fixed_rows(rows.select([at]), [column])
+            except pa.ArrowInvalid as error:
+                raise _of_another_length(plan, column) from error
+        raise
+
+
+def _of_another_length(plan: ReadPlan, column: StructField) -> DataFileError:
+    keys = [key for key in column.metadata if key.startswith(FIXED_SIZE)] or [FIXED_SIZE]
+    return DataFileError(
+        path=plan.root,
+        version=plan.version,
+        reason=f"a list of the column {column.name} is longer or shorter than "
+        f"{plan.schema.field(column.name).type}; another engine wrote it",
+        remedy=f"Read lists of any length: alter.set_column_metadata({column.name!r}, "
+        f"{dict.fromkeys(keys)})",
+    )
 
 
 def scan_schema(snapshot: Snapshot) -> StructType:

@@ -25,8 +25,8 @@ from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.deletions import load_deletions
 from txlog.scan.plan import PlannedFiles, ScanPlan
 from txlog.scan.positions import rows_at
-from txlog.scan.read import FragmentReader, chosen_columns
-from txlog.scan.read_plan import ReadPlan
+from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.scan.scan import Scan, count_live
 from txlog.store.base import Store, map_many
 from txlog.threads import Engine, is_in_process

@@ -1,13 +1,13 @@
 """Convert types between Delta and Arrow, and cast Arrow arrays to Delta's types. Pure.
 
-Columns of type `void` have only nulls, and data files omit them: the Delta protocol, "Primitive
-Types".
+Delta has no lists of a fixed size. Their sizes are kept in the metadata of their field
+(`FIXED_SIZE`), which other engines keep and ignore, so that readers can restore them.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -21,7 +21,6 @@ from txlog.schema.types import (
     MONTH_INTERVALS,
     NANOS,
     TIME_INTERVALS,
-    VOID,
     ArrayType,
     DataType,
     DecimalType,
@@ -29,41 +28,11 @@ from txlog.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
-    has_void,
 )
 
-_ROWS = 64 * 1024
-_BYTES = 64 * 1024 * 1024
-
-
-def gathered(batches: Iterable[pa.RecordBatch], *, rows: int = _ROWS) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of at least `rows` rows.
-
-    A large batch is not copied: it is yielded unchanged, after the rows before it.
-    """
-    waiting: list[pa.RecordBatch] = []
-    count = size = 0
-    for batch in batches:
-        if waiting and batch.nbytes >= _BYTES:  # Too large to copy.
-            yield from _together(waiting)
-            waiting, count, size = [], 0, 0
-        waiting.append(batch)
-        count += batch.num_rows
-        size += batch.nbytes
-        if count >= rows or size >= _BYTES:
-            yield from _together(waiting)
-            waiting, count, size = [], 0, 0
-    if waiting:
-        yield from _together(waiting)
-
-
-def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Combine batches into one, or into several if one array cannot hold their strings."""
-    if len(batches) == 1:
-        return batches
-    combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return combined
-
+# The number of elements, in a field's metadata, as Lance's connector for Spark has it. The sizes of
+# inner lists have the path to them behind it: `.element`, `.key`, `.value`.
+FIXED_SIZE = "arrow.fixed-size-list.size"
 
 _ARROW: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -145,8 +114,73 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def described_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of a table with comments and other text metadata of its columns."""
-    return pa.schema([arrow_field(f, texts=True) for f in schema.fields])
+    """Return the Arrow schema with fixed-size lists, comments and other text metadata."""
+    return pa.schema([_fixed_field(f, arrow_field(f, texts=True)) for f in schema.fields])
+
+
+@lru_cache(maxsize=64)
+def fixed_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of a table as `arrow_schema` does, with its fixed-size lists."""
+    return pa.schema([_fixed_field(field, arrow_field(field)) for field in schema.fields])
+
+
+def fixed_rows(rows: pa.RecordBatch, columns: Sequence[StructField]) -> pa.RecordBatch:
+    """Return rows in these columns with their fixed-size lists; the same rows if there are none.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A list has another number of elements.
+    """
+    target = fixed_schema(StructType(tuple(columns)))
+    if rows.schema.equals(target):
+        return rows
+    how = Casting(fixes=True)
+    arrays = [
+        cast_array(array, column.type, field.type, how)
+        for array, column, field in zip(rows.columns, columns, target, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _fixed_field(field: StructField, plain: pa.Field) -> pa.Field:
+    return plain.with_type(_fixed_type(field.type, plain.type, field.metadata, FIXED_SIZE))
+
+
+def _fixed_type(
+    kind: DataType, plain: pa.DataType, sizes: Mapping[str, Any], name: str
+) -> pa.DataType:
+    """Return an Arrow type with the fixed-size lists whose sizes a field's metadata has."""
+
+    def part(kind: DataType, plain: pa.Field, below: str) -> pa.Field:
+        return plain.with_type(_fixed_type(kind, plain.type, sizes, f"{name}.{below}"))
+
+    match kind:
+        case StructType(fields):  # They have metadata of their own.
+            return pa.struct([_fixed_field(*pair) for pair in zip(fields, plain, strict=True)])
+        case ArrayType(element):
+            size = str(sizes.get(name, ""))  # Text, if a user has set it.
+            length = int(size) if size.isdecimal() and 0 < int(size) < 2**31 else -1
+            return pa.list_(part(element, plain.value_field, "element"), length)
+        case MapType(key, value):
+            key_field = part(key, plain.key_field, "key")
+            return pa.map_(key_field, part(value, plain.item_field, "value"))
+    return plain
+
+
+def _sizes(kind: pa.DataType, name: str = FIXED_SIZE) -> dict[str, int]:
+    """Return the metadata of a field that keeps the sizes of its fixed-size lists."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _sizes(kind.storage_type, name)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _sizes(kind.value_type, name)
+    if pa.types.is_map(kind):
+        return _sizes(kind.key_type, f"{name}.key") | _sizes(kind.item_type, f"{name}.value")
+    if not is_list(kind):
+        return {}
+    is_fixed = pa.types.is_fixed_size_list(kind) and kind.list_size > 0
+    own = {name: kind.list_size} if is_fixed else {}
+    return own | _sizes(kind.value_type, f"{name}.element")
 
 
 def from_arrow(
@@ -157,7 +191,7 @@ def from_arrow(
     Unsigned integers become the next wider signed type (uint64 becomes decimal(20,0), as in
     Spark), dictionaries their value type. Text metadata of fields, such as `comment`, is kept,
     except for reserved keys: `delta.…`, defaults, and those that Arrow libraries write for
-    themselves.
+    themselves. So are the sizes of fixed-size lists.
 
     Parameters
     ----------
@@ -211,7 +245,7 @@ VARIANT_EXTENSION = "arrow.parquet.variant"  # The canonical extension type of A
 
 def _field(field: pa.Field, path: str, taken: _Leniency) -> StructField:
     kind = _type_of(field, path, taken)
-    return StructField(field.name, kind, field.nullable, _metadata(field))
+    return StructField(field.name, kind, field.nullable, _metadata(field) | _sizes(field.type))
 
 
 def _type_of(field: pa.Field, path: str, taken: _Leniency) -> DataType:
@@ -305,11 +339,12 @@ class Casting(NamedTuple):
     """What `cast_array` may do besides.
 
     `truncates`: cut nanoseconds off if the type has microseconds. `variants`: make variants, at any
-    depth, of other values.
+    depth, of other values. `fixes`: the type may have lists of a fixed size.
     """
 
     truncates: bool = False
     variants: Callable[[pa.Array], pa.Array] | None = None
+    fixes: bool = False
 
 
 _EXACT = Casting()
@@ -380,8 +415,8 @@ def _mask(array: pa.Array) -> pa.Array | None:
 
 def _struct(array: pa.Array, kind: StructType, target: Any, how: Casting) -> pa.Array:
     positions = {field.name.lower(): position for position, field in enumerate(array.type)}
-    # What is below a null struct is no text that could be read as a variant.
-    masked = how.variants is not None and array.null_count
+    # What is below a null struct is no text that could be read as a variant, and of any length.
+    masked = (how.variants is not None or how.fixes) and array.null_count
     parts = array.flatten() if masked else [array.field(at) for at in range(len(array.type))]
     children = []
     for field, inner in zip(kind.fields, target, strict=True):
@@ -406,7 +441,9 @@ def _list(array: pa.Array, kind: ArrayType, target: Any, how: Casting) -> pa.Arr
     # Arrow before 26 refuses a mask beside offsets with a validity bitmap, even without nulls.
     offsets = pa.Array.from_buffers(starts.type, len(starts), [None, starts.buffers()[1]])
     values = cast_array(elements, kind.element, target.value_type, how)
-    return pa.ListArray.from_arrays(offsets, values, type=target, mask=_mask(array))
+    plain = pa.list_(target.value_field)
+    lists = pa.ListArray.from_arrays(offsets, values, type=plain, mask=_mask(array))
+    return lists.cast(target) if pa.types.is_fixed_size_list(target) else lists
 
 
 def _map(array: pa.Array, kind: MapType, target: Any, how: Casting) -> pa.Array:
@@ -415,42 +452,3 @@ def _map(array: pa.Array, kind: MapType, target: Any, how: Casting) -> pa.Array:
     keys = cast_array(array.keys, kind.key, target.key_type, how)
     items = cast_array(array.items, kind.value, target.item_type, how)
     return pa.MapArray.from_arrays(array.offsets, keys, items, type=target, mask=_mask(array))
-
-
-def stored_fields(fields: Sequence[StructField]) -> tuple[StructField, ...]:
-    """Return the fields that data files hold: all except those of type void."""
-    return tuple(
-        replace(field, type=StructType(stored_fields(field.type.fields)))
-        if isinstance(field.type, StructType) and has_void(field.type)
-        else field
-        for field in fields
-        if field.type != VOID
-    )
-
-
-def stored_batch(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
-    """Return a batch without its void columns; the same batch if it has none."""
-    if not has_void(schema):
-        return batch
-    kept = [
-        (field.name, _stored(batch.column(position), field.type))
-        for position, field in enumerate(schema.fields)
-        if field.type != VOID
-    ]
-    fields = [pa.field(name, array.type, batch.schema.field(name).nullable) for name, array in kept]
-    return pa.RecordBatch.from_arrays([array for _, array in kept], schema=pa.schema(fields))
-
-
-def _stored(array: pa.Array, kind: DataType) -> pa.Array:
-    if not isinstance(kind, StructType) or not has_void(kind):
-        return array
-    kept = [
-        (array.type.field(position), _stored(array.field(position), field.type))
-        for position, field in enumerate(kind.fields)
-        if field.type != VOID
-    ]
-    return pa.StructArray.from_arrays(
-        [child for _, child in kept],
-        fields=[field.with_type(child.type) for field, child in kept],
-        mask=array.is_null() if array.null_count else None,
-    )

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from txlog.actions.columns import gathered
 from txlog.actions.stats_text import (
     MOST_ROWS,
     Path,
@@ -25,7 +26,6 @@ from txlog.actions.stats_text import (
 )
 from txlog.arrow import arrow_array, numpy_array, pc, within
 from txlog.lazy import dataclass
-from txlog.schema.arrow import gathered
 from txlog.schema.types import DataType, PrimitiveType, StructType
 from txlog.stats.file_bounds import (
     LAST_ODD_OFFSET_US,

@@ -17,7 +17,7 @@ from txlog.fragments.metadata import FragmentMetadata
 from txlog.scan.plan import plan_fragments
 from txlog.scan.scan import Scan
 from txlog.scan.take import take_live_of, take_offsets
-from txlog.schema.arrow import arrow_schema
+from txlog.schema.arrow import fixed_schema
 from txlog.snapshot.snapshot import Snapshot
 from txlog.table.handle import checked
 from txlog.verbs.fragments.workers import (
@@ -136,7 +136,7 @@ class TableFragment:
     @property
     def schema(self) -> pa.Schema:
         """The table's columns."""
-        return arrow_schema(self._snapshot.schema)
+        return fixed_schema(self._snapshot.schema)
 
     @property
     def metadata(self) -> FragmentMetadata:
@@ -149,7 +149,7 @@ class TableFragment:
         """Plan a scan of this fragment; arguments and errors as for `Table.scan`."""
         where = as_expression(filter)
         plan = plan_fragments(self._snapshot, [self._fragment], columns=columns, where=where)
-        return Scan(self._context.store, plan, self._context.engine)
+        return Scan(self._context.store, plan.for_arrow(), self._context.engine)
 
     def count_rows(self, filter: Filter = None) -> int:
         """Return the number of matching rows, from the log if possible."""
@@ -187,7 +187,7 @@ class TableFragment:
         NotFoundError
             There are not as many rows; the offsets at fault are named.
         """
-        plan = plan_fragments(self._snapshot, [self._fragment], columns=columns)
+        plan = plan_fragments(self._snapshot, [self._fragment], columns=columns).for_arrow()
         return take_live_of(
             self._context.store, plan, self._fragment, indices, self._context.engine
         )
@@ -205,7 +205,7 @@ class TableFragment:
         NotFoundError
             A row is beyond the fragment or deleted. The error names the row addresses.
         """
-        plan = plan_fragments(self._snapshot, [self._fragment], columns=columns)
+        plan = plan_fragments(self._snapshot, [self._fragment], columns=columns).for_arrow()
         return take_offsets(
             self._context.store, plan, self._fragment, offsets, self._context.engine
         )

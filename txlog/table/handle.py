@@ -241,7 +241,8 @@ class OpenVersion:
 
         plan = self._plans.get(tuple(columns)) if where is None else None
         if plan is None:
-            plan = plan_scan(self.snapshot, self.files().live, columns=columns, where=where)
+            files = self.files().live
+            plan = plan_scan(self.snapshot, files, columns=columns, where=where).for_arrow()
             if where is None:
                 self._plans[tuple(columns)] = plan
         return plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from txlog.changes.changes import Changes
     from txlog.changes.diff import Diff
     from txlog.expressions.sql import Where
+    from txlog.scan.plan import ScanPlan
     from txlog.scan.scan import Scan
     from txlog.scan.take import PlanOf
     from txlog.snapshot.snapshot import Snapshot
@@ -59,7 +61,7 @@ class Reading(Handle):
             columns=columns,
             where=as_expression(where),
         )
-        return Scan(self._context.store, plan, self._context.engine)
+        return Scan(self._context.store, plan.for_arrow(), self._context.engine)
 
     def to_arrow(self, columns: list[str] | None = None, where: Where = None) -> pa.Table:
         """Return the rows as one Arrow table; arguments as for `scan`."""
@@ -251,7 +253,10 @@ class Reading(Handle):
         """Return a function from columns to the plan of a scan of all rows."""
         from txlog.scan.plan import plan_scan
 
-        return lambda chosen: plan_scan(version.snapshot, version.files().live, columns=chosen)
+        def plan(chosen: list[str] | None) -> ScanPlan:
+            return plan_scan(version.snapshot, version.files().live, columns=chosen).for_arrow()
+
+        return plan
 
     def diff(
         self,
@@ -387,10 +392,11 @@ class Reading(Handle):
             ending=(ending_version, ending_timestamp),
             allow_out_of_range=allow_out_of_range,
         )
-        return plan_feed(
+        changes = plan_feed(
             store, last, first, columns=columns, where=as_expression(where),
             engine=self._context.engine,
         )  # fmt: skip
+        return replace(changes, plan=changes.plan.for_arrow())
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.scan().__arrow_c_stream__(requested_schema)
