@@ -25,9 +25,9 @@ def lines() -> list[tuple[str, str]]:
     found, title = [], ""
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         title = line.removeprefix("## ") if line.startswith("## ") else title
-        cells = re.match(r"\| `.*` \| `(.+)` \|$", line)
+        cells = re.match(r"\| `.*` \| (`+)(.+)\1 \|$", line)
         if cells:
-            found.append((title, cells[1]))
+            found.append((title, cells[2]))
     return found
 
 
@@ -83,7 +83,8 @@ def test_the_lines_of_spark_run(spark: "SparkSession", tmp_path: Path) -> None:
 def test_all_sections_have_lines() -> None:
     titles = {title for title, _ in lines()}
     assert titles == {
-        f"From {name}" for name in ("deltalake", "delta-spark", "pylance", "pyiceberg")
+        f"From {name}"
+        for name in ("deltalake", "delta-spark", "pylance", "pyiceberg", "Iceberg on Spark")
     }
 
 

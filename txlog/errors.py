@@ -24,8 +24,9 @@ _PROSE = ("reason", "remedy")
 class TxlogError(Exception):
     """Base class of all errors of txlog.
 
-    `code` is stable and append-only. `retry` says whether the same call can succeed: `never`,
-    `as_is`, or `after_refresh` of the table. All errors pickle, so they cross process borders.
+    docs/errors.md has a chapter for each `code`, which `txlog help CODE` shows. `code` is stable and
+    append-only. `retry` says whether the same call can succeed: `never`, `as_is`, or
+    `after_refresh` of the table. All errors pickle, so they cross process borders.
     """
 
     code: ClassVar[str] = "txlog"

@@ -84,9 +84,18 @@ def reference() -> dict[str, str]:
     ]
     pages = {**{title: [*map(dotted, names)] for title, names in groups.items()}, "Spark": spark}
     return {
-        title: f"# {title}\n\n" + "\n".join(f"::: {name}\n" for name in names)
+        title: f"# {title}\n\n" + "\n".join(f"::: {name}\n{chapter_of(name)}" for name in names)
         for title, names in pages.items()
     }
+
+
+def chapter_of(name: str) -> str:
+    """Return a link to what docs/errors.md says of an error; empty for other names."""
+    kind = getattr(txlog.errors, name.rpartition(".")[2], None)
+    code = getattr(kind, "code", None)
+    if code in (None, "txlog"):
+        return ""
+    return f"\n[Cause and remedy of `{code}`](../docs/errors.md#{code})\n"
 
 
 def commands() -> str:

@@ -204,6 +204,7 @@ class TestErrors:
         for one in told:
             assert one["class"] == getattr(txlog, one["class"]).__name__
             assert one["cause"]
+            assert one["remedy"]
             assert "](" not in one["cause"] + one["remedy"]
         assert run(["help", "[not-found]", "--json"]) == 0
         assert orjson.loads(capsys.readouterr().out) in told

@@ -96,8 +96,6 @@ def test_pages_are_whole() -> None:
         text = page.read_text("utf-8")
         assert not re.search(r"(<{7}|>{7}|(?<!=)={7}(?!=)) ", text), page
         for _, code in blocks(page):
-            # Spark takes a path without a slash for the name of a table.
-            assert not re.search(r"(txlog|delta)\.`[^`/…]+`", code), page
             compile(code.replace("…", "..."), page.name, "exec", dont_inherit=True)
 
 
@@ -145,3 +143,15 @@ def test_the_site_has_a_place_for_each_public_name() -> None:
     pages = build["reference"]()  # It ends the process if a name is missing.
     text = "".join(pages.values())
     assert [name for name in txlog.__all__ if name[0] != "_" and name not in text] == []
+    chapters = re.findall(r"docs/errors\.md#([a-z-]+)", pages["Error classes"])
+    told = re.findall(r"^## ([a-z-]+)$", (DOCS / "errors.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(chapters) == sorted(told)  # Each error leads to its cause and remedy.
+
+
+def test_the_changelog_says_each_change_once() -> None:
+    """Its lines are merged as a union, which can repeat or cut entries."""
+    text = (DOCS.parent / "CHANGELOG.md").read_text("utf-8")
+    entries = [" ".join(one.split()) for one in re.findall(r"^- ((?:.+\n)(?:  .*\n)*)", text, re.M)]
+    assert [one for one in entries if not one.endswith((".", ").", ":"))] == []
+    starts = [re.sub(r"\W+", " ", one)[:45] for one in entries]
+    assert [one for one in {*starts} if starts.count(one) > 1] == []

@@ -242,6 +242,23 @@ def test_conditions_with_queries_of_tables(ours: Ours, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_paths_without_a_slash(ours: Ours, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ours("SELECT count(*) FROM txlog.`t` VERSION AS OF 0") == [(10,)]
+    assert ours("SELECT t.id FROM Delta.t WHERE t.id = 3") == [(3,)]
+    assert ours("DELETE FROM delta.t WHERE id = 3") == [(1,)]
+    for text in ("SELECT * FROM txlog.`nope`", "DELETE FROM txlog.nope"):
+        with pytest.raises(NotFoundError, match=r"Check the path: txlog.`./nope`"):
+            ours(text)
+    ours.spark.sql("CREATE SCHEMA IF NOT EXISTS txlog")
+    try:
+        ours.spark.sql("CREATE TABLE txlog.t USING parquet AS SELECT 7 AS id")
+        assert ours("SELECT id FROM txlog.t") == [(7,)]  # The catalog comes first.
+    finally:
+        ours.spark.sql("DROP SCHEMA txlog CASCADE")
+
+
+@pytest.mark.spark
 def test_what_is_spark_s_own_stays_so(ours: Ours) -> None:
     from pyspark.errors import AnalysisException
 

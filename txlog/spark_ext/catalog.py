@@ -101,6 +101,22 @@ def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry:
     path = path_in(name)
     if path is not None:
         return CatalogEntry(path)
+    try:
+        return _named_entry(spark, name)
+    except NotFoundError as error:
+        parts = split_name(name)
+        if len(parts) != 2 or parts[0].lower() not in _FORMATS:
+            raise
+        # Without a slash it is a table of a schema `txlog`, or else a folder.
+        from txlog.table.table import Table
+
+        if Table.exists(parts[1]):
+            return CatalogEntry(f"./{parts[1]}")
+        error.remedy = f"Check the path: {parts[0]}.`./{parts[1]}`"
+        raise
+
+
+def _named_entry(spark: SparkSession, name: str) -> CatalogEntry:
     parts = split_name(name)
     inside = f" IN {'.'.join(map(quote_name, parts[:-1]))}" if len(parts) > 1 else ""
     pattern = parts[-1].replace("\\", "\\\\").replace("'", "\\'")

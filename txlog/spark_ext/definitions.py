@@ -43,10 +43,21 @@ class Definitions(ABC):
         """Run a query that may name tables that Spark does not know."""
 
     def _place(self, name: str) -> str | None:
-        """Return the location of a table, or None if it has another format."""
+        """Return the location of a table, or None if Spark may know it in another format.
+
+        Raises
+        ------
+        NotFoundError
+            The name has the form of a path, ``txlog.`folder` ``, and there is no such table.
+        """
         try:
             return table_location(self.spark, name)
-        except (InvalidInputError, NotFoundError, UnsupportedFeatureError):
+        except NotFoundError:
+            parts = split_name(name)
+            if len(parts) == 2 and parts[0].lower() in ("delta", "txlog"):
+                raise
+            return None
+        except (InvalidInputError, UnsupportedFeatureError):
             return None
 
     def _opened(self, name: str) -> SparkTable:
