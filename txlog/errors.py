@@ -24,7 +24,7 @@ _PROSE = ("reason", "remedy")
 class TxlogError(Exception):
     """Base class of all errors of txlog.
 
-    docs/errors.md has a chapter for each `code`, which `txlog help CODE` shows. `code` is stable and
+    docs/errors.md has a chapter for each `code`; `txlog help CODE` shows it. `code` is stable and
     append-only. `retry` says whether the same call can succeed: `never`, `as_is`, or
     `after_refresh` of the table. All errors pickle, so they cross process borders.
     """
