@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -67,6 +68,39 @@ def test_versions_of_python_are_those_that_are_tested() -> None:
 def test_the_citation_names_this_version() -> None:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {txlog.__version__}\n" in citation
+    yaml = pytest.importorskip("yaml")
+    told = yaml.safe_load(citation)
+    assert {"cff-version", "message", "title", "authors", "license"} <= told.keys()
+
+
+def test_issue_forms_are_forms() -> None:
+    """What GitHub demands of them: a form that it cannot read is not offered."""
+    yaml = pytest.importorskip("yaml")
+    forms = [
+        path for path in (ROOT / ".github" / "ISSUE_TEMPLATE").iterdir() if path.stem != "config"
+    ]
+    assert len(forms) == 3
+    for path in forms:
+        form = yaml.safe_load(path.read_text("utf-8"))
+        assert form["name"]
+        assert form["description"]
+        fields = [field for field in form["body"] if field["type"] != "markdown"]
+        assert {field["type"] for field in fields} <= {"textarea", "input", "dropdown"}
+        assert all(field["attributes"]["label"] for field in fields)
+        ids = [field["id"] for field in fields]
+        assert len({*ids}) == len(ids) > 0
+
+
+def test_a_release_publishes_what_was_checked() -> None:
+    yaml = pytest.importorskip("yaml")
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8")
+    jobs = yaml.safe_load(text)["jobs"]
+    steps = [step.get("run", "") for step in jobs["build"]["steps"]]
+    assert ".ci/release" in steps
+    assert jobs["publish"]["needs"] == "build"
+    script = (ROOT / ".ci" / "release").read_text("utf-8")
+    assert 'twine" check --strict' in script
+    assert "check-wheel-contents" in script
 
 
 def test_the_page_of_supported_versions_claims_what_is_tested() -> None:

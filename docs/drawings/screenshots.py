@@ -1,6 +1,7 @@
-"""Take the pictures of the documentation: `python docs/drawings/screenshots.py`, with Chromium.
+"""Take the pictures of the documentation: `python docs/drawings/screenshots.py [SITE]`.
 
-They show a table of the flights of the demonstration, written here day by day.
+They show a table of the flights of the demonstration, written here day by day, a data set, and a
+page of the site in the folder SITE, if `docs/site/build.py` has built it there. Needs Chromium.
 """
 
 import os
@@ -9,10 +10,13 @@ import tempfile
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import txlog
+from txlog.datasets import Catalog
+from txlog.ui.places import place_of
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -47,6 +51,25 @@ def make_table(folder: Path) -> txlog.Table:
     return txlog.Table(table.uri)
 
 
+def make_data_set(folder: Path) -> None:
+    """Write a data set with three commits and two training sets."""
+    texts = {
+        "What is the weather like?": "weather",
+        "Wake me at seven": "alarm",
+        "Play some jazz": "music",
+    }
+    rows = pa.table({"text": list(texts), "intent": list(texts.values())})
+    catalog = Catalog(folder)
+    made = catalog.create(
+        "intents", "TABLE", rows, message="The first recordings", description="What users want"
+    )
+    made.update(rows.slice(1), "Recordings of November", tags={"split": "train"})
+    made.update(rows.slice(2), "Kept for tests", tags={"split": "test"})
+    made.tag("november", 2)
+    for asked in (made.prepare(tags={"split": "train"}), made.prepare(3)):
+        made.fetch(asked.version_hash, wait_s=60)
+
+
 def take(window: Browser, url: str, name: str, height: int, *, charts: int = 0) -> None:
     """Write a picture of a page."""
     window.show(1100, height)
@@ -66,6 +89,7 @@ def main() -> None:
         folder = Path(scratch) / "lake"
         table = make_table(folder)
         table.report().save(Path(scratch) / "report.html")
+        make_data_set(folder / "sets")
         with serving(folder) as url, browser(Path(scratch) / "profile") as window:
             window.go(url)
             base = window.js("document.querySelector('tbody a').href")
@@ -73,6 +97,12 @@ def main() -> None:
             take(window, f"{base}/rows?{asked}", "ui", 600)
             report = (Path(scratch) / "report.html").as_uri()
             take(window, report, "report", 1640, charts=4)
+            home = base.partition("/tables/")[0]
+            key = place_of(str(folder / "sets"), "sets").key
+            take(window, f"{home}/datasets/{key}/1", "datasets", 620)
+            if sys.argv[1:]:
+                page = Path(sys.argv[1], "html", "docs", "tutorial.html").resolve()
+                take(window, page.as_uri(), "site", 800)
 
 
 if __name__ == "__main__":
