@@ -26,13 +26,7 @@ from txlog.effects import Effects
 from txlog.errors import InvalidInputError, SchemaMismatchError
 from txlog.lazy import dataclass
 from txlog.log.paths import decode_path, encode_path
-from txlog.protocol.mapping import (
-    in_files,
-    parquet_schema,
-    stored_batch,
-    stored_fields,
-    with_names,
-)
+from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.protocol.properties import Properties, compatibilities, index_definitions
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import (
@@ -40,6 +34,8 @@ from txlog.schema.types import (
     DataType,
     StructField,
     StructType,
+    stored_batch,
+    stored_fields,
 )
 from txlog.stats.collect import StatsCollector, stats_leaves
 from txlog.stats.files import physical_path

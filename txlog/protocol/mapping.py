@@ -1,14 +1,13 @@
-"""Which columns data files have: column mapping, and columns of type `void`. Pure.
+"""Column mapping: the ids of columns, and their names in data files. Pure.
 
 An id is never used twice, and a physical name is derived from the id and the column's path. So two
 writers that add the same column to the same version choose the same id and name, and a dropped
 column that is added again gets a new physical name. Rules: the Delta protocol, "Column Mapping".
-Columns of type `void` have only nulls, and data files omit them: "Primitive Types".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,15 +19,7 @@ from txlog.protocol.iceberg import gives_nested_ids
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_type
 from txlog.schema.json import schema_json
-from txlog.schema.types import (
-    VOID,
-    ArrayType,
-    DataType,
-    MapType,
-    StructField,
-    StructType,
-    has_void,
-)
+from txlog.schema.types import ArrayType, DataType, MapType, StructField, StructType
 
 MAPPING_MODE = "delta.columnMapping.mode"
 HIGHEST_ID = "delta.columnMapping.maxColumnId"
@@ -349,42 +340,3 @@ def with_names(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     The types do not change, except for the names of fields.
     """
     return pa.record_batch(_Named(batch, schema))
-
-
-def stored_fields(fields: Sequence[StructField]) -> tuple[StructField, ...]:
-    """Return the fields that data files hold: all except those of type void."""
-    return tuple(
-        replace(field, type=StructType(stored_fields(field.type.fields)))
-        if isinstance(field.type, StructType) and has_void(field.type)
-        else field
-        for field in fields
-        if field.type != VOID
-    )
-
-
-def stored_batch(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
-    """Return a batch without its void columns; the same batch if it has none."""
-    if not has_void(schema):
-        return batch
-    kept = [
-        (field.name, _stored(batch.column(position), field.type))
-        for position, field in enumerate(schema.fields)
-        if field.type != VOID
-    ]
-    fields = [pa.field(name, array.type, batch.schema.field(name).nullable) for name, array in kept]
-    return pa.RecordBatch.from_arrays([array for _, array in kept], schema=pa.schema(fields))
-
-
-def _stored(array: pa.Array, kind: DataType) -> pa.Array:
-    if not isinstance(kind, StructType) or not has_void(kind):
-        return array
-    kept = [
-        (array.type.field(position), _stored(array.field(position), field.type))
-        for position, field in enumerate(kind.fields)
-        if field.type != VOID
-    ]
-    return pa.StructArray.from_arrays(
-        [child for _, child in kept],
-        fields=[field.with_type(child.type) for field, child in kept],
-        mask=array.is_null() if array.null_count else None,
-    )

@@ -1,13 +1,16 @@
 """The types of the Delta protocol as values, and the type changes that field metadata records.
 
-Rules: the Delta protocol, "Type Widening".
+Rules: the Delta protocol, "Type Widening". Columns of type `void` have only nulls, and data files
+omit them: "Primitive Types".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, TypeAlias
+
+import pyarrow as pa
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.lazy import compiled, dataclass
@@ -292,6 +295,45 @@ def has_void(kind: DataType) -> bool:
         case MapType(key, value):
             return has_void(key) or has_void(value)
     return kind == VOID
+
+
+def stored_fields(fields: Sequence[StructField]) -> tuple[StructField, ...]:
+    """Return the fields that data files hold: all except those of type void."""
+    return tuple(
+        replace(field, type=StructType(stored_fields(field.type.fields)))
+        if isinstance(field.type, StructType) and has_void(field.type)
+        else field
+        for field in fields
+        if field.type != VOID
+    )
+
+
+def stored_batch(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
+    """Return a batch without its void columns; the same batch if it has none."""
+    if not has_void(schema):
+        return batch
+    kept = [
+        (field.name, _stored(batch.column(position), field.type))
+        for position, field in enumerate(schema.fields)
+        if field.type != VOID
+    ]
+    fields = [pa.field(name, array.type, batch.schema.field(name).nullable) for name, array in kept]
+    return pa.RecordBatch.from_arrays([array for _, array in kept], schema=pa.schema(fields))
+
+
+def _stored(array: pa.Array, kind: DataType) -> pa.Array:
+    if not isinstance(kind, StructType) or not has_void(kind):
+        return array
+    kept = [
+        (array.type.field(position), _stored(array.field(position), field.type))
+        for position, field in enumerate(kind.fields)
+        if field.type != VOID
+    ]
+    return pa.StructArray.from_arrays(
+        [child for _, child in kept],
+        fields=[field.with_type(child.type) for field, child in kept],
+        mask=array.is_null() if array.null_count else None,
+    )
 
 
 def unstorable(fields: Sequence[StructField], prefix: str = "") -> Iterator[str]:
