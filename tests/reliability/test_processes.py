@@ -22,13 +22,13 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from tests.reliability.worker import KEPT_S, rows, work
+from tests.reliability.worker import rows, work
 
 Row = tuple[int, int, str]
 
 
-LONGEST_S = 120
-"""No verb may take so long under load."""
+MOST_RETRIES = 30
+"""How often a verb may be tried again beside 15 other writers."""
 
 
 @dataclass
@@ -39,6 +39,7 @@ class Report:
     planned: dict[str, dict[str, Any]] = field(default_factory=dict)
     done: dict[str, dict[str, Any]] = field(default_factory=dict)  # Of those that were told.
     took: dict[str, float] = field(default_factory=dict)
+    retried: dict[str, int] = field(default_factory=dict)
     kills: int = 0
     faults: list[str] = field(default_factory=list)  # What processes said that ended by an error.
 
@@ -121,6 +122,7 @@ def run(
             else:
                 report.done[entry["note"]] = entry["done"]
                 report.took[entry["note"]] = entry["took"]
+                report.retried[entry["note"]] = entry["retried"]
     return report
 
 
@@ -224,13 +226,15 @@ def test_sixteen_processes_load_a_table_for_minutes(tmp_path: Path) -> None:
     seconds = float(os.environ.get("TXLOG_LOAD_S", "300"))
     report = run(tmp_path, writers=16, readers=2, seconds=seconds)
     print(told(report))
-    assert max(report.took.values()) < LONGEST_S < KEPT_S, "a verb starved, or the machine does"
     check(tmp_path, report)
     assert report.faults == report.errors() == []
     each = Counter(note.partition(":")[0] for note, done in report.done.items() if done)
     print(dict(each))
-    assert len(each) == 18
-    assert min(each.values()) >= seconds / 60, "no progress"
+    assert len(each) == 18, "no progress of a process"
+    # By what others do meanwhile, not by seconds, of which a busy machine needs any number.
+    writers = [count for name, count in each.items() if name[0] == "w"]
+    assert 10 * min(writers) >= sum(writers) / 16, "a writer starves"
+    assert max(report.retried.values()) <= MOST_RETRIES
 
 
 def told(report: Report) -> str:
@@ -238,9 +242,12 @@ def told(report: Report) -> str:
         f"{report.planned[note]['verb']}{'' if 'conflict' not in done else ' refused'}"
         for note, done in report.done.items()
     )
+    again = sorted(report.retried.values())
+    gave_up = sum(done.get("gave_up", False) for done in report.done.values())
     slow = sorted(report.took, key=lambda note: report.took[note])[-5:]
     longest = [(note, report.planned[note]["verb"], report.took[note]) for note in slow]
     return (
         f"{len(report.commits)} commits, {len(report.done)} verbs, {report.kills} kills, "
-        f"the longest in seconds: {longest}; {dict(verbs)}"
+        f"the longest in seconds: {longest}; {gave_up} gave up, of 100 verbs 1 was tried again "
+        f"{again[-len(again) // 100]} times or more, at most {again[-1]}; {dict(verbs)}"
     )

@@ -18,9 +18,12 @@ from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import txlog
 from tests import ticking
+from tests.examples import examples
 from tests.reliability.cases import HOUR_MS, Files, Later, clear, files_below, fill, opened
 from tests.verbs.test_concurrent_operations import (
     OPERATIONS,
@@ -335,6 +338,61 @@ def test_a_pruned_search_comes_to_all_ends(world: World) -> None:
     assert fewer < 8
     assert ends_of_fewer == ends_of_all
     assert len(ends_of_all) == 4
+
+
+OPERATIONS_OF_STORES: dict[str, Callable[[Store, str], object]] = {
+    "put a": lambda store, me: store.put_if_absent("f/a", me.encode()),
+    "put b": lambda store, me: store.put_if_absent("f/b", me.encode()),
+    "replace a": lambda store, me: store.replace("f/a", me.encode()),
+    "write own": lambda store, me: store.write_new(f"own/{me}", b""),
+    "read a": lambda store, _: store.read("f/a"),
+    "list": lambda store, _: [info.name for info in store.list_after("f", "")],
+    "delete": lambda store, _: store.delete(["f/a", "f/b"]),
+}
+
+
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.lists(st.sampled_from(sorted(OPERATIONS_OF_STORES)), min_size=1, max_size=2),
+        min_size=2, max_size=3,
+    )
+)  # fmt: skip
+def test_a_pruned_search_of_any_actors_comes_to_all_ends(
+    world: World, programs: list[list[str]]
+) -> None:
+    """And it plays no order in vain."""
+
+    def actor(me: int) -> Actor:
+        def act(store: Store) -> list[object]:
+            seen: list[object] = []
+            for name in programs[me]:
+                try:
+                    seen.append(OPERATIONS_OF_STORES[name](store, str(me) + name))
+                except TxlogError as error:
+                    seen.append(type(error).__name__)
+            return seen
+
+        return act
+
+    def ends(prune: bool) -> tuple[int, set[str]]:
+        played = 0
+
+        def play_all(choose: Choose) -> History:
+            nonlocal played
+            played += 1
+            clear(world.store)
+            return play(world.store, [actor(me) for me in range(len(programs))], choose)
+
+        found = set()
+        for history in all_schedules(play_all, prune=prune):
+            files = files_below(world.store)
+            found.add(repr((sorted(history.results.items()), sorted(files.items()))))
+        return played, found
+
+    (orders, all_ends), (fewer, pruned_ends) = ends(False), ends(True)
+    assert pruned_ends == all_ends
+    assert len(all_ends) <= fewer <= orders
 
 
 def test_a_schedule_is_played_again(world: World) -> None:

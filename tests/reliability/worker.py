@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
 import pkgutil
 import random
@@ -21,15 +22,16 @@ import pyarrow as pa
 
 import txlog
 from txlog import verbs
+from txlog.errors import RetriesExhaustedError
 
 # A process that is forked has all that verbs would import.
 for _module in pkgutil.walk_packages(verbs.__path__, "txlog.verbs."):
     importlib.import_module(_module.name)
 
-KEPT_S = 180
-"""How old files must be for a vacuum to delete those that no version has.
+KEPT_S = 120
+"""For so long before the oldest verb that runs, a vacuum keeps files that no version has.
 
-No verb may take so long from its first file to its commit: nothing holds its files until then.
+Nothing else holds the files of a verb before its commit, however long that takes on a busy machine.
 """
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("who", pa.string())])
@@ -55,7 +57,27 @@ def plan(chance: random.Random, name: str, number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def do(table: txlog.Table, what: dict[str, Any], name: str, note: str, number: int) -> Any:
+def kept_hours(ledgers: Path) -> float:
+    """Return how old files must be to be deleted, by what the ledgers say that runs."""
+    now = oldest = time.time()
+    for ledger in ledgers.glob("*[0-9]"):
+        last = ledger.read_bytes().splitlines()[-1:]
+        oldest = min([oldest, *(entry["at"] for entry in map(json.loads, last) if "at" in entry)])
+    return (KEPT_S + now - oldest) / 3600
+
+
+class Retries(logging.Handler):
+    """Counts how often operations of this process were tried again."""
+
+    count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += getattr(record, "txlog_event", None) == "retried"
+
+
+def do(
+    table: txlog.Table, what: dict[str, Any], name: str, note: str, number: int, ledgers: Path
+) -> Any:
     """Do a verb; its commit carries the note."""
     noted: dict[str, Any] = {"txn": (name, number), "user_metadata": note}
     some = f"id % {what['mod']} = {what['rest']}"
@@ -96,7 +118,7 @@ def do(table: txlog.Table, what: dict[str, Any], name: str, note: str, number: i
         case "checkpoint":
             return table.refresh().maintenance.checkpoint()
         case "vacuum":
-            return table.vacuum(KEPT_S / 3600, False, False)
+            return table.vacuum(kept_hours(ledgers), False, False)
         case "expire":
             return table.maintenance.expire(0.05, False)
     raise AssertionError(what)
@@ -126,6 +148,10 @@ def do_all(root: str, ledger: str, name: str, seconds: float) -> None:
     chance = random.Random(name)
     until = time.monotonic() + seconds
     file = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    retries = Retries()
+    logger = logging.getLogger("txlog")
+    logger.addHandler(retries)
+    logger.setLevel(logging.INFO)
     table = txlog.Table(root)
     number = 0
     while time.monotonic() < until:
@@ -133,19 +159,22 @@ def do_all(root: str, ledger: str, name: str, seconds: float) -> None:
         note = f"{name}:{number}"
         reads = name.startswith("reader")
         what = {"verb": "read"} if reads else plan(chance, name, number)
-        os.write(file, json.dumps({"note": note, **what}).encode() + b"\n")
-        began = time.monotonic()
+        os.write(file, json.dumps({"note": note, "at": time.time(), **what}).encode() + b"\n")
+        began, before = time.monotonic(), retries.count
         result: dict[str, Any] = {}
         try:
             if reads:
                 result = read(root, chance)
             else:
-                done = do(table, what, name, note, number)
+                done = do(table, what, name, note, number, Path(ledger).parent)
                 result = {"version": getattr(done, "version", None)}
         except txlog.CommitConflictError as error:
-            result = {"conflict": error.rule}
+            result = {"conflict": error.rule, "gave_up": isinstance(error, RetriesExhaustedError)}
         except txlog.TxlogError as error:
             result = {"error": f"{type(error).__name__}: {error}"}
         took = time.monotonic() - began
-        line = json.dumps({"note": note, "took": round(took, 3), "done": result})
+        retried = retries.count - before
+        line = json.dumps(
+            {"note": note, "took": round(took, 3), "retried": retried, "done": result}
+        )
         os.write(file, line.encode() + b"\n")

@@ -3,7 +3,8 @@
 Actors are functions that work on a store of their own, around a common one. Each waits at every
 step (a call of the store) until it is its turn. `all_schedules` says whose turn it is, until it has
 tried each order, except those that differ only in the order of steps that do not touch the same
-files ("sleep sets", Godefroid 1996). A schedule is a list of choices; it can be printed, and
+files ("sleep sets", Godefroid 1996; "source sets", Abdulla, Aronis, Jonsson and Sagonas 2014). A
+schedule is a list of choices; it can be printed, and
 `replay` runs it again.
 """
 
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
 
@@ -41,13 +43,18 @@ class Step(NamedTuple):
 
     def touches(self, other: Step) -> bool:
         """Return whether the order of two steps of different actors can make a difference."""
-        if self.operation in _READS and other.operation in _READS:
-            return False
-        if self.operation.startswith("list"):
-            return any(_is_below(path, self.path) for path in other.path.split(", "))
-        if other.operation.startswith("list"):
-            return other.touches(self)
-        return not set(self.path.split(", ")).isdisjoint(other.path.split(", "))
+        return _touch(self, other)
+
+
+@lru_cache(1 << 16)
+def _touch(one: Step, other: Step) -> bool:
+    if one.operation in _READS and other.operation in _READS:
+        return False
+    if one.operation.startswith("list"):
+        return any(_is_below(path, one.path) for path in other.path.split(", "))
+    if other.operation.startswith("list"):
+        return _touch(other, one)
+    return not set(one.path.split(", ")).isdisjoint(other.path.split(", "))
 
 
 def _is_below(path: str, folder: str) -> bool:
@@ -202,8 +209,9 @@ def all_schedules(
         Leave out what differs only in the order of steps that do not touch each other.
     """
     path: list[_Node] = []
+    waits = prune and not losses  # Choices wait until a race shows that they make a difference.
     while True:
-        depth = 0
+        depth, known = 0, len(path)
 
         def choose(enabled: Enabled) -> Choice | None:
             nonlocal depth
@@ -211,11 +219,15 @@ def all_schedules(
                 node = _next_node(path, enabled, losses, prune)
                 if node is None:
                     return None
+                if waits:
+                    node.open.clear()
                 path.append(node)
             depth += 1
             return path[depth - 1].chosen
 
         history = play_one(choose)
+        if waits:
+            _open_races(path, max(known - 1, 0))
         if history.is_whole:
             yield history
         while path:
@@ -248,6 +260,41 @@ def _next_node(path: list[_Node], enabled: Enabled, losses: int, prune: bool) ->
         }
     awake = [choice for choice in choices if choice not in asleep]
     return _Node(awake[0], enabled, awake[1:], asleep) if awake else None
+
+
+def _open_races(path: list[_Node], first: int) -> None:
+    """Have another order tried of each two steps that race, of which the later is new.
+
+    Two steps race if they touch each other, and no step between them has to come between. Before
+    the earlier one, an actor is opened that can begin with what does not need it.
+
+    Parameters
+    ----------
+    first
+        The place of the first new step.
+    """
+    events = [(node.chosen.actor, node.steps[node.chosen.actor]) for node in path]
+    before: list[int] = []  # By event, the events that it comes after in any order: a bit for each.
+    for at, (actor, step) in enumerate(events):
+        found, races = 0, []
+        for earlier in range(at - 1, -1, -1):
+            other, theirs = events[earlier]
+            if found >> earlier & 1 or (other != actor and not theirs.touches(step)):
+                continue
+            found |= before[earlier] | 1 << earlier
+            if other != actor and at >= first:
+                races.append(earlier)
+        before.append(found)
+        for earlier in races:
+            begin, passed = set(), 0  # Who can be the first of those that do not need it.
+            for one in (*range(earlier + 1, at), at):
+                if one == at or not before[one] >> earlier & 1:
+                    if not before[one] & passed:
+                        begin.add(events[one][0])
+                    passed |= 1 << one
+            node = path[earlier]
+            if begin.isdisjoint(c.actor for c in (node.chosen, *node.open, *node.asleep)):
+                node.open.append(Choice(min(begin)))
 
 
 def some_schedule(seed: int, *, losses: float = 0.0) -> Choose:
