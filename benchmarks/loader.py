@@ -98,10 +98,11 @@ def pyarrow_in_order(folder: Path, pages: int) -> Iterator[Any]:
             yield numbers | {"vector": made[first : first + len(vectors)]}
 
 
-def loader(folder: Path, pages: int, shuffle: Shuffle | None) -> Loader:
+def loader(folder: Path, pages: int, shuffle: Shuffle | None, *, vector: bool = True) -> Loader:
     return Loader(
         folder / f"table-{pages}", batch_size=BATCH, shuffle=shuffle,
-        views={"vector": Vector("float32", 16)},
+        columns=None if vector else ["label", *(f"f{number}" for number in range(8))],
+        views={"vector": Vector("float32", 16)} if vector else {},
     )  # fmt: skip
 
 
@@ -153,6 +154,10 @@ def engines() -> dict[str, Engine]:
                 lambda f, p=pages: loader(f, p, Shuffle(seed=SEED))),
             f"txlog, shuffled, torch, {where}": ("torch", "shuffled", pages,
                 lambda f, p=pages: loader(f, p, Shuffle(seed=SEED)).torch()),
+            f"txlog, shuffled, torch, no vector, {where}": ("torch", "shuffled", pages,
+                lambda f, p=pages: loader(f, p, Shuffle(seed=SEED), vector=False).torch()),
+            f"txlog, first batch, {where}": ("txlog", "first", pages,
+                lambda f, p=pages: [next(iter(loader(f, p, Shuffle(seed=SEED))))]),
             f"datasets, a buffer of 10,000, {where}": ("datasets", "buffer", pages,
                 lambda f, p=pages: datasets_buffered(f, p)),
         }  # fmt: skip

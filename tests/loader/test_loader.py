@@ -8,9 +8,10 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain, count
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,10 @@ from tests.loader.plain_loader import batches_of, blocks_of, epoch_of
 from txlog.errors import DataFileError, InvalidInputError, InvalidTypeError
 from txlog.loader import Loader, Shuffle
 from txlog.loader.order import block_rows_for
+from txlog.scan.data_file import OpenFile
+from txlog.store.base import Store
 from txlog.testing import CountingStore, LatencyStore, open_store, open_table
+from txlog.testing.stores import Request
 
 NAMES = count()
 
@@ -329,11 +333,32 @@ def test_files_gone_from_a_store_far_away_are_told_at_the_start(tmp_path: Path) 
         made(table)
 
 
+class MeetingStore(LatencyStore):
+    """A remote store whose first reads of data wait until several of them are under way."""
+
+    def __init__(self, inner: Store, parties: int) -> None:
+        super().__init__(inner, delay_s=0)
+        self.meeting = Barrier(parties)
+        self.waits = False
+
+    def _requested(self, request: Request) -> None:
+        if self.waits and request.kind == "read_range" and request.path.endswith(".parquet"):
+            self.meeting.wait(60)
+            self.waits = False
+
+
 def test_a_store_far_away_is_read_ahead_and_at_once(tmp_path: Path) -> None:
-    here = txlog.write(str(tmp_path), pa.table({"id": range(400)}))
-    watched = LatencyStore(open_store(str(tmp_path)), delay_s=0)
-    loader = made(open_table(watched))
-    assert ids_of(loader) == ids_of(made(here))
+    """Four lanes are in four files: all of them are asked for before one of them answers."""
+    here = txlog.write(str(tmp_path), pa.table({"id": range(100)}))
+    for first in (100, 200, 300):
+        here.append(pa.table({"id": range(first, first + 100)}))
+    store = MeetingStore(open_store(str(tmp_path)), parties=4)
+    shuffle = Shuffle(seed=1, lanes=4, window_rows=50, block_rows=100)
+    loader = made(open_table(store), shuffle=shuffle)
+    store.waits = True
+    batches = ids_of(loader)
+    assert not store.waits
+    assert batches == ids_of(made(here, shuffle=shuffle))
 
 
 def test_a_file_with_fewer_rows_than_the_log_says_is_refused(table: txlog.Table) -> None:
@@ -422,19 +447,74 @@ def test_a_killed_process_goes_on_at_the_exact_row(table: txlog.Table, tmp_path:
     assert len(rows) == len(set(rows)) == 196
 
 
-def counted(calls: list[int], load: Callable[..., Any]) -> Callable[..., Any]:
-    def loaded(self: Any, piece: Any) -> Any:
-        calls.append(piece.stop - piece.start)
-        return load(self, piece)
-
-    return loaded
+# What is read -------------------------------------------------------------------------------
 
 
-def test_ranks_read_no_row_twice(table: txlog.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    from txlog.loader.blocks import BlockReader
-
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of rows of each read, as they are decoded."""
     calls: list[int] = []
-    monkeypatch.setattr(BlockReader, "load", counted(calls, BlockReader.load))
+    rows_at = OpenFile.rows_at
+
+    def counted(file: OpenFile, positions: Any) -> pa.RecordBatch:
+        calls.append(len(positions))
+        return rows_at(file, positions)
+
+    monkeypatch.setattr(OpenFile, "rows_at", counted)
+    return calls
+
+
+def test_ranks_read_no_row_twice(table: txlog.Table, reads: list[int]) -> None:
     for rank in range(4):
         list(made(table, rank=rank, world_size=4, even="short"))
-    assert sum(calls) == 200
+    assert sum(reads) == 200
+
+
+def of_many_rows(folder: Path, page_rows: int | None = None) -> txlog.Table:
+    properties = {} if page_rows is None else {"txlog.pageRows": str(page_rows)}
+    return txlog.write(str(folder), pa.table({"id": range(4000)}), properties=properties)
+
+
+def test_the_first_batch_decodes_only_the_pages_of_its_windows(
+    tmp_path: Path, reads: list[int]
+) -> None:
+    table = of_many_rows(tmp_path, page_rows=10)
+    shuffle = Shuffle(seed=1, lanes=4, window_rows=20, block_rows=500)
+    loader = made(table, shuffle=shuffle, threads=0)
+    batches = iter(loader)
+    first = next(batches)["id"].tolist()
+    assert 80 <= sum(reads) <= 4 * 30  # Of each lane a window, to the end of a page.
+    assert [first, *ids_of(batches)] == batches_of(
+        epoch_of(blocks(table, 500), (1, 4, 20), 0), 10, 0, 1, "drop"
+    )
+    assert sum(reads) == 4000
+    reads.clear()
+    loader.load_state_dict(loader.state_at(200))
+    next(iter(loader))
+    assert sum(reads) <= 4 * 30  # So it is after a state was loaded.
+
+
+def test_a_page_of_many_lanes_is_decoded_once(tmp_path: Path, reads: list[int]) -> None:
+    table = of_many_rows(tmp_path)
+    rows = ids_of(made(table, shuffle=Shuffle(seed=1, lanes=64)))
+    assert reads == [4000]
+    assert rows == batches_of(epoch_of(blocks(table, 20_000), (1, 64, 4096), 0), 10, 0, 1, "drop")
+
+
+def test_a_row_group_without_an_index_of_pages_is_decoded_once_for_all_lanes(
+    tmp_path: Path, reads: list[int]
+) -> None:
+    """As pyarrow and DuckDB write files."""
+    pq.write_table(pa.table({"id": range(4000)}), tmp_path / "part.parquet")
+    table = txlog.convert_to_delta(str(tmp_path))
+    shuffle = Shuffle(seed=1, lanes=8, window_rows=20, block_rows=100)
+    batches = iter(made(table, shuffle=shuffle, threads=2))
+    first = next(batches)["id"].tolist()
+    assert [first, *ids_of(batches)] == batches_of(
+        epoch_of(blocks(table, 100), (1, 8, 20), 0), 10, 0, 1, "drop"
+    )
+    assert sum(reads) == 4000
+    assert len(reads[:2]) == 2
+    assert sum(reads[:2]) >= 8 * 20
+    # Two threads decode it for each round that begins blocks, and not each of 40 blocks.
+    assert len(reads) < 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,19 +11,27 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.arrow import arrow_array, empty_table, rows_among
-from txlog.errors import DataFileError, InvalidInputError
+from txlog.errors import DataFileError, InvalidInputError, TxlogError
 from txlog.fragments.fragment import Fragment
 from txlog.loader.epoch_plan import BlockPlan, Kept
 from txlog.loader.images import Image
 from txlog.loader.order import Numbers, Piece, Selected
 from txlog.loader.views import Rows, UnfitError, View, filled
+from txlog.scan.data_file import OpenFile
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import chosen_columns
 
 _STREAMED_ROWS = 1 << 14  # Rows of one step, so that they stay in the CPU's cache.
+_WORTH = 4 / 3  # A piece is divided only if a quarter of it or more is left.
 
 Columns = dict[str, Rows]
 """Rows as columns, by name."""
+
+Portion = tuple[Piece, Piece]
+"""A piece, and a part of it."""
+
+Chunk = tuple[Piece, int, Columns]
+"""A piece, and adjacent rows of it, with the offset of the first one in the block."""
 
 ADDRESS = "\0address"  # Where each row is: fragment id × 2³² + position. No column has this name.
 RECORDS = "\0records"  # Columns of a fixed size, side by side, so that a row is moved at once.
@@ -43,8 +51,10 @@ class BlockReader:
     views: Mapping[str, View]
     fill: Mapping[str, Any]
 
-    def load(self, piece: Piece) -> Columns:
-        """Return the rows of a piece.
+    def load(self, wanted: Sequence[Portion]) -> list[Chunk]:
+        """Return the rows of portions of one file, which do not overlap.
+
+        A page or row group that has rows of several portions is decoded once.
 
         Raises
         ------
@@ -55,9 +65,48 @@ class BlockReader:
             position.
         """
         plan = self.plan
-        fragment = plan.fragments[int(plan.owners[piece.block])]
-        positions = plan.positions(piece)
-        return self._prepared(fragment, positions, self._read(fragment, positions))
+        fragment = plan.fragments[self.owner(wanted[0][0])]
+        wanted = sorted(wanted, key=lambda portion: (portion[1].block, portion[1].start))
+        parts = [plan.positions(part) for _, part in wanted]
+        positions = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        rows = self._prepared(fragment, positions, self._read(fragment, positions))
+        ends = np.cumsum([len(part) for part in parts]).tolist()
+        return [
+            (piece, part.start, chosen(rows, slice(first, stop)))
+            for (piece, part), first, stop in zip(wanted, [0, *ends], ends, strict=False)
+        ]
+
+    def owner(self, piece: Piece) -> int:
+        """Return the place of the fragment that has a piece."""
+        return int(self.plan.owners[piece.block])
+
+    def end_of_pages(self, portion: Portion) -> int:
+        """Return the offset behind the page of the last row of a part, or the end of the piece.
+
+        The page is that of the largest column. The end of the piece comes next if less than a
+        quarter of the rows is behind the page, or if pages are not read by themselves.
+        """
+        piece, part = portion
+        positions = self.plan.positions(replace(part, stop=piece.stop))
+        last = int(positions[part.stop - part.start - 1])
+        file = self._paged(self.owner(piece), last)
+        if file is None:
+            return piece.stop
+        count = int(np.searchsorted(positions, file.paged.footer.page_end(file.stored, last)))
+        return piece.stop if count * _WORTH > len(positions) else part.start + count
+
+    def has_pages(self, owner: int) -> bool:
+        """Return whether pages of a fragment are read by themselves, and not whole row groups."""
+        return self._paged(owner, 0) is not None
+
+    def _paged(self, owner: int, position: int) -> OpenFile | None:
+        """Return the file of a fragment if the page of a position is read by itself."""
+        plan = self.plan
+        try:
+            file = FragmentReader(plan.store, plan.reading, plan.fragments[owner]).paged_file()
+        except TxlogError:  # It is raised again when the rows are read.
+            return None
+        return None if file is None or file.picked(np.array([position])) is None else file
 
     def following(self, block: int, offset: int) -> Iterator[Columns]:
         """Yield the rows of the epoch in their order, from a row of a block on.

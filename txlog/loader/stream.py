@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
-from txlog.loader.blocks import BlockReader, Columns, as_records, chosen, joined
+from txlog.loader.blocks import (
+    BlockReader,
+    Chunk,
+    Columns,
+    Portion,
+    as_records,
+    chosen,
+    joined,
+)
 from txlog.loader.order import Order, Piece, Selected
-from txlog.store.base import is_far
+from txlog.store.base import is_far, map_many
 from txlog.threads import map_ahead, prefetch
 
 
@@ -44,13 +53,16 @@ class _RoundPlan:
     uses
         The rows of the lanes, one lane after another: the piece that is read, and the part of it
         that is used in this round. The rest of it belongs to the next rounds of the same lane.
+    reads
+        The number of reads that must be done before this round, and were not for another one.
     """
 
-    uses: tuple[tuple[Piece, Piece], ...]
+    uses: tuple[Portion, ...]
     selected: Selected
+    reads: int
 
 
-_Item = tuple[_RoundPlan, Piece | None]
+_Item = tuple[_RoundPlan, tuple[Portion, ...]]  # Without portions: the round begins.
 
 
 def stream(
@@ -94,48 +106,66 @@ def _rounds(
     reader: BlockReader, order: Order, share: Share, threads: int, ahead: int
 ) -> Generator[tuple[Columns, Selected], None, None]:
     """Yield the rows of each round that are read, and the places of returned rows."""
-    held: dict[Piece, Columns] = {}
+    held: dict[Piece, list[tuple[int, Columns]]] = {}  # With the offset of their first row.
     memory: Columns = {}
     missing = 0
     with closing(_loaded(reader, order, share, threads, ahead)) as loaded:
-        for (plan, piece), rows in loaded:
-            if piece is None:  # The round begins.
-                missing = sum(whole not in held for whole, _ in plan.uses)
-            else:
-                held[piece] = rows
-                missing -= 1
+        for (plan, portions), chunks in loaded:
+            for piece, start, rows in chunks:
+                held.setdefault(piece, []).append((start, rows))
+            missing = missing - 1 if portions else plan.reads
             if missing:
                 continue
-            parts = [
-                chosen(held[whole], slice(part.start - whole.start, part.stop - whole.start))
-                for whole, part in plan.uses
-            ]
-            held = {whole: held[whole] for whole, part in plan.uses if part.stop < whole.stop}
+            parts = [rows for piece, part in plan.uses for rows in _within(held[piece], part)]
+            held = {
+                piece: [chunk for chunk in held[piece] if _end(*chunk) > part.stop]
+                for piece, part in plan.uses
+                if part.stop < piece.stop
+            }
             # Shuffled batches are copies: the memory of the round can be used for the next one.
             yield as_records(parts, memory) if order.is_shuffled else joined(parts), plan.selected
 
 
+def _within(chunks: Iterable[tuple[int, Columns]], part: Piece) -> Iterator[Columns]:
+    """Yield the rows of a part of a piece."""
+    for start, rows in chunks:
+        first, stop = max(part.start, start), min(part.stop, _end(start, rows))
+        if first < stop:
+            yield chosen(rows, slice(first - start, stop - start))
+
+
+def _end(start: int, rows: Columns) -> int:
+    return start + len(next(iter(rows.values())))
+
+
 def _loaded(
     reader: BlockReader, order: Order, share: Share, threads: int, ahead: int
-) -> Generator[tuple[_Item, Columns], None, None]:
-    """Yield the pieces of rounds to read, and the rows of each piece."""
+) -> Generator[tuple[_Item, list[Chunk]], None, None]:
+    """Yield what rounds have to read, and the rows of each read."""
 
-    def load(item: _Item) -> tuple[_Item, Columns]:
-        return item, {} if item[1] is None else reader.load(item[1])
+    def load(item: _Item) -> tuple[_Item, list[Chunk]]:
+        return item, reader.load(item[1]) if item[1] else []
 
-    items = _items(order, share)
+    far = reader.plan.store.reads_at_once if is_far(reader.plan.store) else 0
+    workers = max(threads, far)
+    items = _items(reader, order, share, max(1, workers))
     if threads == 0:
         yield from map(load, items)
         return
-    far = reader.plan.store.reads_at_once if is_far(reader.plan.store) else 0
-    workers = max(threads, far)
     pieces = order.pieces_per_round(share.ranks)
     yield from map_ahead(load, items, workers=workers, ahead=max(workers, ahead * (pieces + 1)))
 
 
-def _items(order: Order, share: Share) -> Iterator[_Item]:
-    """Yield each round, and after it the pieces to read for it."""
+def _items(reader: BlockReader, order: Order, share: Share, workers: int) -> Iterator[_Item]:
+    """Yield each round, and after it what is read for it.
+
+    The first round reads only the pages that it needs, so that the first batch comes early. The
+    second one reads the rest of these pieces.
+    """
     held: set[Piece] = set()
+    rest: list[Portion] = []
+    paged: dict[int, bool] = {}
+    is_first = True
     for first, stop, rank in _spans(order.rows, share):
         for of in order.rounds(first):
             if of.first >= stop:
@@ -148,12 +178,62 @@ def _items(order: Order, share: Share) -> Iterator[_Item]:
             )
             if not uses:
                 continue
-            plan = _RoundPlan(uses, selected)
-            yield plan, None
-            for whole, _ in uses:
-                if whole not in held:
-                    yield plan, whole
-            held = {whole for whole, part in uses if part.stop < whole.stop}
+            wanted = rest + [
+                (piece, replace(part, stop=piece.stop)) for piece, part in uses if piece not in held
+            ]
+            rest = []
+            if is_first:
+                wanted, rest = _divided(reader, uses)
+            reads = _together(reader, wanted, workers, paged)
+            plan = _RoundPlan(uses, selected, len(reads))
+            yield plan, ()
+            yield from ((plan, read) for read in reads)
+            held = {piece for piece, part in uses if part.stop < piece.stop}
+            is_first = False
+
+
+def _divided(reader: BlockReader, uses: Sequence[Portion]) -> tuple[list[Portion], list[Portion]]:
+    """Return the pages that hold the used parts of pieces, and the rest of these pieces."""
+    longer = [use for use in uses if use[1].stop < use[0].stop]
+    ends = dict(zip(longer, map_many(reader.plan.store, reader.end_of_pages, longer), strict=True))
+    first = [(use[0], replace(use[1], stop=ends.get(use, use[0].stop))) for use in uses]
+    rest = [
+        (piece, replace(part, start=part.stop, stop=piece.stop))
+        for piece, part in first
+        if part.stop < piece.stop
+    ]
+    return first, rest
+
+
+def _together(
+    reader: BlockReader, portions: Sequence[Portion], workers: int, paged: dict[int, bool]
+) -> list[tuple[Portion, ...]]:
+    """Divide portions into those that are read together.
+
+    These are portions of one block, because they may share pages. Of a file whose row groups have
+    to be read whole, they are all portions, in as many reads as there are workers.
+
+    Parameters
+    ----------
+    paged
+        By the place of a fragment, whether its pages are read by themselves. What is missing is
+        added.
+    """
+    by_file: dict[int, dict[int, list[Portion]]] = {}
+    for one in portions:
+        piece = one[0]
+        by_file.setdefault(reader.owner(piece), {}).setdefault(piece.block, []).append(one)
+    new = [owner for owner, blocks in by_file.items() if len(blocks) > 1 and owner not in paged]
+    paged |= zip(new, map_many(reader.plan.store, reader.has_pages, new), strict=True)
+    found = []
+    for owner, blocks in by_file.items():
+        each = 1 if paged.get(owner, True) else -(-len(blocks) // workers)
+        ordered = [blocks[block] for block in sorted(blocks)]
+        found += (
+            tuple(chain.from_iterable(ordered[at : at + each]))
+            for at in range(0, len(ordered), each)
+        )
+    return found
 
 
 def _spans(rows: int, share: Share) -> Iterator[tuple[int, int, int]]:

@@ -111,6 +111,18 @@ class Footer:
             for group in np.flatnonzero(stops > starts).tolist()
         ]
 
+    def page_end(self, columns: Sequence[str], position: int) -> int:
+        """Return the position behind the page of a row, of the largest of some columns.
+
+        `keep_pages` must have stored the pages of the columns.
+        """
+        ((group, (row,)),) = self.by_group(np.array([position], np.int64))
+        chunks = self.row_group(group).chunks
+        leaves = [leaf for name in columns for leaf in range(*self.columns[name])]
+        first_row = self._pages[group, max(leaves, key=lambda leaf: chunks[leaf].size)].first_row
+        ends = np.append(first_row[1:], self.group_rows[group])
+        return position + int(ends[np.searchsorted(first_row, row, "right") - 1] - row)
+
     def dictionary(self, group: int, leaf: int) -> tuple[int, int] | None:
         """Return the bytes before the data pages of a chunk, which are a dictionary's, if any."""
         pages, start = self._pages[group, leaf], self.row_group(group).chunks[leaf].start

@@ -157,7 +157,7 @@ class ColumnsOfGroup:
 def add_few(
     footer: Footer,
     columns: ColumnsOfGroup,
-    positions: list[int],
+    positions: Numbers,
     few: dict[str, list[FewOfChunk]],
 ) -> int | None:
     """Add the pages of flat columns that hold rows of a row group.
@@ -177,12 +177,18 @@ def add_few(
     """
     known: dict[int, list[tuple[int, int, list[int]]]] = {}  # Most columns have the same pages.
     total = 0
+    numbers: list[int] = []
     for name, chunk, pages in columns.flat:
         first_row, offset, size = pages.first_row, pages.offset, pages.size
         places = known.get(id(first_row))
         if places is None:
+            if len(positions) > _FEW:  # Of so many, each is looked at only if their pages are many.
+                first, last = np.searchsorted(first_row, positions[[0, -1]], "right").tolist()
+                if len(positions) > _FEW_OF_PAGE * (last - first + 1) + _FEW:
+                    return None
+            numbers = numbers or positions.tolist()
             rows = footer.group_rows[chunk.group]
-            places = known[id(first_row)] = _by_page(first_row, positions, rows)
+            places = known[id(first_row)] = _by_page(first_row, numbers, rows)
             if len(positions) > _FEW_OF_PAGE * len(places) + _FEW:
                 return None
         pages_of = []

@@ -140,7 +140,7 @@ class PagedFile:
             # have left some to pyarrow meanwhile.
             added = None
             if few and kind.others == kinds[0].others:
-                added = add_few(footer, kind, part.tolist(), few)
+                added = add_few(footer, kind, part, few)
             if added is None:
                 few, size = {}, 0
                 break
