@@ -4,6 +4,7 @@ import inspect
 import os
 import pickle
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -501,6 +502,15 @@ class MovedClock(Ticking):
         return super().now_ms() + MovedClock.hours * 3600_000
 
 
+def pass_hours(root: str, hours: int) -> None:
+    """Move the clock, and make the files of rows, objects and parts as old."""
+    MovedClock.hours = hours
+    at_s = time.time() - hours * 3600
+    for folder in ("data", "files", "sets"):
+        for path in Path(root, folder).rglob("*"):
+            os.utime(path, (at_s, at_s))
+
+
 @pytest.fixture
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     monkeypatch.setattr(MovedClock, "hours", 0)
@@ -544,7 +554,7 @@ def test_what_nothing_refers_to_is_swept_after_a_day(
     assert sum(path.endswith("00000.json") for path in left) == 1
 
     def swept(hours: int) -> set[str]:
-        MovedClock.hours = hours
+        pass_hours(old.root, hours)
         old.sweep()
         return {path for path in files_of(old) - whole if not path.startswith("ledger/")}
 
@@ -568,7 +578,7 @@ def test_objects_stay_while_a_data_set_is_damaged(old: Catalog) -> None:
     log = Path(old.root) / "data" / two.uuid / "_delta_log" / f"{0:020}.json"
     text = log.read_bytes()
     log.write_bytes(text[:-20])
-    MovedClock.hours = 25
+    pass_hours(old.root, 25)
     fresh = catalog_in(open_store(old.root), effects=MovedClock())
     with pytest.warns(TxlogWarning, match="'two'"):
         fresh.sweep()
@@ -601,6 +611,38 @@ def test_a_sweep_in_the_middle_of_a_verb_is_noticed(
     verbs = {"update": lambda: one.update(long("f")), "create": lambda: old.create(*NEW)}
     with pytest.raises(DataFileError, match="another process purged"):
         verbs[verb]()
+
+
+@pytest.mark.spec("DST-28")
+@pytest.mark.parametrize("jumped", ["the clock of the sweep", "the clock of the files"])
+def test_a_clock_that_jumps_by_a_day_costs_no_data_set(
+    old: Catalog, monkeypatch: pytest.MonkeyPatch, jumped: str
+) -> None:
+    """The table of a `create` is there, the data set is not yet known, and a sweep begins."""
+    kept = old.create("kept", "TABLE", rows_of("ab"))
+    whole = files_of(old)
+    record = Ledger.record
+
+    def sweeping(ledger: Ledger, command: Any) -> Any:
+        if isinstance(command, Create):
+            if jumped == "the clock of the files":
+                pass_hours(old.root, 25)
+            MovedClock.hours = 25
+            old.sweep()
+            MovedClock.hours = 0
+        return record(ledger, command)
+
+    monkeypatch.setattr(Ledger, "record", sweeping)
+    if jumped == "the clock of the sweep":
+        assert old.create("new", "TABLE", rows_of("cd")).verify()
+    else:
+        with pytest.raises(DataFileError, match="swept the table"):
+            old.create("new", "TABLE", rows_of("cd"))
+        assert [one.name for one in old.list(deleted=True)] == ["kept"]
+        assert {path for path in files_of(old) - whole if not path.startswith("ledger/")} == set()
+        monkeypatch.undo()
+        assert old.create("new", "TABLE", rows_of("cd")).verify()
+    assert kept.verify()
 
 
 @pytest.mark.parametrize("whole", [False, True])

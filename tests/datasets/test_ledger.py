@@ -6,12 +6,15 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,6 +25,7 @@ from hypothesis.stateful import (
 )
 
 import txlog
+from tests.datasets.homes import Ticking
 from tests.examples import examples
 from txlog.commit.context import Context
 from txlog.datasets.commands import (
@@ -48,9 +52,11 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
+from txlog.store.base import Store
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
 from txlog.testing.faults import Fault, FaultyStore
+from txlog.testing.schedules import Actor, History, all_schedules, play
 from txlog.threads import Threads, map_ahead
 
 
@@ -551,6 +557,77 @@ def make_and_claim(ledgers: list[Ledger], sets: int) -> None:
 @pytest.mark.spec("DST-21", "DST-25")
 def test_threads_race_for_claims(ledger: Ledger) -> None:
     make_and_claim([ledger, other(ledger), other(ledger)], sets=4)
+
+
+BEGUN = (Create("u1", "t", "TABLE"), Ask(1, ASKED))
+AT_ONCE: dict[str, tuple[Command, Command]] = {
+    "two names": (Create("u2", "a", "TABLE"), Create("u3", "b", "TABLE")),
+    "one name": (Create("u2", "a", "TABLE"), Create("u3", "a", "TABLE")),
+    "one txn": (
+        Create("u2", "a", "TABLE", None, ("job", 1)),
+        Create("u3", "a", "TABLE", None, ("job", 1)),
+    ),
+    "one claim": (ClaimSet(1, "v1ab", "w1"), ClaimSet(1, "v1ab", "w2")),
+    "ask and purge": (Ask(1, replace(ASKED, version_hash="v1cd")), Mark("purged", 1, 2)),
+    "claim and purge": (ClaimSet(1, "v1ab", "w1"), Mark("purged", 1)),
+    "tag and purge": (Tag(1, "golden", "v1ab"), Mark("purged", 1, 1)),
+    "hide and delete": (Mark("hidden", 1, 2), Mark("deleted", 1)),
+}
+
+
+class Repeating(Ticking):
+    """The same ids and the same time at each play."""
+
+    def now_ms(self) -> int:
+        return Clock.ms
+
+
+@pytest.mark.spec("DST-21", "DST-23", "DST-25")
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_two_writers_in_all_orders(name: str, tmp_path: Path) -> None:
+    """Every interleaving of their requests ends as one writer after the other would."""
+    files = MemoryFileSystem()
+    serial = [after_or_refused(*BEGUN, *order) for order in permutations(AT_ONCE[name])]
+    count = 0
+
+    def ledger_in(store: Store, number: int) -> Ledger:
+        return Ledger(Context(store, Repeating(number), Threads(1)), f"w{number}")
+
+    def play_one(choose: Any) -> History:
+        if files.exists(inner.root):
+            files.rm(inner.root, recursive=True)
+        for file, data in begun.items():
+            inner.write_new(file, data)
+        return play(inner, actors, choose)
+
+    def actor(number: int) -> Actor:
+        def act(store: Store) -> Any:
+            return ledger_in(store, number).try_record(AT_ONCE[name][number])[1]
+
+        return act
+
+    inner = MemoryStore(f"memory://all-orders-{tmp_path.name}")
+    for command in BEGUN:
+        ledger_in(inner, 9).record(command)
+    begun = {file.name: inner.read(file.name) for file in inner.list_tree("")}
+    actors = [actor(0), actor(1)]
+    for history in all_schedules(play_one):
+        state = ledger_in(inner, 9).state()
+        assert state in serial, str(history)
+        refused = [one for one in history.results.values() if isinstance(one, BaseException)]
+        assert all(isinstance(one, AlreadyExistsError | NotFoundError) for one in refused)
+        count += 1
+    assert count > 1
+
+
+def after_or_refused(*commands: Command) -> LedgerState:
+    """Return the state after commands, of which those that are refused do nothing."""
+    state = LedgerState()
+    for command in commands:
+        with suppress(TxlogError):
+            if (decided := decide(state, command, Clock.ms)) is not None:
+                state = fold(state, [Event(state.n + 1, Clock.ms, "me", *decided)])
+    return state
 
 
 CLAIMER = """

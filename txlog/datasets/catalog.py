@@ -13,12 +13,13 @@ from txlog.datasets.commands import Create, by_txn, require_free_name
 from txlog.datasets.dataset import Dataset
 from txlog.datasets.events import pending
 from txlog.datasets.home import Home
-from txlog.datasets.ingest import delete_tree, remove_leftovers
+from txlog.datasets.ingest import delete_tree
 from txlog.datasets.lifecycle import (
     commit_request,
     finish_purges,
     make_table,
     purges_of,
+    require_made,
     require_whole_commit,
     sweep_leftovers,
 )
@@ -173,7 +174,7 @@ class Catalog:
         else:
             home.keep(uuid, snapshot)
             if purges_of(home.ledger.state()) != purges:
-                require_whole_commit(home, made.dataset_id, 1)
+                require_made(home, made)
         return Dataset._of(home, made)
 
     @property
@@ -243,15 +244,14 @@ class Catalog:
         """Take over the training sets of workers that died, and return how many there are.
 
         Servers call it once a minute. The runner makes the training sets. Interrupted purges are
-        finished, and files that ingestions staged a day ago or earlier are deleted. Once a day, so
-        is what nothing refers to and is a day old: tables of processes that died in `create`,
-        contents of updates that were refused, and what workers left that others took over. A
-        warning names each data set that is damaged; then contents stay, since it may need them.
+        finished. Once a day, what nothing refers to and is a day old is deleted: staged files and
+        tables of processes that died, contents of updates that were refused, and what workers left
+        that others took over. A warning names each data set that is damaged; then contents stay,
+        since it may need them.
         """
         home = self._home
         for known in home.ledger.state().datasets.values():
             home.if_whole(known, partial(finish_purges, home))
-        remove_leftovers(home.store, home.effects.now_ms())
         sweep_leftovers(home)
         waiting = pending(home.ledger.state(), home.effects.now_ms())
         for dataset, one in waiting:

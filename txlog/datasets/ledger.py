@@ -151,6 +151,10 @@ class Ledger:
                         remedy="Try again when they are done",
                     )
 
+    def last_write_ms(self) -> int:
+        """Return when the last known event was written, by the store's clock; 0 without one."""
+        return 0 if self._snapshot is None else self._snapshot.head_ms
+
     # What jobs call -------------------------------------------------------------------------
 
     def claim(

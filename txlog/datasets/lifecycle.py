@@ -32,9 +32,16 @@ from txlog.datasets.commits import (
 )
 from txlog.datasets.events import DatasetState, LedgerState, printable
 from txlog.datasets.home import Home
-from txlog.datasets.ingest import FILES, OBJECT_PATH, Ingested, delete_tree, ingest
+from txlog.datasets.ingest import (
+    FILES,
+    OBJECT_PATH,
+    Ingested,
+    delete_tree,
+    ingest,
+    remove_leftovers,
+)
 from txlog.datasets.lineage import as_input
-from txlog.datasets.types import stores_objects
+from txlog.datasets.types import OBJECTS, stores_objects
 from txlog.datasets.types.base import DatasetType, type_key
 from txlog.datasets.values import Code, Commit, Input
 from txlog.errors import (
@@ -51,13 +58,13 @@ from txlog.expressions.tree import Expression, col, lit
 from txlog.lazy import dataclass
 from txlog.log.paths import decode_path
 from txlog.snapshot.live_files import load_files
+from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.partition import partition_folder
 from txlog.store.base import Store
 from txlog.table.table import Table
 from txlog.verbs.create import create
 
-_URI = "uri"  # The column of objects that lie beside the rows.
 _APPEND_ONLY = "delta.appendOnly"
 
 
@@ -214,6 +221,24 @@ def _made_before(home: Home, dataset_id: int, snapshot: Snapshot, txn: tuple[str
     return found
 
 
+def require_made(home: Home, dataset: DatasetState) -> None:
+    """Raise if a data set that was just made lost its table, or objects, to a sweep or a purge.
+
+    A sweep takes a new table for an old one if the clock jumped by a day. The data set is purged
+    then. Errors as of `require_whole_commit`.
+    """
+    try:
+        load_snapshot(home.context(dataset.uuid).store)
+    except (NotFoundError, LogCorruptError) as error:
+        purge_dataset(home, dataset)
+        raise DataFileError(
+            path=home.uri(f"data/{dataset.uuid}"),
+            reason="another process swept the table of the data set while it was made",
+            remedy="Check the clocks, and make the data set again",
+        ) from error
+    require_whole_commit(home, dataset.dataset_id, 1)
+
+
 def require_whole_commit(home: Home, dataset_id: int, commit_id: int) -> None:
     """Raise if a commit that was just made lost bytes to a purge meanwhile.
 
@@ -327,10 +352,10 @@ def _files_of(table: Table, commit_id: str) -> list[str]:
 def _objects(home: Home, dataset: DatasetState, where: Expression | None = None) -> set[str]:
     """Return the objects beside the rows of a data set, as paths below the root."""
     table = home.table(dataset.uuid)
-    if not stores_objects(dataset.type) or _URI not in table.schema.names:
+    if not stores_objects(dataset.type, table.schema.names):
         return set()
     found: set[str] = set()
-    for batch in table.scan(columns=[_URI], where=where).to_batches():
+    for batch in table.scan(columns=[OBJECTS], where=where).to_batches():
         uris = batch.column(0).unique()
         is_object = pc.match_substring_regex(uris, OBJECT_PATH)
         found.update(uris.filter(is_object).to_pylist())
@@ -365,13 +390,17 @@ def purges_of(state: LedgerState) -> int:
 def sweep_leftovers(home: Home) -> int:
     """Delete what nothing refers to and is older than a day; return how many files there were.
 
-    That is: tables of processes that died in `create`, objects of updates that were refused, and
-    folders of attempts that others took over. It is done once a day. The ledger says so first, as
-    of a purge, so that whoever found an old object in place, and commits now, looks once more.
+    That is: staged files and tables of processes that died, objects of updates that were refused,
+    and folders of attempts that others took over. It is done once a day. The ledger says so first,
+    as of a purge, so that whoever found an old object in place, and commits now, looks once more.
     """
-    before_ms = home.effects.now_ms() - SWEEP_MS
+    now_ms = home.effects.now_ms()
     if not home.ledger.try_record(Sweep())[1]:
         return 0
+    # The clock of this process may be ahead of that of the store, which gives files their times.
+    now_ms = min(now_ms, home.ledger.last_write_ms())
+    before_ms = now_ms - SWEEP_MS
+    staged = remove_leftovers(home.store, now_ms)
     old = (f"{FILES}/{f.name}" for f in home.store.list_tree(FILES) if f.modified_ms < before_ms)
     objects = {path for path in old if re.match(OBJECT_PATH, path)}
     tables = _old_folders(home.store, "data", 1, before_ms)
@@ -389,7 +418,7 @@ def sweep_leftovers(home: Home) -> int:
             objects = set() if used is None else objects - used  # One that is damaged may need all.
     names += sorted(objects)
     home.store.delete(names)
-    return len(names)
+    return staged + len(names)
 
 
 def _old_folders(store: Store, root: str, depth: int, before_ms: int) -> dict[str, list[str]]:
