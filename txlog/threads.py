@@ -109,14 +109,14 @@ Result = TypeVar("Result")
 
 
 class Workers:
-    """A bounded number of threads, to be used in a `with`.
+    """A bounded number of threads, for a `with` or for as long as the process runs.
 
-    Threads start when they are needed. The end of the `with` block drops the calls that have not
+    Threads start when they are needed. The end of a `with` block drops the calls that have not
     begun, waits for those that run, and ends the threads.
     """
 
     def __init__(self, count: int) -> None:
-        self._count = count
+        self.count = count
         self._pool: ThreadPoolExecutor | None = None  # Created for the first call.
         self._process = os.getpid()
 
@@ -140,7 +140,7 @@ class Workers:
                 from concurrent.futures import ThreadPoolExecutor
 
                 if self._pool is None:
-                    self._pool = ThreadPoolExecutor(self._count, thread_name_prefix="txlog")
+                    self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="txlog")
                 self._pool.submit(call.run)
             except RuntimeError:  # The interpreter is shutting down, or no thread can be started.
                 return call
@@ -160,6 +160,11 @@ class Call(Generic[Result]):
         self._future: Future[Result] = Future()
         # A thread may have taken a call although the pool reports that none has.
         self._claim = Lock()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the function has returned, or raised an error."""
+        return self._future.done()
 
     def run(self) -> None:
         """Run the call, unless another thread does."""

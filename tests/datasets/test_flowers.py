@@ -13,13 +13,15 @@ torch = pytest.importorskip("torch", reason="PyTorch is in no extra that the tes
 from PIL import Image as Pillow  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from txlog.datasets import Catalog, InlineRunner  # noqa: E402
+from txlog.datasets import Catalog, InlineRunner, TrainingSet  # noqa: E402
 from txlog.loader import Image, Shuffle  # noqa: E402
 
 COLOURS = {"daisy": (235, 235, 225), "roses": (190, 30, 50), "tulips": (230, 160, 30)}
 
 
-def test_a_small_model_learns_the_flowers(tmp_path: Path) -> None:
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder of images for each kind of flower."""
     dice = np.random.default_rng(3)
     for label, colour in COLOURS.items():
         folder = tmp_path / "flower_photos" / label
@@ -28,9 +30,11 @@ def test_a_small_model_learns_the_flowers(tmp_path: Path) -> None:
             noise = dice.integers(-20, 20, (16, 18, 3))
             pixels = np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)
             Pillow.fromarray(pixels).save(folder / f"{number}.jpg")
-    catalog = Catalog(tmp_path / "catalog", runner=InlineRunner())
-    flowers = catalog.create("flowers", "IMAGE_CLASS", tmp_path / "flower_photos")
-    made = flowers.prepare()
+    return tmp_path / "flower_photos"
+
+
+def learn(made: TrainingSet) -> None:
+    """Train a small model with a training set, and require that it knows all flowers."""
     assert made.statistics == {"numExamples": 60, "numLabels": 3}
     loader = made.loader(
         batch_size=12,
@@ -55,3 +59,27 @@ def test_a_small_model_learns_the_flowers(tmp_path: Path) -> None:
             seen += len(labels)
         assert seen == 60  # Every image once an epoch.
     assert right == 60
+
+
+def test_a_small_model_learns_the_flowers(photos: Path, tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path / "catalog", runner=InlineRunner())
+    learn(catalog.create("flowers", "IMAGE_CLASS", photos).prepare())
+
+
+@pytest.mark.spark
+def test_a_small_model_learns_the_flowers_that_spark_read(
+    photos: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The whole pipeline of the chapter: folders, Spark, a data set, the loader, PyTorch."""
+    pytest.importorskip("pyspark")
+    spark = request.getfixturevalue("spark")
+    images = (
+        spark.read.format("binaryFile")
+        .option("recursiveFileLookup", "true")
+        .option("pathGlobFilter", "*.jpg")
+        .load(str(photos))
+        .selectExpr("path", "regexp_extract(path, 'flower_photos/([^/]+)', 1) AS label", "content")
+        .orderBy("path")
+    )
+    catalog = Catalog(tmp_path / "catalog", runner=InlineRunner())
+    learn(catalog.create("flowers", "IMAGE_CLASS", images).prepare())

@@ -2,10 +2,12 @@
 
 import csv
 import io
+import os
 import shutil
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from hashlib import sha256
@@ -422,6 +424,8 @@ def test_what_a_dead_worker_left_is_swept(tmp_path: Path, monkeypatch: pytest.Mo
     for hours, attempts in ((1, {"1", "2"}), (26, {"2"})):
         late_ms = hours * 3600_000
         monkeypatch.setattr(effects, "now_ms", lambda self, late=late_ms: now_ms(self) + late)
+        for path in sets.rglob("*/1/**/*"):  # As old as the clock says.
+            os.utime(path, (time.time() - hours * 3600,) * 2)
         catalog.sweep()
         assert {path.relative_to(sets).parts[2] for path in sets.rglob("*.parquet")} == attempts
     made = intents.prepare()
@@ -578,6 +582,36 @@ def test_a_process_that_ends_makes_first_what_was_asked_for(tmp_path: Path) -> N
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+    (made,) = intents.training_sets()
+    assert made.state == "READY"
+
+
+OUTLIVES = """
+import concurrent.futures.thread as pools, sys, threading, time
+from txlog.datasets import Catalog
+
+def prepare():
+    while not pools._shutdown:  # The pools of Python take no work any more.
+        time.sleep(0.01)
+    made = intents.prepare()
+    print(intents.fetch(made.version_hash, wait_s=60).state, len(intents.training_sets()))
+
+intents = Catalog(sys.argv[1]).dataset("intents")
+threading.Thread(target=prepare).start()
+"""
+
+
+def test_a_thread_that_outlives_the_main_one_makes_sets(tmp_path: Path) -> None:
+    catalog = catalog_of(tmp_path)
+    intents = catalog.create("intents", "TEXT_INTENT", texts(("a", "x"), ("b", "y")))
+    done = subprocess.run(
+        [sys.executable, "-c", OUTLIVES, str(tmp_path / "catalog")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["READY", "1"], "")
     (made,) = intents.training_sets()
     assert made.state == "READY"
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from servers import redirecting, s3_options
 
 import txlog
 from tests.examples import examples
@@ -84,6 +85,37 @@ def test_nothing_outside_of_the_list_is_touched(text: str, words: str, place: Pa
     assert words in str(caught.value)
     assert "secret@" not in str(caught.value)
     assert caught.value.argument == "source"
+
+
+@pytest.mark.spec("DST-54")
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("kind", ["TEXT_INTENT", "GENERIC", "TABLE"])
+def test_a_web_address_that_may_redirect_is_not_even_asked(
+    kind: str, listed: bool, place: Path, tmp_path: Path
+) -> None:
+    sources = Sources({"in": place} if listed else None)
+    with redirecting(b"a,x\n") as (url, asked):
+        for text in (f"{url}/a.csv", f"{url}/t@v1", url.upper()):
+            with pytest.raises(InvalidInputError, match="is a web address"):
+                ingest(
+                    type_of(kind),
+                    text,
+                    sources=sources,
+                    limits=Limits(),
+                    store=open_store(tmp_path / "root"),
+                )
+    assert asked == []
+
+
+@pytest.mark.spec("DST-54")
+def test_where_a_store_redirects_no_credentials_are_sent(place: Path) -> None:
+    """A store of the list is trusted with what it answers, and its answer may be elsewhere."""
+    pytest.importorskip("obstore")
+    with redirecting(b"a,x\n") as (url, asked):
+        source = Sources({"in": "s3://bucket/in"}, s3_options(url)).open("in/a.csv", Limits())
+        assert source.files[0].content() == b"a,x\n"
+    assert asked
+    assert {credentials for _, credentials in asked} == {None}
 
 
 STEP = st.sampled_from(

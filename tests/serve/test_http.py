@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from servers import SECRET, localbucket, missing
+from servers import SECRET, localbucket, missing, redirecting
 
 from tests.serve.servers import grpc_stub, http_client, within, write_intents
 from txlog.datasets import Catalog, InlineRunner, Limits, Sources
-from txlog.errors import DataFileError, InvalidInputError
-from txlog.serve import AccessError, TokenFile, create_app, create_server, serve
+from txlog.errors import DataFileError, InvalidInputError, StoreError
+from txlog.serve import AccessError, TokenFile, connect, create_app, create_server, serve
 from txlog.serve.auth import digest_of, parse_tokens
 from txlog.serve.parts import range_of
 
@@ -272,6 +272,15 @@ def test_parts_in_a_bucket_have_signed_addresses(tmp_path: Path) -> None:
             remote = client.dataset("intents")
             paths = remote.fetch(ready.version_hash).download(tmp_path / "out")
         assert len(Path(paths[0]).read_text().splitlines()) == 20
+
+
+def test_a_client_tells_its_token_to_no_other_server() -> None:
+    with redirecting(b"a part") as (url, asked), connect(url, "token of reader") as client:
+        with client._connection.opened("/v1/parts/x") as body:
+            assert body.read() == b"a part"
+        with pytest.raises(StoreError, match="answered 307"):
+            client.list()
+    assert asked == [("/elsewhere", None)]
 
 
 @pytest.mark.spec("DST-64")

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from shutil import which
 from string import Template
@@ -15,7 +16,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.serve.servers import GrpcCatalog, grpc_stub, http_client, write_intents
+from tests.serve.servers import GrpcCatalog, grpc_stub, http_client, within, write_intents
 from txlog.datasets import Catalog, Input
 from txlog.errors import (
     AlreadyExistsError,
@@ -25,6 +26,7 @@ from txlog.errors import (
     StoreError,
     TxlogError,
 )
+from txlog.serve import create_app
 from txlog.serve.messages import PROTO, file_descriptor, messages
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "dataset-service.md"
@@ -121,6 +123,66 @@ def test_the_walk_of_the_chapter(catalog: Catalog, tmp_path: Path) -> None:
             assert len(lines) == {"examples.csv": 13_100, "labels.csv": 151}[one.name]
         assert call("DeleteDataset", dataset_id="1").name == "dataset-1"
         assert call("ListDatasets") == []
+
+
+def test_the_walk_of_the_chapter_over_http(catalog: Catalog, tmp_path: Path) -> None:
+    """The same requests as JSON; the answers field by field."""
+    client = within(create_app(catalog))
+    made = {
+        "name": "dataset-1", "type": "LANGUAGE_INTENT", "source": "mini-automl/upload/001.csv",
+        "tags": TEST,
+    }  # fmt: skip
+    more = {
+        "source": "mini-automl/upload/002.csv", "message": "More training data", "tags": TRAINING,
+    }  # fmt: skip
+    answer = client.post("/v1/datasets", json=made)
+    assert answer.status_code == 201
+    first = commit_told(answer.json()["commits"][0], "mini-automl/upload/001.csv")
+    same = {"type": "text-intent/1", "code": None, "hidden": False, "purged": False}
+    assert first == same | {
+        "commit_id": 1, "message": "Initial commit", "tags": TEST, "rows": 5500,
+        "statistics": {"numExamples": 5500, "numLabels": 151},
+    }  # fmt: skip
+    answer = client.post("/v1/datasets/1/commits", json=more)
+    assert answer.status_code == 201
+    assert commit_told(answer.json(), "mini-automl/upload/002.csv") == same | {
+        "commit_id": 2, "message": "More training data", "tags": TRAINING, "rows": 7600,
+        "statistics": {"numExamples": 7600, "numLabels": 151},
+    }  # fmt: skip
+    summary = client.get("/v1/datasets/1").json()
+    assert (summary["dataset_id"], summary["name"], summary["type"]) == (
+        1, "dataset-1", "TEXT_INTENT",
+    )  # fmt: skip
+    assert [one["commit_id"] for one in summary["commits"]] == [1, 2]
+    assert client.get("/v1/datasets").json()["datasets"] == [summary]
+    for asked, picked, rows in (({}, [1, 2], 13_100), ({"tags": TRAINING}, [2], 7600)):
+        answer = client.post("/v1/datasets/1/training-sets", json={**asked, "form": "csv"})
+        assert answer.status_code in (200, 202)
+        version_hash = answer.json()["version_hash"]
+        ready = client.get(f"/v1/datasets/1/training-sets/{version_hash}?wait=30").json()
+        assert (ready["state"], [one["commit_id"] for one in ready["commits"]]) == ("READY", picked)
+        assert ready["statistics"] == {"numExamples": rows, "numLabels": 151}
+        parts = {one["name"]: one for one in ready["parts"]}
+        assert {name: one["rows"] for name, one in parts.items()} == {
+            "examples.csv": rows, "labels.csv": 151,
+        }  # fmt: skip
+        for one in parts.values():
+            part = client.get(one["url"])
+            assert len(part.content) == one["bytes"]
+            assert sha256(part.content).hexdigest() == one["sha256"]
+            assert part.content.count(b"\n") == one["rows"]
+    assert client.delete("/v1/datasets/1").status_code == 204
+    assert client.get("/v1/datasets").json()["datasets"] == []
+
+
+def commit_told(commit: dict[str, Any], source: str) -> dict[str, Any]:
+    """Return what an answer says of a commit, without what differs from run to run."""
+    assert re.fullmatch("[0-9a-f]{64}", commit.pop("digest"))
+    assert commit.pop("created_ms") > 0
+    assert len(commit.pop("dataset")) == 36
+    (given,) = commit.pop("inputs")
+    assert (given["uri"], given["role"], len(given["digest"])) == (source, "source", 64)
+    return commit
 
 
 @pytest.mark.spec("DST-60")

@@ -16,8 +16,10 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 SECRET = "hunter2hunter2"
@@ -158,6 +160,57 @@ def _make_container(endpoint: str) -> None:
     key = hmac.digest(base64.b64decode(AZURITE_KEY), text.encode(), "sha256")
     headers["Authorization"] = f"SharedKey devstoreaccount1:{base64.b64encode(key).decode()}"
     _request("PUT", f"{endpoint}/bucket?restype=container", headers=headers)
+
+
+@contextlib.contextmanager
+def redirecting(content: bytes) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+    """Yield the address of a server that leads to another one, which has a content at all paths.
+
+    The second value is what the other one was asked: the path, and the credentials.
+    """
+    asked: list[tuple[str, str | None]] = []
+
+    class There(BaseHTTPRequestHandler):
+        disable_nagle_algorithm = True
+
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers.get("Authorization")))
+            span = self.headers.get("Range")
+            first, _, last = (span or f"bytes=0-{len(content) - 1}")[6:].partition("-")
+            body = content[int(first) : int(last) + 1]
+            self.send_response(200 if span is None else 206)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", '"1"')
+            self.send_header("Last-Modified", formatdate(0, usegmt=True))
+            if span is not None:
+                self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    class Here(There):
+        def do_GET(self) -> None:
+            self.send_response(307)
+            self.send_header("Location", f"http://127.0.0.1:{there.server_address[1]}/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    with contextlib.ExitStack() as stack:
+        there, here = (
+            stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), one)) for one in (There, Here)
+        )
+        for server in (there, here):
+            thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+        yield f"http://127.0.0.1:{here.server_address[1]}", asked
 
 
 def free_port() -> int:

@@ -179,7 +179,7 @@ class Dataset:
                     f"commit {one.commit_id} was made of {one.rows} rows with the digest "
                     f"{one.digest}, and has {rows} rows with the digest {digest}",
                 )
-            if stores_objects(self.type):
+            if stores_objects(self.type, table.schema.names):
                 self._home.require_contents(table, one.commit_id)
         return found
 

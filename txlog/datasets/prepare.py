@@ -33,10 +33,9 @@ from txlog.errors import (
 from txlog.store.base import Store, threads_for
 from txlog.store.open import open_store
 from txlog.table.table import Table
+from txlog.threads import Call, Workers
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
-
     import pyarrow as pa
 
     from txlog.datasets.ledger import Ledger
@@ -75,29 +74,20 @@ class ThreadRunner:
     """
 
     def __init__(self, workers: int = 2) -> None:
-        self._workers = workers
+        self._workers = Workers(workers)
         self._lock = Lock()
-        self._pool: ThreadPoolExecutor | None = None
-        self._process = 0
-        self._waiting: list[Future[None]] = []
+        self._waiting: list[Call[None]] = []
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have a thread do the work, when one is free."""
+        """Have a thread do the work, when one is free; at once if no thread can be started."""
         with self._lock:
-            try:
-                from concurrent.futures import ThreadPoolExecutor
-
-                if self._pool is None or self._process != os.getpid():  # A fork has no threads.
-                    self._pool = ThreadPoolExecutor(
-                        self._workers, thread_name_prefix="txlog-prepare"
-                    )
-                    self._process, self._waiting = os.getpid(), []
-                self._waiting = [one for one in self._waiting if not one.done()]
-                self._waiting.append(self._pool.submit(work))
-                return
-            except RuntimeError:  # The interpreter is about to end.
-                pass
-        work()
+            if not self._workers.is_here:  # A fork has no threads.
+                self._workers, self._waiting = Workers(self._workers.count), []
+            call = self._workers.start(_call, work)
+            self._waiting = [one for one in self._waiting if not one.is_done]
+            self._waiting.append(call)
+        if not call.is_started:
+            call.result()
 
     def wait(self) -> None:
         """Wait until all that was submitted is done."""
@@ -105,6 +95,10 @@ class ThreadRunner:
             waiting = list(self._waiting)
         for one in waiting:
             one.result()
+
+
+def _call(work: Callable[[], None]) -> None:
+    work()
 
 
 # Jobs ------------------------------------------------------------------------------------------

@@ -130,7 +130,8 @@ class Sources:
         As for `Table`, for all of them.
 
     No symbolic link is followed, but in the place itself and, without a list, in a source's own
-    path. Web addresses are refused: a server may redirect to any other.
+    path. Web addresses are refused: a server may redirect to any other. An object store of the list
+    is trusted with its answers; if it redirects, no credentials are sent there.
     """
 
     allowed: Mapping[str, str | os.PathLike[str]] | None = None

@@ -112,13 +112,13 @@ class TrainingSet:
             Its form is not `parquet`.
         """
         from txlog.datasets.ingest import object_path
-        from txlog.datasets.types import stores_objects
+        from txlog.datasets.types import OBJECTS, stores_objects
         from txlog.expressions.tree import col, lit
         from txlog.store.open import open_store
 
         table, path = self.table(), object_path(digest)
-        is_known = stores_objects(self.commits[0].type) and "uri" in table.schema.names
-        if not is_known or not table.count(col("uri") == lit(path)):
+        is_known = stores_objects(self.commits[0].type, table.schema.names)
+        if not is_known or not table.count(col(OBJECTS) == lit(path)):
             raise NotFoundError(
                 reason=f"no row of the training set {self.version_hash} names a content with the "
                 f"SHA-256 {digest[:100]!r}",

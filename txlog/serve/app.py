@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import orjson
 from fastapi import Depends, FastAPI, Header, Path, Query, Request, Response
@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 
 from txlog.datasets.catalog import Catalog
 from txlog.datasets.limits import number_or_name
+from txlog.datasets.lineage import Direction
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Part
 from txlog.effects import REAL
@@ -278,7 +279,7 @@ def _add_commits(app: FastAPI) -> None:
         commit: CommitPath,
         catalog: Sets,
         who: Known,
-        direction: Literal["up", "down"] = "up",
+        direction: Direction = "up",
         depth: Annotated[int | None, Query(ge=0)] = None,
     ) -> GraphModel:
         """Return what a commit or a training set was made from, or what came of it.

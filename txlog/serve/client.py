@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx
 
 from txlog.arrow import pq
-from txlog.datasets.lineage import Edge, Graph, Node, as_input
+from txlog.datasets.lineage import Direction, Edge, Graph, Node, as_input
 from txlog.datasets.prepare import fetch_file, unpack
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Code, Commit, Failure, Input, Part, Summary
@@ -307,7 +307,7 @@ class RemoteDataset:
     def lineage(
         self,
         commit: int | str | None = None,
-        direction: Literal["up", "down"] = "up",
+        direction: Direction = "up",
         depth: int | None = None,
     ) -> Graph:
         """Return what a commit or training set was made from, or what came of it."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from txlog.datasets import Catalog, Commit, Dataset, Graph, Summary, TrainingSet
 from txlog.datasets.limits import number_or_name
-from txlog.errors import InvalidInputError
 from txlog.report.page import time_text
 from txlog.ui.cells import Cell, cell, grid, link, pairs_text, shortened
 from txlog.ui.pages import PAGE_ROWS, Page, address, paged
 from txlog.ui.places import Place, Places
+
+if TYPE_CHECKING:
+    from txlog.datasets.lineage import Direction
 
 # The pages of a data set, by the last step of their addresses.
 NAMES = {"": "Commits", "sets": "Training sets", "lineage": "Lineage"}
@@ -163,11 +165,9 @@ def _training_set(
 
 def lineage(visit: Visit, *, of: str | None, direction: str | None) -> Page:
     """Return the inputs of a commit or a training set, or everything that was made from it."""
-    wanted = direction or "up"
-    if wanted not in ("up", "down"):
-        raise InvalidInputError(argument="direction", reason=f"{wanted!r} is neither up nor down")
+    wanted = cast("Direction", direction or "up")
     target: int | str | None = None if of is None else number_or_name(of)
-    graph = visit.dataset.lineage(target, "up" if wanted == "up" else "down")
+    graph = visit.dataset.lineage(target, wanted)
     start = graph.nodes[0]
     return {
         "start": start.label,

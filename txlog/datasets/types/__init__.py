@@ -7,6 +7,7 @@ The built-in ones come in by the same door.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "txlog.dataset_types"
+OBJECTS = "uri"  # The column of rows that names objects beside them.
 
 _BUILT_IN = (
     "txlog.datasets.types.text_intent:TextIntent",
@@ -83,17 +85,19 @@ def type_of(name: str) -> DatasetType:
     return kind
 
 
-def stores_objects(name: str) -> bool:
-    """Return whether the column `uri` of a type's rows names objects of the catalog.
+def stores_objects(name: str, columns: Collection[str]) -> bool:
+    """Return whether the column `uri` of rows of a type, with these columns, names objects.
 
     It does if it is one of the type's own columns; in a TABLE it is a column of the user's. A type
     that is not known in this process may store objects.
     """
+    if OBJECTS not in columns:
+        return False
     try:
         ingestion = type_of(name).ingestion
     except NotFoundError:
         return True
-    return ingestion is not None and "uri" in ingestion.names
+    return ingestion is not None and OBJECTS in ingestion.names
 
 
 def _register(kind: DatasetType, *, replace: bool) -> None:
