@@ -225,7 +225,7 @@ def _together(
         by_file.setdefault(reader.owner(piece), {}).setdefault(piece.block, []).append(one)
     new = [owner for owner, blocks in by_file.items() if len(blocks) > 1 and owner not in paged]
     paged |= zip(new, map_many(reader.plan.store, reader.has_pages, new), strict=True)
-    found = []
+    found: list[tuple[Portion, ...]] = []
     for owner, blocks in by_file.items():
         each = 1 if paged.get(owner, True) else -(-len(blocks) // workers)
         ordered = [blocks[block] for block in sorted(blocks)]
