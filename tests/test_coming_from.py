@@ -254,9 +254,6 @@ def odd_columns(f: Path) -> None:
     mapped = made(f, properties={"delta.columnMapping.mode": "name"})
     mapped.append(ROWS.append_column("new", ROWS["n"]), schema_mode="merge")
     assert mapped.to_arrow()["new"].null_count == 4
-    marked = pa.field("n", pa.int64(), metadata={"delta.generationExpression": "5"})
-    plain = txlog.write(f / "g", pa.table({"n": [1]}, pa.schema([marked])))
-    assert "generation" not in (plain.metadata.schema_string or "")
     listed = {"delta.dataSkippingStatsColumns": "p"}
     refused(
         txlog.InvalidInputError,
@@ -316,7 +313,6 @@ HELD = {
     "`_change_data` for every change": feed,
     "clauses after one": clauses,
     "`update` ignores": history,
-    "`delta.generationExpression`": odd_columns,
     "new columns are refused": odd_columns,
     "columns of Arrow's null type": odd_columns,
     "minima and maxima of booleans": counted_nulls,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -348,7 +349,17 @@ def test_case_computes_values_of_its_rows_alone() -> None:
         ("i | n & 6", "Put parentheses"),
         ("s || i + 1", "Put parentheses"),
         ("length(e -> e)", "length takes no function such as x -> x"),
-        ("zip_with(l, l2, (a, b) -> a + b)", "the SQL function ZIP_WITH is not supported"),
+        ("zip_with(l, m, (a, b) -> a)", "zip_with needs an array, not map"),
+        ("zip_with(l, l2, a -> a)", r"zip_with needs a function such as \(a, x\) -> a"),
+        ("zip_with(l, (a, b) -> a)", "zip_with needs 3 arguments"),
+        ("map_zip_with(m, m2, (k, a, b) -> k)", "needs two maps with keys of one type"),
+        ("map_zip_with(m, m, (a, b) -> a)", r"needs a function such as \(k, a, b\) -> a"),
+        ("map_filter(m, (k, v) -> v)", "map_filter needs a function that is true or false"),
+        ("map_filter(l, (k, v) -> true)", "map_filter needs a map, not array"),
+        ("transform_values(m, (k, v) -> NULL)", "transform_values needs a typed NULL"),
+        ("transform_keys(m2, (k, v) -> 'x')", "gave a key twice in one map"),
+        ("transform_keys(m2, (k, v) -> v)", "gave a null"),
+        ("transform_keys(m, (k, v) -> 0D)", "does not support keys of type double"),
         ("array_sort(l, (a, b) -> a - b)", "array_sort takes no function such as x -> x"),
         ("transform(m, e -> 1)", "transform needs an array, not map"),
         ("transform(l, 1)", "transform needs a function such as x -> x"),
@@ -432,6 +443,66 @@ def test_lambdas_do_as_the_same_in_python(lists: list[Any], cut: int, n: int) ->
         assert evaluate(bound, batch).to_pylist() == [
             None if row["l"] is None else expected(row["l"], row["n"]) for row in batch.to_pylist()
         ], text
+
+
+MAPS = st.lists(
+    st.none() | st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(-3, 3)),
+    min_size=2,
+    max_size=8,
+)
+
+
+@settings(max_examples=examples(100))
+@given(MAPS, LISTS, st.integers(0, 3))
+def test_lambdas_of_maps_do_as_the_same_in_python(
+    maps: list[Any], lists: list[Any], cut: int
+) -> None:
+    pairs = pa.map_(pa.string(), pa.int64())
+    types = pa.schema([("m", pairs), ("o", pairs), ("l", pa.list_(pa.int64()))])
+    rows = [
+        {
+            "m": one and list(one.items()),
+            "o": other and list(other.items()),
+            "l": lists[place % len(lists)],
+        }
+        for place, (one, other) in enumerate(zip(maps, reversed(maps), strict=True))
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, types).slice(min(cut, len(rows) - 1))
+
+    def zipped(row: dict[str, Any]) -> Any:
+        if row["m"] is None or row["o"] is None:
+            return None
+        one, other = dict(row["m"]), dict(row["o"])
+        return [(k, (one.get(k) or 0) * 10 + (other.get(k) or 0)) for k in {**one, **other}]
+
+    def beside(row: dict[str, Any]) -> Any:
+        values = row["l"]
+        if values is None:
+            return None
+        return [
+            (a or 0) * 10 + (b or 0)
+            for a, b in zip_longest(values, [e for e in values if e and e > 0])
+        ]
+
+    def each(change: Any) -> Any:
+        return lambda row: None if row["m"] is None else change(row["m"])
+
+    texts = {
+        "transform_keys(m, (k, v) -> concat(k, '!'))": each(lambda m: [(f"{k}!", v) for k, v in m]),
+        "transform_values(m, (k, v) -> v + 1)": each(
+            lambda m: [(k, None if v is None else v + 1) for k, v in m]
+        ),
+        "map_filter(m, (k, v) -> v > 0 OR k = 'a')": each(
+            lambda m: [(k, v) for k, v in m if k == "a" or (v or 0) > 0]
+        ),
+        "map_zip_with(m, o, (k, a, b) -> coalesce(a, 0) * 10 + coalesce(b, 0))": zipped,
+        "zip_with(l, filter(l, e -> e > 0), (a, b) -> coalesce(a, 0) * 10 + coalesce(b, 0))": (
+            beside
+        ),
+    }
+    for text, expected in texts.items():
+        bound, _ = bind_value(parse_sql(text), from_arrow(types))
+        assert evaluate(bound, batch).to_pylist() == [expected(row) for row in batch.to_pylist()]
 
 
 def test_lambdas_in_verbs(tmp_path: Path) -> None:

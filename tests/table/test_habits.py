@@ -220,6 +220,23 @@ def test_a_merge_by_key_as_pylance_builds_it(tmp_path: Path) -> None:
     assert table.to_arrow()["k"].to_pylist() == [1, 3]
 
 
+def test_a_merge_by_key_of_some_columns(tmp_path: Path) -> None:
+    import lance
+
+    before = pa.table({"k": [1, 2, 3], "v": ["a", "b", "c"], "w": [1.5, None, 3.5]})
+    rows = pa.table({"K": [2, 9], "W": [7.5, 9.5]})
+    theirs = lance.write_dataset(before, tmp_path / "lance")
+    table = txlog.write(tmp_path / "t", before)
+    for merge, source in (
+        (theirs.merge_insert("k"), rows.rename_columns(["k", "w"])),
+        (table.merge_insert("k"), rows),
+    ):
+        merge.when_matched_update_all().when_not_matched_insert_all().execute(source)
+    assert table.to_arrow().sort_by("k") == theirs.to_table().sort_by("k")
+    table.merge_insert("k").when_matched_delete().execute(pa.table({"k": [1, 9]}))
+    assert sorted(table.to_arrow()["k"].to_pylist()) == [2, 3]
+
+
 def test_versions_by_their_tags(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, ROWS)
     table.append(ROWS)

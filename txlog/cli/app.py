@@ -27,7 +27,7 @@ from txlog.cli.output import (
     print_text,
     working,
 )
-from txlog.cli.rows import append, head, index, lookup, merge, sql
+from txlog.cli.rows import append, head, index, lookup, merge, sql, update
 from txlog.errors import TxlogError
 from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
@@ -65,6 +65,7 @@ app.add_typer(maintenance)
 app.add_typer(examine)
 app.command()(append)
 app.command()(merge)
+app.command()(update)
 app.command()(head)
 app.command()(lookup)
 app.command()(sql)
@@ -327,26 +328,6 @@ def verify(
     else:
         print_text(str(report))
     raise typer.Exit(0 if report.ok else 1)
-
-
-@app.command()
-def update(
-    table: Where,
-    set_: Annotated[
-        list[str], typer.Option("--set", help="COLUMN=SQL; may be given several times.")
-    ],
-    where: Annotated[str | None, typer.Option(help="Only rows of which this SQL is true.")] = None,
-    _dry_run: Dry = False,
-    json: Json = False,
-) -> None:
-    """Change values of rows, for example --set "delay=delay + 1"."""
-    updates: dict[str, Any] = {}
-    for text in set_:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise typer.BadParameter(f"COLUMN=SQL was expected, not {text!r}", param_hint="--set")
-        updates[name.strip()] = value
-    print_outcome(Table(table).update(updates, where), json)
 
 
 @app.command()

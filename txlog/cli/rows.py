@@ -1,4 +1,4 @@
-"""`append`, `merge`, `head`, `lookup`, `index`: the commands that take rows, or show them."""
+"""`append`, `merge`, `update`, `head`, `lookup`, `index`: the commands that change or show rows."""
 
 from __future__ import annotations
 
@@ -57,6 +57,13 @@ Source = Annotated[
 ]
 Merges = Annotated[bool, typer.Option("--merge-schema", help="Add columns that are new.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+MismatchFails = Annotated[
+    bool,
+    typer.Option(
+        "--error-on-type-mismatch/--no-error-on-type-mismatch",
+        help="A value that its column cannot store is an error; or it becomes null.",
+    ),
+]
 
 
 def append(
@@ -89,6 +96,7 @@ def merge(
         NotInSource, typer.Option(help="For rows that nothing matches.")
     ] = NotInSource.IGNORE,
     merge_schema: Merges = False,
+    error_on_type_mismatch: MismatchFails = True,
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
@@ -104,6 +112,7 @@ def merge(
         rows,
         " AND ".join(f"({_condition(one)})" for one in on),
         schema_mode="merge" if merge_schema else None,
+        error_on_type_mismatch=error_on_type_mismatch,
     )
     if when_matched is Matched.UPDATE:
         merger.when_matched_update_all(except_cols=absent)
@@ -114,6 +123,27 @@ def merge(
     if when_not_matched_by_source is NotInSource.DELETE:
         merger.when_not_matched_by_source_delete()
     print_outcome(merger.execute(), json)
+
+
+def update(
+    table: Where,
+    set_: Annotated[
+        list[str], typer.Option("--set", help="COLUMN=SQL; may be given several times.")
+    ],
+    where: Annotated[str | None, typer.Option(help="Only rows of which this SQL is true.")] = None,
+    error_on_type_mismatch: MismatchFails = True,
+    _dry_run: Dry = False,
+    json: Json = False,
+) -> None:
+    """Change values of rows, for example --set "delay=delay + 1"."""
+    updates: dict[str, Any] = {}
+    for text in set_:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"COLUMN=SQL was expected, not {text!r}", param_hint="--set")
+        updates[name.strip()] = value
+    tell = error_on_type_mismatch
+    print_outcome(Table(table).update(updates, where, error_on_type_mismatch=tell), json)
 
 
 def _condition(text: str) -> str:

@@ -173,7 +173,7 @@ def _with_vectors_enabled(intent: Intent, snapshot: Snapshot | None) -> Intent:
 
 
 def _with_types_listed(intent: Intent, snapshot: Snapshot | None) -> Intent:
-    """Return an intent with the features that its new columns' types need (rule CON-26)."""
+    """Return an intent with the features that its new columns need (rule CON-26)."""
     if snapshot is None or intent.metadata is None:
         return intent
     if intent.metadata.schema_string == snapshot.metadata.schema_string:

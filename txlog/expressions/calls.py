@@ -94,6 +94,7 @@ def dialect() -> Any:
         (Spark.Parser,),
         {
             "FUNCTIONS": {},
+            "ARRAY_CONSTRUCTORS": {},  # For other dialects, array(1, 2)[0] is the array of 0.
             "FUNCTION_PARSERS": {name: known[name] for name in syntax},
             "NO_PAREN_FUNCTIONS": {},
             # Versions before 30.24 give % the same precedence as + and -.

@@ -1,4 +1,4 @@
-"""SQL functions of lambdas: `transform`, `filter`, `exists`, `forall` and `aggregate` of arrays.
+"""SQL functions of lambdas, of arrays and of maps.
 
 A lambda is computed for the elements of all rows at once: its variables are columns of a batch that
 has a row for each element.
@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.arrow import arrow_array, numpy_array, pc
-from txlog.expressions.nested_functions import flat_values, list_of
+from txlog.expressions.nested_functions import flat_values, list_of, map_of, require_key
 from txlog.expressions.signatures import INTEGER, Typed, one_array, refuse, variable_column
 from txlog.expressions.tree import (
+    ENTRY_FUNCTIONS,
     LAMBDA_FUNCTIONS,
     Call,
     Cast,
@@ -28,7 +29,7 @@ from txlog.expressions.tree import (
     rewritten,
 )
 from txlog.expressions.type_rules import BOOLEAN, INTEGERS, LONG, VOID, primitive_name
-from txlog.schema.types import ArrayType, DataType, type_name
+from txlog.schema.types import ArrayType, DataType, MapType, type_name
 
 Bind = Callable[[Expression], Typed]
 Value = Callable[[Expression, pa.RecordBatch], Any]
@@ -38,6 +39,8 @@ def bound_lambda_call(name: str, args: Sequence[Expression], bound: Bind) -> Typ
     """Return a bound call of a function of lambdas, and its type; errors as for `bind_value`."""
     if name not in LAMBDA_FUNCTIONS:
         raise refuse(name, "takes no function such as x -> x + 1 here")
+    if name in ENTRY_FUNCTIONS:
+        return _bound_of_entries(name, args, bound)
     least, most = (3, 4) if name == "aggregate" else (2, 2)
     if not least <= len(args) <= most:
         raise refuse(name, f"needs {least if least == most else '3 or 4'} arguments")
@@ -82,10 +85,50 @@ def _bound_aggregate(
     return Call("aggregate", tuple(parts), held), held
 
 
+def _bound_of_entries(name: str, args: Sequence[Expression], bound: Bind) -> Typed:
+    """Return a bound call of a function of one or two maps, or of two arrays."""
+    count = 2 if name.endswith("zip_with") else 1
+    if len(args) != count + 1:
+        raise refuse(name, f"needs {count + 1} arguments")
+    given = [bound(arg) for arg in args[:count]]
+    kinds = []
+    for _, kind in given:
+        if not isinstance(kind, ArrayType if name == "zip_with" else MapType):
+            wanted = "an array" if name == "zip_with" else "a map"
+            raise refuse(name, f"needs {wanted}, not {type_name(kind)}")
+        kinds.append(kind)
+    variables = [kind.element if isinstance(kind, ArrayType) else kind.value for kind in kinds]
+    first = kinds[0]
+    if isinstance(first, MapType):
+        variables.insert(0, first.key)
+        if any(isinstance(kind, MapType) and kind.key != first.key for kind in kinds):
+            raise refuse(name, "needs two maps with keys of one type")
+    function = _required(name, args[-1], (len(variables),))
+    body, result = bound(_with_types(function, variables))
+    gives = _entries_type(name, first, result)
+    return Call(name, (*(node for node, _ in given), Lambda(function.names, body)), gives), gives
+
+
+def _entries_type(name: str, first: DataType, result: DataType) -> DataType:
+    """Return the type of a function of maps or of two arrays, by the type of its lambda."""
+    if name == "map_filter":
+        if result not in (BOOLEAN, VOID):
+            raise refuse(name, f"needs a function that is true or false, not {type_name(result)}")
+        return first
+    if result == VOID:
+        raise refuse(name, "needs a typed NULL: CAST(NULL AS …)")
+    if not isinstance(first, MapType):
+        return ArrayType(result)
+    key = result if name == "transform_keys" else first.key
+    if name != "transform_values":  # It alone compares no keys.
+        require_key(name, key)
+    return MapType(key, first.value if name == "transform_keys" else result)
+
+
 def _required(name: str, node: Expression, counts: tuple[int, ...]) -> Lambda:
     """Return a lambda of one of some numbers of variables."""
     if not isinstance(node, Lambda) or len(node.names) not in counts:
-        wanted = "(a, x) -> a + x" if counts == (2,) else "x -> x + 1"
+        wanted = {2: "(a, x) -> a + x", 3: "(k, a, b) -> a + b"}.get(min(counts), "x -> x + 1")
         raise refuse(name, f"needs a function such as {wanted}")
     if len({one.lower() for one in node.names}) < len(node.names):
         raise refuse(name, "needs variables with names that differ")
@@ -113,6 +156,8 @@ def lambda_call(
     name: str, args: Sequence[Expression], kind: pa.DataType, data: Any, value: Value
 ) -> Any:
     """Return the result of a function of lambdas for each row. It computes all elements at once."""
+    if name in ENTRY_FUNCTIONS:
+        return _of_entries(name, args, kind, data, value)
     array = one_array(value(args[0], data), data.num_rows)
     absent = numpy_array(pc.is_null(array))
     if name == "aggregate":
@@ -136,6 +181,82 @@ def lambda_call(
     unknown = np.bincount(rows[numpy_array(pc.is_null(found))], minlength=len(array)) > 0
     result = some if wanted else ~some
     return arrow_array(result, pa.bool_(), mask=absent | (unknown & ~some))
+
+
+def _of_entries(
+    name: str, args: Sequence[Expression], kind: pa.DataType, data: Any, value: Value
+) -> pa.Array:
+    """Return the result of a function of maps, or of two arrays, for each row."""
+    function = args[-1]
+    assert isinstance(function, Lambda)
+    given = [one_array(value(arg, data), data.num_rows) for arg in args[:-1]]
+    absent = np.any([numpy_array(pc.is_null(one)) for one in given], axis=0)
+    if len(given) == 2:  # An entry is in the result only if both are there.
+        given = [one.take(arrow_array(np.arange(len(one)), pa.int64(), mask=absent))
+                 for one in given]  # fmt: skip
+    flat, _, lengths = flat_values(given[0])
+    if name == "zip_with":
+        lengths, variables = _zipped(given)
+    elif name == "map_zip_with":
+        lengths, variables = _joined(given)
+    else:
+        variables = [pc.struct_field(flat, "key"), pc.struct_field(flat, "value")]
+    rows = np.repeat(np.arange(len(absent)), lengths)
+    found = _applied(function, data, rows, variables, value)
+    if name == "zip_with":
+        return list_of(found, lengths, absent, kind)
+    if name == "map_filter":
+        kept = pc.fill_null(found.cast(pa.bool_()), False)
+        left = np.bincount(rows[numpy_array(kept)], minlength=len(absent))
+        keys, items = (one.filter(kept) for one in variables)
+        return map_of(keys, items, left, absent, kind)
+    if name != "transform_keys":
+        return map_of(variables[0], found, lengths, absent, kind)
+    codes = found.dictionary_encode().indices
+    if codes.null_count:
+        raise refuse(name, "gave a null, which is not a key of a map")
+    pairs = np.stack([rows, numpy_array(codes).astype(np.int64)])
+    if np.unique(pairs, axis=1).shape[1] < len(rows):
+        raise refuse(name, "gave a key twice in one map")
+    return map_of(found, variables[1], lengths, absent, kind)
+
+
+def _zipped(arrays: Sequence[pa.Array]) -> tuple[Any, list[pa.Array]]:
+    """Return the lengths of arrays side by side, and their elements; null after the end of one."""
+    parts = [flat_values(array) for array in arrays]
+    longest = np.max([lengths for *_, lengths in parts], axis=0)
+    rows = np.repeat(np.arange(len(longest)), longest)
+    places = np.arange(len(rows)) - np.repeat(np.cumsum(longest) - longest, longest)
+    return longest, [
+        flat.take(arrow_array(starts[rows] + places, pa.int64(), mask=places >= lengths[rows]))
+        for flat, starts, lengths in parts
+    ]
+
+
+def _joined(maps: Sequence[pa.Array]) -> tuple[Any, list[pa.Array]]:
+    """Return how many keys two maps of each row have together, and these keys with their values.
+
+    The keys of the first map come first. A value is null where a map lacks the key.
+    """
+    parts = [flat_values(one) for one in maps]
+    rows = np.concatenate([np.repeat(np.arange(len(maps[0])), lengths) for *_, lengths in parts])
+    keys = pa.concat_arrays([pc.struct_field(flat, "key") for flat, *_ in parts])
+    codes = numpy_array(keys.dictionary_encode().indices).astype(np.int64)
+    _, first, which = np.unique(
+        np.stack([rows, codes]), axis=1, return_index=True, return_inverse=True
+    )
+    which = which.ravel()  # Some versions of NumPy 2 return two dimensions.
+    order = np.lexsort((first, rows[first]))
+    variables = [keys.take(arrow_array(first[order], pa.int64()))]
+    done = 0
+    for flat, *_ in parts:
+        places = np.full(len(first), -1)
+        entries = np.arange(len(flat))[::-1]  # Of a key that is there twice, the first counts.
+        places[which[done + entries]] = entries
+        done += len(flat)
+        taken = arrow_array(places[order], pa.int64(), mask=places[order] < 0)
+        variables.append(pc.struct_field(flat, "value").take(taken))
+    return np.bincount(rows[first], minlength=len(maps[0])), variables
 
 
 def _applied(

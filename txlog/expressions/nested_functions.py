@@ -255,6 +255,23 @@ def list_of(flat: pa.Array, lengths: Any, absent: Any, kind: pa.DataType) -> pa.
     )
 
 
+def map_of(
+    keys: pa.Array, items: pa.Array, lengths: Any, absent: Any, kind: pa.DataType
+) -> pa.Array:
+    """Return maps of keys and values that follow each other; null where `absent` is true."""
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    offsets = arrow_array(ends, mask=np.append(absent, False))
+    return pa.MapArray.from_arrays(
+        offsets, keys.cast(kind.key_type), items.cast(kind.item_type)
+    ).cast(kind)
+
+
+def require_key(name: str, kind: DataType) -> None:
+    """Raise if txlog does not compare keys of a type as Spark does."""
+    if not isinstance(kind, PrimitiveType) or kind.name in FLOATS | {"variant"}:
+        raise refuse(name, f"does not support keys of type {type_name(kind)}")
+
+
 @over_arrays
 def _array(*values: Any) -> Any:
     *given, kind = values

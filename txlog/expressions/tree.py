@@ -235,7 +235,7 @@ class Call(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Variable(Expression):
-    """A name in a lambda: an element of an array, its place, or what was aggregated so far."""
+    """A name in a lambda: an element, its place, a key or value, or what was aggregated so far."""
 
     name: str
     type: DataType | None = None  # Set when the expression is bound.
@@ -249,7 +249,8 @@ class Lambda(Expression):
     body: Expression
 
 
-LAMBDA_FUNCTIONS = ("transform", "filter", "exists", "forall", "aggregate")
+ENTRY_FUNCTIONS = ("zip_with", "transform_keys", "transform_values", "map_filter", "map_zip_with")
+LAMBDA_FUNCTIONS = ("transform", "filter", "exists", "forall", "aggregate", *ENTRY_FUNCTIONS)
 
 
 @dataclass(frozen=True, eq=False)

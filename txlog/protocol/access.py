@@ -94,8 +94,10 @@ def with_vectors(protocol: Protocol, metadata: Metadata) -> tuple[Protocol, Meta
 
 
 def with_types(protocol: Protocol, schema: StructType) -> Protocol:
-    """Return the protocol of a table that gets a schema, with the features that its types need."""
-    needed = new_protocol(schema, Properties()).reader_features or ()
+    """Return the protocol of a table that gets a schema, with the features that its fields need."""
+    needed = list(new_protocol(schema, Properties()).reader_features or ())
+    if any(GENERATION in field.metadata for field in schema.fields):
+        needed.append("generatedColumns")
     lacking = [name for name in needed if not supports(protocol, name)]
     return upgraded(protocol, lacking) if lacking else protocol
 

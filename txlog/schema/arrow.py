@@ -18,6 +18,7 @@ from txlog.arrow import arrow_scalar, pc
 from txlog.errors import InvalidInputError, TxlogWarning
 from txlog.schema.types import (
     CURRENT_DEFAULT,
+    GENERATION,
     MONTH_INTERVALS,
     NANOS,
     TIME_INTERVALS,
@@ -191,7 +192,8 @@ def from_arrow(
     Unsigned integers become the next wider signed type (uint64 becomes decimal(20,0), as in
     Spark), dictionaries their value type. Text metadata of fields, such as `comment`, is kept,
     except for reserved keys: `delta.…`, defaults, and those that Arrow libraries write for
-    themselves. So are the sizes of fixed-size lists.
+    themselves. So are the sizes of fixed-size lists. Of `delta.…` the expression of a generated
+    column is kept, as in deltalake.
 
     Parameters
     ----------
@@ -236,7 +238,7 @@ def _metadata(field: pa.Field) -> dict[str, str]:
 
 
 def _is_reserved(name: str) -> bool:
-    return name in _RESERVED_NAMES or name.startswith(_RESERVED)
+    return name in _RESERVED_NAMES or (name.startswith(_RESERVED) and name != GENERATION)
 
 
 _VARIANT = PrimitiveType("variant")
@@ -245,7 +247,10 @@ VARIANT_EXTENSION = "arrow.parquet.variant"  # The canonical extension type of A
 
 def _field(field: pa.Field, path: str, taken: _Leniency) -> StructField:
     kind = _type_of(field, path, taken)
-    return StructField(field.name, kind, field.nullable, _metadata(field) | _sizes(field.type))
+    metadata = _metadata(field) | _sizes(field.type)
+    if path != field.name:  # Only whole columns are generated.
+        metadata.pop(GENERATION, None)
+    return StructField(field.name, kind, field.nullable, metadata)
 
 
 def _type_of(field: pa.Field, path: str, taken: _Leniency) -> DataType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from txlog.table.handle import Handle, checked
@@ -146,9 +147,17 @@ class MergeInsert:
         return self
 
     def execute(self, data: Any, **options: Any) -> Outcome:
-        """Merge the rows in one commit; options and errors are those of `Table.merge`."""
+        """Merge the rows in one commit; options and errors are those of `Table.merge`.
+
+        Columns that the rows lack keep their values, and get their defaults in new rows.
+        """
+        from txlog.data_files.incoming import as_reader
         from txlog.verbs.merge.condition import equal_columns
 
-        merger = self._merge(data, equal_columns(self._on), **options)
-        merger._clauses += self._clauses
+        rows = as_reader(data)
+        merger = self._merge(rows, equal_columns(self._on), **options)
+        given = {name.lower() for name in rows.schema.names}
+        names = merger._table._snapshot.schema.names()
+        absent = [name for name in names if name.lower() not in given]
+        merger._clauses += [replace(clause, except_cols=absent) for clause in self._clauses]
         return merger.execute()

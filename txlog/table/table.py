@@ -181,7 +181,9 @@ class Table(About, Reading, Lookups, Writing):
             `alter.cluster_by`.
         generated
             Columns whose values are computed from others, with SQL: `{"day": "CAST(at AS DATE)"}`.
-            Data may omit them. If it has values, they must equal the computed ones.
+            Data may omit them. If it has values, they must equal the computed ones. The metadata
+            `delta.generationExpression` of a field has the same effect, also in data that creates a
+            table.
         identity
             Columns of int64 that number the rows without a value: names, for numbers from 1 in
             steps of 1, or names with a `txlog.Identity(start, step, explicit)`.

@@ -37,6 +37,7 @@ from txlog.parquet.file_footer import FileFooter, footer_bytes
 from txlog.protocol.properties import asks_for
 from txlog.schema.arrow import from_arrow
 from txlog.schema.types import (
+    GENERATION,
     NANOS,
     DataType,
     PrimitiveType,
@@ -344,8 +345,10 @@ def _schema(
                     remedy='Pass properties={"delta.feature.timestampNanos": "supported"}, or '
                     "allow_truncated_timestamps=True to read microseconds. Nothing was committed",
                 )
+            metadata = {k: v for k, v in field.metadata.items() if k != GENERATION}  # Not checked.
             known, first = columns.setdefault(
-                field.name.lower(), (replace(field, nullable=True), file.info.name)
+                field.name.lower(),
+                (replace(field, nullable=True, metadata=metadata), file.info.name),
             )
             if known.type != field.type or partitions.get(field.name) is not None:
                 other = f"{type_name(known.type)} in {first}"
