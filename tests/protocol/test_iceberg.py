@@ -181,7 +181,7 @@ def test_tables_that_are_replaced_cloned_and_restored(tmp_path: Path) -> None:
 @pytest.mark.spec("CON-27")
 def test_turning_it_on(tmp_path: Path) -> None:
     plain = txlog.write(tmp_path / "a", ROWS)
-    with pytest.raises(UnsupportedFeatureError, match="no ids of columns"):
+    with pytest.raises(UnsupportedFeatureError, match="no column ids"):
         plain.alter.set_properties(on(1))
     plain.alter.set_properties({"delta.columnMapping.mode": "name"})
     plain.alter.set_properties(on(1))

@@ -167,7 +167,7 @@ def test_a_fragment_is_committed_once_though_it_was_compacted(table: txlog.Table
     found = txlog.write_fragments(pa.table({"x": [100]}), table)
     table.commit(Operation.Append(found))
     table.optimize.compact()
-    with pytest.raises(txlog.InvalidInputError, match="had, this file"):
+    with pytest.raises(txlog.InvalidInputError, match="had this file"):
         table.commit(Operation.Append(found))
     assert sorted(txlog.Table(table.uri).to_arrow()["x"].to_pylist()) == [*range(8), 100]
 

@@ -156,7 +156,7 @@ def test_it_ends_before_it_overflows(tmp_path: Path) -> None:
         table.append(xs(1, 2))
     table.append(xs(3))
     assert rows(table) == [(2**63 - 2, 1), (2**63 - 1, 3)]
-    with pytest.raises(txlog.UnsupportedFeatureError, match="leaves out the identity column"):
+    with pytest.raises(txlog.UnsupportedFeatureError, match="lacks the identity column"):
         txlog.write_fragments(xs(1), tmp_path / "t")
 
 

@@ -236,7 +236,7 @@ def _require_not_recorded(properties: Mapping[str, str]) -> None:
             argument="properties",
             field=recorded[0],
             reason=f"{', '.join(recorded)}: the writers of a table set this property themselves",
-            remedy="Leave it out",
+            remedy="Omit it",
         )
 
 
@@ -356,7 +356,7 @@ def write_new_table(
     Raises
     ------
     AlreadyExistsError
-        Another writer made the table meanwhile.
+        Another writer created the table meanwhile.
     """
     require_app_version(txn)
     context.store.require_writable()

@@ -28,7 +28,7 @@ FindRows = Callable[[Snapshot], Mapping[int, BitMap64]]
 
 
 class Delete(Operation):
-    """Delete the rows that a predicate is true of; None: all rows."""
+    """Delete the rows for which a predicate is true; None: all rows."""
 
     name = "DELETE"
     removes_rows = True

@@ -276,8 +276,8 @@ def _sidecars(store: Store, plan: Expiry, now_ms: int) -> list[dict[str, Any]]:
     found = list(store.list_tree(_SIDECARS))
     if not found:
         return []
-    # Anew, after checkpoints were deleted: whoever names an old sidecar again sees to it that the
-    # checkpoint which that is out of is there, after writing its own.
+    # List again after checkpoints were deleted: a writer that reuses a sidecar checks, after it
+    # wrote its own checkpoint, that the previous checkpoint still exists.
     gone = {file.name for file in plan.gone}
     left = [f for f in list_log(store) if f.kind == "checkpoint" and f.name not in gone]
     named = _named_by(store, left)
@@ -329,7 +329,7 @@ def expire_if_due(context: Context, snapshot: Snapshot) -> None:
         return
     try:
         made_ms = store.info(oldest.path).modified_ms
-    except NotFoundError:  # Another writer cleans up.
+    except NotFoundError:  # Another writer cleans up now.
         return
     if made_ms < _cutoff_ms(snapshot, None, context.effects.now_ms()):
         latest = refresh(store, snapshot)  # The latest version has all pins.

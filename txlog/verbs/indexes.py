@@ -44,7 +44,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.verbs.metadata import Changed, ChangeMetadata
 
-MOST_SEGMENTS = 32  # A write that finds so many segments merges the small ones.
+MOST_SEGMENTS = 32  # A write merges the small segments if there are so many.
 _SEGMENT_KEYS = 64 << 20  # The approximate maximum for a new segment.
 _YOUNG_MS = 86_400_000  # A segment of files that no version has yet may be of a commit under way.
 
@@ -58,7 +58,7 @@ class IndexInfo:
     files, files_covered
         The number of fragments of the version, and of those whose keys the index has.
     keys, bytes
-        Of all segments of the index.
+        Sums over all segments of the index.
     runs
         The number of runs that a look-up searches.
     forms
@@ -91,7 +91,7 @@ class IndexReport:
         The number of fragments whose keys were read, and of those that the index does not cover
         now.
     keys, bytes
-        Of all segments of the index, after the call.
+        Sums over all segments of the index, after the call.
     """
 
     name: str
@@ -119,7 +119,7 @@ def indexed_columns(snapshot: Snapshot) -> tuple[str, ...]:
     Raises
     ------
     InvalidInputError
-        It has none, or several over different columns.
+        The table has no index, or several over different columns.
     """
     definitions = index_definitions(snapshot.metadata.configuration).values()
     columns = {found: one.name for one in definitions if (found := logical_columns(snapshot, one))}
@@ -186,7 +186,7 @@ class CreateIndex(ChangeMetadata):
         InvalidInputError
             A column is unknown, cannot be a key, is a partition column, or is named twice.
         AlreadyExistsError
-            There is another index of the name.
+            There is another index with this name.
         """
         columns = choose_columns(base.schema, self._columns)
         _require_indexable(base, columns)
@@ -256,7 +256,7 @@ def _with_property(base: Snapshot, key: str, text: str | None) -> Metadata:
 def delete_index(context: Context, name: str) -> None:
     """Delete all segments of an index, as `delete_segments` does."""
 
-    def paths() -> Iterator[str]:  # Listed by whoever takes its errors.
+    def paths() -> Iterator[str]:  # The caller has listed them, and handles errors of listing.
         yield from (path for path, _ in list_segments(context.store, name))
 
     delete_segments(context, paths())
@@ -275,7 +275,7 @@ def delete_segments(context: Context, paths: Iterable[str]) -> None:
 
 @dataclass
 class IndexFiles:
-    """The segments of an index of a version, and the fragments that they cover."""
+    """The segments of an index at a version, and the fragments that they cover."""
 
     context: Context
     snapshot: Snapshot
@@ -300,7 +300,7 @@ class IndexFiles:
         return self.cache.segments(self.context.store, self.definition.name)
 
     def info(self) -> IndexInfo:
-        """Return the facts of the index."""
+        """Return the description of the index."""
         segments = self.segments()
         names = logical_columns(self.snapshot, self.definition)
         plan = self._plan(names or ())
@@ -326,7 +326,7 @@ class IndexFiles:
         """Read the keys of uncovered fragments, and write their runs."""
         columns = self._columns()
         self.context.store.require_writable()
-        # Listed first, so that segments which another writer adds later are kept.
+        # They are listed first, so that segments that another writer adds later are kept.
         listed = [path for path, _ in list_segments(self.context.store, self.definition.name)]
         before = self.segments()
         plan = self._plan([column.name for column in columns])
@@ -344,7 +344,7 @@ class IndexFiles:
             self._write(types, merged(runs))
         if rebuild:
             delete_segments(self.context, listed)
-        else:  # Segments that cannot be read are replaced by now.
+        else:  # The new segments replace those that cannot be read.
             readable = {segment.name for segment in before}
             delete_segments(self.context, [path for path in listed if path not in readable])
         return self._report(len(fragments), len(listed))
@@ -404,7 +404,7 @@ class IndexFiles:
         return self._report(0, len(before))
 
     def _known(self) -> Callable[[CoveredFile], bool]:
-        """Return a function that says whether a version that can still be read has a file."""
+        """Return a function that tells whether any readable version has a file."""
         files = load_files(self.context.store, self.snapshot)
         paths = set(files.live["path"].to_pylist()) | set(files.tombstones["path"].to_pylist())
         return lambda file: paths.issuperset(file.paths)

@@ -69,7 +69,7 @@ class RenameColumn(ChangeSchema):
             The table has no column mapping.
         """
         if base.mapping_mode == "none":
-            raise _needs_mapping(base, "its columns have the names that data files have")
+            raise _needs_mapping(base, "data files have the names of its columns")
         path = self._path(base)
         _require_unneeded(base, path)
         return renamed(base.schema, path, self._new_name)
@@ -97,7 +97,7 @@ class RenameColumn(ChangeSchema):
         return _with_stats_columns(base, other)
 
     def parameters(self, base: Snapshot) -> Mapping[str, Any]:
-        """Return both names in Delta's form."""
+        """Return both names as Delta's parameters."""
         path = self._path(base)
         new = (*path[:-1], self._new_name)
         return {"oldColumnPath": ".".join(path), "newColumnPath": ".".join(new)}
@@ -106,9 +106,7 @@ class RenameColumn(ChangeSchema):
 def require_columns_droppable(base: Snapshot) -> None:
     """Raise `UnsupportedFeatureError` unless columns can be dropped by metadata alone."""
     if base.mapping_mode == "none" and not base.supports(FEATURE):
-        raise _needs_mapping(
-            base, "a column that comes back under the name would have its old values"
-        )
+        raise _needs_mapping(base, "a new column with this name would get the old values")
 
 
 class DropColumns(ChangeSchema):
@@ -143,8 +141,8 @@ class DropColumns(ChangeSchema):
         if not any(field.name not in base.partition_columns for field in schema.fields):
             raise InvalidInputError(
                 argument="columns",
-                reason="no column would be left but partition columns",
-                remedy="Leave one, or delete the table",
+                reason="only partition columns would remain",
+                remedy="Keep one, or delete the table",
             )
         return schema
 
@@ -153,12 +151,12 @@ class DropColumns(ChangeSchema):
         return [find_field(base.schema, path)[0] for path in given]
 
     def configuration(self, base: Snapshot) -> Mapping[str, str | None]:
-        """Return the properties without the columns, and with the names that files still have."""
+        """Return the properties without the columns, and with names that files still have."""
         paths = self._paths(base)
         properties = _with_stats_columns(
             base, lambda listed: None if any(_is_in(listed, path) for path in paths) else listed
         )
-        if base.mapping_mode != "none" or not paths:  # No new column may get their names.
+        if base.mapping_mode != "none" or not paths:  # New columns must not get these names.
             return properties
         metadata = base.metadata.model_copy(update={"configuration": dict(properties)})
         names = dropped_columns(metadata) | {path[0] for path in paths}
@@ -268,7 +266,7 @@ class SetMapping(SetProperties):
         now_ms = self.context.effects.now_ms()
         return Intent(
             operation=self.name,
-            kind="overwrite",  # Files that others wrote in the meantime have the physical names.
+            kind="overwrite",  # Files that others have written meanwhile have the physical names.
             read_version=base.version,
             removes=tuple(removes_of(rows, now_ms, data_change=False)),
             adds=tuple(add.model_copy(update={"data_change": False}) for add in self._written),
@@ -383,5 +381,5 @@ def _require_unneeded(
                 argument="column",
                 field=".".join(path),
                 reason=f"{what} needs it",
-                remedy="Drop that first",
+                remedy="Drop it first",
             )

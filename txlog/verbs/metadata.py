@@ -56,8 +56,8 @@ class Changed:
     metadata: Metadata
     parameters: Mapping[str, Any]
     features: frozenset[str] = frozenset()  # Additional features that the protocol must list.
-    checks: Expression | None = None  # Must be true for every existing row.
-    versions: tuple[int, int] = (1, 1)  # Of readers and writers: the protocol's are no lower.
+    checks: Expression | None = None  # They must be true for every existing row.
+    versions: tuple[int, int] = (1, 1)  # The lowest versions for readers and writers.
     numbers_rows: bool = False  # Existing rows get ids.
 
 
@@ -98,7 +98,7 @@ class ChangeMetadata(Operation):
         adds = _unnumbered(self.context, base) if changed.numbers_rows else ()
         return Intent(
             operation=self.name,
-            # The rows of winners need ids too, and their files the form of Iceberg.
+            # Rows of winners need ids, too, and their files must satisfy Iceberg compatibility.
             kind="overwrite" if changed.numbers_rows or turned_on else kind,
             read_version=base.version,
             adds=adds,
@@ -158,7 +158,7 @@ class SetProperties(ChangeMetadata):
         unset
             Names of properties to unset.
         if_exists
-            Ignore properties in `unset` that do not exist.
+            Whether to ignore properties in `unset` that do not exist.
         """
         super().__init__(context)
         self._properties = dict(properties)
@@ -167,11 +167,11 @@ class SetProperties(ChangeMetadata):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The operation as Delta calls it."""
+        """The operation's name in Delta."""
         return "UNSET TBLPROPERTIES" if self._unset else "SET TBLPROPERTIES"
 
     def change(self, base: Snapshot) -> Changed:
-        """Return the metadata with the properties."""
+        """Return the metadata with the changed properties."""
         _require_settable({**self._properties, **dict.fromkeys(self._unset, "")})
         validate_properties(self._properties)
         features, kept = split_features(self._properties)
@@ -226,9 +226,9 @@ def _maps_columns(base: Snapshot, configuration: Mapping[str, str | None]) -> bo
         features=("columnMapping",),
         reason=f"{MAPPING_MODE} cannot go from {now} to {then}: "
         + (
-            "files that are there have no ids of columns"
+            "existing files have no column ids"
             if now == "none"
-            else "files that are there have other names or ids of columns"
+            else "existing files have other column names or ids"
         ),
         remedy="Turn on the mode name, or write the rows to a new table",
     )
@@ -253,18 +253,18 @@ def _turns_on_iceberg(
         return True
     reason = "have deletion vectors" if has_vectors else ""
     if then[0] > 1 and now < then:
-        reason = "have no ids for elements of lists and maps, or other forms of timestamps"
+        reason = "have no ids for elements of lists and maps, or store timestamps in another way"
     elif base.mapping_mode == "none":
-        reason = "have no ids of columns"
+        reason = "have no column ids"
     elif base.partition_columns and not materializes_partitions(base.protocol, base.properties):
         reason = "lack the partition columns"
     elif num_records(live).null_count:
-        reason = "have no number of rows in the log"
+        reason = "have no row counts in the log"
     if reason:
         raise UnsupportedFeatureError(
             path=base.root,
             features=(feature_of(then[0]),),
-            reason=f"{feature_of(then[0])} cannot be turned on: files that are there {reason}",
+            reason=f"{feature_of(then[0])} cannot be turned on: existing files {reason}",
             remedy="Write the rows to a new table that is created with the property",
         )
     return True
@@ -296,8 +296,7 @@ def _require_turned_on(base: Snapshot, configuration: Mapping[str, str | None]) 
         raise UnsupportedFeatureError(
             path=base.root,
             features=(name,),
-            reason=f"{name} cannot be turned on: files that are there have deletions of the other "
-            "form",
+            reason=f"{name} cannot be turned on: existing files have deletions in the other form",
             remedy="Set it when the table is created",
         )
 
@@ -329,7 +328,7 @@ class AddConstraints(ChangeMetadata):
                 raise InvalidInputError(
                     argument="constraints",
                     field=name,
-                    reason=f"the table has a constraint {name} already",
+                    reason=f"the table already has a constraint {name}",
                     remedy="Drop it first, or choose another name",
                 )
             bound = _bound(name, given, base.schema)

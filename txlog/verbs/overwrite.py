@@ -1,4 +1,4 @@
-"""Replace rows: all of them, those of a predicate, or those of the written partitions."""
+"""Replace all rows, those that match a predicate, or those of the written partitions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PartitionMode = Literal["static", "dynamic"]
 
 
 class Overwrite(Operation):
-    """Replace all rows, those of a predicate, or those of the written partitions."""
+    """Replace all rows, those that match a predicate, or those of the written partitions."""
 
     name = "WRITE"
     removes_rows = True
@@ -57,7 +57,7 @@ class Overwrite(Operation):
         where
             Replace the rows for which this is true; every new row must satisfy it. None: all rows.
         partition_mode
-            `dynamic` replaces only the partitions that the files are in.
+            `dynamic` replaces only the partitions of the new files.
         options
             The sizes of files for the remaining rows of files in which rows are replaced.
         """
@@ -88,7 +88,7 @@ class Overwrite(Operation):
             raise InvalidInputError(
                 argument="partition_by",
                 reason="the partitioning can be replaced only together with the schema",
-                remedy='Use schema_mode="overwrite", or leave it out',
+                remedy='Use schema_mode="overwrite", or omit partition_by',
             )
         if partition_by is not None and (where is not None or partition_mode == "dynamic"):
             raise _all_or_nothing("partition_by")
@@ -125,9 +125,9 @@ class Overwrite(Operation):
         return Intent(
             operation=self.name,
             read_version=base.version,
-            # No predicate describes the partitions of a dynamic overwrite, so any file may matter:
-            # with the kind "overwrite" it finds its files again after every winner, and writes
-            # none.
+            # No predicate describes the partitions of a dynamic overwrite, so any file may matter.
+            # With the kind "overwrite" it finds its files again after every winner, without writing
+            # files again.
             kind="overwrite" if self._where is None else "replace",
             removes=deletes.removes,
             adds=(*deletes.adds, *self._files.adds),
@@ -185,7 +185,7 @@ def require_modes(
     if partition_mode == "dynamic" and predicate is not None:
         raise InvalidInputError(
             argument="where",
-            reason="a predicate and dynamic partitions both define what is replaced",
+            reason="a predicate and dynamic partitions both define the replaced rows",
             remedy="Pass only one of them",
         )
     if partition_mode == "dynamic" and not snapshot.partition_columns:
@@ -211,7 +211,7 @@ def require_kept(base: Snapshot, schema: StructType, schema_mode: SchemaMode) ->
 def _all_or_nothing(argument: str) -> InvalidInputError:
     return InvalidInputError(
         argument=argument,
-        reason="another schema or partitioning can come only together with all rows",
+        reason="the schema or the partitioning can be replaced only together with all rows",
         remedy='Use schema_mode="merge" to add columns',
     )
 
@@ -248,5 +248,5 @@ def _metadata(base: Snapshot, schema: StructType, files: AddedFiles) -> Metadata
     if schema == base.schema:
         return None if metadata == base.metadata else metadata
     require_free_names(base, schema)
-    metadata = with_dropped(metadata, ())  # No remaining file has them.
+    metadata = with_dropped(metadata, ())  # The remaining files do not have them.
     return with_schema(metadata, schema)

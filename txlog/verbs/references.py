@@ -70,7 +70,7 @@ class SetPin(Operation):
         if self._pin.name in held and not self._exists:
             raise AlreadyExistsError(
                 path=base.root,
-                reason=f"the table has a pin {self._pin.name!r} already, of version "
+                reason=f"the table already has a pin {self._pin.name!r}, of version "
                 f"{held[self._pin.name].version}",
                 remedy="Move it with pins.update, or choose another name",
             )
@@ -94,7 +94,7 @@ def _require_whole(context: Context, base: Snapshot, version: int) -> None:
 
 
 class DropPin(Operation):
-    """Remove a pin: afterwards only the retention decides about its version."""
+    """Remove a pin: from then on only the retention decides whether its version is kept."""
 
     name = "DROP PIN"
 
@@ -121,7 +121,7 @@ class RegisterClone(Operation):
         self._clone = clone
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the domain of the clone; errors as `require_no_vacuum`."""
+        """Return the domain of the clone; errors as for `require_no_vacuum`."""
         require_no_vacuum(self.context, base)
         parameters = {"target": self._clone.uri}
         told = _intent(base, self.name, self._clone.to_domain(), parameters)
@@ -171,7 +171,7 @@ def _intent(
     changes = protocol != base.protocol
     return Intent(
         operation=operation,
-        kind="protocol" if changes else "append",  # It adds no rows, and passes who does.
+        kind="protocol" if changes else "append",  # It adds no rows.
         read_version=base.version,
         protocol=protocol if changes else None,
         domains=(domain,),

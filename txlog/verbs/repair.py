@@ -78,8 +78,8 @@ class RemoveLostFiles(Operation):
             raise UnsupportedFeatureError(
                 path=lost["path"][0].as_py(),
                 features=(FEATURE,),
-                reason="files are gone of a table whose rows have columns in files of their own",
-                remedy="Restore a version whose files are all there",
+                reason="files are missing in a table with column files",
+                remedy="Restore a version whose files all exist",
             )
         return Intent(
             operation=self.name,
@@ -137,8 +137,8 @@ def _decisions(
             "path": path,
             "rows": fragment.num_rows,
             "decision": "do" if lost_files else "skip",
-            "reason": "its data or its deletion vector is gone"
-            + ("" if lost_files else "; its rows are given up only with missing_files=True"),
+            "reason": "its data or its deletion vector is missing"
+            + ("" if lost_files else "; only missing_files=True removes its rows from the table"),
         }
     log = list_log(context.store, catalog=snapshot.catalog)
     for finding in checkpoint_faults(context.store, log):

@@ -1,4 +1,4 @@
-"""Replace a table: make a version that equals a newly created table without rows."""
+"""Replace a table: create a version that equals a newly created table without rows."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ReplaceTable(Operation):
             }
         )
         if Properties(metadata.configuration).get(MAPPING_MODE) != "none":
-            # With the properties of the new table, and the ids that were assigned before.
+            # It has the properties of the new table, and the ids that were assigned before.
             known = {**metadata.configuration, HIGHEST_ID: None, **highest_id(base.metadata)}
             counting = metadata.model_copy(update={"configuration": known})
             schema = mapped(unmapped(schema), counting, before=base.schema)
@@ -110,7 +110,7 @@ class ReplaceTable(Operation):
     def _clustering(
         self, base: Snapshot, metadata: Metadata, schema: StructType
     ) -> tuple[DomainMetadata, ...]:
-        """Return the new clustering, or the end of the old one, whose columns may not exist now."""
+        """Return the new clustering, or the removal of the old one, which may name lost columns."""
         if self._cluster_by:
             return (clustering_domain(metadata, schema, self._cluster_by, "cluster_by"),)
         held = base.controls.domains.get(CLUSTERING)

@@ -1,4 +1,4 @@
-"""Restore an older version: make a new version with its content.
+"""Restore an older version: create a new version with its content.
 
 Rules: spec/fragments.md, FRG-35 to FRG-37.
 """
@@ -52,18 +52,18 @@ from txlog.store.open import locate
 from txlog.verbs.features import with_counts
 
 STAMPS = "delta.enableInCommitTimestamps"
-# These describe the log, not the rows, so they do not change.
+# These properties describe the log, not the rows, so they do not change.
 OF_THE_LOG = (
     STAMPS,
     "delta.inCommitTimestampEnablementTimestamp",
     "delta.inCommitTimestampEnablementVersion",
 )
-VACUUM_HOLDS_MS = 3_600_000  # How long the first commit of a vacuum means that it deletes files.
+VACUUM_HOLDS_MS = 3_600_000  # How long after its first commit a vacuum may still delete files.
 _SHOWN = 5  # The number of missing files in an error.
 
 
 class Restore(Operation):
-    """Make a new version with the rows, schema, partitioning and properties of an older one."""
+    """Create a version with the rows, schema, partitioning and properties of an older one."""
 
     name = "RESTORE"
     removes_rows = True
@@ -77,7 +77,7 @@ class Restore(Operation):
         out_of_range: OutOfRange = "error",
         ignore_missing_files: bool = False,
     ) -> None:
-        """Take the version, or a time at which it was the latest: one of the two.
+        """Take the version, or a time at which it was the latest, but not both.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class Restore(Operation):
             adds = [add for add, paths in zip(adds, gaps, strict=True) if not paths]
         else:
             require_there(self.context, adds, target.version)
-        if base.supports(FEATURE):  # With it, every file has a count (FRG-19).
+        if base.supports(FEATURE):  # With this feature, every file has a row count (FRG-19).
             adds = with_counts(self.context, target, adds)
         return Intent(
             operation=self.name,
@@ -150,7 +150,7 @@ class Restore(Operation):
             removes=tuple(removes_of(gone, self.context.effects.now_ms())),
             adds=tuple(adds),
             protocol=protocol if protocol != base.protocol else None,
-            metadata=metadata,  # Even if it is the same: no winner may pass unseen (CON-4).
+            metadata=metadata,  # Always, so that it is checked against winners (CON-4).
             domains=domains,
             reads=Reads(everything=True),
             parameters={
@@ -221,7 +221,7 @@ def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
     }
     held = now.metadata.configuration
     configuration |= {name: held[name] for name in OF_THE_LOG if name in held}
-    # Indexes stay too: their files cover data files, not versions.
+    # Indexes stay, too: their segments cover data files, not versions.
     configuration = {k: v for k, v in configuration.items() if not k.startswith(INDEX_PREFIX)}
     configuration |= {k: v for k, v in held.items() if k.startswith(INDEX_PREFIX)}
     configuration |= highest_id(now.metadata, then.metadata)
@@ -251,17 +251,16 @@ def _restored(files: pa.Table) -> list[Add]:
     adds = []
     for add, rows in zip(adds_of(files), num_records(files).to_pylist(), strict=True):
         change: dict[str, object] = {"data_change": True}
-        if add.stats is None and rows is not None:  # A checkpoint may have them as structs only.
+        if add.stats is None and rows is not None:  # A checkpoint may have them only as structs.
             change["stats"] = StatsText().with_num_records(rows).text
         adds.append(add.model_copy(update=change))
     return adds
 
 
 def require_no_vacuum(context: Context, base: Snapshot) -> None:
-    """Refuse to refer to files that the latest version does not have while a vacuum deletes files.
+    """Raise if a vacuum may be deleting files that only older versions have.
 
-    A vacuum first makes a commit (VAC-8). It is searched in the commits of the time in which it
-    counts.
+    A vacuum first makes a commit (VAC-8). This searches the commits that are recent enough.
 
     Raises
     ------
@@ -281,7 +280,7 @@ def require_no_vacuum(context: Context, base: Snapshot) -> None:
         raise CommitConflictError(
             version=base.version,
             rule="CON-25",
-            reason="a vacuum is deleting files, and may delete some that this needs",
+            reason="a vacuum is deleting files, and may delete files that this operation needs",
             remedy="Nothing was committed. Try again when the vacuum has ended; one that died "
             f"stands in the way for {VACUUM_HOLDS_MS // 60_000} minutes",
         )
@@ -306,7 +305,7 @@ def require_there(
         raise DataFileError(
             path=missing[0],
             version=version,
-            reason=f"files that version {version} needs are gone: "
+            reason=f"files that version {version} needs are missing: "
             f"{', '.join(missing[:_SHOWN])}{more}",
             remedy=remedy,
         )

@@ -106,14 +106,15 @@ class AddFields(ChangeSchema):
                 raise InvalidInputError(
                     argument="columns",
                     field=".".join((*path, field.name)),
-                    reason="a default or generated column cannot be added to rows that are there",
+                    reason="a column with a default or generated values cannot be added to "
+                    "existing rows",
                     remedy="Define it when the table is created",
                 )
             if not field.nullable:
                 raise InvalidInputError(
                     argument="columns",
                     field=".".join((*path, field.name)),
-                    reason="a new column must be nullable: rows that are there have no value",
+                    reason="a new column must be nullable, because existing rows have no value",
                     remedy="Add it as nullable, give all rows a value, and call set_nullable",
                 )
         self._fields = tuple(fields)
@@ -135,12 +136,12 @@ class AddFields(ChangeSchema):
 
 
 def path_of(schema: StructType, column: str) -> FieldPath:
-    """Return the path of a column name; a name with dots may be the name of one column."""
+    """Return the path of a column; a name with dots may also be one column's name."""
     return (column,) if schema.get(column) is not None else col(column).path
 
 
 class ChangeColumn(ChangeSchema):
-    """Change one field: its comment and metadata, its nullability, its place, its type."""
+    """Change one field: its comment and metadata, nullability, position or type."""
 
     name = "CHANGE COLUMN"
 
@@ -174,7 +175,7 @@ class ChangeColumn(ChangeSchema):
                 raise InvalidInputError(
                     argument="metadata",
                     field=name,
-                    reason="this name has a meaning of its own in Delta",
+                    reason="Delta itself uses this name",
                     remedy="Choose another name",
                 )
 
@@ -202,7 +203,7 @@ class ChangeColumn(ChangeSchema):
         return replace(field, type=self._kind, metadata=metadata)
 
     def features(self) -> frozenset[str]:
-        """Return the feature of wider types."""
+        """Return the feature of type widening."""
         return frozenset() if self._kind is None else frozenset({"typeWidening"})
 
     def configuration(self, base: Snapshot) -> Mapping[str, str | None]:
@@ -283,7 +284,7 @@ class SetDefault(ChangeSchema):
                 field=".".join(path),
                 reason=f"{'.'.join(path)} is nested, and only columns of the table have defaults"
                 if len(path) > 1
-                else f"column {path[0]} has values of its own",
+                else f"the values of column {path[0]} are generated",
                 remedy="Choose another column",
             )
         new = replace(field, metadata={**kept, CURRENT_DEFAULT: self._default})
@@ -294,7 +295,7 @@ class SetDefault(ChangeSchema):
                 argument="default",
                 field=path[0],
                 reason=f"{self._default} cannot be evaluated as {type_name(field.type)}",
-                remedy="Write a constant, or what is computed from constants",
+                remedy="Write a constant, or an expression of constants",
             ) from error
         return with_field(base.schema, path, lambda _: new)
 
@@ -350,12 +351,12 @@ class SyncIdentity(ChangeSchema):
 
 
 def _require_widening(base: Snapshot, field: StructField, kind: DataType, name: str) -> None:
-    """Raise unless the protocol lets a type be changed to another one, and nothing needs the old.
+    """Raise unless the protocol allows a change of a type, and nothing needs the old type.
 
     Raises
     ------
     InvalidInputError
-        It does not.
+        The change is not allowed.
     """
     if not is_widening(type_name(field.type), type_name(kind)):
         raise InvalidInputError(

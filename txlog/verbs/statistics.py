@@ -54,7 +54,7 @@ class ComputeStatistics(Operation):
     """Add missing statistics to files, in one commit that changes no row."""
 
     name = "COMPUTE STATS"
-    deadline_s = 3600.0  # What was computed stays right, so conflicts are worth another try.
+    deadline_s = 3600.0  # Computed statistics stay correct, so try again after conflicts.
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ComputeStatistics(Operation):
         self._columns = columns
         self._where = where
         self._recompute = recompute
-        self._known: dict[_Job, str] = {}  # For all attempts, because a file never changes.
+        self._known: dict[_Job, str] = {}  # Kept for all attempts: files never change.
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the files with their statistics.
@@ -95,7 +95,7 @@ class ComputeStatistics(Operation):
         """
         store, known = self.context.store, self._known
         chosen = _chosen_columns(base, self._columns)
-        leaves = {  # By their physical paths, as in jobs and statistics.
+        leaves = {  # These are physical paths, as in jobs and statistics.
             physical_path(base.schema, path, base.mapping_mode): kind
             for path, kind in chosen.items()
         }
@@ -130,7 +130,7 @@ class _Job:
 
     path: str
     columns: tuple[Path, ...]
-    fragment: Fragment = field(compare=False)  # Only of this file.
+    fragment: Fragment = field(compare=False)  # The columns of this file only.
 
 
 def _chosen_columns(base: Snapshot, columns: Sequence[str] | str | None) -> dict[Path, DataType]:
@@ -148,7 +148,7 @@ def _chosen_columns(base: Snapshot, columns: Sequence[str] | str | None) -> dict
             raise InvalidInputError(
                 argument="columns",
                 field=str(name),
-                reason="files have no such column",
+                reason="data files have no such column",
                 remedy=f"Choose from {', '.join(stored.names())}",
             )
         found |= below
@@ -180,7 +180,7 @@ def _jobs(
 def _files(
     fragments: FragmentRows, names: set[str]
 ) -> Iterator[tuple[pa.Table, dict[str, pa.Array]]]:
-    """Yield primaries, then column files, and the files that need statistics of each column."""
+    """Yield primary files, then column files, and which of them need statistics of each column."""
     columns = fragments.columns
     if not columns.rows.num_rows:
         yield fragments.primaries, {}
@@ -210,7 +210,7 @@ def _computed(store: Store, plan: ReadPlan, job: _Job) -> str:
     schema = in_files(StructType(plan.columns), plan.mapping_mode)
     collector = StatsCollector(schema, indexed=-1, only=job.columns)
     fragment = job.fragment
-    if fragment.deletion is None:  # The footer has the true number; deletions follow the log.
+    if fragment.deletion is None:  # The footer has the true row count; the log has the deletions.
         fragment = replace(fragment, physical_rows=None)
     reader = FragmentReader(store, plan, fragment)
     footer = reader.footer()
@@ -339,5 +339,5 @@ def _beyond(name: str, stated: ColumnBounds, extent: Extent) -> str:
             continue
         own = arrow_scalar(real, value.type)
         if (pc.less(own, value) if below else pc.greater(own, value)).as_py():
-            return f"the {side} {name} is {real!r}, beyond the stated {value.as_py()!r}"
+            return f"the {side} {name} is {real!r}, outside of the stated {value.as_py()!r}"
     return ""

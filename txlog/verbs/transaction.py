@@ -1,8 +1,8 @@
-"""Commit several operations as one version, each decided on the state after the earlier ones.
+"""Commit several operations as one version; each works on the result of the earlier ones.
 
 The intents are merged file by file into one, which is judged against winners as a whole: if a
-winner may have changed what one of the operations read, all of them are decided again.
-Rules: spec/commit.md, CON-21.
+winner may have changed what one of the operations read, all of them run again. Rules:
+spec/commit.md, CON-21.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ Value = TypeVar("Value")
 class Transaction(Operation):
     """Several operations that are committed as one version."""
 
-    keeps_files = True  # Those of operations that keep their files.
+    keeps_files = True  # The files of operations that keep their files.
 
     def __init__(self, context: Context, base: Snapshot) -> None:
         super().__init__(context)
-        self._first = base  # The operations are decided on it when they are added.
+        self._first = base  # The operations run on it when they are added.
         self._state = base
         self._operations: list[Operation] = []
         self._intents: list[Intent] = []
-        self._states: list[Snapshot] = []  # The state on which each intent was decided.
-        self._idle: list[Reads] = []  # The reads of operations that have nothing to change.
+        self._states: list[Snapshot] = []  # The state from which each intent was made.
+        self._idle: list[Reads] = []  # The reads of operations that change nothing.
         self._cdc: list[Cdc] = []
 
     @property
@@ -63,7 +63,7 @@ class Transaction(Operation):
         return any(operation.removes_rows for operation in self._operations)
 
     def add(self, operation: Operation) -> None:
-        """Decide an operation on the state after the earlier ones; errors as for the operation."""
+        """Run an operation on the result of the earlier ones; errors as for the operation."""
         try:
             self._decide(operation)
         except BaseException:
@@ -115,7 +115,7 @@ class Transaction(Operation):
         if intent is None:
             self._idle.append(operation.read())
             return
-        merged([*self._intents, intent], self._first)  # Refused here, not at the end.
+        merged([*self._intents, intent], self._first)  # Raise here, not at the end.
         now_ms = self.context.effects.now_ms()
         attempt = prepare(
             self.context.store,
@@ -227,7 +227,7 @@ def _merged_files(
     """
     removes: dict[str, Remove] = {}
     adds: dict[str, Add] = {}
-    new: dict[str, Add] = {}  # In the form in which they were first added.
+    new: dict[str, Add] = {}  # As they were first added.
     for intent in intents:
         for remove in intent.removes:
             adds.pop(remove.path, None)

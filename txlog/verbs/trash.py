@@ -38,7 +38,7 @@ TRASH = "_txlog_trash"  # Hidden from readers, and from the clean-ups of other e
 _AT_ONCE = 1000  # The number of files that one call of the store deletes.
 
 
-# Temporary files that dead writers have left beside files of the log and lists of files.
+# Temporary files that dead writers left beside log files and manifests.
 _TEMPORARY = compiled(
     r"(_delta_log|_symlink_format_manifest)/(.+/)?\.[^/]+"
     r"\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp"
@@ -148,9 +148,9 @@ def put_back(context: Context) -> pa.Table:
     for info, there in zip(held, sizes, strict=True):
         name = _home(info)
         if info is not whole[name]:
-            decision, reason = "keep", "the trash has another copy of it"
+            decision, reason = "keep", "the trash has another copy of the file"
         elif there is not None and there >= info.size:
-            decision, reason = "keep", "there is such a file"
+            decision, reason = "keep", "there is a file at its place"
         else:
             decision, reason = "restore", "it was in the trash"
             torn += [] if there is None else [name]

@@ -23,7 +23,7 @@ from txlog.snapshot.snapshot import Snapshot
 
 
 class Update(Operation):
-    """Change values of the rows for which a predicate is true; None: all rows."""
+    """Change values in the rows for which a predicate is true; None: all rows."""
 
     name = "UPDATE"
     removes_rows = True

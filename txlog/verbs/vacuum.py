@@ -1,6 +1,6 @@
 """Delete files to which no version within the retention refers.
 
-Rules: spec/vacuum.md. The decision is a pure function over columns. Only files in the decision are
+Rules: spec/vacuum.md. The decision is a pure function over columns. Only files that it names are
 deleted, and it is made again if the table has changed.
 """
 
@@ -59,7 +59,7 @@ from txlog.verbs.trash import (
 
 _ELSEWHERE = r"^(/|\w+:)"  # Files of other tables.
 
-_AT_ONCE = 20_000  # The number of files that are deleted between two looks at the clock.
+_AT_ONCE = 20_000  # The number of files that are deleted between two checks of the clock.
 
 
 def retention_ms(snapshot: Snapshot, hours: float | None, *, enforce: bool) -> int:
@@ -78,8 +78,8 @@ def retention_ms(snapshot: Snapshot, hours: float | None, *, enforce: bool) -> i
         raise InvalidInputError(
             argument="retention_hours",
             reason=f"{hours} hours are less than the table's delta.deletedFileRetentionDuration, "
-            f"{own / HOUR_MS:g} hours: writers and readers that are under way may need the files",
-            remedy="Pass enforce_retention_duration=False if there are none",
+            f"{own / HOUR_MS:g} hours: running writers and readers may need the files",
+            remedy="Pass enforce_retention_duration=False if there are no such writers and readers",
         )
     return asked
 
@@ -303,8 +303,8 @@ def needed_elsewhere(
             theirs = open_store(clone.uri, store.options)
             latest = load_snapshot(theirs)
             if latest.metadata.id != clone.id:
-                continue  # Another table has taken its place.
-            # Of versions of the clone that are older than its own retention, its vacuum decides.
+                continue  # Another table is at its place now.
+            # The clone's own vacuum decides about its versions that are older than its retention.
             kept = max(kept_ms, retention_ms(latest, None, enforce=False))
             oldest_ms = cutoff_ms + kept_ms - kept
             for part in (
@@ -315,7 +315,7 @@ def needed_elsewhere(
 
 
 def _needed_by(store: Store, version: Snapshot, cutoff_ms: int) -> pa.Array:
-    """Return the files of one version alone."""
+    """Return the files of one version."""
     files = replace(load_files(store, version), tombstones=empty_rows())
     return referenced(files, cutoff_ms, version.root)
 
@@ -330,7 +330,7 @@ def _remedy(text: str) -> Iterator[None]:
 
 
 def _removed_since(store: Store, snapshot: Snapshot, cutoff_ms: int) -> pa.Table:
-    """Return the `FILE_ROWS` of removes in commits that were written from a moment on."""
+    """Return the `FILE_ROWS` of removes in commits that were written since a time."""
     young = [file for file in list_commits(store, snapshot) if file.modified_ms >= cutoff_ms]
     try:
         rows = read_deltas(store, young).files
@@ -342,7 +342,7 @@ def _removed_since(store: Store, snapshot: Snapshot, cutoff_ms: int) -> pa.Table
 def _segments(store: Store, snapshot: Snapshot) -> tuple[pa.Table, dict[str, pa.Array]]:
     """Return the segments of indexes, as `listed_files` does, and the files that each covers.
 
-    Nothing is said of those that cannot be read, or whose index is dropped.
+    Segments that cannot be read, or whose index was dropped, are omitted.
     """
     found = [
         (f"{INDEX_FOLDER}/{info.name}", info.size, info.modified_ms)
@@ -371,7 +371,7 @@ def _needed_segments(covered: Mapping[str, pa.Array], needed: pa.Array) -> pa.Ar
 
 
 def _expired(files: FileState, cutoff_ms: int, root: str) -> pa.Table:
-    """Return the files that were removed before a moment, as `listed_files` does."""
+    """Return the files that were removed before a time, as `listed_files` does."""
     rows = files.tombstones
     times = pc.fill_null(rows["deletion_timestamp"], 0)
     old = pc.less(times, cutoff_ms)
@@ -388,10 +388,10 @@ def _expired(files: FileState, cutoff_ms: int, root: str) -> pa.Table:
 
 
 def referenced(files: FileState, cutoff_ms: int, root: str) -> pa.Array:
-    """Return the files that versions from a moment on refer to, relative to the table. Pure.
+    """Return the files that versions since a time refer to, relative to the table. Pure.
 
-    They are those of the live files, of files removed after the moment, and the deletion vectors
-    of both.
+    They are the live files, the files that were removed after the time, and the deletion vectors of
+    both.
     """
     young = files.tombstones.filter(
         pc.greater_equal(pc.fill_null(files.tombstones["deletion_timestamp"], 0), cutoff_ms)
@@ -403,7 +403,7 @@ def referenced(files: FileState, cutoff_ms: int, root: str) -> pa.Array:
 
 
 def _relative(keys: pa.Array, root: str) -> pa.Array:
-    """Return keys of files, relative to the table where they are below it."""
+    """Return keys of files, relative to the table if they are below it."""
     (key,) = canonical_keys(arrow_array([encode_path(root) if "://" in root else root])).to_pylist()
     prefix = f"{key}/"
     below = pc.starts_with(keys, prefix)
@@ -413,7 +413,7 @@ def _relative(keys: pa.Array, root: str) -> pa.Array:
 
 
 def _vectors(rows: pa.Table) -> set[str]:
-    """Return the files of deletion vectors that file actions refer to."""
+    """Return the deletion vector files that file actions refer to."""
     vectors = flat(rows.filter(pc.is_valid(rows["dv_id"]))["deletion_vector"])
     kinds = pc.struct_field(vectors, "storageType")
     texts = pc.struct_field(vectors, "pathOrInlineDv")
@@ -434,7 +434,7 @@ def decide(found: pa.Table, needed: pa.Array, cutoff_ms: int) -> pa.Table:
     Parameters
     ----------
     found
-        Files by path, size, and when they were written or removed; 0: nobody knows.
+        Files by path, size, and the time when they were written or removed (0: unknown).
     needed
         Files that versions within the retention refer to.
     """

@@ -83,7 +83,7 @@ class FragmentsOperation(Operation):
             raise InvalidInputError(
                 argument="fragments",
                 reason=f"they were read from the versions {', '.join(map(str, sorted(versions)))}",
-                remedy="Make them all from one version of the table",
+                remedy="Make all of them from one version of the table",
             )
         (version,) = versions
         snapshot = self._opened

@@ -44,17 +44,17 @@ class CommitColumns(FragmentsOperation):
         fragments, schema = self._request.fragments, self._request.schema
         require_columns_apart(base.snapshot)
         adds: list[Add] = []
-        given: dict[int, list[str]] = {}  # The new columns, by fragment.
+        given: dict[int, list[str]] = {}  # The new column files, by fragment.
         for metadata in fragments:
             fragment = base.changed(metadata)
             known = {file.path for file in fragment.files}
             new = [add for add in metadata.adds if add.path not in known]
             columns = [name for add in new for name in column_fields(add) or ()]
-            _require_new(base.snapshot, columns)  # By their physical names, like everything below.
+            _require_new(base.snapshot, columns)  # Their physical names, like all names below.
             given[fragment.id] = columns
             adds.extend(new)
         names = set().union(*given.values())
-        # Files may still have values of a dropped column, but no longer give it.
+        # Files may still have values of a dropped column, but no longer provide it.
         removes, shortened = outdated_files(base.live, names, self.context.effects.now_ms())
         outdated = {remove.path for remove in removes} | {add.path for add in shortened}
         _require_fitting(base, fragments, adds, outdated)
@@ -94,8 +94,8 @@ def _require_new(base: Snapshot, names: Sequence[str]) -> None:
             raise InvalidInputError(
                 argument="fragments",
                 field=name,
-                reason="the table has this column already",
-                remedy="Give it other values with Table.alter.replace_columns",
+                reason="the table already has this column",
+                remedy="Replace its values with Table.alter.replace_columns",
             )
 
 
@@ -117,7 +117,7 @@ def _require_fitting(
             argument="fragments",
             field=error.path,
             reason=error.reason,
-            remedy="Pass what merge_columns returned, unchanged",
+            remedy="Pass the result of merge_columns, unchanged",
         ) from error
 
 
@@ -131,22 +131,23 @@ def _require_typed(
             argument="fragments",
             field=held.adds[0].path,
             reason=f"its {', '.join(names)} were written for another table, or in other types than "
-            "the schema has",
-            remedy="Give all fragments columns of the same types: cast what functions return",
+            "those of the schema",
+            remedy="Write the columns with the same types in all fragments: cast what functions "
+            "return",
         )
 
 
 def _merged_metadata(
     base: Snapshot, fields: Mapping[str, StructField], names: set[str], everywhere: set[str]
 ) -> Metadata:
-    """Return the metadata with new columns; for some of them all fragments have values."""
+    """Return the metadata with the new columns; some of them have values in all fragments."""
     merged = StructType(tuple(fields.values()))
     lacking = sorted(names - fields.keys())
     if lacking:
         raise InvalidInputError(
             argument="schema",
             field=lacking[0],
-            reason="a fragment gives this column, but it is not in the schema",
+            reason="a fragment has this column, but the schema does not",
             remedy="Pass the schema that merge_columns returned",
         )
     require_free_names(base, merged)

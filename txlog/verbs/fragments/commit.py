@@ -40,7 +40,7 @@ def new_files(fragments: Sequence[FragmentMetadata]) -> list[Add]:
     Raises
     ------
     InvalidInputError
-        A fragment is there twice, or does not come from `write_fragments`.
+        A fragment appears twice, or does not come from `write_fragments`.
     """
     require_distinct(fragments)
     for held in fragments:
@@ -49,7 +49,7 @@ def new_files(fragments: Sequence[FragmentMetadata]) -> list[Add]:
                 argument="fragments",
                 field=held.adds[0].path,
                 reason="it is a fragment of the table, not a new one",
-                remedy="Pass what write_fragments gave",
+                remedy="Pass the fragments that write_fragments returned",
             )
     return [held.adds[0] for held in fragments]
 
@@ -80,8 +80,8 @@ class Fit:
             raise InvalidInputError(
                 argument="fragments",
                 field=path,
-                reason="the table has, or had, this file: the fragment was committed before",
-                remedy="Leave it out; pass txn to make commits that are repeated do nothing",
+                reason="the table has or had this file, so the fragment was committed before",
+                remedy="Omit it; with txn, a repeated commit does nothing",
             )
 
     def _committed(self, base: Snapshot) -> Iterator[str]:
@@ -139,7 +139,7 @@ def first_files(fragments: Sequence[FragmentMetadata], new: NewTable) -> list[Ad
     Raises
     ------
     InvalidInputError
-        A fragment is there twice, or was written for another table.
+        A fragment appears twice, or was written for another table.
     """
     wanted = new.plan().written_for(NO_TABLE)
     adds = new_files(fragments)
@@ -148,15 +148,15 @@ def first_files(fragments: Sequence[FragmentMetadata], new: NewTable) -> list[Ad
             raise InvalidInputError(
                 argument="fragments",
                 field=held.adds[0].path,
-                reason="it was written for a table of other columns, partitioning or rules",
-                remedy="Give the table the columns of the data, and write_fragments the table's "
-                "partition_by and properties",
+                reason="it was written for a table with other columns, partitioning or constraints",
+                remedy="Create the table with the columns of the data, and pass its partition_by "
+                "and properties to write_fragments",
             )
     return adds
 
 
 class CommitRewrites(FragmentsOperation):
-    """Replace fragments by others that have the same rows."""
+    """Replace fragments by others with the same rows."""
 
     name = "OPTIMIZE"
 
@@ -172,7 +172,7 @@ class CommitRewrites(FragmentsOperation):
             raise UnsupportedFeatureError(
                 path=latest.root,
                 features=("rowTracking",),
-                reason="the table tracks rows, whose ids fragments of workers do not carry",
+                reason="the table tracks rows, and fragments of workers have no row ids",
                 remedy="Use Table.optimize.compact, which keeps them",
             )
         return super().base(latest)
@@ -205,8 +205,8 @@ def _require_same_rows(group: Operation.RewriteGroup, base: Base) -> None:
     if None in before or None in after or sum(before) != sum(after):  # type: ignore[arg-type]
         raise InvalidInputError(
             argument="groups",
-            reason=f"the old fragments have {before} rows, the new ones {after}: "
-            "a rewrite keeps all rows",
+            reason=f"the old fragments have {before} rows, the new ones {after}, but a rewrite "
+            "must keep all rows",
             remedy="Write all rows of the old fragments, and no others",
         )
 
@@ -237,7 +237,7 @@ def commit_fragments(
     Raises
     ------
     InvalidInputError
-        A fragment is there twice, is missing in the table, is in it already, or is not valid.
+        A fragment appears twice, is missing in the table, is already in it, or is not valid.
     """
     require_operation(request)
     match request:

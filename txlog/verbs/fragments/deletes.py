@@ -41,7 +41,7 @@ class CommitDeletes(FragmentsOperation):
         super().__init__(context, opened, request.updated_fragments, request.read_version)
         self._request = request
         self._deletes: RowDeletes | None = None
-        self._union: RowDeletes | None = None  # With vectors of our own.
+        self._union: RowDeletes | None = None  # Deletion vectors that this operation wrote itself.
 
     def changes(self, base: Base) -> Intent | None:
         """Return the removed fragments, and those that get the vectors of workers."""
@@ -66,18 +66,18 @@ class CommitDeletes(FragmentsOperation):
         )
 
     def rebase(self, current: Snapshot, intent: Intent, winners: Sequence[Commit]) -> Intent | None:
-        """Unite the deletion vectors with those of winners (rule CON-10)."""
+        """Merge the deletion vectors with those of winners (rule CON-10)."""
         assert self._deletes is not None
         united = united_with(self.context, current, self._deletes, winners)
         if united is None:
             _raise_shared_rows(self.context, current, self._deletes)
             return None
-        self.discard()  # Nobody else knows the vectors of an earlier union.
+        self.discard()  # Nothing else refers to vectors of an earlier merge.
         self._deletes = self._union = united
         return replace(intent, removes=united.removes, adds=united.adds)
 
     def discard(self) -> None:
-        """Delete the united vectors; the files of workers are kept."""
+        """Delete the merged vectors; the files of workers are kept."""
         union, self._union = self._union, None
         discard_deletes(self.context, union)
 
@@ -94,8 +94,8 @@ def _row_deletes(context: Context, base: Base, request: Operation.Delete) -> Row
             raise InvalidInputError(
                 argument="fragments",
                 field=fragment.path,
-                reason="rows that were deleted are not deleted in it any more",
-                remedy="A delete only takes rows; restore the table instead",
+                reason="deleted rows would not be deleted any more",
+                remedy="A delete can only remove rows; restore the table instead",
             )
         if not after - before:
             continue
@@ -104,7 +104,7 @@ def _row_deletes(context: Context, base: Base, request: Operation.Delete) -> Row
             raise InvalidInputError(
                 argument="fragments",
                 field=fragment.path,
-                reason="none of its rows is left",
+                reason="no row of it remains",
                 remedy="Name its id in deleted_fragment_ids",
             )
         deletes.append(one)
@@ -119,7 +119,8 @@ def _row_deletes(context: Context, base: Base, request: Operation.Delete) -> Row
         if not base.fragments[number].is_durable:
             raise InvalidInputError(
                 argument="deleted_fragment_ids",
-                reason=f"the id {number} is provisional: it means other rows in another version",
+                reason=f"the id {number} is provisional: it refers to other rows in another "
+                "version",
                 remedy="Delete by a predicate, or give all fragments ids by adding txlog.fragments",
             )
         whole.append(base.fragments[number])
@@ -161,7 +162,7 @@ def _require_form(held: FragmentMetadata, base: Snapshot) -> None:
 
 
 def _raise_shared_rows(context: Context, current: Snapshot, deletes: RowDeletes) -> None:
-    """Raise with the file in which a winner deleted a row that we delete too."""
+    """Raise if a winner deleted a row that this operation deletes, too; name the file."""
     live = load_files(context.store, current).live
     now = {fragment.path: fragment for fragment in live_sequence(current, live)}
     for one in deletes.files:
@@ -174,7 +175,7 @@ def _raise_shared_rows(context: Context, current: Snapshot, deletes: RowDeletes)
                 version=current.version,
                 rule="CON-10",
                 path=held.path,
-                reason=f"{len(shared)} of the rows that this deletes are deleted already, the "
+                reason=f"{len(shared)} of these rows are already deleted, the "
                 f"first one at position {shared.min()}",
-                remedy="Nothing was committed; make the deletion again from the latest version",
+                remedy="Nothing was committed; delete the rows again, at the latest version",
             )

@@ -36,7 +36,7 @@ class Operation:
         updated_fragments: Sequence[FragmentMetadata] = ()
         deleted_fragment_ids: Sequence[int] = ()
         predicate: str | None = None  # For the operation parameters of the commit.
-        # The version of the fragments; needed for ids alone if the table is newer.
+        # The version of the fragments; required if only ids are given and the table is newer.
         read_version: int | None = None
 
     @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def require_operation(operation: object) -> None:
         raise InvalidTypeError(
             argument="operation",
             reason=f"an Operation was expected, not {type(operation).__name__}",
-            remedy="Pass txlog.Operation.Append(fragments), or one of its like",
+            remedy="Pass txlog.Operation.Append(fragments), or another of these operations",
         )
     for name, kinds in _KINDS.items():
         value = getattr(operation, name, None)
@@ -104,6 +104,6 @@ _KINDS: dict[str, tuple[type, ...]] = {
 def _wrong(name: str, value: object) -> InvalidInputError:
     return InvalidInputError(
         argument=name,
-        reason=f"{value!r} is not what an operation has here",
+        reason=f"{value!r} is not valid for this field of an operation",
         remedy="Look at the operation's docstring",
     )

@@ -62,9 +62,9 @@ def write_new_fragments(
                 path=snapshot.root,
                 features=("identityColumns",),
                 field=name,
-                reason=f"the data leaves out the identity column {name}, and workers do not know "
-                "which values others give",
-                remedy="Append the data, or give the column values if it is BY DEFAULT",
+                reason=f"the data lacks the identity column {name}, and workers do not know the "
+                "values of other writers",
+                remedy="Use append, or provide values if the column is BY DEFAULT",
             )
     plan = plan_write(
         snapshot.metadata,
@@ -126,14 +126,14 @@ def delete_from_fragment(
     Returns
     -------
     The fragment with the new deletion file; the same fragment if no row is deleted; None if no row
-    is left.
+    remains.
 
     Raises
     ------
     InvalidInputError
         A position is not a whole number or appears twice, or the predicate does not fit.
     NotFoundError
-        A position is beyond the fragment, or of a row that is deleted already.
+        A position is beyond the fragment, or its row is already deleted.
     UnsupportedFeatureError
         The table does not use deletion vectors, or cannot be written by txlog.
     """
@@ -170,9 +170,9 @@ def merge_into_fragment(
     context: Context, snapshot: Snapshot, held: FragmentMetadata, fragment: Fragment,
     columns: Any, read_columns: Sequence[str] | None,
 ) -> tuple[FragmentMetadata, pa.Schema]:  # fmt: skip
-    """Write further columns of a fragment, without committing them; errors as for `add_columns`.
+    """Write new columns of a fragment, without committing them; errors as for `add_columns`.
 
-    Returns the fragment with them, and the table's schema with them.
+    Returns the fragment and the table's schema, both with the new columns.
     """
 
     def sample(names: tuple[str, ...]) -> Any:
@@ -201,7 +201,7 @@ def merge_into_fragment(
 
 
 def columns_digest(snapshot: Snapshot, fields: Sequence[StructField]) -> str:
-    """Return a digest of the new columns of a fragment: the table, their names and types."""
+    """Return a digest of the table, and of the names and types of a fragment's new columns."""
     plain = StructType(tuple(StructField(field.name, field.type) for field in fields))
     return sha256(orjson.dumps([snapshot.metadata.id, schema_json(plain)])).hexdigest()
 
@@ -226,7 +226,7 @@ def require_distinct(fragments: Sequence[FragmentMetadata]) -> None:
             raise InvalidInputError(
                 argument="fragments",
                 reason=f"FragmentMetadata was expected, not {type(held).__name__}",
-                remedy="Make it of JSON with FragmentMetadata.from_json",
+                remedy="Make it from JSON with FragmentMetadata.from_json",
             )
         for add in held.adds:
             if add.path in seen:
