@@ -326,7 +326,7 @@ def test_fragments_are_written_before_their_table(tmp_path: Path) -> None:
     schema = pa.schema([("x", pa.int64()), ("p", pa.string())])
     other = pa.schema([("x", pa.int32()), ("p", pa.string())])
     for columns, partitions in ((other, ["p"]), (schema, [])):
-        with pytest.raises(txlog.InvalidInputError, match="other columns, partitioning or constraints"):
+        with pytest.raises(txlog.InvalidInputError, match="partitioning or constraints"):
             txlog.Table.create(place, columns, partitions, fragments=over_the_wire(found))
     with pytest.raises(txlog.InvalidInputError, match="given twice"):
         txlog.Table.create(place, schema, ["p"], fragments=[*found, found[0]])

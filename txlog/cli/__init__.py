@@ -1,7 +1,7 @@
 """The command line.
 
 Exit codes: 0 done, 1 an error of the table or the store, 2 a wrong call, 130 interrupted by Ctrl-C,
-141 whoever read the output has closed it.
+141 the reader of the output closed it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ def main() -> None:
     """Run the command line and exit with its code."""
     try:
         code = _run(sys.argv[1:])
-        sys.stdout.flush()  # What fails here would fail after this, and be shown as a traceback.
-    except KeyboardInterrupt:  # Before the commands, or after them.
+        sys.stdout.flush()  # An error of this flush would otherwise be a traceback at exit.
+    except KeyboardInterrupt:  # Before or after the commands.
         code = INTERRUPTED
     except BrokenPipeError:
         code = close_output()
-    except OSError as error:  # Those of tables are `TxlogError`s, which the commands handle.
+    except OSError as error:  # Errors of tables are `TxlogError`s, which the commands handle.
         print(f"txlog: the output cannot be written: {error.strerror}", file=sys.stderr)
         close_output()
         code = 1

@@ -16,7 +16,7 @@ from txlog.table.table import Table
 
 alter = typer.Typer(help="Change the columns of a table, without rewriting its files.")
 
-Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
+Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder or its URI.")]
 Column = Annotated[str, typer.Argument(help="Its name; fields of structs with dots.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -40,7 +40,9 @@ def add(
 def rename(
     table: Where,
     column: Column,
-    new_name: Annotated[str, typer.Argument(help="The new name alone.")],
+    new_name: Annotated[
+        str, typer.Argument(help="The new name; of a nested field only its last part.")
+    ],
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
@@ -51,7 +53,7 @@ def rename(
 @alter.command()
 def drop(
     table: Where,
-    columns: Annotated[list[str], typer.Argument(help="Names; fields of structs with dots.")],
+    columns: Annotated[list[str], typer.Argument(help="Their names; fields of structs with dots.")],
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
@@ -63,8 +65,8 @@ def drop(
 def move(
     table: Where,
     column: Column,
-    after: Annotated[str | None, typer.Option(help="The column that it comes after.")] = None,
-    first: Annotated[bool, typer.Option("--first", help="To the beginning.")] = False,
+    after: Annotated[str | None, typer.Option(help="The column after which it is placed.")] = None,
+    first: Annotated[bool, typer.Option("--first", help="Move it to the beginning.")] = False,
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
@@ -88,7 +90,9 @@ def widen(
 def nullable(
     table: Where,
     column: Column,
-    no: Annotated[bool, typer.Option("--no", help="Forbid nulls; there must be none.")] = False,
+    no: Annotated[
+        bool, typer.Option("--no", help="Forbid nulls; the column must not have any.")
+    ] = False,
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
@@ -101,11 +105,11 @@ def default(
     table: Where,
     column: Column,
     value: Annotated[str | None, typer.Argument(metavar="SQL", help="A constant.")] = None,
-    drop_it: Annotated[bool, typer.Option("--drop", help="Take the default away.")] = False,
+    drop_it: Annotated[bool, typer.Option("--drop", help="Remove the default.")] = False,
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
-    """Give a column a default, for rows that are written without it."""
+    """Set the default of a column, for rows that are written without it."""
     if drop_it == (value is not None):
         raise typer.BadParameter("give the SQL of the default, or --drop")
     verbs = Table(table).alter
@@ -120,23 +124,23 @@ def sync_identity(table: Where, column: Column, json: Json = False) -> None:
 
 
 def _type(text: str) -> DataType:
-    """Return the type that SQL calls so."""
+    """Return the type with an SQL name."""
     try:
         cast = parse_sql(f"CAST(NULL AS {text})")
     except InvalidInputError:
         cast = None
     if not isinstance(cast, Cast):
-        raise typer.BadParameter(f"{text!r} is not a type of SQL, such as BIGINT or DECIMAL(10,2)")
+        raise typer.BadParameter(f"{text!r} is not an SQL type, such as BIGINT or DECIMAL(10,2)")
     return cast.type
 
 
-Plan = Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")]
+Plan = Annotated[bool, typer.Option("--dry-run", help="Only print the effect.")]
 
 
 @alter.command("add-feature")
 def add_feature(
     table: Where,
-    features: Annotated[list[str], typer.Argument(help="As the protocol names them.")],
+    features: Annotated[list[str], typer.Argument(help="Their names in the protocol.")],
     dry_run: Plan = False,
     json: Json = False,
 ) -> None:
@@ -151,14 +155,14 @@ def add_feature(
 @alter.command("drop-feature")
 def drop_feature(
     table: Where,
-    feature: Annotated[str, typer.Argument(help="As the protocol names it.")],
+    feature: Annotated[str, typer.Argument(help="Its name in the protocol.")],
     truncate_history: Annotated[
         bool, typer.Option("--truncate-history", help="Delete the log of all older versions.")
     ] = False,
     dry_run: Plan = False,
     json: Json = False,
 ) -> None:
-    """Drop a table feature, and remove its traces from the table."""
+    """Drop a table feature and all of its uses in the table."""
     change = Table(table).alter
     if dry_run:
         found = change.protocol_change(drop=feature, truncate_history=truncate_history)
@@ -170,8 +174,8 @@ def drop_feature(
 @alter.command("upgrade")
 def upgrade_protocol(
     table: Where,
-    reader: Annotated[int, typer.Option(help="The version that readers must know.")],
-    writer: Annotated[int, typer.Option(help="The version that writers must know.")],
+    reader: Annotated[int, typer.Option(help="The version that readers must support.")],
+    writer: Annotated[int, typer.Option(help="The version that writers must support.")],
     dry_run: Plan = False,
     json: Json = False,
 ) -> None:
@@ -186,7 +190,10 @@ def upgrade_protocol(
 @alter.command("cluster-by")
 def cluster_by(
     table: Where,
-    columns: Annotated[list[str] | None, typer.Argument(help="Up to four; none: none.")] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Argument(help="Up to four columns; without columns the clustering is removed."),
+    ] = None,
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""The commands, each a few lines over `Table`."""
+"""The commands; each is a few lines over `Table`."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _SHOW_THEIR_OWN = {"demo", "ui"}
 
 
 class _Commands(TyperGroup):
-    """The commands; Ctrl-C and a closed pipe end each quietly, with the exit codes of shells."""
+    """The commands; Ctrl-C and a closed pipe end them quietly, with the exit codes of shells."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that the arguments name."""
+        """Run the command in the arguments."""
         try:
             with nullcontext() if _SHOW_THEIR_OWN & {*sys.argv[1:2]} else working("Working"):
                 return super().invoke(ctx)
@@ -71,14 +71,15 @@ app.command()(lookup)
 app.command()(sql)
 app.command("help")(explain)
 
-Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
+Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder or its URI.")]
 Version = Annotated[
-    str | None, typer.Option("--version", help="This version, or its pin, not the latest.")
+    str | None,
+    typer.Option("--version", help="A version or the name of a pin. Default: the latest version."),
 ]
 Moment = Annotated[
-    str | None, typer.Option("--timestamp", help="The latest version at this time (ISO 8601).")
+    str | None, typer.Option("--timestamp", help="The version at this time (ISO 8601).")
 ]
-_command = cache(lambda: typer.main.get_command(app))  # A parser takes a tenth of a second.
+_command = cache(lambda: typer.main.get_command(app))  # Loading a parser takes a tenth of a second.
 _ONE_OF_TWO = "'--version' / '--timestamp'"
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -126,7 +127,7 @@ def _iso(time_ms: int) -> str:
 
 
 def _clock(time_ms: int) -> str:
-    """Return a time in UTC for a column whose head says so."""
+    """Return a time in UTC, for a column with UTC in its header."""
     return _utc(time_ms).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -165,7 +166,7 @@ def show(
 @app.command()
 def history(
     table: Where,
-    limit: Annotated[int | None, typer.Option(min=0, help="At most so many commits.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="The largest number of commits.")] = None,
     json: Json = False,
 ) -> None:
     """List the commits, newest first."""
@@ -236,7 +237,7 @@ def files(
 def fragments(
     table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
-    """List the fragments: what tasks read, and what deletions refer to."""
+    """List the fragments: the units of reading and of deletions."""
     listed = _open(table, version, timestamp)
     rows: list[dict[str, Any]] = [
         {
@@ -267,7 +268,7 @@ def fragments(
 
 
 def _without_partition(rows: list[dict[str, Any]], table: Table) -> list[dict[str, Any]]:
-    """Return rows without the column of partition values if the table has no partitions."""
+    """Return rows; without partitions in the table, without the column of partition values."""
     if table.partition_columns:
         return rows
     return [{name: row[name] for name in row if name != "partition"} for row in rows]
@@ -276,7 +277,7 @@ def _without_partition(rows: list[dict[str, Any]], table: Table) -> list[dict[st
 @app.command()
 def count(
     table: Where,
-    where: Annotated[str | None, typer.Option(help="Only rows of which this SQL is true.")] = None,
+    where: Annotated[str | None, typer.Option(help="Only rows for which this SQL is true.")] = None,
     version: Version = None,
     timestamp: Moment = None,
     json: Json = False,
@@ -333,7 +334,7 @@ def verify(
 @app.command()
 def delete(
     table: Where,
-    where: Annotated[str, typer.Option(help="The rows of which this SQL is true.")],
+    where: Annotated[str, typer.Option(help="The rows for which this SQL is true.")],
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
@@ -344,7 +345,9 @@ def delete(
 @app.command("set")
 def set_properties(
     table: Where,
-    properties: Annotated[list[str], typer.Argument(help="NAME=VALUE; NAME= takes it away.")],
+    properties: Annotated[
+        list[str], typer.Argument(help="NAME=VALUE; NAME= removes the property.")
+    ],
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
@@ -360,7 +363,7 @@ def set_properties(
         else:
             unset.append(name)
     if given and unset:
-        raise typer.BadParameter("set properties and take others away in two calls")
+        raise typer.BadParameter("set properties and remove others in two calls")
     alter = Table(table).alter
     print_outcome(alter.set_properties(given) if given else alter.unset_properties(unset), json)
 
@@ -388,10 +391,13 @@ def restore(
     version: Version = None,
     timestamp: Moment = None,
     nearest: Annotated[
-        bool, typer.Option("--nearest", help="Take the nearest version of a time outside.")
+        bool,
+        typer.Option(
+            "--nearest", help="For a time outside of the history, use the nearest version."
+        ),
     ] = False,
     ignore_missing_files: Annotated[
-        bool, typer.Option("--ignore-missing-files", help="Leave out files that are gone.")
+        bool, typer.Option("--ignore-missing-files", help="Omit missing files.")
     ] = False,
     _dry_run: Dry = False,
     json: Json = False,
@@ -399,7 +405,7 @@ def restore(
     """Restore an older version as a new version."""
     if (version is None) == (timestamp is None):
         raise typer.BadParameter(
-            "say which version to go back to, by one of the two", param_hint=_ONE_OF_TWO
+            "give the version to restore, by one of these options", param_hint=_ONE_OF_TWO
         )
     done = Table(table).restore(
         version_of(version),
@@ -430,16 +436,16 @@ def demo(
             "Default: a temporary folder.",
         ),
     ] = None,
-    path: Annotated[str | None, typer.Option(help="The same, as an option.")] = None,
+    path: Annotated[str | None, typer.Option(help="The same as PLACE.")] = None,
     excerpt: Annotated[
-        bool, typer.Option(help="Use the excerpt that comes with txlog, not the whole year.")
+        bool, typer.Option(help="Use the excerpt in txlog instead of the whole year.")
     ] = False,
 ) -> None:
-    """Stream a year of real flights into a table with Spark, and see what happens inside."""
+    """Stream a year of real flights into a table with Spark, and show what happens inside."""
     from txlog.cli.demo import run_demo
 
     if place is not None and path is not None:
-        raise typer.BadParameter("the table is named twice", param_hint="'--path'")
+        raise typer.BadParameter("the place of the table is given twice", param_hint="'--path'")
     raise typer.Exit(0 if run_demo(place or path, excerpt=excerpt) else 1)
 
 

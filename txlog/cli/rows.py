@@ -30,7 +30,7 @@ _FORMATS = {
 
 
 class Matched(StrEnum):
-    """What becomes of rows of the table that the source matches."""
+    """The change of table rows that the source matches."""
 
     UPDATE = "update"
     DELETE = "delete"
@@ -38,24 +38,24 @@ class Matched(StrEnum):
 
 
 class NotMatched(StrEnum):
-    """What becomes of rows of the source that match none."""
+    """The change for source rows that match no row."""
 
     INSERT = "insert"
     IGNORE = "ignore"
 
 
 class NotInSource(StrEnum):
-    """What becomes of rows of the table that nothing matches."""
+    """The change of table rows that no source row matches."""
 
     IGNORE = "ignore"
     DELETE = "delete"
 
 
-Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
+Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder or its URI.")]
 Source = Annotated[
     str, typer.Argument(help="A file (Parquet, CSV, JSON lines, Arrow, ORC), or another table.")
 ]
-Merges = Annotated[bool, typer.Option("--merge-schema", help="Add columns that are new.")]
+Merges = Annotated[bool, typer.Option("--merge-schema", help="Add new columns.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MismatchFails = Annotated[
     bool,
@@ -90,19 +90,19 @@ def merge(
         Matched, typer.Option(help="For rows that the source matches.")
     ] = Matched.UPDATE,
     when_not_matched: Annotated[
-        NotMatched, typer.Option(help="For rows of the source that match none.")
+        NotMatched, typer.Option(help="For rows of the source that match no row.")
     ] = NotMatched.INSERT,
     when_not_matched_by_source: Annotated[
-        NotInSource, typer.Option(help="For rows that nothing matches.")
+        NotInSource, typer.Option(help="For rows that no source row matches.")
     ] = NotInSource.IGNORE,
     merge_schema: Merges = False,
     error_on_type_mismatch: MismatchFails = True,
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
-    """Update, delete and insert rows by those of a file or another table, in one commit.
+    """Update, delete and insert rows, with the rows of a file or another table, in one commit.
 
-    Columns that the source lacks are left as they are, and null in new rows.
+    Columns that the source lacks do not change, and are null in new rows.
     """
     target = Table(table)
     rows = rows_of(source, target.schema)
@@ -154,14 +154,14 @@ def _condition(text: str) -> str:
 
 
 def rows_of(source: str, target: pa.Schema) -> Any:
-    """Return the rows of a file, by its ending, or of a table.
+    """Return the rows of a file, whose ending names its format, or of a table.
 
-    The texts of CSV become values of the columns that they are for.
+    Texts in CSV files are converted to the types of the columns.
 
     Raises
     ------
     NotFoundError
-        There is no such file, nor such a table.
+        There is neither such a file nor such a table.
     InvalidInputError
         The file's format is not known by its ending, or it is damaged.
     """
@@ -179,7 +179,7 @@ def rows_of(source: str, target: pa.Schema) -> Any:
         )
     kind: Any = _FORMATS[ending]
     if kind == "csv":
-        # Of moments pyarrow guesses better: those of a type with a zone need one in the text.
+        # pyarrow guesses timestamps better: a type with a zone would need a zone in each text.
         types = {f.name: f.type for f in target if not pa.types.is_timestamp(f.type)}
         plain = {name: one for name, one in types.items() if not pa.types.is_nested(one)}
         options = pyarrow.csv.ConvertOptions(column_types=plain)
@@ -195,16 +195,20 @@ def rows_of(source: str, target: pa.Schema) -> Any:
 
 
 def lookup(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")],
-    keys: Annotated[list[str], typer.Argument(help="Keys, in the order of the answer.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A folder or its URI.")],
+    keys: Annotated[list[str], typer.Argument(help="The keys; the rows are in their order.")],
     on: Annotated[
-        str | None, typer.Option(help="The key column. Default: that of the only index.")
+        str | None, typer.Option(help="The key column. Default: the column of the only index.")
     ] = None,
-    columns: Annotated[str | None, typer.Option(help="Columns to show, with commas.")] = None,
-    version: Annotated[str | None, typer.Option("--version", help="Not the latest.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns to show, separated by commas.")
+    ] = None,
+    version: Annotated[
+        str | None, typer.Option("--version", help="A version or a pin. Default: the latest.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the rows that have a key, such as: txlog lookup flights UA B6 --on carrier."""
+    """Show the rows with some keys, such as: txlog lookup flights UA B6 --on carrier."""
     opened = Table(table, version=version_of(version))
     if on is None:
         on = _indexed_column(opened)
@@ -220,10 +224,16 @@ def lookup(
 
 def head(
     table: Where,
-    rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="How many rows.")] = 5,
-    columns: Annotated[str | None, typer.Option(help="Columns to show, with commas.")] = None,
-    where: Annotated[str | None, typer.Option(help="A predicate that the rows fulfil.")] = None,
-    version: Annotated[str | None, typer.Option("--version", help="Not the latest.")] = None,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="The number of rows.")] = 5,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns to show, separated by commas.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(help="A predicate: only rows for which it is true.")
+    ] = None,
+    version: Annotated[
+        str | None, typer.Option("--version", help="A version or a pin. Default: the latest.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show the first rows, such as: txlog head flights -n 3 --where "carrier = 'UA'"."""
@@ -232,7 +242,7 @@ def head(
 
 
 class Engine(StrEnum):
-    """What runs a query."""
+    """The engine that runs a query."""
 
     DUCKDB = "duckdb"
     POLARS = "polars"
@@ -241,16 +251,14 @@ class Engine(StrEnum):
 def sql(
     query: Annotated[str, typer.Argument(help="A SELECT. FROM names a folder or URI in quotes.")],
     table: Annotated[
-        list[str] | None, typer.Option(help="NAME=TABLE: what a name means; repeatable.")
+        list[str] | None, typer.Option(help="NAME=TABLE: a name for a table; repeatable.")
     ] = None,
-    root: Annotated[str, typer.Option(help="The folder, or URI, that paths begin at.")] = "",
-    engine: Annotated[
-        Engine | None, typer.Option(help="Default: the one that is installed.")
-    ] = None,
+    root: Annotated[str, typer.Option(help="The folder or URI to which paths are relative.")] = "",
+    engine: Annotated[Engine | None, typer.Option(help="Default: the installed one.")] = None,
     json: Json = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with a head.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
 ) -> None:
-    """Run a query over tables, by duckdb or polars."""
+    """Run a query over tables, with duckdb or polars."""
     if json and csv:
         raise typer.BadParameter("give one of the two, not both", param_hint="'--json' / '--csv'")
     tables: dict[str, Any] = {}
@@ -283,7 +291,7 @@ def _print_csv(rows: pa.Table) -> None:
 
 
 def _names(columns: str | None) -> list[str] | None:
-    """Return the names of columns in a text with commas."""
+    """Return the names of columns in a text that separates them by commas."""
     return None if columns is None else [name.strip() for name in columns.split(",")]
 
 
@@ -306,7 +314,7 @@ def _indexed_column(table: Table) -> str:
     return next(iter(columns))[0]
 
 
-index = typer.Typer(help="Make and keep indexes over key columns, which look-ups use.")
+index = typer.Typer(help="Create and maintain indexes over key columns, for look-ups.")
 Name = Annotated[str | None, typer.Option(help="The index. Default: the only one.")]
 
 
@@ -314,9 +322,9 @@ Name = Annotated[str | None, typer.Option(help="The index. Default: the only one
 def create_index(
     table: Where,
     columns: Annotated[list[str], typer.Argument(help="The key column, or several.")],
-    name: Annotated[str | None, typer.Option(help="Default: made of the columns' names.")] = None,
+    name: Annotated[str | None, typer.Option(help="Default: made from the columns' names.")] = None,
     no_build: Annotated[
-        bool, typer.Option("--no-build", help="Leave out the files that are there.")
+        bool, typer.Option("--no-build", help="Do not index the existing files.")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -26,14 +26,14 @@ def raised(kind: type[TxlogError], function: Callable[[], object]) -> TxlogError
 
 
 class ReadingContract:
-    """Subclass it as `Test…`, give `make_store` and `fill`, and pytest runs the contract."""
+    """Define a subclass `Test…` with `make_store` and `fill`; then pytest runs the contract."""
 
     def make_store(self) -> Store:
         """Return a store of a new, empty folder; called once for each test."""
         raise NotImplementedError
 
     def fill(self, store: Store, path: str, data: bytes) -> None:
-        """Create a file in the store's folder, in any way."""
+        """Create a file in the store's folder."""
         raise NotImplementedError
 
     def test_what_is_there_is_read(self) -> None:
@@ -56,7 +56,7 @@ class ReadingContract:
         store = self.make_store()
         for number in range(7):
             self.fill(store, f"r/{number}", b"%d of many" % number)
-        # A local disk opens 64 files at a time. Others are read one after another.
+        # A local disk opens 64 files at a time; other stores read one after another.
         count = 70 if store.local_path("r/0") else 8
         asked = [
             FileRanges(store, f"r/{number % 7}", [(0, 2), (number % 4, 5), (8, 30)], 10)
@@ -121,7 +121,7 @@ class ReadingContract:
         assert len(list(store.list_tree(""))) == 4
 
     def test_folders_are_listed_without_what_they_hold(self) -> None:
-        """Files are left out; a missing folder has no subfolders."""
+        """Files are omitted; a missing folder has no subfolders."""
         store = self.make_store()
         for path in ("t/a", "t/q/b", "t/p=1/q=2/c", "t/p=1/q=3/c", "tt/d"):
             self.fill(store, path, b"x")
@@ -130,7 +130,7 @@ class ReadingContract:
         assert folders_in(store, "t/q") == folders_in(store, "no/folder") == []
 
     def test_a_store_is_a_value(self) -> None:
-        """It pickles, equals its copy and works as one."""
+        """A pickled copy equals the store, and works like it."""
         store = self.make_store()
         self.fill(store, "f", b"x")
         copy: Store = pickle.loads(pickle.dumps(store))

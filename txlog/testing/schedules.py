@@ -1,11 +1,10 @@
 """Run several actors on one store in all orders of their steps, one order after another.
 
 Actors are functions that work on a store of their own, around a common one. Each waits at every
-step (a call of the store) until it is its turn. `all_schedules` says whose turn it is, until it has
-tried each order, except those that differ only in the order of steps that do not touch the same
+step (a call of the store) until it is its turn. `all_schedules` chooses the order of the steps
+until it has tried each order. It omits orders that differ only in steps that do not touch the same
 files ("sleep sets", Godefroid 1996; "source sets", Abdulla, Aronis, Jonsson and Sagonas 2014). A
-schedule is a list of choices; it can be printed, and
-`replay` runs it again.
+schedule is a list of choices; it can be printed, and `replay` runs it again.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ class Step(NamedTuple):
     """The next request of an actor to the store."""
 
     operation: str
-    path: str  # Of a deletion, all paths.
+    path: str  # For a deletion: all paths.
 
     def touches(self, other: Step) -> bool:
-        """Return whether the order of two steps of different actors can make a difference."""
+        """Return whether the order of two steps of different actors may change the result."""
         return _touch(self, other)
 
 
@@ -66,7 +65,7 @@ Choose: TypeAlias = Callable[[Enabled], Choice | None]
 
 
 class Abandoned(BaseException):
-    """The rest of a schedule is not wanted."""
+    """The rest of a schedule is not needed."""
 
 
 @dataclass
@@ -74,7 +73,7 @@ class History:
     """The events of one schedule."""
 
     choices: list[Choice] = field(default_factory=list)
-    results: dict[int, Any] = field(default_factory=dict)  # By actor: what it returned or raised.
+    results: dict[int, Any] = field(default_factory=dict)  # The result or the error of each actor.
     is_whole: bool = True  # Otherwise it was abandoned.
 
     def __str__(self) -> str:
@@ -82,7 +81,7 @@ class History:
 
 
 def play(store: Store, actors: Sequence[Actor], choose: Choose) -> History:
-    """Run actors in threads, of which only one runs at a time, step by step.
+    """Run actors in threads, step by step; only one thread runs at a time.
 
     Parameters
     ----------
@@ -120,7 +119,7 @@ def play(store: Store, actors: Sequence[Actor], choose: Choose) -> History:
 
 
 class _Turns:
-    """The scheduler's side of the steps: one thread runs, or the scheduler does."""
+    """Turns of the scheduler and the actors: only one of their threads runs at a time."""
 
     def __init__(self, actors: int) -> None:
         self.pending: dict[int, Step] = {}
@@ -158,7 +157,7 @@ class _Turns:
 
 
 class _Baton:
-    """A lock that is passed on from one thread to another."""
+    """A lock that one thread passes to another."""
 
     def __init__(self) -> None:
         lock = threading.Lock()
@@ -189,8 +188,8 @@ class _Stepped(FaultyStore):
 class _Node:
     chosen: Choice
     steps: Enabled
-    open: list[Choice]  # Those that are to be tried yet.
-    asleep: set[Choice]  # Those that lead to nothing new.
+    open: list[Choice]  # The choices that are not tried yet.
+    asleep: set[Choice]  # The choices whose schedules were already tried.
 
 
 def all_schedules(
@@ -201,12 +200,12 @@ def all_schedules(
     Parameters
     ----------
     play_one
-        Plays the actors from the same beginning, such as `play` with a new store; apart from the
-        choices nothing may make a difference.
+        Runs the actors from the same initial state, such as `play` with a new store. Only the
+        choices may influence its result.
     losses
-        How many commits of a schedule may lose their request or their answer.
+        The largest number of commits of a schedule whose request or answer is lost.
     prune
-        Leave out what differs only in the order of steps that do not touch each other.
+        Omit schedules that differ only in the order of steps that do not touch the same files.
     """
     path: list[_Node] = []
     waits = prune and not losses  # Choices wait until a race shows that they make a difference.
@@ -298,7 +297,7 @@ def _open_races(path: list[_Node], first: int) -> None:
 
 
 def some_schedule(seed: int, *, losses: float = 0.0) -> Choose:
-    """Return choices by chance, the same for the same seed; each put is lost with `losses`."""
+    """Return random choices, the same for each seed; `losses` is the probability to lose a put."""
     drawn = 0
 
     def chance() -> float:
@@ -317,7 +316,7 @@ def some_schedule(seed: int, *, losses: float = 0.0) -> Choose:
 
 
 def replay(choices: str) -> Choose:
-    """Return the choices of a printed schedule, such as `0 0 1(lost_answer) 0`."""
+    """Return a function that repeats a printed schedule, such as `0 0 1(lost_answer) 0`."""
     remaining = [word.rstrip(")").partition("(") for word in choices.split()]
 
     def choose(_: Enabled) -> Choice | None:

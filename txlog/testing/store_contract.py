@@ -13,18 +13,18 @@ from txlog.testing.reading_contract import ODD_NAMES, ReadingContract, raised
 
 _THREADS = 8
 _PROCESSES = 3
-_START_S = 60  # How long the writers wait for each other.
+_START_S = 60  # How long the writers wait for each other, in seconds.
 
 _barrier: Any = None
 
 
 def body(who: int, n: int) -> bytes:
-    """Return what a writer puts at the n-th name: the bytes tell who it was."""
+    """Return the content that a writer puts at the n-th name; it differs for each writer."""
     return f"{who}:{n};".encode() * 1000
 
 
 def put_all(store: Store, who: int, names: int, barrier: Any) -> list[str]:
-    """Put all the names, and return those that were created."""
+    """Put a file at each name, and return the names that were created."""
     barrier.wait(_START_S)
     paths = [f"log/{n:020d}" for n in range(names)]
     return [
@@ -33,7 +33,7 @@ def put_all(store: Store, who: int, names: int, barrier: Any) -> list[str]:
 
 
 def race_of_threads(store: Store, names: int) -> list[list[str]]:
-    """Return what each of some threads created."""
+    """Return the names that each of several threads created."""
     barrier = threading.Barrier(_THREADS)
     with ThreadPoolExecutor(_THREADS) as pool:
         runs = [pool.submit(put_all, store, who, names, barrier) for who in range(_THREADS)]
@@ -41,8 +41,8 @@ def race_of_threads(store: Store, names: int) -> list[list[str]]:
 
 
 def race_of_processes(store: Store, names: int) -> list[list[str]]:
-    """Return what each of some processes created."""
-    context = multiprocessing.get_context("spawn")  # A fork would copy this one's threads' locks.
+    """Return the names that each of several processes created."""
+    context = multiprocessing.get_context("spawn")  # A fork would copy locks that threads hold.
     barrier = context.Barrier(_PROCESSES)
     with ProcessPoolExecutor(
         _PROCESSES, mp_context=context, initializer=_use, initargs=(barrier,)
@@ -61,21 +61,21 @@ def _put_all_here(store: Store, who: int, names: int) -> list[str]:
 
 
 class StoreContract(ReadingContract):
-    """Subclass it as `Test…`, give `make_store`, and pytest runs the contract."""
+    """Define a subclass `Test…` with `make_store`; then pytest runs the contract."""
 
-    shared_between_processes = True  # Whether a pickled store means the same files elsewhere.
+    shared_between_processes = True  # Whether other processes see the same files.
     names_in_races = 50
 
     def fill(self, store: Store, path: str, data: bytes) -> None:
-        """Make a file in the store's folder."""
+        """Create a file in the store's folder."""
         store.write_new(path, data)
 
     def test_it_is_writable(self) -> None:
-        """And says so without raising."""
+        """`require_writable` does not raise."""
         self.make_store().require_writable()
 
     def test_the_first_put_stays(self) -> None:
-        """Whatever comes later, and whoever made the file."""
+        """A later put does not change a file, however the file was created."""
         store = self.make_store()
         assert store.put_if_absent("log/0", b"first") == "created"
         assert store.put_if_absent("log/0", b"second") == "exists"
@@ -87,7 +87,7 @@ class StoreContract(ReadingContract):
         assert [info.name for info in store.list_tree("")] == ["log/0", "log/1", "log/2"]
 
     def test_odd_names_can_be_put(self) -> None:
-        """Each of them once."""
+        """Each name can be put once."""
         store = self.make_store()
         for name in ODD_NAMES:
             assert store.put_if_absent(name, name.encode()) == "created"
@@ -95,12 +95,12 @@ class StoreContract(ReadingContract):
             assert store.read(name) == name.encode()
 
     def test_threads_race_and_one_wins(self) -> None:
-        """Each name has one winner, and its bytes."""
+        """Each name has one winner, and the file has the winner's bytes."""
         store = self.make_store()
         self._judge(store, race_of_threads(store, self.names_in_races))
 
     def test_processes_race_and_one_wins(self) -> None:
-        """Each name has one winner, and its bytes."""
+        """Each name has one winner, and the file has the winner's bytes."""
         if not self.shared_between_processes:
             return
         store = self.make_store()
@@ -114,7 +114,7 @@ class StoreContract(ReadingContract):
         assert len(list(store.list_tree(""))) == self.names_in_races
 
     def test_no_reader_sees_a_part(self) -> None:
-        """A put file is whole as soon as it can be read or listed."""
+        """A file is complete as soon as it can be read or listed."""
         store = self.make_store()
         data = bytes(1_000_000)
         done = threading.Event()
@@ -140,7 +140,7 @@ class StoreContract(ReadingContract):
             assert seen.result() in ([], [len(data)])
 
     def test_a_hint_is_replaced(self) -> None:
-        """By whole new bytes, and nothing else stays."""
+        """The file has exactly the new bytes, and no other file remains."""
         store = self.make_store()
         for data in (b"long content", b"short", b""):
             store.replace("log/hint", data)
@@ -148,7 +148,7 @@ class StoreContract(ReadingContract):
         assert [info.name for info in store.list_tree("")] == ["log/hint"]
 
     def test_an_output_is_whole_when_its_block_ends(self) -> None:
-        """It counts its bytes, and may be closed before."""
+        """It counts its bytes, and may be closed inside the block."""
         store = self.make_store()
         with store.open_output("p=1/data") as file:
             file.write(b"abc")
@@ -161,7 +161,7 @@ class StoreContract(ReadingContract):
         assert store.read("closed") == b"x"
 
     def test_an_output_that_fails_leaves_nothing(self) -> None:
-        """The error is the caller's own."""
+        """The caller's error is raised unchanged."""
         store = self.make_store()
         for error in (RuntimeError("mine"), FileNotFoundError("mine"), KeyboardInterrupt()):
             try:
@@ -173,7 +173,7 @@ class StoreContract(ReadingContract):
             assert list(store.list_tree("")) == []
 
     def test_an_output_overwrites_nothing(self) -> None:
-        """A name that is taken is an error, at the latest at the end, and its file stays."""
+        """If the name exists, an error is raised, at the end at the latest, and its file stays."""
         store = self.make_store()
         store.write_new("data", b"old")
 
@@ -186,7 +186,7 @@ class StoreContract(ReadingContract):
         assert store.read("data") == b"old"
 
     def test_deleting_passes_over_what_is_missing(self) -> None:
-        """The rest goes."""
+        """The other files are deleted."""
         store = self.make_store()
         for name in ("a", "f/b", "f/c"):
             store.write_new(name, b"")
@@ -195,7 +195,7 @@ class StoreContract(ReadingContract):
         assert [info.name for info in store.list_tree("")] == ["f/c"]
 
     def test_files_are_moved(self) -> None:
-        """Those that are there, also to folders that are not; a place that is taken stays."""
+        """Missing files are skipped, new folders are created, and existing targets stay."""
         store = self.make_store()
         store.write_new("a", b"of a")
         store.write_new("f/b", b"of b")
@@ -207,7 +207,7 @@ class StoreContract(ReadingContract):
         assert [store.read("b"), store.read("new/folder/a")] == [b"of b", b"of a"]
 
     def test_deleting_stays_below_the_root(self) -> None:
-        """Nothing goes if one path leads elsewhere."""
+        """If one path is outside of the root, nothing is deleted."""
         store = self.make_store()
         store.write_new("a", b"")
         for path in ("../x", "f/../../x", "", store.resolve("") + "x/y"):

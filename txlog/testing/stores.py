@@ -25,34 +25,35 @@ RequestKind = Literal[
 
 Result = TypeVar("Result")
 
-_NAMES_AT_ONCE = 1000  # So many names, or deletions, object stores take in one request.
+_NAMES_AT_ONCE = 1000  # The names or deletions of one request to an object store.
 
 
 class Request(NamedTuple):
     """A request to a remote store."""
 
     kind: RequestKind
-    path: str  # Of a listing, the folder, and behind a slash the name that it starts at.
-    size: int = 0  # Bytes of files, sent or received.
+    path: str  # For a listing: the folder, `/` and the name at which it starts.
+    size: int = 0  # The sent or received bytes of files.
 
 
 class WatchedStore(BasicStore):
     """A store that wraps another one; a subclass defines the action at each request.
 
-    Requests are those that an object store would see. To open a file is to ask for its size, if
-    that is not given; then each read of it is one request. A listing is one for each 1,000 names.
+    The requests are those that an object store would receive. Opening a file asks for its size if
+    the caller does not know it; then each read is one request. A listing needs one request for each
+    1,000 names.
     """
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        if name == "inner" or name.startswith("__"):  # While it is unpickled there is none.
+        if name == "inner" or name.startswith("__"):  # It has no `inner` while it is unpickled.
             raise AttributeError(name)
         return getattr(self.inner, name)
 
     def _requested(self, request: Request) -> None:
-        """Take note of a request, when it was answered."""
+        """Record a request, after its answer."""
         raise NotImplementedError
 
     def _send(
@@ -68,12 +69,12 @@ class WatchedStore(BasicStore):
 
     @property
     def reads_at_once(self) -> int:  # type: ignore[override]
-        """How many reads the store within does at a time best."""
+        """The best number of concurrent reads of the wrapped store."""
         return self.inner.reads_at_once
 
     @property
     def root(self) -> str:
-        """Where the table is."""
+        """The root of the table."""
         return self.inner.root
 
     @property
@@ -82,7 +83,7 @@ class WatchedStore(BasicStore):
         return self.inner.options
 
     def require_writable(self) -> None:
-        """Ask the store within."""
+        """Ask the wrapped store."""
         self.inner.require_writable()
 
     def resolve(self, path: str) -> str:
@@ -124,7 +125,7 @@ class WatchedStore(BasicStore):
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """Return a new file to be written in a `with`; it is sent when that ends."""
+        """Return a new file to write in a `with`; it is sent at the end of the `with`."""
         with self.inner.open_output(path) as sink:
             yield sink
         self._requested(Request("open_output", path, self.inner.info(path).size))
@@ -188,13 +189,13 @@ class _WatchedFile(RawIOBase):
 class CountingStore(WatchedStore):
     """A store around another one, which counts requests and their bytes.
 
-    What an object store costs does not depend on the machine, so that a test can hold it to a
-    number. `open_table` makes a table of it.
+    The number of requests does not depend on the machine, so a test can compare it with a constant.
+    `open_table` opens a table in it.
 
     Attributes
     ----------
     calls
-        All requests so far, as they ended. `reset` empties it.
+        All requests so far, in the order of their answers. `reset` removes them.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -202,23 +203,23 @@ class CountingStore(WatchedStore):
         self.calls: list[Request] = []
 
     def _requested(self, request: Request) -> None:
-        self.calls.append(request)  # One step, whatever the number of threads.
+        self.calls.append(request)  # Appending is atomic, also with several threads.
 
     @property
     def requests(self) -> Counter[str]:
-        """How many requests there were of each kind."""
+        """The number of requests of each kind."""
         return Counter(call.kind for call in self.calls)
 
     @property
     def bytes(self) -> Counter[str]:
-        """How many bytes of files were sent or received by requests of each kind."""
+        """The bytes of files that requests of each kind sent or received."""
         found: Counter[str] = Counter()
         for call in self.calls:
             found[call.kind] += call.size
         return found
 
     def reset(self) -> None:
-        """Begin to count again."""
+        """Set all counts to zero."""
         self.calls = []
 
 
@@ -231,13 +232,13 @@ class LatencyStore(WatchedStore):
     Parameters
     ----------
     delay_s
-        By how many seconds a request is longer. At 0 it is still a store that counts as far away,
-        of which txlog reads larger parts, and several at a time.
+        The additional time of a request, in seconds. With 0 txlog still treats it as a remote
+        store: it reads larger parts, and several at a time.
 
     Attributes
     ----------
     reads_at_once
-        That of the store within; 16 if that is near.
+        That of the wrapped store; 16 if the wrapped store is local.
     """
 
     def __init__(self, inner: Store, delay_s: float = DELAY_S, *, effects: Effects = REAL) -> None:
@@ -247,7 +248,7 @@ class LatencyStore(WatchedStore):
 
     @property
     def reads_at_once(self) -> int:  # type: ignore[override]
-        """How many reads it does at a time best."""
+        """The best number of concurrent reads."""
         return self.inner.reads_at_once if self.inner.reads_at_once > 1 else 16
 
     def _requested(self, request: Request) -> None:
@@ -271,6 +272,6 @@ _SEAL = re.compile(rb'"txlogCrc32":"[0-9a-f]*",|,"txlogCrc32":"[0-9a-f]*"')
 def unsealed(commit: bytes) -> bytes:
     """Return the bytes of a commit without the checksum that txlog put into it.
 
-    A commit that is changed by hand must lose it, or it is refused as damaged.
+    Remove it from a commit that you change by hand; otherwise the commit is refused as damaged.
     """
     return _SEAL.sub(b"", commit, count=1)

@@ -1,6 +1,6 @@
-"""The addresses of the pages: FastAPI, and templates that are filled on the server.
+"""The addresses of the pages, with FastAPI; the server fills the templates.
 
-Pages hold no script but that which draws the charts of a report, and work without it.
+The only script of the pages draws the charts of a report; all pages work without it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from txlog.ui.places import Place, Places
 
 MOST_FORM_BYTES = 64 << 10
 _TABLES_AT_ONCE = 50
-_OPENING = Threads(16)  # They wait more than they work, if the tables are far away.
+_OPENING = Threads(16)  # With remote tables they mostly wait.
 
 # The pages of a table, by the last step of their addresses.
 NAMES = {
@@ -65,13 +65,15 @@ async def form_fields(request: Request) -> dict[str, str]:
     Raises
     ------
     InvalidInputError
-        It is larger than any form of these pages.
+        It is larger than every form of these pages.
     """
     body = b""
     async for part in request.stream():
         body += part
         if len(body) > MOST_FORM_BYTES:
-            raise InvalidInputError(argument="form", reason="it is larger than forms here are")
+            raise InvalidInputError(
+                argument="form", reason="it is larger than every form of these pages"
+            )
     return {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
 
 
@@ -79,7 +81,7 @@ Fields = Annotated[dict[str, str], Depends(form_fields)]
 
 
 class Site:
-    """What all pages share: the tables, the templates, and whether forms may write."""
+    """The values that all pages share: tables, templates, and whether forms may write."""
 
     def __init__(self, places: Places, token: str, writes: bool) -> None:
         self.places = places
@@ -89,7 +91,7 @@ class Site:
         self._templates.globals |= {"address": pages.address}
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
-        """Return a page. Characters that have no bytes are replaced."""
+        """Return a page. Characters that cannot be encoded are replaced."""
         shared = {"writes": self.writes, "place": None, "version": None}
         shared |= {"current": None, "problem": None, "name": None, "links": None}
         text = self._templates.get_template(f"ui/templates/{template}.html").render(
@@ -117,13 +119,13 @@ class Site:
         show: Callable[..., dict[str, Any]],
         **asked: Any,
     ) -> Response:
-        """Return a page of a table: its template, what `show` returns, and what was asked for."""
+        """Return a page of a table: its template with the result of `show` and the parameters."""
         visit = self.visit(key, version)
         current = "rows" if name == "explain" else name
         status = 200
         try:
             shown = show(visit, **asked)
-        except TxlogError as error:  # The page is there with its form, so that it can be mended.
+        except TxlogError as error:  # Show the page with its form for a correction.
             status, shown = status_of(error), {"problem": problem_of(error)}
         return self.page(
             name or "overview",
@@ -171,14 +173,14 @@ class Site:
         return self.places.reports.get(key, lambda: visit.table.report(pages.SAMPLE))
 
     def table_row(self, place: Place) -> list[Cell]:
-        """Return a table as the list of tables shows it; one that cannot be opened says why."""
+        """Return a table for the list of tables; if it cannot be opened, with the reason."""
         try:
             return pages.table_row(place, self.places.open(place))
         except TxlogError as error:
             return pages.broken_row(place, error)
 
     def require_form(self, fields: dict[str, str]) -> None:
-        """Raise unless a form is one of ours, and the server may write."""
+        """Raise unless a form comes from these pages and the server may write."""
         if not is_form_secret(self._token, fields.get("secret", "")):
             raise HTTPException(403, "The form does not come from a page of this server.")
         if not self.writes:
@@ -186,14 +188,14 @@ class Site:
 
 
 def status_of(error: TxlogError) -> int:
-    """Return the status of HTTP that fits an error."""
+    """Return the HTTP status for an error."""
     if isinstance(error, NotFoundError):
         return 404
     return 400 if isinstance(error, InvalidInputError | UnsupportedFeatureError) else 500
 
 
 def problem_of(error: TxlogError) -> dict[str, Any]:
-    """Return what a page says of an error."""
+    """Return the text of a page about an error."""
     facts = [(one.name, getattr(error, one.name)) for one in fields(error)]
     return {
         "reason": without_secrets(error.reason or error.summary).rstrip("."),
@@ -379,7 +381,7 @@ def _add_pins(app: FastAPI, site: Site) -> None:
         version = version_of(fields.get("version") or None)
         if isinstance(version, str):
             raise InvalidInputError(
-                argument="version", reason=f"{version!r} is no number of a version"
+                argument="version", reason=f"{version!r} is not a version number"
             )
         table = Table(place.uri)
         table.pins.create(fields.get("name", ""), version, fields.get("reason") or None)

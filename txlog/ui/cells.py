@@ -1,4 +1,4 @@
-"""Values as pages show them: texts of bounded length, in tables."""
+"""Values for pages: tables of texts with limited length."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a column: its name, and what is said of it in small letters."""
+    """The header of a column: its name, and a note in small letters."""
 
     name: str
     note: str = ""
@@ -36,14 +36,14 @@ class Head:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of a page. `label` names it, also for people who do not see it."""
+    """A table of a page. `label` names it, also for screen readers."""
 
     label: str
     heads: Sequence[Head]
     rows: list[list[Cell]] = field(default_factory=list)
 
 
-_LONG = 24  # Characters: a longer text may be broken anywhere.
+_LONG = 24  # The number of characters from which a text may be broken anywhere.
 
 NOTHING = Cell("null", "null")
 
@@ -67,12 +67,12 @@ def cell(value: Any, look: str = "", href: str = "") -> Cell:
 
 
 def long_look(text: str) -> str:
-    """Return the class of a text: of a long one, words may be broken where the column ends."""
+    """Return the CSS class of a text: long words may be broken at the end of the column."""
     return "long" if len(text) > _LONG else ""
 
 
 def grid(label: str, heads: Iterable[str | Head], rows: Iterable[Sequence[Any]]) -> Grid:
-    """Return a table of values; those that are cells already stay so."""
+    """Return a table of values; cells stay as they are."""
     made = [[one if isinstance(one, Cell) else cell(one) for one in row] for row in rows]
     found = []
     for place, head in enumerate(heads):
@@ -84,7 +84,7 @@ def grid(label: str, heads: Iterable[str | Head], rows: Iterable[Sequence[Any]])
 
 
 def rows_grid(label: str, rows: pa.Table) -> Grid:
-    """Return rows of Arrow as a table: a column for each of theirs, with its type."""
+    """Return Arrow rows as a table with the same columns and their types."""
     columns = [column_cells(column) for column in rows.columns]
     heads = [
         Head(one.name, str(one.type) if len(str(one.type)) < 60 else f"{str(one.type)[:59]}…",
@@ -102,14 +102,14 @@ def column_cells(column: pa.ChunkedArray) -> list[Cell]:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Return whether the values of a type are numbers, which stand below each other."""
+    """Return whether the values of a type are numbers, which are aligned to the right."""
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     )
 
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column; as text, those that Python's own types do not hold."""
+    """Return the values of a column; as text if Python has no type for them."""
     if not str(column.type).startswith(("timestamp[ns", "time64[ns", "duration[ns")):
         try:
             values: list[Any] = column.to_pylist()
@@ -147,7 +147,7 @@ def value_text(value: Any) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return nested values as JSON; what JSON has not is text in it."""
+    """Return nested values as JSON, with texts for values that JSON does not have."""
     try:
         return orjson.dumps(value, default=value_text, option=orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, ValueError):  # Integers of more than 64 bits, or text that is no UTF-8.
@@ -155,14 +155,14 @@ def json_text(value: Any) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return a text, or its beginning and how long it is."""
+    """Return a text; of a long text, its beginning and its length."""
     if len(text) <= MOST_CHARACTERS:
         return text
     return f"{text[:MOST_CHARACTERS]}… ({len(text):,} characters)"
 
 
 def pairs_text(values: Mapping[str, Any] | None) -> str:
-    """Return names with values in one line; those without a value are left out."""
+    """Return names with values in one line; names without a value are omitted."""
     told = (
         (name, value) for name, value in (values or {}).items() if value not in (None, "", "[]")
     )

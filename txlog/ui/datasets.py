@@ -1,4 +1,4 @@
-"""What the pages of data sets show: values for their templates, by the public API of data sets."""
+"""Values for the templates of pages of data sets, from the public API of data sets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def dataset_address(place: Place, number: int, page: str = "", **parameters: Any
 
 
 def catalog(place: Place, opened: Catalog, *, after: int | None) -> Page:
-    """Return some data sets of a catalog, those made after the data set of a number."""
+    """Return some data sets of a catalog that were made after the data set with a number."""
     found = opened.list(PAGE_ROWS + 1, after)
     shown = found[:PAGE_ROWS]
     more = shown[-1].dataset_id if len(found) > PAGE_ROWS else None
@@ -198,7 +198,7 @@ def _edges(graph: Graph, direction: str) -> Any:
 
 
 def _names_of(names: Mapping[str, int | str]) -> dict[int | str, str]:
-    """Return the names of each commit and training set, in one text."""
+    """Return the names of each commit and training set as one text."""
     found: dict[int | str, list[str]] = {}
     for name, target in sorted(names.items()):
         found.setdefault(target, []).append(name)
@@ -206,7 +206,7 @@ def _names_of(names: Mapping[str, int | str]) -> dict[int | str, str]:
 
 
 def ranges_text(numbers: Sequence[int]) -> str:
-    """Return ascending numbers in short: `1 to 4, 7`."""
+    """Return ascending numbers in a short form: `1 to 4, 7`."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and ranges[-1][1] == number - 1:

@@ -1,9 +1,9 @@
-"""Who may see the pages: a browser on this machine that was given the token.
+"""Access to the pages: only for a browser on this machine that has the token.
 
 Any site that a browser shows may send requests to a server on this machine, and any user of the
-machine may connect to it. So a request must name this machine as its host (a site that has its own
-name lead here is refused), and bring the token, in its address or in a cookie. A form must come
-from a page of this server.
+machine may connect to it. So a request must name this machine as its host (a site whose own name
+points to this machine is refused), and contain the token in its address or in a cookie. A form must
+come from a page of this server.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-_OPEN = ("/static/",)  # What is the same for everybody.
+_OPEN = ("/static/",)  # The same content for everybody.
 
 
 class Guard:
-    """Passes on the requests that may be answered, and adds the headers of all answers.
+    """Passes on the allowed requests, and adds headers to all answers.
 
-    `refuse` makes the page of a refusal of a status, a title and a text. The port is part of the
+    `refuse` makes the page of a refusal from a status, a title and a text. The port is part of the
     cookie's name, as browsers send the cookies of all ports of a host.
     """
 
@@ -69,7 +69,7 @@ class Guard:
         await answer(scope, receive, send_on)
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the answer to a request that is not passed on."""
+        """Return the answer to a refused request; None for an allowed one."""
         if host_of(request.headers.getlist("host")) not in HOSTS:
             text = (
                 "The request names another host than this machine. Open http://127.0.0.1 instead."
@@ -121,10 +121,10 @@ def comes_from_here(headers: Mapping[str, str]) -> bool:
 
 
 def form_secret(token: str) -> str:
-    """Return what a form of our pages brings with it: no other page can know it."""
+    """Return the secret that forms of these pages contain, and that no other page knows."""
     return hmac(token.encode(), b"form", sha256).hexdigest()
 
 
 def is_form_secret(token: str, given: str) -> bool:
-    """Return whether a form brought the secret."""
+    """Return whether a form contains the secret."""
     return compare_digest(given.encode("utf-8", "surrogateescape"), form_secret(token).encode())

@@ -1,4 +1,4 @@
-"""What each page shows of a table: values for its template."""
+"""Values for the templates of the pages of a table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from txlog.ui.places import Place
 from txlog.ui.schemas import columns_of, metadata_changes
 
 PAGE_ROWS = 50
-MOST_COLUMNS = 40  # Of rows, unless columns are named.
+MOST_COLUMNS = 40  # For pages of rows, unless columns are named.
 SAMPLE = 8  # Data files that a report opens.
 
 Page = dict[str, Any]
@@ -63,7 +63,7 @@ def names_of(text: str | None) -> list[str] | None:
 
 
 def overview(visit: Visit) -> Page:
-    """Return what a table is: its figures, properties, and what can be done with it."""
+    """Return the overview of a table: figures, properties, and the allowed operations."""
     table = visit.table
     files = table.files(["size_bytes", "num_deleted"])
     metadata, protocol = table.metadata, table.protocol
@@ -113,7 +113,7 @@ def rows(
     where: str | None,
     offset: int,
 ) -> Page:
-    """Return a page of rows. No more is read than these need, as far as the log counts rows."""
+    """Return a page of rows. If the log has row counts, only the necessary files are read."""
     table = visit.table
     chosen = names_of(columns)
     names = table.schema.names
@@ -131,9 +131,9 @@ def rows(
 
 
 def paged(found: int, offset: int, at: Any) -> Page:
-    """Return the links to the pages before and after, and which rows are on this one.
+    """Return links to the previous and the next page, and the numbers of the shown rows.
 
-    `found` is how many rows were read, one more than are shown if there are more.
+    `found` is the number of rows that were read: one more than shown if there are more rows.
     """
     return {
         "first": offset + 1 if found else 0,
@@ -144,7 +144,7 @@ def paged(found: int, offset: int, at: Any) -> Page:
 
 
 def explain(visit: Visit, *, columns: str | None, where: str | None) -> Page:
-    """Return what a scan reads and leaves out, and why."""
+    """Return what a scan reads and skips, and why."""
     table = visit.table
     told = table.scan(names_of(columns), where).explain()
     read = told.files_to_read
@@ -202,7 +202,7 @@ def schema(visit: Visit) -> Page:
 
 
 def history(visit: Visit, *, offset: int) -> Page:
-    """Return what some commits say of themselves, newest first."""
+    """Return the information of some commits, newest first."""
     table = visit.table
     entries = table.history(offset + PAGE_ROWS + 1)[offset:]
     return {
@@ -241,7 +241,7 @@ def diff(
     where: str | None,
     offset: int,
 ) -> Page:
-    """Return the rows that two versions do not have in common."""
+    """Return the rows that differ between two versions."""
     table = visit.table
     last = table.version if end is None else end
     first = (last - 1 if isinstance(last, int) and last else 0) if start is None else start
@@ -330,7 +330,7 @@ def report(visit: Visit, made: Any) -> Page:
 
 
 def table_row(place: Place, table: Table) -> list[Cell]:
-    """Return a table as the list of tables shows it."""
+    """Return a table for the list of tables."""
     metadata = table.metadata
     told = ": ".join(filter(None, [metadata.name, metadata.description]))
     return [
@@ -343,7 +343,7 @@ def table_row(place: Place, table: Table) -> list[Cell]:
 
 
 def broken_row(place: Place, error: TxlogError) -> list[Cell]:
-    """Return a table that cannot be opened as the list of tables shows it."""
+    """Return a table that cannot be opened for the list of tables."""
     reason = Cell(shortened(error.reason or error.summary), "error")
     return [Cell(place.name, "", address(place)), Cell(""), Cell(""), Cell(""), reason]
 

@@ -1,7 +1,6 @@
-"""Which tables and data sets are shown: those that a call names, or that are below its folders.
+"""Find the tables and data sets to show: named ones, and those below named folders.
 
-A page names a table by a key that is looked up among these, never by a path: what was not found
-below the folders cannot be asked for.
+A page names a table by a key, never by a path. So only tables that were found can be requested.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from txlog.store.base import Store, map_many, without_secrets
 from txlog.store.open import folders_in, open_store
 from txlog.table.table import Table
 
-MOST_FOLDERS = 10_000  # That are listed below one argument, to find tables.
-_MOST_OPEN = 64  # Tables whose latest version stays open; of what is larger, fewer are kept.
+MOST_FOLDERS = 10_000  # The number of folders that are listed below one argument to find tables.
+_MOST_OPEN = 64  # The most tables that stay open; of large values fewer are kept.
 _MOST_KEPT = 8
-_PARTS = ("ledger", "data/", "sets/")  # Of a folder of data sets: where its tables are.
+_PARTS = ("ledger", "data/", "sets/")  # The folder of the tables in a folder of data sets.
 
 Value = TypeVar("Value")
 
@@ -35,12 +34,12 @@ class Place:
     """A table that pages show."""
 
     key: str  # In addresses of pages.
-    name: str  # The path below the folder that was named, or the last step of the URI.
+    name: str  # The path below the named folder, or the last part of the URI.
     uri: str
 
 
 class Kept:
-    """The last few values that were made, by their keys. Threads may share one."""
+    """The values that were made last, by their keys. Threads may share an instance."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -53,7 +52,7 @@ class Kept:
         make: Callable[[], Value],
         is_fresh: Callable[[Value], bool] = lambda _: True,
     ) -> Value:
-        """Return the value of a key, and make it if none is kept, or it is not fresh any more.
+        """Return the value of a key; make it if none is kept or it is no longer fresh.
 
         Two threads that ask at once may both make it.
         """
@@ -82,7 +81,7 @@ class Places:
     Raises
     ------
     NotFoundError
-        By `find_all`: at one of them, and below it, there is no table.
+        Raised by `find_all`: there is no table at one of them, nor below it.
     """
 
     def __init__(self, uris: Sequence[str]) -> None:
@@ -94,13 +93,13 @@ class Places:
         self._versions = Kept(_MOST_KEPT)
         self._catalogs = Kept(_MOST_KEPT)
         self.reports = Kept(_MOST_KEPT)
-        self.is_complete = True  # False: there are more folders than were looked into.
+        self.is_complete = True  # False: there are more folders than were listed.
 
     def find_all(self) -> list[Place]:
         """Look for tables, and return them by name.
 
-        Those within a folder of data sets are left out, but `find` knows them: `catalogs` holds
-        the folder instead.
+        Tables within a folder of data sets are omitted, but `find` knows them: `catalogs` has the
+        folder instead.
         """
         found: dict[str, Place] = {}
         catalogs: dict[str, Place] = {}
@@ -158,8 +157,8 @@ class Places:
             self.find_all()
         if key not in self.catalogs:
             raise NotFoundError(
-                reason="there is no such folder of data sets among those that are shown",
-                remedy="Choose one of the first page",
+                reason="this folder of data sets is not among the shown ones",
+                remedy="Choose one on the first page",
             )
         place = self.catalogs[key]
         return place, self._catalogs.get(place.uri, lambda: Catalog(place.uri))
@@ -176,13 +175,13 @@ class Places:
             self.find_all()  # It may be new.
         if key not in self._found:
             raise NotFoundError(
-                reason="there is no such table among those that are shown",
-                remedy="Choose one of the list of tables",
+                reason="this table is not among the shown ones",
+                remedy="Choose one from the list of tables",
             )
         return self._found[key]
 
     def open(self, place: Place, version: int | str | None = None) -> Table:
-        """Return a table at a version, or a pin; None: the latest. Nothing moves the table on."""
+        """Return a table at a version, or a pin; None: the latest. Do not refresh the table."""
         newest = self._newest.get(place.uri, lambda: Table(place.uri), _is_newest)
         if version is None or version == newest.version:
             return newest
@@ -193,7 +192,7 @@ class Places:
 
 
 def _is_newest(table: Table) -> bool:
-    with suppress(TxlogError):  # Opening it anew says what is wrong.
+    with suppress(TxlogError):  # Opening it again raises the right error.
         return table.latest_version == table.version
     return False
 
@@ -207,11 +206,10 @@ def place_of(uri: str, name: str) -> Place:
 
 
 def tables_below(store: Store) -> tuple[list[str], bool]:
-    """Return the folders of a store that are tables, and whether all folders were looked into.
+    """Return the folders of a store that are tables, and whether all folders were listed.
 
-    Folders within a table, and those whose names begin with a dot or an underscore, are passed
-    over, as symbolic links are. A folder that cannot be listed counts as empty, unless it is the
-    first one.
+    Folders within a table, folders whose names begin with a dot or an underscore, and symbolic
+    links are skipped. A folder that cannot be listed counts as empty, unless it is the first one.
     """
     found: list[str] = []
     level = [""]

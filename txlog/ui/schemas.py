@@ -17,7 +17,7 @@ from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, map_many
 
-MOST_COMMITS = 1_000  # That are looked into for earlier schemas: the newest.
+MOST_COMMITS = 1_000  # The number of newest commits in which earlier schemas are searched.
 _ID = "delta.columnMapping.id"
 
 
@@ -33,14 +33,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Change:
-    """What a version changed about the schema, the partitioning or the properties."""
+    """The changes of a version to the schema, the partitioning or the properties."""
 
     version: int
     what: list[str]
 
 
 def columns_of(schema: StructType) -> list[Column]:
-    """Return all columns and the fields in them, in their order: `a`, `a.b`, `a.element.c`."""
+    """Return all columns and nested fields, in their order: `a`, `a.b`, `a.element.c`."""
     return list(_columns(schema, ""))
 
 
@@ -59,7 +59,7 @@ def _columns(kind: DataType, above: str) -> Iterator[Column]:
 
 
 def _short(kind: DataType) -> str:
-    """Return a type without the fields of structs, which have rows of their own."""
+    """Return the name of a type without the fields of structs, which have their own rows."""
     match kind:
         case StructType():
             return "struct"
@@ -73,9 +73,9 @@ def _short(kind: DataType) -> str:
 def metadata_changes(store: Store, snapshot: Snapshot) -> list[Change]:
     """Return which versions changed the table's metadata, newest first.
 
-    The newest commits are looked into, up to the snapshot's version. The first metadata among them
-    are compared with nothing: they are told as a whole if they are those of version 0, and else
-    passed over.
+    It reads the newest commits up to the snapshot's version. The first metadata among them have
+    nothing to be compared with: for version 0 the number of columns is stated, otherwise they are
+    skipped.
     """
     commits = list_commits(store, snapshot)[-MOST_COMMITS:]
     found = map_many(store, partial(_metadata_in, store), commits)
@@ -87,13 +87,13 @@ def metadata_changes(store: Store, snapshot: Snapshot) -> list[Change]:
             changes.append(Change(version, differences(before, after)))
         elif version == 0:
             count = len(_schema(after).fields)
-            changes.append(Change(0, [f"the table was made, with {count} columns"]))
+            changes.append(Change(0, [f"the table was created with {count} columns"]))
         before = after
     return [change for change in changes[::-1] if change.what]
 
 
 def _metadata_in(store: Store, file: LogFile) -> Metadata | None:
-    """Return the metadata that a commit sets, or None; of a commit that is gone too."""
+    """Return the metadata that a commit sets; None if it sets none or does not exist any more."""
     try:
         data = store.read(file.path) if file.content is None else file.content
     except NotFoundError:
@@ -109,7 +109,7 @@ def _schema(metadata: Metadata) -> StructType:
 
 
 def differences(before: Metadata, after: Metadata) -> list[str]:
-    """Return in words what differs in the metadata of two versions."""
+    """Return texts about the differences between the metadata of two versions."""
     found = schema_differences(_schema(before), _schema(after))
     if before.partition_columns != after.partition_columns:
         found.append(f"partitioned by {', '.join(after.partition_columns) or 'nothing'}")
@@ -122,14 +122,14 @@ def differences(before: Metadata, after: Metadata) -> list[str]:
     old_properties, new_properties = before.configuration, after.configuration
     for name in sorted(old_properties.keys() | new_properties.keys()):
         if name not in new_properties:
-            found.append(f"property {name} was taken away")
+            found.append(f"property {name} was removed")
         elif old_properties.get(name) != new_properties[name]:
             found.append(f"property {name} = {new_properties[name]}")
     return found
 
 
 def schema_differences(before: StructType, after: StructType) -> list[str]:
-    """Return in words which columns came, went or changed; ids tell renamed ones."""
+    """Return texts about added, dropped and changed columns; ids identify renamed columns."""
     old, new = _by_identity(before), _by_identity(after)
     found = []
     for key, column in new.items():
@@ -144,13 +144,13 @@ def schema_differences(before: StructType, after: StructType) -> list[str]:
         if held.nullable != column.nullable:
             found.append(f"{column.path} {'may' if column.nullable else 'must not'} be null")
         if _told(held) != _told(column):
-            found.append(f"{column.path}: other texts about the column")
+            found.append(f"{column.path}: its metadata changed")
     found += [
         f"dropped {column.path} ({column.type})" for key, column in old.items() if key not in new
     ]
     kept = [key for key in old if key in new]
     if kept != [key for key in new if key in old]:
-        found.append("other order of the columns")
+        found.append("the order of the columns changed")
     return found
 
 

@@ -15,7 +15,7 @@ from txlog.report.page import chart_library
 from txlog.ui.places import Places
 
 HOST = "127.0.0.1"
-_PATIENCE_S = 1.0  # For pages that are being made when Ctrl-C comes.
+_PATIENCE_S = 1.0  # The time to finish pages after Ctrl-C, in seconds.
 
 
 def serve(
@@ -36,7 +36,7 @@ def serve(
     uris
         Tables, folders of data sets, and folders with such below them.
     port
-        0: one that is free.
+        0: any free port.
     writes
         Offer forms that change tables: they create and drop pins.
     opens
@@ -48,9 +48,9 @@ def serve(
     Raises
     ------
     NotFoundError
-        At one of the URIs, and below it, there is neither a table nor a data set.
+        There is neither a table nor a data set at one of the URIs or below it.
     InvalidInputError
-        The port is taken, or there is no such port.
+        The port is taken or not valid.
     UnsupportedFeatureError
         The extra `ui` is not installed.
     KeyboardInterrupt
@@ -76,7 +76,7 @@ def serve(
         )  # fmt: skip
 
         class Server(uvicorn.Server):
-            """A server that waits for no page once a signal has come."""
+            """A server that waits for no page after a signal."""
 
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
                 super().handle_exit(sig, frame)
@@ -85,7 +85,7 @@ def serve(
                 late.daemon = True
                 late.start()
 
-        # It takes seconds to be put together, so the first page with charts would wait for it.
+        # It takes seconds to load, so the first page with charts would wait for it.
         Thread(target=chart_library, daemon=True).start()
         tell(url, count, len(places.catalogs))
         if opens:
@@ -94,16 +94,16 @@ def serve(
 
 
 def listening(port: int) -> socket.socket:
-    """Return a socket that takes connections from this machine.
+    """Return a socket that accepts connections from this machine.
 
     Raises
     ------
     InvalidInputError
-        The port is taken, or there is no such port.
+        The port is taken or not valid.
     """
     if not 0 <= port <= 65535:
         raise InvalidInputError(
-            argument="port", reason=f"{port} is no port", remedy="Ports are 0 to 65535"
+            argument="port", reason=f"{port} is not a port", remedy="Ports are 0 to 65535"
         )
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -114,7 +114,7 @@ def listening(port: int) -> socket.socket:
         made.close()
         raise InvalidInputError(
             argument="port",
-            reason=f"port {port} cannot be had: {error.strerror}",
-            remedy="Choose another one; --port 0 takes one that is free",
+            reason=f"port {port} cannot be used: {error.strerror}",
+            remedy="Choose another one; --port 0 uses any free port",
         ) from error
     return made

@@ -34,7 +34,7 @@ def of_type(kind: type[Value], value: Any, argument: str) -> Value:
 
 
 def names_in(columns: tuple[Any, ...], argument: str) -> list[str]:
-    """Return names that were passed one by one, or as one list or tuple."""
+    """Return names that were passed as several arguments, or as one list or tuple."""
     one = len(columns) == 1 and isinstance(columns[0], list | tuple)
     return [of_type(str, name, argument) for name in (columns[0] if one else columns)]
 
@@ -54,12 +54,12 @@ def session_of(spark: SparkSession | None) -> SparkSession:
 
 
 def storage_options_of(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a store that `hadoopConf` holds, by the names that fsspec has for them.
+    """Return the options of a store in `hadoopConf`, with fsspec's names.
 
     Raises
     ------
     InvalidInputError
-        They are Hadoop's options, which txlog does not read. Values are not shown.
+        The options are Hadoop's, which txlog does not read. The error shows no values.
     """
     options = dict(of_type(dict, conf, "hadoopConf"))
     hadoop = sorted(name for name in options if str(name).startswith(_HADOOP))
@@ -73,7 +73,7 @@ def storage_options_of(conf: Mapping[str, str]) -> dict[str, str]:
     return options
 
 
-_TXN = "spark.databricks.delta.write.txn"  # And `AppId` or `Version`.
+_TXN = "spark.databricks.delta.write.txn"  # The names end with `AppId` or `Version`.
 
 
 def expression_in(value: Any, argument: str) -> Any:
@@ -95,7 +95,7 @@ def expression_in(value: Any, argument: str) -> Any:
 
 
 def updates_in(updates: Any, argument: str) -> Mapping[str, Any]:
-    """Return the columns that get values, checked; errors as for `of_type`."""
+    """Return the columns with their new values, checked; errors as for `of_type`."""
     from pyspark.sql import Column
 
     given = of_type(dict, updates, argument)
@@ -112,13 +112,13 @@ def updates_in(updates: Any, argument: str) -> Mapping[str, Any]:
 
 
 def transaction_in_session(spark: SparkSession | None) -> AppVersion | None:
-    """Return the transaction that a session names for changes, as delta-spark's users do.
+    """Return the transaction in a session's settings, which are those of delta-spark.
 
     Raises
     ------
     InvalidInputError
         One of `spark.databricks.delta.write.txnAppId` and `…txnVersion` is missing, or the version
-        is no number.
+        is not a number.
     """
     if spark is None:
         return None
@@ -129,8 +129,8 @@ def transaction_in_session(spark: SparkSession | None) -> AppVersion | None:
     if app is None or version is None or not version.isdecimal():
         raise InvalidInputError(
             argument=names[0 if app is None else 1],
-            reason="the session's settings txnAppId and txnVersion go together, the version is a "
-            "whole number",
+            reason="the session's settings txnAppId and txnVersion must both be set, the version "
+            "as a whole number",
         )
     if spark.conf.get(f"{_TXN}Version.autoReset.enabled", "false") == "true":
         spark.conf.unset(names[1])

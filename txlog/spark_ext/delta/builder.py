@@ -47,7 +47,7 @@ Handle = TypeVar("Handle")
 
 
 _SIZED_TEXT = re.compile(r"\b(?:var)?char(?:acter)?\s*\(", re.IGNORECASE)
-_SPARKS_NAME = re.compile(r"[A-Za-z0-9_]+")  # What Spark's own catalog takes for a table.
+_SPARKS_NAME = re.compile(r"[A-Za-z0-9_]+")  # The names of tables that Spark's own catalog allows.
 
 
 @dataclass
@@ -59,12 +59,12 @@ class IdentityGenerator:
 
 
 class DeltaTableBuilder(Generic[Handle]):
-    """Collects the definition of a table; nothing happens before `execute`.
+    """Collects the definition of a table; only `execute` creates it.
 
     Parameters
     ----------
     handle
-        Makes the result of `execute` from a session and the table: `DeltaTable`.
+        Creates the result of `execute` from a session and the table: a `DeltaTable`.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class DeltaTableBuilder(Generic[Handle]):
         self._properties: dict[str, str] = {}
 
     def tableName(self, identifier: str) -> DeltaTableBuilder[Handle]:
-        """Set the name for Spark's catalog; or ``delta.`/path` ``, a location.
+        """Set the name in Spark's catalog; or ``delta.`/path` ``, a location.
 
-        Without a location the table is where the catalog has this name. A name that is new goes
-        into the folder of its schema, where Spark keeps tables of its own.
+        Without a location, the table is at the catalog's location for this name. A new name gets a
+        folder in the folder of its schema, as Spark's own tables do.
         """
         of_type(str, identifier, "identifier")
         path = path_in(identifier)
@@ -150,16 +150,16 @@ class DeltaTableBuilder(Generic[Handle]):
             raise InvalidInputError(
                 argument="dataType",
                 field=name,
-                reason=f"{text!r}: txlog does not hold text to a length",
-                remedy="Use STRING, and a constraint of the table for its length",
+                reason=f"{text!r}: txlog does not check the length of text",
+                remedy="Use STRING, and a constraint for its length",
             )
         try:
             fields = self._spark.createDataFrame([], f"{quote_name(name)} {text}").schema.fields
         except PySparkException as error:
             told = " ".join(str(error).split("== SQL")[0].split())
-            raise _no_type(name, text, f"Spark does not read it: {told}") from error
+            raise _no_type(name, text, f"Spark cannot parse it: {told}") from error
         if len(fields) != 1:
-            raise _no_type(name, text, f"it makes {len(fields)} columns")
+            raise _no_type(name, text, f"it defines {len(fields)} columns")
         return fields[0]
 
     def addColumns(self, cols: StructType | list[StructField]) -> DeltaTableBuilder[Handle]:
@@ -176,7 +176,7 @@ class DeltaTableBuilder(Generic[Handle]):
         return self
 
     def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder[Handle]:
-        """Set the columns by which `optimize` clusters rows: up to four, instead of partitions."""
+        """Set the columns by which `optimize` clusters rows, up to four, instead of partitions."""
         self._cluster_by = names_in(cols, "cols")
         return self
 
@@ -186,17 +186,17 @@ class DeltaTableBuilder(Generic[Handle]):
         return self
 
     def execute(self) -> Handle:
-        """Make or replace the table, and return it.
+        """Create or replace the table, and return it.
 
-        A name is put into Spark's catalog afterwards, for `DeltaTable.forName`; Spark's own SQL
-        needs the path again: `SELECT … FROM name WITH ('path'='…')`. `DROP TABLE` leaves the files.
+        Then the name is added to Spark's catalog, for `DeltaTable.forName`; Spark's own SQL also
+        needs the path: `SELECT … FROM name WITH ('path'='…')`. `DROP TABLE` leaves the files.
 
         Raises
         ------
         AlreadyExistsError
-            A table is there for `create`, or something else in the folder that the name leads to.
+            The table exists already (with `create`), or the folder for the name has other files.
         NotFoundError
-            No table is there for `replace`, or the catalog has no such schema.
+            The table does not exist (with `replace`), or the catalog does not have the schema.
         InvalidInputError
             Name and location are missing, or a column, the partitioning or a property is wrong.
         UnsupportedFeatureError
@@ -209,7 +209,7 @@ class DeltaTableBuilder(Generic[Handle]):
         return self._handle(self._spark, table(self._spark, location))
 
     def _filled(self, frame: DataFrame) -> None:
-        """Make the table of a frame's rows, in one version; errors as for `execute`."""
+        """Create the table with a frame's rows, in one version; errors as for `execute`."""
         from txlog.spark_ext.write_frame import write
 
         location = self._place()
@@ -240,7 +240,7 @@ class DeltaTableBuilder(Generic[Handle]):
         try:
             table = Table(location)
         except NotFoundError as error:
-            if self._name is not None:  # Its folder is not what the caller wrote.
+            if self._name is not None:  # The caller gave another path.
                 error.path = self._name
             raise
         if self._how == "createIfNotExists":
@@ -266,7 +266,7 @@ class DeltaTableBuilder(Generic[Handle]):
         }
 
     def _place(self) -> str:
-        """Return the table's path, before anything is made."""
+        """Return the table's path, before anything is created."""
         if self._name is None:
             if self._location is None:
                 raise InvalidInputError(
@@ -281,8 +281,9 @@ class DeltaTableBuilder(Generic[Handle]):
         if held is not None and open_store(held).root != open_store(self._location).root:
             raise AlreadyExistsError(
                 path=held,
-                reason=f"the catalog has {self._name} for another table",
-                remedy="Choose another name, or drop that one: only the catalog forgets it",
+                reason=f"in the catalog {self._name} is another table",
+                remedy="Choose another name, or drop this name from the catalog, which deletes no "
+                "files",
             )
         return self._location
 
@@ -292,7 +293,7 @@ def _identity(
     always: str | IdentityGenerator | None,
     by_default: IdentityGenerator | None,
 ) -> dict[str, Any]:
-    """Return the metadata of an identity column; nothing for another column."""
+    """Return the metadata of an identity column; an empty dict for other columns."""
     given = by_default if by_default is not None else always
     if given is None or isinstance(given, str):
         return {}
@@ -300,7 +301,7 @@ def _identity(
         raise InvalidInputError(
             argument="generatedByDefaultAs",
             field=column,
-            reason="generatedAlwaysAs and generatedByDefaultAs both say how values are made",
+            reason="generatedAlwaysAs and generatedByDefaultAs both define the values",
             remedy="Pass one of them",
         )
     of_type(IdentityGenerator, given, "generatedByDefaultAs")
@@ -310,7 +311,7 @@ def _identity(
 
 
 def _held(spark: SparkSession, name: str) -> str | None:
-    """Return where the catalog has a table, or None if it does not know the name."""
+    """Return the catalog's location of a table; None if it does not have the name."""
     try:
         return table_location(spark, name)
     except NotFoundError:
@@ -318,16 +319,16 @@ def _held(spark: SparkSession, name: str) -> str | None:
 
 
 def _own_folder(spark: SparkSession, name: str) -> str:
-    """Return the path that Spark would choose for a table of its own, free or with a table in it.
+    """Return the path that Spark would choose for its own table: empty or with a Delta table.
 
     Raises
     ------
     AlreadyExistsError
-        Files are there that belong to no table.
+        The folder has files that belong to no table.
     InvalidInputError
-        Spark's catalog would not take the name.
+        Spark's catalog does not allow the name.
     NotFoundError
-        The catalog has no such schema.
+        The catalog does not have the schema.
     UnsupportedFeatureError
         The schema's folder is not on a local disk.
     """
@@ -335,7 +336,7 @@ def _own_folder(spark: SparkSession, name: str) -> str:
     if _SPARKS_NAME.fullmatch(last) is None:  # Such as `..`, which would leave the folder.
         raise InvalidInputError(
             argument="identifier",
-            reason=f"{name!r}: Spark takes only letters of ASCII, digits and _ in a table's name",
+            reason=f"{name!r}: Spark allows only ASCII letters, digits and _ in a table's name",
             remedy="Choose another name, or a path with location(path)",
         )
     home = _folder_of_schema(spark, ".".join(map(quote_name, schema)), name)
@@ -343,7 +344,7 @@ def _own_folder(spark: SparkSession, name: str) -> str:
         raise UnsupportedFeatureError(
             path=name,
             reason=f"its schema keeps tables at {without_secrets(home) or 'no location'}, and "
-            "txlog makes tables on local disks",
+            "txlog chooses folders only on local disks",
             remedy="Call location(path)",
         )
     if not keeps_case(spark):
@@ -352,14 +353,14 @@ def _own_folder(spark: SparkSession, name: str) -> str:
     if folder.is_dir() and any(folder.iterdir()) and not Table.exists(folder):
         raise AlreadyExistsError(
             path=str(folder),
-            reason=f"the folder for {name} holds files of no Delta table",
+            reason=f"the folder for {name} has files that belong to no Delta table",
             remedy="Empty the folder, or choose another one with location(path)",
         )
     return str(folder)
 
 
 def _folder_of_schema(spark: SparkSession, schema: str, name: str) -> str:
-    """Return the URI of the folder where the tables of a schema are; the current one's for ""."""
+    """Return the URI of the folder for tables of a schema; "" is the current schema."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -368,8 +369,8 @@ def _folder_of_schema(spark: SparkSession, schema: str, name: str) -> str:
         told = str(error).splitlines()[0]
         raise NotFoundError(
             path=name,
-            reason=f"Spark's catalog has no such schema: {told}",
-            remedy="Make it with CREATE SCHEMA, or choose another one",
+            reason=f"Spark's catalog does not have this schema: {told}",
+            remedy="Create it with CREATE SCHEMA, or choose another one",
         ) from error
     return found.locationUri or ""
 

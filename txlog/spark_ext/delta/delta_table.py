@@ -57,7 +57,7 @@ _NOTHING = pa.schema([("path", pa.string())])
 class DeltaTable:
     """A table for Spark, with the interface of delta-spark's class of the same name.
 
-    Every method acts on the latest version. Make one with `forPath`, `forName` or a builder.
+    Every method uses the latest version. Create an instance with `forPath`, `forName` or a builder.
     """
 
     def __init__(self, spark: SparkSession, table: Table, alias: str | None = None) -> None:
@@ -85,7 +85,8 @@ class DeltaTable:
         Parameters
         ----------
         hadoopConf
-            Options of the store by fsspec's names; never shown. Hadoop's (`fs.…`) are refused.
+            Options of the store with fsspec's names; they are never shown. Hadoop's options
+            (`fs.…`) are refused.
 
         Raises
         ------
@@ -99,14 +100,14 @@ class DeltaTable:
 
     @classmethod
     def forName(cls, sparkSession: SparkSession, tableOrViewName: str) -> DeltaTable:
-        """Return the table of a name in Spark's catalog, or of ``delta.`/path` ``.
+        """Return the table with a name in Spark's catalog, or at ``delta.`/path` ``.
 
-        Errors as for `table_location`; a temporary view does not tell which table it is over.
+        Errors as for `table_location`. A temporary view does not name its table.
 
         Raises
         ------
         UnsupportedFeatureError
-            The catalog has properties of Delta that the table has not: they have no effect.
+            The catalog has Delta properties that the table does not have, so they have no effect.
         """
         of_type(str, tableOrViewName, "tableOrViewName")
         entry = catalog_entry(sparkSession, tableOrViewName)
@@ -120,7 +121,7 @@ class DeltaTable:
         sparkSession: SparkSession,
         identifier: str,
     ) -> bool:
-        """Return whether there is a table at a path, or at that of ``delta.`/path` ``."""
+        """Return whether there is a table at a path, or at the path in ``delta.`/path` ``."""
         of_type(str, identifier, "identifier")
         return Table.exists(path_in(identifier) or identifier)
 
@@ -131,12 +132,12 @@ class DeltaTable:
         identifier: str,
         partitionSchema: str | StructType | None = None,
     ) -> DeltaTable:
-        """Make a table of the Parquet files at ``parquet.`/path` ``; no data is written.
+        """Create a table from the Parquet files at ``parquet.`/path` ``; no data is written.
 
         Parameters
         ----------
         partitionSchema
-            The partition columns with their types. Default: those that the folders name, as whole
+            The partition columns with their types. Default: the names in the folders, as whole
             numbers, dates or text.
 
         Raises
@@ -144,9 +145,9 @@ class DeltaTable:
         AlreadyExistsError
             There is a table already.
         SchemaMismatchError
-            A column has two types; both files are named. Nothing was committed.
+            A column has two types; the error names both files. Nothing was committed.
         InvalidInputError
-            The identifier is not of this form, or the folders name other partition columns.
+            The identifier does not have this form, or the folders have other partition columns.
         """
         of_type(str, identifier, "identifier")
         path = _PARQUET.fullmatch(identifier.strip())
@@ -167,7 +168,7 @@ class DeltaTable:
 
     @classmethod
     def create(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder[Self]:
-        """Begin a table that must not be there yet."""
+        """Begin the definition of a table that must not exist yet."""
         return DeltaTableBuilder(session_of(sparkSession), "create", cls)
 
     @classmethod
@@ -180,7 +181,7 @@ class DeltaTable:
 
     @classmethod
     def replace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder[Self]:
-        """Begin the new definition of an existing table, whose rows are removed."""
+        """Begin a new definition for an existing table, whose rows are removed."""
         return DeltaTableBuilder(session_of(sparkSession), "replace", cls)
 
     @classmethod
@@ -203,9 +204,9 @@ class DeltaTable:
     def delete(self, condition: str | Column | None = None) -> None:
         """Delete the rows for which a condition is true; without a condition, all rows.
 
-        Any condition that `DataFrame.where` takes is one: functions, UDFs, subqueries. SQL text
-        that compares columns with constants is decided without a job of Spark; for anything else
-        Spark finds the rows. Either way it is one commit.
+        All conditions of `DataFrame.where` are allowed: functions, UDFs, subqueries. SQL text that
+        compares columns with constants needs no Spark job; for other conditions Spark finds the
+        rows. It is one commit in both cases.
 
         Raises
         ------
@@ -236,14 +237,14 @@ class DeltaTable:
         Parameters
         ----------
         condition
-            Any condition that `DataFrame.where` takes.
+            Any condition of `DataFrame.where`.
         set
-            Columns, or fields such as `st.b`, with SQL text or Columns over the row as it was.
+            Columns, or fields such as `st.b`, with SQL text or Columns over the old row.
 
         Raises
         ------
         InvalidInputError
-            There is no such column, or it is given a value twice.
+            There is no such column, or it gets two values.
         SchemaMismatchError
             A new value breaks a constraint. Nothing was committed.
         EngineError
@@ -259,22 +260,22 @@ class DeltaTable:
         return self._table._run(operation, transaction_in_session(self._spark), None)
 
     def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
-        """Begin a merge of a frame; nothing happens before `execute`.
+        """Begin a merge of a frame; only `execute` changes the table.
 
         Parameters
         ----------
         source
-            Any frame; its alias, and that of this table, may be named in expressions.
+            Any frame. Expressions may use its alias and this table's alias.
         condition
-            Which rows match, over both.
+            The condition for matching rows, over both.
         """
         require_batch(source)
         if expression_in(condition, "condition") is None:
-            raise InvalidInputError(argument="condition", reason="a merge needs one")
+            raise InvalidInputError(argument="condition", reason="a merge needs a condition")
         return DeltaMergeBuilder(self._spark, self._table, self._alias, source, condition)
 
     def vacuum(self, retentionHours: float | None = None) -> DataFrame:
-        """Delete files that no version within the retention needs, and return an empty frame.
+        """Delete files that no version within the retention needs; return an empty frame.
 
         A retention below the table's is refused, unless the session has
         `spark.databricks.delta.retentionDurationCheck.enabled=false`. `Table.vacuum` lists the
@@ -292,7 +293,7 @@ class DeltaTable:
         return as_frame(self._spark, [], _NOTHING)
 
     def generate(self, mode: str) -> None:
-        """Write manifests (`symlink_format_manifest`); as `Table.maintenance.generate`."""
+        """Write manifests (`symlink_format_manifest`), as `Table.maintenance.generate` does."""
         self._table.refresh().maintenance.generate(of_type(str, mode, "mode"))
 
     def history(self, limit: int | None = None) -> DataFrame:
@@ -305,22 +306,23 @@ class DeltaTable:
         return as_frame(self._spark, [detail_row(self._table.refresh())], DETAIL)
 
     def optimize(self) -> DeltaOptimizeBuilder:
-        """Begin the rewriting of small files into fewer."""
+        """Begin to rewrite small files into fewer files."""
         return DeltaOptimizeBuilder(self._spark, self._table)
 
     def restoreToVersion(self, version: int) -> DataFrame:
-        """Make a new version equal to an older one; errors as for `Table.restore`.
+        """Create a version that equals an older one; errors as for `Table.restore`.
 
         Returns
         -------
-        A frame of one row: how many files the table has, came back and went, and their bytes.
+        A frame with one row: the numbers and bytes of the table's files, and of restored and
+        removed files.
         """
         return self._restored(of_type(int, version, "version"))
 
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
-        """Make a new version equal to the version at a time.
+        """Create a version that equals the version at a time.
 
-        Text without a zone is in the session's time zone. The rest is as for `restoreToVersion`.
+        Text without a zone is in the session's time zone. Otherwise as `restoreToVersion`.
         """
         return self._restored(timestamp=moment_text(self._spark, timestamp))
 
@@ -337,7 +339,7 @@ class DeltaTable:
         self._table.alter.upgrade_protocol(readerVersion, writerVersion)
 
     def addFeatureSupport(self, featureName: str) -> None:
-        """List a table feature in the protocol; errors as for `Table.alter.add_features`."""
+        """Add a table feature to the protocol; errors as for `Table.alter.add_features`."""
         self._table.alter.add_features(of_type(str, featureName, "featureName"))
 
     def dropFeatureSupport(

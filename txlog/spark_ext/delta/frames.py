@@ -95,7 +95,7 @@ OPTIMIZE = pa.schema(
         ),
     ]
 )
-_RESTORED = {  # Columns of the frame, and what they are in the commit's metrics.
+_RESTORED = {  # Columns of the frame, and their names in the commit's metrics.
     "table_size_after_restore": "tableSizeAfterRestore",
     "num_of_files_after_restore": "numOfFilesAfterRestore",
     "num_removed_files": "numRemovedFiles",
@@ -111,13 +111,13 @@ def as_frame(
 ) -> DataFrame:
     """Return a few rows as a frame."""
     frame = spark.createDataFrame(pa.Table.from_pylist(list(rows) or [{}], schema=schema))
-    return frame if rows else frame.limit(0)  # Spark Connect takes no data without a row.
+    return frame if rows else frame.limit(0)  # Spark Connect does not accept data without rows.
 
 
 def history_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the history of commits as rows of `HISTORY`. Pure.
 
-    What another writer spelt in another type than Delta's is left out.
+    Values of other writers whose type differs from Delta's are omitted.
     """
     return [
         {
@@ -129,7 +129,7 @@ def history_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _fitting(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of JSON as one of a type, or None if it is none."""
+    """Return a JSON value if it has a type, otherwise None."""
     if value is None:
         return None
     if pa.types.is_string(kind):
@@ -190,7 +190,7 @@ def optimize_row(table: Table, outcome: Outcome, *, all_files: bool = False) -> 
     Parameters
     ----------
     all_files
-        Whether all files were written again, in the order of a curve.
+        Whether all files were rewritten, in the order of a curve.
     """
     files = list_commits(table.store, table.snapshot)
     commits = read_commits(table.store, (f for f in files if f.version == outcome.version))

@@ -33,11 +33,11 @@ Values = Mapping[str, "str | Column"]
 
 
 class DeltaMergeBuilder:
-    """Builds the clauses of a merge, and executes it.
+    """Collects the clauses of a merge, and executes it.
 
-    Of the clauses of one kind, the first whose condition is true of a row applies to it. Conditions
-    and values are SQL text or Columns over both sides, where there are two. Each method returns
-    another builder, and leaves this one as it is.
+    Of the clauses of one kind, the first one whose condition is true applies to a row. Conditions
+    and values are SQL text or Columns over the source and the table. Each method returns a new
+    builder, and does not change this one.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class DeltaMergeBuilder:
     def whenMatchedUpdate(
         self, condition: str | Column | None = None, set: Values | None = None
     ) -> DeltaMergeBuilder:
-        """Give a row of the table that a row of the source matches other values."""
+        """Update a row of the table that a row of the source matches."""
         return self._with("matched", "update", condition, updates_in(set, "set"))
 
     def whenMatchedUpdateAll(self, condition: str | Column | None = None) -> DeltaMergeBuilder:
-        """Give a row that is matched all values of the source, by name of column."""
+        """Update all columns of a matched row, with the source's columns of the same names."""
         return self._with("matched", "update", condition)
 
     def whenMatchedDelete(self, condition: str | Column | None = None) -> DeltaMergeBuilder:
@@ -73,17 +73,17 @@ class DeltaMergeBuilder:
     def whenNotMatchedInsert(
         self, condition: str | Column | None = None, values: Values | None = None
     ) -> DeltaMergeBuilder:
-        """Insert a row for one of the source that matches none; other columns get their default."""
+        """Insert a row of the source that matches no row; other columns get their defaults."""
         return self._with("not_matched", "insert", condition, updates_in(values, "values"))
 
     def whenNotMatchedInsertAll(self, condition: str | Column | None = None) -> DeltaMergeBuilder:
-        """Insert a row with all values of the source, by name of column."""
+        """Insert a row with all columns of the source, by their names."""
         return self._with("not_matched", "insert", condition)
 
     def whenNotMatchedBySourceUpdate(
         self, condition: str | Column | None = None, set: Values | None = None
     ) -> DeltaMergeBuilder:
-        """Give a row of the table that no row of the source matches other values."""
+        """Update a row of the table that no row of the source matches."""
         return self._with("not_matched_by_source", "update", condition, updates_in(set, "set"))
 
     def whenNotMatchedBySourceDelete(
@@ -93,7 +93,7 @@ class DeltaMergeBuilder:
         return self._with("not_matched_by_source", "delete", condition)
 
     def withSchemaEvolution(self) -> DeltaMergeBuilder:
-        """Add the columns, and nested fields, that only the source has."""
+        """Add the columns and nested fields that only the source has."""
         changed = copy(self)
         changed._merges_schema = True
         return changed
@@ -115,19 +115,18 @@ class DeltaMergeBuilder:
         Parameters
         ----------
         txn
-            In `foreachBatch`, `(name, batch_id)` makes every batch count exactly once. Default:
-            what the session's settings `spark.databricks.delta.write.txnAppId` and `…txnVersion`
-            say.
+            In `foreachBatch`, `(name, batch_id)` makes every batch count exactly once. Default: the
+            session's settings `spark.databricks.delta.write.txnAppId` and `…txnVersion`.
 
         Returns
         -------
-        A frame of one row: how many rows were affected, updated, deleted and inserted.
+        A frame with one row: the numbers of affected, updated, deleted and inserted rows.
 
         Raises
         ------
         InvalidInputError
-            A clause does not fit the columns, or several rows of the source would change one row
-            of the table. Nothing was committed.
+            A clause does not fit the columns, or several rows of the source match one row of the
+            table. Nothing was committed.
         SchemaMismatchError
             A value breaks a constraint. Nothing was committed.
         EngineError

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DeltaOptimizeBuilder:
-    """Selects the files that `optimize` merges, and executes it."""
+    """Selects the files that `optimize` rewrites, and executes it."""
 
     def __init__(self, spark: SparkSession, table: Table) -> None:
         self._spark = spark
@@ -27,25 +27,25 @@ class DeltaOptimizeBuilder:
         self._filters: tuple[Expression, ...] = ()
 
     def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
-        """Choose files by a predicate over partition columns; several ones must all be true.
+        """Choose files by a predicate over partition columns; several predicates must all be true.
 
         Raises
         ------
         InvalidInputError
-            The text is not a predicate. That it is over partition columns is seen when it runs.
+            The text is not a predicate. Its columns are checked later, by the `execute` methods.
         """
         self._filters += (parse_sql(of_type(str, partitionFilter, "partitionFilter")),)
         return self
 
     def executeCompaction(self) -> DataFrame:
-        """Rewrite small files, and files with many deleted rows, into fewer (`Table.optimize`).
+        """Rewrite small files, and files with many deleted rows, into fewer files.
 
-        A table with clustering columns is clustered by them.
+        A table with clustering columns is clustered by these columns. See `Table.optimize`.
 
         Returns
         -------
-        A frame of one row, `path` and `metrics`: how many files came and went, and their sizes in
-        bytes. Of Delta's metrics, those that are known.
+        A frame with one row, `path` and `metrics`: the numbers and bytes of added and removed
+        files, and other known metrics of Delta.
         """
         optimize = self._table.refresh().optimize
         if clustering_columns(self._table.snapshot):
@@ -53,10 +53,10 @@ class DeltaOptimizeBuilder:
         return self._answer(optimize.compact(self._where))
 
     def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> DataFrame:
-        """Rewrite files so that rows which are near in some columns come into few files.
+        """Rewrite files so that rows with similar values in some columns are in few files.
 
-        The rows follow Delta's curve, a Z; `Table.optimize.z_order` has a better one. The answer is
-        that of `executeCompaction`.
+        The rows follow Delta's Z-order curve; `Table.optimize.z_order` has a better one. The result
+        is that of `executeCompaction`.
         """
         optimize = self._table.refresh().optimize
         names = names_in(cols, "cols")

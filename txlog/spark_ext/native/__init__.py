@@ -1,4 +1,4 @@
-"""Reading with Spark's own Parquet reader, planned by txlog.
+"""Plan a read with txlog, and let Spark's own Parquet reader read the files.
 
 Rules: spec/spark.md, SPK-1 to SPK-7.
 """

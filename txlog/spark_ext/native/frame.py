@@ -1,4 +1,4 @@
-"""DataFrames over Parquet files that txlog has chosen."""
+"""Create DataFrames over Parquet files that txlog has chosen."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _REST = (
 
 
 def manifest_text(uris: pa.Array, sizes: pa.Array) -> str:
-    """Return the manifest of files, by their URIs (percent-encoded) and sizes in bytes."""
+    """Return a manifest of files with their URIs (percent-encoded) and sizes in bytes."""
     lines = pc.binary_join_element_wise(
         '{"path":"', uris, '","size":', pc.cast(sizes, pa.string()), _REST, ""
     )
@@ -56,25 +56,25 @@ def manifest_text(uris: pa.Array, sizes: pa.Array) -> str:
 
 
 def write_manifest(text: str, folder: str | None) -> str:
-    """Write a manifest, once, and return the path of the folder that Spark is to read.
+    """Write a manifest once, and return the path of the folder for Spark to read.
 
     Parameters
     ----------
     folder
-        Where manifests are kept. None: in a temporary folder, until this process ends.
+        The folder of manifests. None: a temporary folder, until this process ends.
 
     Raises
     ------
     InvalidInputError
-        The folder is no local one.
+        The folder is not local.
     StoreError
-        It cannot be written.
+        The manifest cannot be written.
     """
     if folder is not None and scheme_of(folder) not in (None, "file"):
         raise InvalidInputError(
             argument="manifests",
-            reason=f"{without_secrets(folder)!r} is no local folder",
-            remedy="Name a folder that this process can write to and Spark's driver can see",
+            reason=f"{without_secrets(folder)!r} is not a local folder",
+            remedy="Name a folder that this process can write and Spark's driver can read",
         )
     if folder is not None and is_file_uri(folder):
         folder = file_path(folder, decode=True)
@@ -90,7 +90,7 @@ def write_manifest(text: str, folder: str | None) -> str:
             ) as file:
                 file.write(text)
             Path(file.name).chmod(0o644)
-            Path(file.name).replace(place / "0")  # Whole at once: another may be reading it.
+            Path(file.name).replace(place / "0")  # Another process may be reading it.
     except OSError as error:
         raise StoreError(
             path=folder or tempfile.gettempdir(),
@@ -103,7 +103,7 @@ def write_manifest(text: str, folder: str | None) -> str:
 @cache
 def _temporary() -> Path:
     made = Path(tempfile.mkdtemp(prefix="txlog-"))
-    made.chmod(0o755)  # A Spark server may be another user.
+    made.chmod(0o755)  # A Spark server may run as another user.
     atexit.register(_remove, made, os.getpid())
     return made
 
@@ -113,14 +113,14 @@ def _remove(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# Spark asks these of files that do not say which calendar they have: those of others.
+# Spark uses these settings for files of other writers, which do not record their calendar.
 _READING = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
-# Bounds in footers may leave NaN out; see `columns`.
+# Bounds in footers may ignore NaN; see `columns`.
 _NO_BOUNDS = {
     "parquet.filter.stats.enabled": "false",
     "parquet.filter.columnindex.enabled": "false",
 }
-# Spark has these as settings only. They touch no schema but those that have field ids.
+# Spark has only settings for this. They affect only schemas with field ids.
 _BY_FIELD_ID = (
     "spark.sql.parquet.fieldId.read.enabled",
     "spark.sql.parquet.fieldId.read.ignoreMissing",
@@ -129,10 +129,10 @@ _BY_FIELD_ID = (
 
 @dataclass(frozen=True)
 class Part:
-    """Fragments that are read alike."""
+    """Fragments that are read in the same way."""
 
     rows: FragmentRows
-    vectors: Vectors | None = None  # Of the rows deleted, by fragment id. None: none is deleted.
+    vectors: Vectors | None = None  # The deleted rows, by fragment id. None: no row is deleted.
 
 
 def frame(
@@ -144,12 +144,12 @@ def frame(
     where: Column | None,
     manifests: str | None,
 ) -> DataFrame:
-    """Return the rows of fragments that a plan wants, in the plan's columns.
+    """Return the rows of fragments that a plan selects, with the plan's columns.
 
     Parameters
     ----------
     where
-        The plan's predicate, if rows must be held against it.
+        The plan's predicate, if it must be evaluated for each row.
     manifests
         As for `read`.
     """
@@ -176,13 +176,13 @@ def frame(
         if part.vectors is not None:
             found = alive(spark, found, part.vectors, part.rows.ids)
         frames.append(found)
-    # Each step is gone through by all of Spark's rules, so the parts share what they can.
+    # Spark applies all of its rules to each step, so the parts share steps if possible.
     found = reduce(DataFrame.unionAll, frames)
     names = [column.name for column in projection.columns]
-    by_id = plan.mapping_mode == "id"  # Spark would keep the ids of fields as metadata.
+    by_id = plan.mapping_mode == "id"  # Without this, Spark would keep field ids as metadata.
     if by_id or any(column.cast is not None for column in projection.columns):
         found = found.select(*map(_cast, projection.columns))
-    else:  # As text it is one call to Spark, instead of several for each column.
+    else:  # SQL text needs one call of Spark, instead of several for each column.
         found = found.selectExpr(*(f"{c.sql} AS {quote_name(c.name)}" for c in projection.columns))
     if where is not None:
         found = found.where(where)
@@ -197,10 +197,11 @@ def _cast(column: ReadColumn) -> Column:
 
 
 def _told(plan: ReadPlan, part: Part) -> list[Constant]:
-    """Return what virtual paths tell of a part's files.
+    """Return the constants that the virtual paths of a part's files contain.
 
-    What only a look-up needs comes first. So it has the same place among Spark's columns where no
-    path tells it: as one that no file has, and that is never read.
+    Columns that only a look-up needs are first. So they have the same position among Spark's
+    columns if no path contains them: then they are columns that no file has, and that are never
+    read.
     """
     files = part.rows.primaries
     found = [] if part.vectors is None else constants(part.vectors, part.rows.ids)
@@ -227,7 +228,7 @@ def _scan(
     Parameters
     ----------
     told
-        What virtual paths tell. None: files are read by their real paths.
+        The constants in the virtual paths. None: files are read by their real paths.
     """
     where = locations(rows.primaries["path"].combine_chunks(), store)
     volumes = where["volume"].combine_chunks()
@@ -248,7 +249,7 @@ def _scan(
             uris = virtual_uris(files, volume, rows.ids.filter(mine), mine_told)
         text = manifest_text(uris, rows.primaries["size"].filter(mine))
         place = write_manifest(text, manifests)
-        # A plain path would be one of `fs.defaultFS`, which may be another file system.
+        # A path without a scheme would be in `fs.defaultFS`, which may be another file system.
         path = f"file://{place}" if told is None else volume.local(place)
         frames.append(reader.format("parquet").load(path))
     return reduce(DataFrame.unionAll, frames)

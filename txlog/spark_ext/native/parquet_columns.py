@@ -27,7 +27,7 @@ from txlog.spark_ext.native.places import FRAGMENT_COLUMN, Constant
 from txlog.spark_ext.spark_types import spark_schema
 
 # Spark's Parquet reader fills a column of this name with the position of each row in its file.
-# `_metadata.row_index` is the same column, but comes in a struct that is made for each row.
+# `_metadata.row_index` is the same column, but in a struct that Spark makes for each row.
 POSITION = "_tmp_metadata_row_index"
 
 _LONG = PrimitiveType("long")
@@ -36,36 +36,36 @@ _FLOATS = (PrimitiveType("float"), PrimitiveType("double"))
 
 @dataclass(frozen=True)
 class ReadColumn:
-    """A column of the table, over what Spark reads."""
+    """A column of the table, as an expression over the columns that Spark reads."""
 
     name: str
     sql: str
-    # What to cast it to, where fields inside of it have other names in files. Spark's text for
-    # types does not quote names, so this is not SQL.
+    # The type to cast to, if nested fields have other names in files. It is not SQL, because
+    # Spark's texts of types do not quote names.
     cast: SparkType | None = None
 
 
 @dataclass(frozen=True)
 class Projection:
-    """A schema for Spark's Parquet reader, and SQL for each column over what it reads."""
+    """A schema for Spark's Parquet reader, and SQL for each column over this schema."""
 
     read: SparkStruct
-    columns: tuple[ReadColumn, ...]  # All that a plan needs, in its order.
+    columns: tuple[ReadColumn, ...]  # All columns that a plan needs, in its order.
 
 
 def project(
     plan: ReadPlan, constants: Iterable[Constant], *, positions: bool, virtual: bool
 ) -> Projection:
-    """Return how Spark reads the columns that a plan needs.
+    """Return the schema and the expressions for the columns that a plan needs.
 
     Parameters
     ----------
     constants
-        What the virtual folders tell: the partition columns of the plan at least.
+        The constants in the virtual folders: at least the partition columns of the plan.
     positions
-        Whether rows need their position in the file.
+        Whether rows need their positions in the file.
     virtual
-        Whether the paths are virtual ones, so that fragment ids are known.
+        Whether the paths are virtual, so that fragment ids are known.
     """
     told = {constant.name: constant for constant in constants}
     stored: list[StructField] = []
@@ -89,9 +89,9 @@ def project(
 
 
 def _unpushed(column: StructField) -> str:
-    """Return SQL for a column, such that Spark holds no filter on floats against a footer.
+    """Return SQL for a column that keeps Spark from comparing filters on floats with footers.
 
-    Many writers leave NaN out of the bounds there. To Spark it is the greatest number.
+    Many writers ignore NaN in the bounds of footers. For Spark NaN is the greatest number.
     """
     name = quote_name(column.name)
     if column.type in _FLOATS:
@@ -100,7 +100,7 @@ def _unpushed(column: StructField) -> str:
 
 
 def has_inner_floats(columns: Iterable[StructField]) -> bool:
-    """Return whether there are floats inside of other columns, where Spark filters by them too."""
+    """Return whether there are nested floats; Spark filters by them, too."""
     return any(
         isinstance(column.type, StructType)
         and any(field.type in _FLOATS or has_inner_floats([field]) for field in column.type.fields)
@@ -109,12 +109,12 @@ def has_inner_floats(columns: Iterable[StructField]) -> bool:
 
 
 def partition_name(at: int) -> str:
-    """Return the name that the partition column at a place of a plan has in virtual folders."""
+    """Return the name in virtual folders of a plan's partition column, by its place in the plan."""
     return f"_txlog_partition_{at}"
 
 
 def own_names(plan: ReadPlan) -> set[str]:
-    """Return the names in files that Spark would confuse with those of this reading."""
+    """Return the names in files that Spark would confuse with the names that this module uses."""
     names = {column.name_in_files(plan.mapping_mode).lower() for column in plan.needed}
     return {name for name in names if name == POSITION or name.startswith("_txlog_")}
 
@@ -127,7 +127,7 @@ def _metadata_sql(name: str) -> str:
 
 
 def _in_files(column: StructField, mode: str) -> StructField:
-    """Return a column as data files have it: named and numbered physically, all of it nullable."""
+    """Return a column as in data files: with physical names and field ids, all nullable."""
     metadata = {}
     if mode == "id" and column.field_id is not None:
         metadata["parquet.field.id"] = column.field_id

@@ -1,9 +1,9 @@
-"""Where Spark finds a data file, and which constants of it the place tells. Pure.
+"""Paths by which Spark finds data files, and that contain their constants. Pure.
 
-Spark takes the constants of a file from the folders that it is in: `p=1/` is a column `p`. The
-folders of a Delta table mean nothing, so each file is given folders of our own making: a *virtual*
-path, which Hadoop's ViewFs, a file system of mount points, resolves to the real one. Rules:
-spec/spark.md, SPK-3 to SPK-5.
+Spark takes constants of a file from the names of its folders: `p=1/` is a column `p`. The folders
+of a Delta table have no such meaning, so each file gets other folders: a *virtual* path, which
+Hadoop's ViewFs, a file system of mount points, resolves to the real path. Rules: spec/spark.md,
+SPK-3 to SPK-5.
 """
 
 from __future__ import annotations
@@ -24,60 +24,61 @@ from txlog.stats.partition import format_partition_values
 from txlog.store.base import Store, is_confined, without_secrets
 from txlog.store.open import require_allowed
 
-FRAGMENT_COLUMN = "_txlog_fragment"  # The last virtual folder; its name ends the virtual part.
+FRAGMENT_COLUMN = "_txlog_fragment"  # The last virtual folder.
 
 _LOCAL_FILES = "/_txlog_local"
 
-# Names that Hadoop has for stores.
+# The schemes of stores in Hadoop.
 _HADOOP_SCHEMES = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
 _HADOOP = frozenset(
     {"file", "hdfs", "viewfs", "webhdfs", "s3a", "gs", "abfs", "abfss", "wasb", "wasbs", "oss",
      "cosn", "obs", "ofs", "o3fs", "dbfs"}
 )  # fmt: skip
 
-# A relative path of a log that is a valid URI as it stands.
+# A relative path of a log that is a valid URI without changes.
 _STEP = r"(?:[A-Za-z0-9_\-.=+,:@~!$&'()*;]|%[0-9A-Fa-f]{2})+"
 _PLAIN = f"^{_STEP}(?:/{_STEP})*$"
 _DOTTED = r"(?:^|/)\.\.?(?:/|$)|^[A-Za-z][A-Za-z0-9+.\-]*:"
-# Hidden files, to Spark, and colons, which Hadoop's paths have no place for.
+# Files that Spark treats as hidden, and colons, which Hadoop does not allow in paths.
 _ODD_NAME = r"(?:^|/)(?:[_.]|%5F|%2E)[^/]*$|(?::|%3A)[^/]*$"
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/]*)(/.*)?", re.DOTALL)
 
-# What Spark takes for a sign of its own in a folder's name.
+# Characters with a special meaning for Spark in the name of a folder.
 _ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
 
 
 @dataclass(frozen=True)
 class Volume:
-    """A file system as Hadoop names it: a scheme and an authority."""
+    """A file system in Hadoop: a scheme and an authority."""
 
     scheme: str
     authority: str
 
     @property
     def uri(self) -> str:
-        """The URI of the volume's root, without a slash at its end."""
+        """The URI of the volume's root, without a slash at the end."""
         return f"{self.scheme}://{self.authority}"
 
     @property
     def mount(self) -> str:
-        """The name of the mount table that has the volume below virtual folders."""
+        """The name of the mount table that maps virtual folders to the volume."""
         text = re.sub(r"[^a-z0-9]+", "-", f"{self.scheme}-{self.authority}".lower()).strip("-")
         digest = hashlib.sha256(self.uri.encode()).hexdigest()[:8]
         return f"txlog-{text}-{digest}"
 
     @property
     def root(self) -> str:
-        """The URI that all virtual paths of the volume begin with."""
+        """The beginning of all virtual URIs of the volume."""
         return f"viewfs://{self.mount}/"
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings that make Hadoop resolve the virtual paths of the volume.
+        """The settings with which Hadoop resolves the virtual paths of the volume.
 
-        The folders of the real path follow the virtual ones, encoded: Spark sees no `=` in them.
-        Hadoop decodes what it puts for the group, as that is a part of a URI. Local files, which
-        lists of files are, have a link of their own: Spark looks for them where `basePath` is.
+        The folders of the real path follow the virtual ones. They are encoded, so that Spark sees
+        no `=` in them. Hadoop decodes the text that it inserts for the group, because it is a part
+        of a URI. Local files (manifests are local) have a separate link, because Spark looks for
+        them below `basePath`.
         """
         mount = f"fs.viewfs.mounttable.{self.mount}"
         folders = rf"^/(?s:.*?){FRAGMENT_COLUMN}=-?\d+(?<txlogFolders>(?:/[^/]+)*)(?=/[^/]+$)"
@@ -87,7 +88,7 @@ class Volume:
         }
 
     def local(self, path: str) -> str:
-        """Return the virtual URI of a local file, by its absolute path."""
+        """Return the virtual URI of a local file from its absolute path."""
         return f"{self.root.rstrip('/')}{_LOCAL_FILES}{path}"
 
 
@@ -107,7 +108,8 @@ def volume_of(root: str) -> tuple[Volume, str]:
         raise UnsupportedFeatureError(
             path=without_secrets(root),
             features=(scheme or without_secrets(root),),
-            reason="Spark's own reader reaches files through Hadoop, which has no such store",
+            reason="Spark's own reader uses Hadoop's file systems, and Hadoop has none for this "
+            "store",
             remedy='Use spark.read.format("txlog")',
         )
     volume = Volume(_HADOOP_SCHEMES.get(scheme, scheme), found[2])
@@ -115,14 +117,14 @@ def volume_of(root: str) -> tuple[Volume, str]:
 
 
 def locations(paths: pa.Array, store: Store) -> pa.Table:
-    """Return where logged paths are: `volume`, `folder` (with `/` at its start) and `name`.
+    """Return the places of logged paths: `volume`, `folder` (which begins with `/`) and `name`.
 
     `folder` and `name` are percent-encoded, as in a URI. `volume` is dictionary-encoded text.
 
     Raises
     ------
     UnsupportedFeatureError
-        The table may not lead there, or Hadoop has no such store.
+        The table is not allowed to refer to this place, or Hadoop has no file system for it.
     """
     volume, base = volume_of(store.root)
     plain = pc.and_(
@@ -143,7 +145,7 @@ def locations(paths: pa.Array, store: Store) -> pa.Table:
     split = pc.extract_regex(whole, r"^(?P<folder>.*)/(?P<name>[^/]*)$")
     return pa.table(
         {
-            "volume": volumes.dictionary_encode(),  # No files: of no volume.
+            "volume": volumes.dictionary_encode(),  # Without files there is no volume.
             "folder": pc.struct_field(split, "folder"),
             "name": pc.struct_field(split, "name"),
         }
@@ -151,11 +153,11 @@ def locations(paths: pa.Array, store: Store) -> pa.Table:
 
 
 def _location(path: str, store: Store, volume: Volume, base: str) -> tuple[str, str]:
-    """Return the volume's URI and the encoded path of a path that needs a closer look."""
+    """Return the volume's URI and the encoded path, for a path in an unusual form."""
     decoded = decode_path(path)
     require_allowed(store, decoded)
     if is_confined(store.options):
-        store.resolve(decoded)  # Spark follows links; this refuses those that lead out.
+        store.resolve(decoded)  # This refuses links to places outside.
     found = _URI.fullmatch(decoded)
     if found is not None:
         other, folder = volume_of(decoded)
@@ -166,13 +168,13 @@ def _location(path: str, store: Store, volume: Volume, base: str) -> tuple[str, 
 
 
 def passed_over(files: pa.Table) -> bool:
-    """Return whether Spark would leave out one of `FILE_ROWS`, or not find it, by name or size."""
+    """Return whether Spark would skip or not find a file of `FILE_ROWS`, by its name or size."""
     odd = pc.match_substring_regex(files["path"], _ODD_NAME, ignore_case=True)
     return bool(pc.any(pc.or_(odd, pc.less_equal(files["size"], 0))).as_py())
 
 
 def parse_volume(uri: str) -> Volume:
-    """Return the volume of a URI that `locations` gave."""
+    """Return the volume with a URI that `locations` returned."""
     scheme, _, authority = uri.partition("://")
     return Volume(scheme, authority)
 
@@ -187,7 +189,7 @@ def real_uris(where: pa.Table, volume: Volume) -> pa.Array:
 def virtual_uris(
     where: pa.Table, volume: Volume, ids: pa.Array, constants: list[Constant]
 ) -> pa.Array:
-    """Return URIs of files of one volume whose folders tell constants and fragment ids."""
+    """Return URIs of files of one volume, with folders that contain constants and fragment ids."""
     parts = [pa.repeat(pa.scalar(volume.root.rstrip("/")), len(ids))]
     for constant in constants:
         texts = constant.texts.dictionary_encode()
@@ -207,37 +209,37 @@ def virtual_uris(
 
 
 def _hidden(folder: str) -> str:
-    """Return an encoded folder, encoded once more, so that Spark sees no name with a meaning.
+    """Return an encoded folder, encoded again, so that Spark sees no name with a special meaning.
 
-    An equals sign is one, and so is `_temporary`. Hadoop decodes what the mount table puts.
+    Such names contain `=`, or are `_temporary`. Hadoop decodes the text of the mount table.
     """
     return quote(quote(unquote(folder))).replace("_", "%255F")
 
 
 def folder_text(text: str) -> str:
-    """Return a partition value as Spark has it in the name of a folder."""
+    """Return a partition value as Spark writes it in the name of a folder."""
     if text == NULL_FOLDER:
         return "%5F" + text[1:]  # The text, not null: Spark compares before it decodes.
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
-NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"  # What Spark takes for null in the name of a folder.
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"  # The name of a folder that Spark reads as null.
 
 _SQL_NAMES = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
 
 
 @dataclass(frozen=True)
 class Constant:
-    """What virtual folders tell of a file: text for each file, and SQL that reads it."""
+    """A constant in virtual folders: a text for each file, and SQL that converts the text."""
 
-    name: str  # Of the folders, and of Spark's column.
+    name: str  # The name in folders and of Spark's column.
     texts: pa.Array
     sql: str
-    kind: str = "string"  # Which type Spark takes the text for.
+    kind: str = "string"  # The type that Spark infers from the text.
 
 
 def partition_text(name: str, values: pa.Array, column: StructField) -> Constant:
-    """Return a partition column's values as texts that SQL reads back, in any time zone."""
+    """Return a partition column's values as texts that SQL can read, in any time zone."""
     return Constant(name, _texts(values, column.type), _sql(f"`{name}`", column.type))
 
 

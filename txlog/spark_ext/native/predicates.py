@@ -1,6 +1,7 @@
-"""Predicates of txlog as Spark's, where the two mean the same in every session.
+"""Translate txlog's predicates to Spark's, if both mean the same in every session.
 
-What Spark coerces, or reads by the session's time zone or ANSI mode, is no such predicate.
+Predicates with implicit casts, or that depend on the time zone or the ANSI mode, are not
+translated.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _COMPARED: dict[str, Callable[[SparkColumn, SparkColumn], SparkColumn]] = {
 
 
 def as_spark(where: Expression) -> SparkColumn | None:
-    """Return a bound predicate for Spark, or None where Spark might see it otherwise."""
+    """Return a bound predicate for Spark, or None if its meaning in Spark may differ."""
     return translated(where, _Spark())
 
 
@@ -63,7 +64,7 @@ class _Spark(Dialect[SparkColumn]):
 
 
 def _alike(left: Expression, right: Expression) -> bool:
-    """Whether two operands are compared without a conversion that could change either."""
+    """Whether two operands are compared without a conversion that could change one of them."""
     if isinstance(left, Literal) and isinstance(right, Column):
         left, right = right, left
     if not isinstance(left, Column) or not isinstance(right, Column | Literal):

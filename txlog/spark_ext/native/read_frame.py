@@ -42,7 +42,7 @@ from txlog.store.base import Store, threads_for
 from txlog.store.open import open_store
 
 MANIFESTS = "spark.txlog.manifests"
-MAX_VECTOR_BYTES = 256 * 1024 * 1024  # Of deleted positions, that every executor gets.
+MAX_VECTOR_BYTES = 256 * 1024 * 1024  # The limit for sending them to each executor.
 
 
 def read(
@@ -58,31 +58,32 @@ def read(
 ) -> DataFrame:
     """Return a version of a table as a DataFrame that Spark reads with its own Parquet reader.
 
-    Planning is txlog's: only the files that `where` cannot rule out, partition values from the
-    log, column mapping, and deleted rows left out inside of Spark. It is the version of this
-    moment; later commits do not show.
+    txlog plans the read: it chooses only files that `where` cannot exclude, takes partition values
+    from the log, and applies column mapping. Spark removes deleted rows. The frame shows the
+    version at the time of this call, not later commits.
 
-    What Spark's reader cannot do is read as by `spark.read.format("txlog")`, with the same rows:
-    columns in files of their own, row ids of tables that track rows, whole numbers that became
-    decimals, files that Spark takes for hidden ones, predicates that Spark might see otherwise
-    (arithmetic, casts, comparisons of different types), files with deletions where their bits
-    are more than 256 MB in all, and stores that this Spark has no jar for, such as S3.
+    `spark.read.format("txlog")` reads what Spark's reader cannot read, with the same rows: column
+    files, row ids of tables that track rows, whole numbers that became decimals, files that Spark
+    treats as hidden, predicates whose meaning in Spark may differ (arithmetic, casts, comparisons
+    of different types), files whose deletion bits are more than 256 MB in all, and stores for which
+    this Spark has no jar, such as S3.
 
     Parameters
     ----------
     spark
-        A classic session, or one of Spark Connect.
+        A classic session or a session of Spark Connect.
     version, timestamp
-        Another version than the latest, as for `Table`; but text without a zone is in the
-        session's time zone.
+        A version other than the latest, as for `Table`; but text without a zone is in the session's
+        time zone.
     columns, where
         As for `Table.scan`.
     storage_options
-        For reading the log. Spark reaches the data files by its own settings (`spark.hadoop.…`).
+        Options for reading the log. Spark reads data files with its own settings
+        (`spark.hadoop.…`).
     manifests
-        A folder for the lists of files that Spark reads, which Spark's driver must see. Default:
-        the session's setting `spark.txlog.manifests`, else a temporary one of this process. Over
-        Spark Connect to another machine, name a shared one.
+        A folder for the lists of files, which Spark's driver must be able to read. Default: the
+        session's setting `spark.txlog.manifests`, or else a temporary folder of this process. For
+        Spark Connect to another machine, name a shared folder.
 
     Raises
     ------
@@ -123,39 +124,39 @@ def read(
         frames.append(frame(spark, store, plan, parts, where=condition, manifests=manifests))
     if vectors is None:
         frames.append(_by_python(spark, store, plan, with_deletions=True))
-        frames = [_typed(rows, plan) for rows in frames]  # A union has one collation.
+        frames = [_typed(rows, plan) for rows in frames]  # A union must have one collation.
     return _typed(reduce(DataFrame.unionAll, frames), plan)
 
 
 def _typed(rows: DataFrame, plan: ReadPlan) -> DataFrame:
-    """Return rows with the comments and collations that the columns of a plan have.
+    """Return rows with the comments and collations of a plan's columns.
 
-    The predicate of the plan must have been applied before: it compares texts byte by byte.
+    The plan's predicate must already be applied, because it compares texts byte by byte.
     """
     wanted = read_schema(StructType(plan.columns))
-    text = wanted.json()  # Spark has collations in the metadata too.
-    # Field ids of inner fields are metadata of what was read. (To ask a frame for its own schema
+    text = wanted.json()  # Spark has collations in the metadata, too.
+    # Field ids of nested fields are metadata of the read columns. (Asking a frame for its schema
     # may be a request to a server.)
     inner = plan.mapping_mode == "id" and text.count('"type":"struct"') > 1
     return rows.to(wanted) if inner or '"metadata":{"' in text else rows
 
 
 def _vectors(store: Store, plan: ScanPlan, rows: FragmentRows, counts: pa.Array) -> Vectors | None:
-    """Return the deleted rows of fragments; None: they are too many for every executor."""
+    """Return the deleted rows of fragments; None if they are too large for each executor."""
     if word_bytes(pc.sum(counts).as_py() or 0) > MAX_VECTOR_BYTES:
         return None
     found = load_vectors(store, plan.reading, fragments_of(rows, counts), threads_for(store))
-    # The log need not say how many rows there are.
+    # The log may lack row counts.
     return None if found.nbytes > MAX_VECTOR_BYTES else found
 
 
 def can_open(spark: SparkSession, root: str) -> bool:
-    """Return whether Spark has a file system for a table's root: that for S3 is a jar of its own.
+    """Return whether Spark has a file system for a table's root; for S3 it needs an extra jar.
 
-    A server of Spark Connect does not tell; it is taken to have one.
+    A server of Spark Connect does not report this; it is assumed to have one.
     """
     volume, _ = volume_of(root)
-    jvm = getattr(spark, "_jvm", None)  # Nothing public tells.
+    jvm = getattr(spark, "_jvm", None)  # There is no public way to ask.
     if volume.scheme == "file" or jvm is None:
         return True
     from py4j.protocol import Py4JJavaError
@@ -169,7 +170,7 @@ def can_open(spark: SparkSession, root: str) -> bool:
 
 
 def needs_python(plan: ReadPlan, rows: FragmentRows) -> bool:
-    """Return whether a plan needs what only txlog's own reader does. Pure."""
+    """Return whether only txlog's own reader can read a plan. Pure."""
     if plan.nested:
         return True
     apart = rows.columns
@@ -184,7 +185,7 @@ def needs_python(plan: ReadPlan, rows: FragmentRows) -> bool:
 
 
 def _becomes_decimal(column: StructField) -> bool:
-    """Whether files may hold whole numbers for decimals: Spark wants room for all of the type."""
+    """Whether files may have integers for decimals; Spark reads them only into wide decimals."""
     return any(
         change.get("fromType") in WHOLE_NUMBERS and "decimal" in str(change.get("toType"))
         for field in _fields(column)
@@ -193,7 +194,7 @@ def _becomes_decimal(column: StructField) -> bool:
 
 
 def _fields(column: StructField) -> Iterator[StructField]:
-    """Yield a column and all fields inside of it."""
+    """Yield a column and all of its nested fields."""
     yield column
     kinds = [column.type]
     while kinds:
@@ -210,7 +211,7 @@ def _fields(column: StructField) -> Iterator[StructField]:
 def _by_python(
     spark: SparkSession, store: Store, plan: ReadPlan, *, with_deletions: bool = False
 ) -> DataFrame:
-    """Read through the data source, which txlog's own reader is behind."""
+    """Read through the data source, which uses txlog's own reader."""
     reader = spark.read.format("txlog").option("versionAsOf", plan.version)
     reader = reader.option("columns", json.dumps([column.name for column in plan.columns]))
     if plan.where is not None:
@@ -231,7 +232,8 @@ def _as_option(options: Mapping[str, Any]) -> str:
         raise InvalidInputError(
             argument="storage_options",
             field=names[0] if names else None,
-            reason="this plan needs the data source, whose options are JSON, which this is not",
+            reason="this plan needs the data source, whose options must be JSON, and this value is "
+            "not",
             remedy="Pass text, numbers, true or false, lists and mappings of them",
         ) from error
 

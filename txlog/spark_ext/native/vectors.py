@@ -1,4 +1,4 @@
-"""Deleted positions as words of bits, which Spark looks rows up in.
+"""Deleted positions as words of bits, in which Spark looks up rows.
 
 Rule: spec/spark.md, SPK-6.
 """
@@ -33,22 +33,22 @@ WORD_BYTES = 8
 
 @dataclass(frozen=True)
 class Vectors:
-    """The deleted rows of fragments: for each its number of rows, and their words."""
+    """The deleted rows of fragments: the number of rows and the words of each."""
 
     rows: tuple[int, ...]
-    words: tuple[pa.Array, ...]  # int64; as many as the rows need.
+    words: tuple[pa.Array, ...]  # int64; enough words for all rows.
 
     @property
     def nbytes(self) -> int:
-        """How many bytes all words have."""
+        """The bytes of all words."""
         return sum(words.nbytes for words in self.words)
 
     @cached_property
     def starts(self) -> list[int]:
-        """Where each fragment's words begin, if those of all are put in one line.
+        """The start of each fragment's words in one sequence of all words.
 
-        All bits of a start are above those that number the fragment's own words. So the place of a
-        word is the two of them joined, and no sum, which Spark would check for an overflow.
+        All bits of a start are above the bits that number the fragment's own words. So a bitwise OR
+        of both is the place of a word; for a sum, Spark would check for an overflow.
         """
         starts, free = [0] * len(self.words), 0
         spans = [1 << max(len(words) - 1, 0).bit_length() for words in self.words]
@@ -58,11 +58,11 @@ class Vectors:
 
     @property
     def line_bytes(self) -> int:
-        """How many bytes the words of all take in one line."""
+        """The bytes of the sequence of all words."""
         return max(self._ends, default=0) * WORD_BYTES
 
     def line(self) -> pa.Array:
-        """Return all words in one line; what is between those of fragments is empty."""
+        """Return the sequence of all words, with zeros between those of the fragments."""
         line = np.zeros(max(self._ends, default=0), np.int64)
         for start, end, words in zip(self.starts, self._ends, self.words, strict=True):
             line[start:end] = words
@@ -74,7 +74,7 @@ class Vectors:
 
 
 def word_bytes(rows: int) -> int:
-    """Return how many bytes the words of so many rows have."""
+    """Return the bytes of the words for a number of rows."""
     return -(-rows // WORD) * WORD_BYTES
 
 
@@ -105,8 +105,8 @@ def _load(store: Store, plan: ReadPlan, fragment: Fragment) -> tuple[int, pa.Arr
     return rows, deletion_words(deleted, rows)
 
 
-# Up to here all words are one value of the plan, which each task gets a copy of: that is the
-# quickest to look up. More of them are broadcast, once for each executor.
+# Up to this size all words are one constant of the plan, and each task gets a copy: this is the
+# fastest look-up. Larger sequences are broadcast, once for each executor.
 INLINE_BYTES = 16 * 1024 * 1024
 
 _ROWS = "_txlog_rows"
@@ -114,15 +114,15 @@ _START = "_txlog_start"
 _WORDS = "_txlog_words"
 _OWNER = "_txlog_owner"
 
-# Without nulls in the array, a look-up is one load.
+# Without nulls in the array, a look-up is a single memory access.
 _ARROW_WORDS = pa.list_(pa.field("element", pa.int64(), False))
 _SPARK_WORDS = ArrayType(LongType(), containsNull=False)
 
 _WORD = f"CAST(shiftright({POSITION}, 6) AS INT)"
-# Where a position is missing, Spark must not leave the row out before it is an error: it does for
-# an expression that is null with it.
+# If a position is missing, there must be an error. Spark would drop the row without an error if
+# this expression were null.
 _BIT = f"shiftleft(1L, CAST(coalesce({POSITION}, 0L) & 63 AS INT))"
-# It is part of SQL as it is, so it has no quotes.
+# It is inserted into SQL unchanged, so it has no quotes.
 _DISTRUST = (
     "[data-file] a file has more rows than the log says, so its deletion vector cannot be trusted: "
     "numRecords is wrong, and the writer of the log is at fault"
@@ -130,8 +130,8 @@ _DISTRUST = (
 
 
 def constants(vectors: Vectors, ids: pa.Array) -> list[Constant]:
-    """Return what looking up needs of each file; the vectors are ordered by fragment id."""
-    places = pc.array_sort_indices(pc.array_sort_indices(ids))  # The rank of each.
+    """Return the constants for look-ups, for each file; the vectors are ordered by fragment id."""
+    places = pc.array_sort_indices(pc.array_sort_indices(ids))  # The rank of each id.
     rows = pa.array(vectors.rows, pa.int64()).cast(pa.string()).take(places)
     starts = pa.array(vectors.starts, pa.int64()).cast(pa.string()).take(places)
     return [
@@ -141,7 +141,7 @@ def constants(vectors: Vectors, ids: pa.Array) -> list[Constant]:
 
 
 def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array) -> DataFrame:
-    """Return the rows of a frame, which has the constants, that are not deleted."""
+    """Return the rows of a frame that are not deleted; the frame has the constants."""
     if vectors.line_bytes <= INLINE_BYTES:
         line = vectors.line()
         held = pa.ListArray.from_arrays([0, len(line)], line)
@@ -165,6 +165,6 @@ def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array
 def _checked(place: str) -> str:
     """Return SQL for the place of a row's word.
 
-    A position that is not there, or too high, would bring deleted rows back: it is an error.
+    A missing or too large position is an error, because it would bring deleted rows back.
     """
     return f"IF({POSITION} < {_ROWS}, {place}, CAST(raise_error('{_DISTRUST}') AS INT))"
