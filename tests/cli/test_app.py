@@ -159,8 +159,8 @@ BOTH = ["--version", "0", "--timestamp", "2026-01-01"]
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["restore"], "say which version to go back to"),
-        (["restore", *BOTH], "say which version to go back to"),
+        (["restore"], "give the version to restore"),
+        (["restore", *BOTH], "give the version to restore"),
         (["show", *BOTH], "give one of the two, not both"),
     ],
 )

@@ -574,7 +574,7 @@ def test_manifests_are_local_whatever_the_default_is(
     finally:
         spark.conf.unset("fs.defaultFS")
     assert (tmp_path / "a b").is_dir()
-    with pytest.raises(txlog.InvalidInputError, match="no local folder"):
+    with pytest.raises(txlog.InvalidInputError, match="not a local folder"):
         read(spark, flights.uri, manifests="s3://user:secret@bucket/x")
 
 

@@ -128,7 +128,7 @@ def test_lineage_goes_up_and_down(get: Get, intents: Dataset) -> None:
         ("1/lineage", {"of": "nope"}, 404, "no training set"),
         ("1/lineage", {"of": "99"}, 404, "no commit 99"),
         ("1/lineage", {"direction": "x"}, 400, "was expected, not"),
-        ("/datasets/none", {}, 404, "no such folder of data sets"),
+        ("/datasets/none", {}, 404, "folder of data sets is not among"),
         ("1/sets", {"offset": -1}, 400, "offset"),
     ],
 )

@@ -39,10 +39,10 @@ def test_a_port_that_is_taken_is_an_error() -> None:
     with listening(0) as held:
         port = held.getsockname()[1]
         assert held.getsockname()[0] == HOST
-        with pytest.raises(txlog.InvalidInputError, match=f"port {port} cannot be had.*--port 0"):
+        with pytest.raises(txlog.InvalidInputError, match=f"port {port} cannot be used.*--port 0"):
             listening(port)
     for wrong in (-1, 65_536):
-        with pytest.raises(txlog.InvalidInputError, match="is no port"):
+        with pytest.raises(txlog.InvalidInputError, match="is not a port"):
             listening(wrong)
 
 

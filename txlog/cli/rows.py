@@ -130,7 +130,7 @@ def update(
     set_: Annotated[
         list[str], typer.Option("--set", help="COLUMN=SQL; may be given several times.")
     ],
-    where: Annotated[str | None, typer.Option(help="Only rows of which this SQL is true.")] = None,
+    where: Annotated[str | None, typer.Option(help="Only rows for which this SQL is true.")] = None,
     error_on_type_mismatch: MismatchFails = True,
     _dry_run: Dry = False,
     json: Json = False,

@@ -125,8 +125,8 @@ class DeltaMergeBuilder:
         Raises
         ------
         InvalidInputError
-            A clause does not fit the columns, or several rows of the source match one row of the
-            table. Nothing was committed.
+            A clause does not fit the columns, or several rows of the source would change one row of
+            the table. Nothing was committed.
         SchemaMismatchError
             A value breaks a constraint. Nothing was committed.
         EngineError
