@@ -252,9 +252,9 @@ def test_a_column_of_the_name_of_the_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "on", "reason"),
     [
-        ([1.5], "k", "they are no values of the column 'k'"),
-        (["1"], "k", "they are no values of the column 'k'"),
-        ([2**70], "k", "they are no values of the column 'k'"),
+        ([1.5], "k", "they are not values of the column 'k'"),
+        (["1"], "k", "they are not values of the column 'k'"),
+        ([2**70], "k", "they are not values of the column 'k'"),
         ("abc", "t", "a str is not a list of keys"),
         ([1], "x", "cannot be keys"),
         ([1], "l", "cannot be keys"),

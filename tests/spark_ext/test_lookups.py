@@ -115,7 +115,7 @@ def test_rows_of_a_list(spark: "SparkSession", tables: dict[str, str]) -> None:
     ("arguments", "reason"),
     [
         ({"on": "other"}, "other"),
-        ({"on": {"note": "cnt"}}, "they are no values of the column 'cnt'"),
+        ({"on": {"note": "cnt"}}, "they are not values of the column 'cnt'"),
         ({"on": {"none": "cnt"}}, "the frame has no column none"),
         ({"on": {"dir": "cnt"}}, "both the frame and the table have a column"),
         ({"on": "cnt", "how": "full"}, "not one of inner, left"),

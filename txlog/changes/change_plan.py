@@ -136,7 +136,8 @@ def _require_no_column_files(rows: pa.Table, version: int) -> None:
         raise UnsupportedFeatureError(
             path=columns["path"][0].as_py(),
             features=(FEATURE,),
-            reason=f"version {version} gave columns to rows, which no change data feed tells",
+            reason=f"version {version} added column files, whose changes a change data feed does "
+            "not contain",
             remedy="Ask for the changes before and after it separately",
         )
 

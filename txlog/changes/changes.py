@@ -299,7 +299,7 @@ def _commits(store: Store, last: Snapshot, starting_version: int) -> list[Commit
         raise NotFoundError(
             path=store.root,
             version=missing[-1],
-            reason="the commit of this version was cleaned up, so its changes are gone",
+            reason="the commit of this version was cleaned up, so its changes cannot be read",
             remedy=f"Ask for changes from version {missing[-1] + 1} on"
             if missing[-1] < last.version
             else "Read the table instead of its changes",

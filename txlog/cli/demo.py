@@ -129,7 +129,7 @@ def run_demo(place: str | None, *, excerpt: bool) -> bool:
 def _tell_what_next(out: Console, place: str | None) -> None:
     """Print commands for the next steps."""
     if place is None:
-        out.print("\nThe table is gone. To keep one: [bold]txlog demo flights[/bold]")
+        out.print("\nThe table was temporary. To keep one: [bold]txlog demo flights[/bold]")
         return
     where = shlex.quote(place)
     out.print(f"\nThe table stays in {escape(place)}. Look at it:")

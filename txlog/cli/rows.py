@@ -217,7 +217,7 @@ def lookup(
         asked = pa.array(keys, pa.string()).cast(kind)
     except pa.ArrowException as error:
         raise InvalidInputError(
-            argument="keys", reason=f"they are no values of {on!r} ({kind}): {error}"
+            argument="keys", reason=f"they are not values of {on!r} ({kind}): {error}"
         ) from error
     _print_found(table, opened.lookup(asked, on=on, columns=_names(columns)), json)
 

@@ -56,7 +56,9 @@ class ColumnValues:
         arrays = self.compute(rows.select(list(self.reads)))
         for field, array in zip(self.fields, arrays, strict=True):
             if len(array) != rows.num_rows:
-                raise _bad(field.name, f"{rows.num_rows} rows gave {len(array)} values")
+                raise _bad(
+                    field.name, f"{len(array)} values were computed for {rows.num_rows} rows"
+                )
         return [fit_column(flat(a), f) for f, a in zip(self.fields, arrays, strict=True)]
 
 
@@ -188,7 +190,7 @@ def _function(
     def compute(rows: pa.RecordBatch) -> list[pa.Array]:
         result = call(rows)
         if result.schema.names != [field.name for field in fields]:
-            raise _bad(name, f"the function gave the columns {result.schema.names} this time")
+            raise _bad(name, f"the function now returned the columns {result.schema.names}")
         return [result.column(index) for index in range(result.num_columns)]
 
     return ColumnValues(fields, reads, compute)

@@ -269,7 +269,7 @@ def _satisfying(
                 argument="data",
                 reason=f"{outside} rows do not satisfy {to_sql(predicate)}, "
                 "so they would not replace what they are meant to",
-                remedy="Nothing was written; leave these rows out, or widen the predicate",
+                remedy="Nothing was written; omit these rows, or widen the predicate",
             )
         yield batch
 

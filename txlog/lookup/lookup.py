@@ -421,7 +421,7 @@ def _cast(column: StructField, values: Any) -> pa.Array:
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(
             argument="keys",
-            reason=f"they are no values of the column {column.name!r} "
+            reason=f"they are not values of the column {column.name!r} "
             f"({type_name(column.type)}): {error}",
             remedy="Give values of the column's type",
         ) from error

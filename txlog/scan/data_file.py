@@ -48,7 +48,7 @@ def blamed(path: str, version: int | None) -> Iterator[None]:
         raise DataFileError(
             path=path,
             version=version,
-            reason="the file is gone, but this version of the table needs it",
+            reason="the file is missing, but this version of the table needs it",
             remedy="Open a newer version; vacuum may have removed files of this one",
         ) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

@@ -373,6 +373,6 @@ def require_storable(schema: StructType, partition_by: Sequence[str] = ()) -> No
         raise InvalidInputError(
             argument="schema",
             field=stored[0].name,
-            reason="all columns are of type void, and data files leave them out",
+            reason="all columns are of type void, which data files do not contain",
             remedy="Add a column of another type",
         )

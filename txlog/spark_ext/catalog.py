@@ -185,7 +185,7 @@ def _shown(spark: SparkSession, command: str, name: str) -> Sequence[Row]:
             raise _no_table(name, f"Spark's catalog has no such schema: {told}") from error
         raise UnsupportedFeatureError(
             path=name,
-            reason=f"Spark does not tell where tables of this catalog are: {told}",
+            reason=f"Spark does not report where tables of this catalog are: {told}",
             remedy="Use forPath, or the path itself",
         ) from error
 

@@ -237,7 +237,7 @@ def _pickled(value: Any) -> bytes:
             argument="engine",
             reason="what executors are to do does not pickle: "
             f"{type(error).__name__}: {_shortened(str(error))}",
-            remedy="Use only functions and values that pickle, or leave the engine out",
+            remedy="Use only functions and values that pickle, or omit the engine",
         ) from None
     return packed
 

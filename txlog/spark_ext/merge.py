@@ -157,7 +157,7 @@ class SparkMerge(SparkChange):
             raise InvalidInputError(
                 argument="merge",
                 reason="the merge has no clause",
-                remedy="Say what it does, for example .whenMatchedUpdateAll()",
+                remedy="State what it does, for example .whenMatchedUpdateAll()",
             )
         require_reachable(clauses)
         self._source = source

@@ -155,7 +155,7 @@ class Options:
                 raise InvalidInputError(
                     argument=name,
                     reason="there is no such option",
-                    remedy=f"{meant} may be meant; leave it out if not",
+                    remedy=f"Use {meant} if you mean it; otherwise omit the option",
                 )
 
     def text(self, name: str) -> str | None:
@@ -318,14 +318,14 @@ class Options:
             raise InvalidInputError(
                 argument="dataChange",
                 reason="a write of a frame changes rows: readers of changes must see them",
-                remedy="Leave it out; to rearrange rows only, call Table.optimize.compact",
+                remedy="Omit it; to rearrange rows only, call Table.optimize.compact",
             )
         for name in _OF_READING:
             if self.text(name) is not None:
-                remedy = "Leave it out: the latest version is written to"
+                remedy = "Omit it: rows are written to the latest version"
                 raise InvalidInputError(
                     argument=name,
-                    reason="this option chooses what is read, and rows are to be written",
+                    reason="this option selects what is read, but this call writes",
                     remedy=f"{remedy}; replaceWhere chooses rows" if name == "where" else remedy,
                 )
 

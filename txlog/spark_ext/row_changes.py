@@ -385,7 +385,7 @@ def _struct(value: Column, have: SparkStruct, want: SparkStruct, name: str) -> C
             argument="updates",
             field=f"{name}.{known[min(extra)].name}",
             reason=f"column {name} has no such field",
-            remedy="Leave it out, or let the schema evolve",
+            remedy="Omit it, or let the schema evolve",
         )
     fields = []
     for part in want.fields:

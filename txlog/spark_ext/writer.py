@@ -134,7 +134,7 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
         raise InvalidInputError(
             argument="txnVersion",
             reason="a stream counts its batches by itself",
-            remedy="Leave it out; txnAppId may be given alone",
+            remedy="Omit it; txnAppId may be given alone",
         )
     require_app_version(None if app_id is None else (app_id, 0))
     store = options.store()

@@ -72,7 +72,7 @@ def _require_plain(snapshot: Snapshot, live: pa.Table) -> None:
     if live["dv_id"].null_count < len(live):
         reason = "rows of its files are deleted by deletion vectors"
     elif tag_texts(live, FIELDS_TAG).null_count < len(live):
-        reason = "columns are in files of their own"
+        reason = "the table has column files"
     elif snapshot.mapping_mode != "none":
         reason = "columns have other names in its files"
     if reason:

@@ -253,8 +253,8 @@ class SetMapping(SetProperties):
             raise InvalidInputError(
                 argument="properties",
                 field=MAPPING_MODE,
-                reason="the end of column mapping writes all rows again, and other properties "
-                "need a commit of their own",
+                reason="the end of column mapping writes all rows again, and other properties need "
+                "a separate commit",
                 remedy=f"Set {MAPPING_MODE} alone",
             )
         ended = without_mapping(base, changed.metadata)

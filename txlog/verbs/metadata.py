@@ -277,7 +277,7 @@ def _require_settable(properties: Mapping[str, str]) -> None:
                 argument="properties",
                 field=name,
                 reason="the writers of a table set this property themselves",
-                remedy="Leave it out",
+                remedy="Omit it",
             )
         if name.startswith(CHECK_PREFIX):
             raise InvalidInputError(

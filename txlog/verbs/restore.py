@@ -281,8 +281,8 @@ def require_no_vacuum(context: Context, base: Snapshot) -> None:
             version=base.version,
             rule="CON-25",
             reason="a vacuum is deleting files, and may delete files that this operation needs",
-            remedy="Nothing was committed. Try again when the vacuum has ended; one that died "
-            f"stands in the way for {VACUUM_HOLDS_MS // 60_000} minutes",
+            remedy="Nothing was committed. Try again when the vacuum has ended; a vacuum that died "
+            f"blocks this for {VACUUM_HOLDS_MS // 60_000} minutes",
         )
 
 

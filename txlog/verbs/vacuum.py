@@ -297,7 +297,7 @@ def needed_elsewhere(
             yield _needed_by(store, load_snapshot(store, version=pin.version), cutoff_ms)
     for clone in clones_of(snapshot):
         with _remedy(
-            "Nothing was deleted; if the clone is gone, say so with "
+            "Nothing was deleted; if the clone no longer exists, call "
             f"Table.maintenance.forget_clone({clone.uri!r})"
         ):
             theirs = open_store(clone.uri, store.options)

@@ -87,7 +87,7 @@ def bound_clauses(
         raise InvalidInputError(
             argument="merge",
             reason="the merge has no clause",
-            remedy="Say what it does, for example .when_matched_update_all()",
+            remedy="State what it does, for example .when_matched_update_all()",
         )
     require_reachable(clauses)
     return tuple(
@@ -225,9 +225,9 @@ def columns_of_same_name(
             raise InvalidInputError(
                 argument="source",
                 field=field.name,
-                reason=f"the source has no column {field.name}, which is to be "
-                f"{'inserted' if clause.action == 'insert' else 'updated'}",
-                remedy="Name the columns that are given values, leave this one out by "
+                reason=f"the source has no column {field.name} to "
+                f"{'insert' if clause.action == 'insert' else 'update'}",
+                remedy="List the columns to set, exclude this one with "
                 f'except_cols=["{field.name}"], or pass schema_mode="merge"',
             )
     return given
