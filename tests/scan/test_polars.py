@@ -252,7 +252,7 @@ def test_a_missing_file_is_named(tmp_path: Path, where: str | None) -> None:
     table = plain(tmp_path / "t")
     path = first_file(table)
     path.unlink()
-    with pytest.raises(DataFileError, match="the file is gone") as caught:
+    with pytest.raises(DataFileError, match="the file is missing") as caught:
         table.to_polars(where=where)
     assert caught.value.path == path.name
 

@@ -210,7 +210,7 @@ def test_errors_of_executors_arrive_as_they_are(remote: "Callable[..., Any]", pa
              for line in kept.replace('"txlogCrc32"', '"was"').splitlines()]  # fmt: skip
     log.write_text("\n".join(lines))
     (Path(path) / gone).unlink()
-    with pytest.raises(txlog.DataFileError, match="the file is gone") as caught:
+    with pytest.raises(txlog.DataFileError, match="the file is missing") as caught:
         remote(fails, path)
     assert caught.value.path == gone
     with pytest.raises(txlog.EngineError, match="Spark lost a worker") as lost:

@@ -46,7 +46,7 @@ def test_known_options_pass_in_any_case(name: str) -> None:
     ],
 )
 def test_names_that_are_nearly_those_of_options_are_refused(name: str, meant: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"{meant} may be meant"):
+    with pytest.raises(InvalidInputError, match=f"Use {meant} if you mean it"):
         TxlogDataSource({"path": "t", name: "1"})
 
 

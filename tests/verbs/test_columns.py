@@ -386,7 +386,7 @@ def test_the_feed_does_not_tell_of_columns(tmp_path: Path) -> None:
         if "metaData" in line:
             line["metaData"]["configuration"]["delta.enableChangeDataFeed"] = "true"
     second.write_text("\n".join(map(json.dumps, lines)))
-    with pytest.raises(txlog.UnsupportedFeatureError, match="no change data feed tells"):
+    with pytest.raises(txlog.UnsupportedFeatureError, match="a change data feed does not contain"):
         txlog.Table(table.uri).changes(0)
 
 
