@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tests take: a fifth of them, unless the profile `thorough` is on."""
+"""The number of examples of Hypothesis tests: a fifth, or all with the profile `thorough`."""
 
 from hypothesis import settings
 

@@ -1,4 +1,4 @@
-"""pyarrow's values, made without pandas."""
+"""Values of pyarrow, made without pandas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people get wrong: one error of ours, which names the thing, and nothing half-written."""
+"""Wrong input: one `TxlogError` that names the cause, and nothing half-written."""
 
 import ast
 import inspect

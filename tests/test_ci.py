@@ -1,4 +1,4 @@
-"""What `.ci/` runs: the README's commands, and the versions that pyproject.toml allows."""
+"""The content of `.ci/`: the README's commands, and the versions that pyproject.toml allows."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What a process loads for a verb: the rooms that it needs, and no pandas."""
+"""The imports of a process for each verb: only the needed rooms, and no pandas."""
 
 from __future__ import annotations
 

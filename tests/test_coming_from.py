@@ -1,4 +1,4 @@
-"""The lines of docs/coming-from.md run, in this order, each on a table of its own."""
+"""The lines of docs/coming-from.md run in this order, each on a new table."""
 
 import json
 import re

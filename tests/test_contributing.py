@@ -1,4 +1,4 @@
-"""The verb that CONTRIBUTING.md adds works as it says."""
+"""The example verb of CONTRIBUTING.md works."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How many modules of txlog an everyday verb enters, once everything is loaded."""
+"""The number of modules of txlog that a common verb enters, after all imports."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""A process that is forked while a thread works: it waits for nobody, and works itself."""
+"""A process that is forked while a thread works does not wait for a lock, and works."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The house itself: who imports whom, what is public, what the wheel holds."""
+"""The structure of the code: imports between rooms, public names, the wheel's content."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""The public face: one name for everything, values that pickle, versions by number and by time."""
+"""The public interface: one name for each thing, pickled values, versions by number and by time."""
 
 import dataclasses
 import inspect

@@ -1,4 +1,4 @@
-"""What threads do ahead is as it comes, in order, and leaves nothing behind."""
+"""Prefetching in threads keeps values, errors and order, and no thread remains."""
 
 from __future__ import annotations
 

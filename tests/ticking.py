@@ -1,4 +1,4 @@
-"""Effects that repeat: the same steps have the same ids, and so the same names of files."""
+"""Repeatable effects: the same steps have the same ids and file names."""
 
 from dataclasses import dataclass, field
 

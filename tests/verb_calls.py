@@ -1,4 +1,4 @@
-"""Verbs below `Table`, as one call each: for tests that choose the snapshot and the context."""
+"""Verbs without `Table`, one function each, for tests that choose the snapshot and the context."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

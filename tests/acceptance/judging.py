@@ -1,4 +1,4 @@
-"""What txlog makes of a table of the corpus, held against what is known of it."""
+"""Compare txlog's results for a table of the corpus with the known facts about it."""
 
 from __future__ import annotations
 

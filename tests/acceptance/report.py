@@ -1,4 +1,4 @@
-"""Report what txlog and other engines make of the corpus: `python tests/acceptance/report.py`.
+"""Report the results of txlog and other engines: `python tests/acceptance/report.py`.
 
 One row for each table and version with a reference; then the counts. What `deltalake`, its
 `to_pyarrow_table` and duckdb did is on record in the corpus; txlog runs now.

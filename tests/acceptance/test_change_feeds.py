@@ -1,4 +1,4 @@
-"""The change data feeds of the corpus: against its tables' versions, and against deltalake."""
+"""The change data feeds of the corpus, compared with the tables' versions and with deltalake."""
 
 import warnings
 from collections import Counter

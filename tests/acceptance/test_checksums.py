@@ -1,4 +1,4 @@
-"""Every checksum of the corpus that another engine wrote, held against what txlog reads."""
+"""Every checksum of the corpus from another engine, compared with what txlog reads."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Every table of the corpus: read as its answers say, or refused for the fault that it has."""
+"""Every table of the corpus is read with its known content, or refused because of its fault."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Deletion files that pylance wrote, and others that it judged: txlog reads and refuses the same.
+"""Deletion files of pylance, and files that pylance judged: txlog reads and refuses the same.
 
 The corpus has each file's bytes, its name, what it deletes, and of the ones made by hand whether
 pylance reads them.

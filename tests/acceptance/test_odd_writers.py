@@ -1,4 +1,4 @@
-"""What writers have been seen, or may be expected, to leave: each oddity by hand."""
+"""Unusual logs and files of other writers, each one built by hand."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""JSON as strange writers spell it: any spaces, any order of keys, any escapes."""
+"""JSON in unusual spellings: any spaces, any order of keys, any escapes."""
 
 import json
 import random

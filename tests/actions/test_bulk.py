@@ -1,4 +1,4 @@
-"""Large log files read by Arrow: what the slower way says of them, in every spelling."""
+"""Large log files read by Arrow, in every spelling, compared with the slower reader."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""The columnar decoding of file actions, held against the models."""
+"""The columnar decoding of file actions, compared with the models."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Statistics as text: in every spelling they mean the same, and changes leave the rest as it is."""
+"""Statistics as text: spelling has no meaning, and changes keep the other fields."""
 
 import json
 import random

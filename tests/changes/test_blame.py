@@ -1,4 +1,4 @@
-"""Which version wrote a row, held to a history that was written down."""
+"""The version that wrote each row, compared with a recorded history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The difference of two versions, held to the difference of their rows."""
+"""The difference of two versions, compared with the difference of their rows."""
 
 from __future__ import annotations
 

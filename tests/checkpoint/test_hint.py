@@ -1,4 +1,4 @@
-"""`_last_checkpoint`: read if it can be, never an error."""
+"""`_last_checkpoint` is read if possible, and is never an error."""
 
 from pathlib import Path
 from uuid import uuid4

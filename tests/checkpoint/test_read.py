@@ -1,4 +1,4 @@
-"""Reading checkpoints of all forms: they say what the commits say."""
+"""Checkpoints of all forms have the same content as the commits."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""What is written into a checkpoint is read from it, by us and by others."""
+"""txlog and other engines read from a checkpoint what was written into it."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime

@@ -1,4 +1,4 @@
-"""The commands, as a shell calls them."""
+"""The commands, called as from a shell."""
 
 import os
 import shlex

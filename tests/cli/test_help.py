@@ -1,4 +1,4 @@
-"""What holds of every command: help, an example that works, JSON; pipes, widths, completion."""
+"""Every command has help, a working example and JSON; pipes, widths, completion."""
 
 import inspect
 import os

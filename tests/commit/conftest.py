@@ -1,4 +1,4 @@
-"""A world in which time passes only when somebody sleeps, and chance repeats."""
+"""Effects for tests: time passes only in `sleep`, and random values repeat."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""What attempts at one commit have in common: bytes that do not depend on the version."""
+"""The bytes of a commit that do not depend on the version are the same in all attempts."""
 
 from pathlib import Path
 from typing import Any

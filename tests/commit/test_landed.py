@@ -1,4 +1,4 @@
-"""Commits that are put where the log was cleaned up: none of them is called a version."""
+"""Commits at places where the log was cleaned up: none of them counts as a version."""
 
 import errno
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The commit loop between two writers: who lands, who decides anew, what is left in the end."""
+"""The commit loop between two writers: who commits, who decides again, and the final table."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Commits whose answers are lost: never doubled, never lost, and no file deleted that is needed."""
+"""Commits with lost answers: none is doubled or lost, and no needed file is deleted."""
 
 import warnings
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every public verb that needs no extra, with the core's dependencies and pytest alone.
+"""Every public verb that needs no extra, with only the core's dependencies and pytest.
 
 `.ci/environments` runs this folder in an environment of its own, without the suite's conftest.
 """

@@ -1,4 +1,4 @@
-"""Each extra: with it the thing works, and without it the error says what to install.
+"""Each extra: with it the feature works; without it the error names what to install.
 
 `.ci/environments` runs this folder in environments with one extra each, and says which in
 `TXLOG_EXTRA` (`core`: none), so that an extra that does not bring what it needs fails.

@@ -1,4 +1,4 @@
-"""How rows are added is decided once for a table's metadata, and anew for what differs."""
+"""The plan of an append is made once for a table's metadata, and again if something differs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Columns that the data leaves out get the default that the table's schema names."""
+"""Columns that the data lacks get the default values in the table's schema."""
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Places on curves: near where columns are near, and in the order of values."""
+"""Positions on curves: similar values are near, and values keep their order."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""A table that changes between the moment it was read and the commit."""
+"""A table that changes between reading and committing."""
 
 import shutil
 from pathlib import Path

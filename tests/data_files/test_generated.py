@@ -1,4 +1,4 @@
-"""Generated columns: computed where the data leaves them out, checked where it has them."""
+"""Generated columns are computed if the data lacks them, and checked if it has them."""
 
 from datetime import UTC, date, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Deletions in Lance's form: written on request, read as any other, refused by whom it must be."""
+"""Deletions in Lance's form: written on request, read like others, refused where necessary."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`WriterProperties`: every verb that writes rows encodes them as it is told."""
+"""`WriterProperties`: every verb that writes rows uses the requested encoding."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The writer of Parquet files, beside pyarrow's."""
+"""The writer of Parquet files, compared with pyarrow's."""
 
 from __future__ import annotations
 

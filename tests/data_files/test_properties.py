@@ -1,4 +1,4 @@
-"""Properties that a new table is given: each has its effect, or is refused."""
+"""Properties of new tables: each one has its effect, or is refused."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What does not fit a table is refused before anything is written; what fits is kept exactly."""
+"""Data that does not fit is refused before a file is written; other data is stored exactly."""
 
 from decimal import Decimal
 from pathlib import Path

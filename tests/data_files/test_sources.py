@@ -1,4 +1,4 @@
-"""Where data comes from, where tables are, and what is left when either fails."""
+"""Sources of data, places of tables, and the files that remain after a failure."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

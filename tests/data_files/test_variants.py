@@ -1,4 +1,4 @@
-"""Variants are written: from JSON, from Python values, and from variants."""
+"""Variants are written from JSON, Python values and variants."""
 
 from itertools import count
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Dictionaries in data files: only where values repeat."""
+"""Dictionaries are in data files only if values repeat."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Catalogs in one store, whose every step a test can see and break."""
+"""Catalogs in one store; a test can see and break each of their steps."""
 
 from __future__ import annotations
 

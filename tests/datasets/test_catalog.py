@@ -1,4 +1,4 @@
-"""`Catalog` and `Dataset`: what their users call."""
+"""`Catalog` and `Dataset`: the methods for users."""
 
 import inspect
 import os

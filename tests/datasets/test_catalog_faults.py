@@ -1,4 +1,4 @@
-"""Catalogs that break off at any step, and two in all orders: nothing is lost or doubled."""
+"""Catalogs that stop at any step, and two in all orders: nothing is lost or doubled."""
 
 from __future__ import annotations
 

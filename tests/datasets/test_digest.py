@@ -1,4 +1,4 @@
-"""The digest of a commit: of what rows hold, never of how they are stored."""
+"""The digest of a commit depends on the values of its rows, not on how they are stored."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""The whole walk in a bucket: sources, large contents, training sets, downloads."""
+"""All steps in a bucket: sources, large contents, training sets, downloads."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Training sets: what is in their parts, and who makes them when workers die."""
+"""Training sets: the content of their parts, and dead workers."""
 
 import csv
 import io

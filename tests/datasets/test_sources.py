@@ -1,4 +1,4 @@
-"""Sources: an allow-list that nothing leads out of, and files of any store."""
+"""Sources: an allow-list without ways out of it, and files of all stores."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""The pages of `docs/`: their code runs, and each public name and error has its place."""
+"""The pages of `docs/`: their code runs, and each public name and error is documented."""
 
 import re
 import runpy

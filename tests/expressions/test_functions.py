@@ -1,4 +1,4 @@
-"""SQL functions, held to Spark's own answers, and to the rules that they state."""
+"""SQL functions, compared with Spark's results and with their own rules."""
 
 import math
 from collections.abc import Sequence

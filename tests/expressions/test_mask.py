@@ -1,4 +1,4 @@
-"""`mask`, held against SQL's own words row by row."""
+"""`mask`, compared row by row with the rules of SQL."""
 
 import datetime as dt
 import math

@@ -1,4 +1,4 @@
-"""Regular expressions that are taken mean the same in Java, in Python and in RE2."""
+"""Accepted regular expressions mean the same in Java, in Python and in RE2."""
 
 import re
 from typing import TYPE_CHECKING

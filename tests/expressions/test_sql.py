@@ -1,4 +1,4 @@
-"""SQL text is understood as Spark understands it, or refused by the names of SQL."""
+"""SQL text means the same as in Spark, or is refused with the terms of SQL."""
 
 import re
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Which rows are alive: few deletions are marked, many looked up, with one outcome."""
+"""Masks of remaining rows: few and many deletions take different ways to the same result."""
 
 from hypothesis import given
 from hypothesis import strategies as st

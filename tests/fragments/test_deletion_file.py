@@ -1,4 +1,4 @@
-"""Deletion files: names, round trips in both encodings, and every way to be wrong."""
+"""Deletion files: names, round trips in both encodings, and every kind of damage."""
 
 import struct
 from collections.abc import Iterable, Sequence

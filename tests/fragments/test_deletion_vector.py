@@ -1,4 +1,4 @@
-"""Deletion vectors: bytes that other engines wrote, round trips, and every way to be torn."""
+"""Deletion vectors: bytes of other engines, round trips, and every kind of damage."""
 
 import struct
 

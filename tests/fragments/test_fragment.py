@@ -1,4 +1,4 @@
-"""Fragment ids, held against the rules of spec/fragments.md."""
+"""Fragment ids, compared with the rules of spec/fragments.md."""
 
 from __future__ import annotations
 

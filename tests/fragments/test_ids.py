@@ -1,4 +1,4 @@
-"""The places of a few paths among many, against sorting all of them."""
+"""The places of a few paths among many, compared with sorting all of them."""
 
 from bisect import bisect_left
 

@@ -1,4 +1,4 @@
-"""What reads bytes of others, family by family: one case each of changed input.
+"""Families of parsers for foreign bytes; each runs one case of changed input.
 
 A case is right if it ends, or raises a `TxlogError`; where more is known, it is asserted. Every
 case is named by a family and a number, and is the same each time::

@@ -1,4 +1,4 @@
-"""Changes of good input at random: of bytes, and of the JSON and the tables that they are.
+"""Random changes of good input: of bytes, of JSON, and of tables.
 
 Everything is decided by a `random.Random`, so that a case is named by its number.
 """

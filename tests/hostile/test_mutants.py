@@ -1,4 +1,4 @@
-"""Changed logs, files and texts: the outcome is a right answer or one of our errors."""
+"""Changed logs, files and texts give a right result or a `TxlogError`."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Logs that are odd on purpose: each is read as the protocol says, or refused by name."""
+"""Unusual logs are read according to the protocol, or refused with a reason."""
 
 import json
 import subprocess

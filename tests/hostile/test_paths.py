@@ -1,4 +1,4 @@
-"""Where a log can lead: paths and links out of the table, to read, to write and to delete."""
+"""Paths and links out of the table, in reading, writing and deleting."""
 
 import json
 from pathlib import Path

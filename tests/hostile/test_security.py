@@ -1,4 +1,4 @@
-"""What `SECURITY.md` says, where no other test shows it."""
+"""The statements of `SECURITY.md` that no other test shows."""
 
 import json
 import pickle

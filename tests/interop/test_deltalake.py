@@ -1,4 +1,4 @@
-"""Tables that txlog writes are read by others as by itself, and the other way round."""
+"""Other engines read txlog's tables like txlog itself, and txlog reads theirs."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime

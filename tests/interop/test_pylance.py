@@ -1,4 +1,4 @@
-"""pylance reads deletion files that txlog wrote in the place of its own, and goes on from them."""
+"""pylance reads deletion files of txlog in the place of its own, and adds deletions to them."""
 
 from pathlib import Path
 from typing import Any

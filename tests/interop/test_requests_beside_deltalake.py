@@ -1,4 +1,4 @@
-"""On one server of an object store txlog asks for no more than deltalake does."""
+"""On one object store server txlog sends no more requests than deltalake."""
 
 import pytest
 from beside_deltalake import count

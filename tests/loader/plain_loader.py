@@ -1,4 +1,4 @@
-"""spec/loader.md once more, in plain Python: lists and whole numbers, no arrays."""
+"""spec/loader.md in plain Python: lists and whole numbers, no arrays."""
 
 from collections.abc import Sequence
 from typing import TypeVar

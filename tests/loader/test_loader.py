@@ -1,4 +1,4 @@
-"""The loader, against the plain order of plain_loader.py over rows that scans give."""
+"""The loader, compared with the order of plain_loader.py over the rows of scans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of rows: fixed vectors, and the plain order of plain_loader.py."""
+"""The order of rows: fixed vectors, and the order of plain_loader.py."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The loader under JAX and TensorFlow; each test skips where the library is not installed."""
+"""The loader with JAX and TensorFlow; tests are skipped without the library."""
 
 from __future__ import annotations
 

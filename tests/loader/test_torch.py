@@ -1,4 +1,4 @@
-"""The loader under PyTorch. `.ci/environments` runs this; elsewhere it skips where torch is not."""
+"""The loader with PyTorch; skipped without it. `.ci/environments` runs this file."""
 
 from __future__ import annotations
 

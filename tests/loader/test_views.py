@@ -1,4 +1,4 @@
-"""What columns become in batches, against the rows that a scan gives."""
+"""Views of columns in batches, compared with the rows of a scan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths in actions: decoded once, compared by what they mean."""
+"""Paths in actions are decoded once, and compared by their meaning."""
 
 import pyarrow as pa
 import pytest

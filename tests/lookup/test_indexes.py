@@ -1,4 +1,4 @@
-"""Indexes: made by every writer, merged, dropped; whatever happens to them, answers stay right."""
+"""Indexes are made by every writer, merged and dropped; results stay right in all cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look-ups by key, against a filter in plain Python."""
+"""Look-ups by key, compared with a filter in plain Python."""
 
 from __future__ import annotations
 

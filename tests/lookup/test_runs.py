@@ -1,4 +1,4 @@
-"""Runs of keys, against sorted arrays."""
+"""Runs of keys, compared with sorted arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of `logging`, and spans and metrics as the SDK of OpenTelemetry gets them."""
+"""Events of `logging`, and spans and metrics in the SDK of OpenTelemetry."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Rows by their pages, against pyarrow's own reading of the same file."""
+"""Rows read by their pages, compared with pyarrow's reading of the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may read and write, and the least protocol of a new table."""
+"""Who may read and write, and the lowest protocol of a new table."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A property has an effect only if the protocol backs it."""
+"""A property has an effect only if the protocol supports it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Iceberg compatibility: tables of other engines, and what breaks it."""
+"""Iceberg compatibility: tables of other engines, and what violates it."""
 
 import shutil
 from pathlib import Path

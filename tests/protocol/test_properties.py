@@ -1,4 +1,4 @@
-"""Table properties: lenient to read, strict to set."""
+"""Table properties: read leniently, set strictly."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reconciliation in the protocol's own words: one action after the other, into dictionaries."""
+"""Reconciliation as the protocol describes it: one action after the other, into dictionaries."""
 
 from dataclasses import dataclass, field
 from typing import Any

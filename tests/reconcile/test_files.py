@@ -1,4 +1,4 @@
-"""The state that opening a table makes, held against the protocol's own words as a loop; keys."""
+"""The state of an opened table, compared with the protocol's rules as a loop; keys."""
 
 import random
 from itertools import count

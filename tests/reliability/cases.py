@@ -1,4 +1,4 @@
-"""Each verb once, on a table that has something for it to do: for tests that break it off anywhere.
+"""Each verb once, on a table where it has work, for tests that interrupt it anywhere.
 
 A case runs on whatever store it is given, so that a test can count its steps, fail one of them, or
 run it beside another case.

@@ -1,4 +1,4 @@
-"""A disk that knows what was synced, and what is left of it when the power is cut.
+"""A disk that knows what was synced, and what remains of it after a power cut.
 
 Files are real, below a folder. What a write, a new name or a removed one has changed since the last
 sync of the file or of the folder is kept beside, and a cut undoes it: all of it, or by chance some,

@@ -1,4 +1,4 @@
-"""Every step of every verb is once the last one of its process, or fails; nothing is lost by it.
+"""Each step of each verb fails once, or is the last of its process; nothing is lost.
 
 Each run begins with the same table, ends at one step, and then: the table opens, and is what it
 was or what the verb makes of it; the verb once more, with its `txn`, has its effect once; others

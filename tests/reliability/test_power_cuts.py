@@ -1,4 +1,4 @@
-"""The power is cut at any step of a local disk: no acknowledged commit is lost, no table broken."""
+"""Power cuts at each step of a local disk: no acknowledged commit is lost, no table broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that do all verbs to one table at once, killed at any moment or not, held to a model.
+"""Processes run all verbs on one table, killed at any time or not, compared with a model.
 
 The log tells which verbs came in which order; the model does them in it, one after the other. What
 was acknowledged must be in the log once, what readers saw must be what the model has.

@@ -1,4 +1,4 @@
-"""What runs out, or is refused by the machine: a clear error, nothing half-written."""
+"""Exhausted or refused resources: a clear error, and nothing half-written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All orders in which two or three verbs can reach the store, held to one after the other.
+"""All orders of the steps of two or three verbs, compared with one verb after the other.
 
 The verbs and the model are those of `test_concurrent_operations`. Of a schedule the log tells the
 order of the commits; the model does them in it, and must come to the same rows in each version.

@@ -1,4 +1,4 @@
-"""A process that does verbs to a table until it is told to stop, or killed, and notes each.
+"""A process that runs verbs on a table until it is stopped or killed, and records each.
 
 A line of the ledger is written before a verb (what it will do) and after it (what came of it). Rows
 belong to no process, so that all of them disturb each other.

@@ -1,4 +1,4 @@
-"""The picture of a table: its numbers against plain Python, and its page in a real browser."""
+"""The report of a table: its numbers compared with plain Python, its page in a real browser."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`schemaString`, there and back."""
+"""Schemas to `schemaString` and back."""
 
 import orjson
 import pytest

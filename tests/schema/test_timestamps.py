@@ -1,4 +1,4 @@
-"""Dates and times of any year, held against Python's for the years that it knows."""
+"""Dates and times of any year, compared with Python's for the years that it supports."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 

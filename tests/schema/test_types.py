@@ -1,4 +1,4 @@
-"""Type changes, held against the protocol's list of "Type Widening"."""
+"""Type changes, compared with the list in the protocol's "Type Widening"."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""A catalog as a caller meets it: itself, over HTTP, and over gRPC."""
+"""A catalog in three forms for callers: itself, over HTTP, and over gRPC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the HTTP service promises beyond the client: problems, keys, rights, ranges, the page."""
+"""The HTTP service without the client: problems, keys, rights, ranges, the page."""
 
 import json
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""The service of data sets: the chapter's walk; one suite over catalog, HTTP client and gRPC."""
+"""The service of data sets: an example, and one suite over catalog, HTTP client and gRPC."""
 
 import json
 import os

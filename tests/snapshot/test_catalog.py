@@ -1,4 +1,4 @@
-"""Catalog-managed tables: read by what the catalog says, and by nothing else."""
+"""Catalog-managed tables are read only by the catalog's answers."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Version checksums: read, compared with the log, reported, and never believed."""
+"""Version checksums are read, compared with the log and reported, but never trusted."""
 
 import json
 import pickle

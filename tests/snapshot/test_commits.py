@@ -1,4 +1,4 @@
-"""Commits read: what is told apart many lines at a time is what a look at each line tells."""
+"""Reading commits: many lines at a time give the same result as line by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged logs: the answer is the same, or an error that names the file; never a wrong answer."""
+"""Damaged logs give the same result, or an error that names the file, never a wrong result."""
 
 import warnings
 from collections.abc import Iterator

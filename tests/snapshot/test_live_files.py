@@ -1,4 +1,4 @@
-"""Large checkpoints are read a batch ahead, and leave nothing behind."""
+"""Large checkpoints: the next batch is read ahead, and no thread or file remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading versions, damaged logs, and going on from a version."""
+"""Loading versions, damaged logs, and advancing from a version."""
 
 import pickle
 from collections.abc import Callable

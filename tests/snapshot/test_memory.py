@@ -1,4 +1,4 @@
-"""What was opened and dropped is given back."""
+"""The memory of dropped snapshots is released."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A table that moves on is the one that is opened anew, however it came to its version."""
+"""A refreshed table equals a newly opened one, in all ways to its version."""
 
 from contextlib import suppress
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pauses of the garbage collector, of several threads: who is last puts things back."""
+"""Pauses of the garbage collector in several threads: the last one restores the state."""
 
 import gc
 from collections.abc import Iterator

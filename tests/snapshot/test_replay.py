@@ -1,4 +1,4 @@
-"""The log files after a checkpoint, read together: as one by one, in whatever portions."""
+"""The log files after a checkpoint, read together in any portions, equal reading one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The newest file actions, put together when asked, agree with putting them together at once."""
+"""The tail's file actions, combined when they are needed, equal combining them at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which version was the latest at a moment."""
+"""The version that was the latest at a time."""
 
 import os
 import shutil

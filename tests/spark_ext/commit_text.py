@@ -1,4 +1,4 @@
-"""What a commit says, from its text: no code of txlog's is asked."""
+"""Facts about a commit from its text, without code of txlog."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A Spark Connect server, and a client of it, as processes of their own."""
+"""A Spark Connect server and a client of it, as separate processes."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""A client of Spark Connect, run as a process of its own: it does what it is sent.
+"""A client of Spark Connect in a separate process: it runs the functions that it gets.
 
 A process has either a classic session or remote ones. Argument: the server's URI. Each request and
 each answer is a length (8 bytes) and a pickle, by the standard input and output.

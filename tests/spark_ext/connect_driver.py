@@ -1,4 +1,4 @@
-"""Writes through Spark Connect; its argument is a folder. Prints what came of it as JSON."""
+"""Writes through Spark Connect; its argument is a folder. Prints the results as JSON."""
 
 import json
 import sys

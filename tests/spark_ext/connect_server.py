@@ -1,4 +1,4 @@
-"""A Spark Connect server on loopback, run as a process of its own until its input ends.
+"""A Spark Connect server on loopback, a separate process that runs until its input ends.
 
 Arguments: the port, and a folder for Spark's warehouse, settings and log of events.
 """

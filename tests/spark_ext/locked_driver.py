@@ -1,4 +1,4 @@
-"""A driver whose stores ask for a token. Its arguments: a folder, and `classic` or `connect`.
+"""A driver whose stores need a token. Its arguments: a folder, and `classic` or `connect`.
 
 In the folder are the tables `rows` and `feed`, for reading, and `base`: each write goes to a copy
 of it. What came of all is left in `seen.json`.

@@ -1,4 +1,4 @@
-"""Stores that refuse whoever does not show a token.
+"""Stores that refuse calls without a token.
 
 `lock` changes the process that it is called in. That of a driver, and all that Spark starts for it,
 call it when they begin: they find a `sitecustomize` on their path.

@@ -1,4 +1,4 @@
-"""Drivers of their own: programs of this folder, each run as a process, with all that it starts."""
+"""Run programs of this folder as separate driver processes, with all that they start."""
 
 import os
 import subprocess

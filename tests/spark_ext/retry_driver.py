@@ -1,4 +1,4 @@
-"""A driver whose cluster tries tasks again, run as a process of its own.
+"""A driver whose cluster retries tasks, in a separate process.
 
 Arguments: the table, and a file that tells whether a worker died already.
 """

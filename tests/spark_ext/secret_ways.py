@@ -1,4 +1,4 @@
-"""Ways of storage options into Spark, each with a secret of its own: classic sessions and Connect.
+"""Ways of storage options into Spark, each with another secret: classic sessions and Connect.
 
 As a program it is a driver that goes them. Its argument is a folder: tables go there, Spark's log
 of events to `events`, what was said to `said.json`; whatever Spark logs, to the standard streams.

@@ -1,4 +1,4 @@
-"""A driver with little memory, run as a process of its own: it deletes rows of a large table.
+"""A driver with little memory, in a separate process: it deletes rows of a large table.
 
 Arguments: the table, the predicate, `spark` or `threads`, and how many bytes more this process may
 use than it does when Spark has started. The limit is on the data of this Python process

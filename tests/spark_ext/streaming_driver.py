@@ -1,4 +1,4 @@
-"""A streaming query that dies where it is told to: in our sink, or in a function of `foreachBatch`.
+"""A streaming query that dies at a given place: in txlog's sink, or in `foreachBatch`.
 
 As a program it is a driver of its own, which dies as a whole: the program, the JVM, all Python
 workers. Its argument is a `Run` as JSON. Tests that hand `CrashingSource` to their own session let

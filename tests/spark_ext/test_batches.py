@@ -1,4 +1,4 @@
-"""How many rows Spark hands to the tasks of a write at once."""
+"""How many rows Spark passes at once to the tasks of a write."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager

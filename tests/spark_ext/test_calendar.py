@@ -1,4 +1,4 @@
-"""Files that Spark itself wrote in its old calendar: txlog reads what Spark reads."""
+"""Files that Spark wrote in its old calendar: txlog reads the same values as Spark."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The change data feed in Spark, in batch and as a stream, against `Table.changes`."""
+"""The change data feed in Spark, in batch and as a stream, compared with `Table.changes`."""
 
 import json
 import pickle

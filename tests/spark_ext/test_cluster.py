@@ -1,4 +1,4 @@
-"""Writes on a cluster of two hosts: several attempts at once, and executors that are killed."""
+"""Writes on a cluster of two hosts: several attempts at once, and killed executors."""
 
 import sys
 from pathlib import Path

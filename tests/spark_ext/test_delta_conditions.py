@@ -1,4 +1,4 @@
-"""Which conditions of `DeltaTable` txlog decides by itself: those that Spark reads the same way."""
+"""Conditions of `DeltaTable` that txlog evaluates itself, because Spark reads them the same."""
 
 import datetime as dt
 import math

@@ -1,4 +1,4 @@
-"""`DeltaTable` on Spark: rows held against plain Python, answers against the log's JSON."""
+"""`DeltaTable` on Spark: rows compared with plain Python, results with the log's JSON."""
 
 import datetime as dt
 import os

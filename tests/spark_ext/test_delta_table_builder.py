@@ -1,4 +1,4 @@
-"""`DeltaTable.create` and its like; tables by their names in Spark's catalog."""
+"""`DeltaTable.create` and similar; tables by their names in Spark's catalog."""
 
 import shutil
 from collections.abc import Iterator

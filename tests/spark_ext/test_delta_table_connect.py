@@ -1,4 +1,4 @@
-"""`DeltaTable` over Spark Connect: in a process of its own, as it has other Python classes."""
+"""`DeltaTable` over Spark Connect, in a separate process because its classes differ."""
 
 from pathlib import Path
 

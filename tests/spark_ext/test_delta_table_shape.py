@@ -1,4 +1,4 @@
-"""`DeltaTable` has the methods of delta-spark's class, and says which of them txlog lacks."""
+"""`DeltaTable` has the methods of delta-spark's class, and names those that txlog lacks."""
 
 import inspect
 from pathlib import Path

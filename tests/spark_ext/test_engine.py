@@ -1,4 +1,4 @@
-"""Work on executors: the same verbs, the same answers, and clear errors where a worker dies."""
+"""Work on executors: the same verbs, the same results, and clear errors if a worker dies."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""What importing costs: a worker of Spark loads what its task runs, and no modules form a knot.
+"""The imports of a Spark worker: only what its task runs; and no import cycles.
 
 No JVM is started: a worker is a process that gets a pickle of what the driver sends it, as Spark's
 workers do.

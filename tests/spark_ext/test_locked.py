@@ -1,4 +1,4 @@
-"""Storage options reach executors: the stores of these drivers refuse whoever has no token."""
+"""Storage options reach executors: the stores of these drivers refuse calls without a token."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Look-ups on Spark's executors, held to Spark's own joins."""
+"""Look-ups on Spark's executors, compared with Spark's joins."""
 
 from collections.abc import Callable
 from pathlib import Path

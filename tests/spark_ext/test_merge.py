@@ -1,4 +1,4 @@
-"""Merges and updates on Spark, held to the core's answers and to plain Python."""
+"""Merges and updates on Spark, compared with the core's results and with plain Python."""
 
 import itertools
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""`txlog.spark_ext.read`: Spark's own reader, held against `Table.scan` and `format("txlog")`."""
+"""`spark_ext.read`: Spark's own reader, compared with `Table.scan` and `format("txlog")`."""
 
 from __future__ import annotations
 

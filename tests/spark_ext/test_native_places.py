@@ -1,4 +1,4 @@
-"""Virtual paths and words of bits, and what Spark and Hadoop make of them, in plain Python."""
+"""Virtual paths and words of bits, and how Spark and Hadoop read them, in plain Python."""
 
 import re
 from pathlib import PurePosixPath

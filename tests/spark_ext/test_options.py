@@ -1,4 +1,4 @@
-"""Options of the data source: those that are known, and those that are nearly so."""
+"""Options of the data source: known ones, and names that are nearly right."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Input partitions: what tasks get, what they read, and what the log spares them.
+"""Input partitions: what tasks get and read, and what the log makes unnecessary.
 
 They are made and read as Spark does it, by pickles, but without a JVM where that is enough.
 """

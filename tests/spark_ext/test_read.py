@@ -1,4 +1,4 @@
-"""`spark.read.format("txlog")`, held against Arrow scans of the same table."""
+"""`spark.read.format("txlog")`, compared with Arrow scans of the same table."""
 
 import datetime as dt
 import json

@@ -1,4 +1,4 @@
-"""Reading what is not there, or wrongly: one error, with our code and what to do."""
+"""Reading missing or wrong things: one error, with txlog's code and a remedy."""
 
 import datetime as dt
 import json

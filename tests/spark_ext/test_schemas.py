@@ -1,4 +1,4 @@
-"""One table has one schema in Spark, whichever of txlog's readers a frame is over."""
+"""A table has the same schema in Spark with each of txlog's readers."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Whichever way storage options come, nothing shows them: no log, plan, file or answer of Spark."""
+"""Storage options are never shown: in no log, plan, file or answer of Spark."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Sessions and Java for them, what `register` does, and errors where something is missing."""
+"""Sessions and their Java, `register`, and errors about missing parts."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Drivers of their own: one with little memory, one whose cluster tries tasks again."""
+"""Separate drivers: one with little memory, one whose cluster retries tasks."""
 
 import json
 import subprocess

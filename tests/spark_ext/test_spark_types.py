@@ -1,4 +1,4 @@
-"""What a table takes over from a frame's columns. No JVM is started."""
+"""What a table takes from a frame's columns. No JVM is started."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What Spark's SQL does with txlog's tables, statement by statement: what works, and what says no.
+"""Spark's SQL on txlog's tables, statement by statement: what works, and what is refused.
 
 What does not work is shown too: a clear error, and a table that stays as it was.
 """

@@ -1,4 +1,4 @@
-"""Statements of SQL that Spark refuses: `spark_ext.sql`."""
+"""SQL statements that Spark itself refuses: `spark_ext.sql`."""
 
 from collections.abc import Callable
 from pathlib import Path

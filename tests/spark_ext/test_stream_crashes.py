@@ -1,4 +1,4 @@
-"""Streams into a table, exactly once: a query that dies at every point between two logs."""
+"""Streams into a table, exactly once, with queries that die at every point between two logs."""
 
 import json
 import signal

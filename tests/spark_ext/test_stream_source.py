@@ -1,4 +1,4 @@
-"""`spark.readStream.format("txlog")`: exactly once, from one run to the next."""
+"""`spark.readStream.format("txlog")`: exactly once, also after restarts."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""Tasks that are tried again: a driver of its own."""
+"""Tasks that are retried, in a separate driver."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A driver whose tasks are tried again. Its argument is a folder, where its tables go."""
+"""A driver whose tasks are retried. Its argument is the folder of its tables."""
 
 import os
 import signal

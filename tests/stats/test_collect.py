@@ -1,4 +1,4 @@
-"""Statistics as they are written."""
+"""Statistics of written files."""
 
 import math
 from decimal import Decimal

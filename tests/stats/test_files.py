@@ -1,4 +1,4 @@
-"""What the log holds of files: row counts, and bounds from partition values."""
+"""The log's facts about files: row counts, and bounds from partition values."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Bounds read off the bytes of JSON texts, against those of a parser."""
+"""Bounds read from the bytes of JSON texts, compared with those of a parser."""
 
 import json
 import random

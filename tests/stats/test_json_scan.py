@@ -1,4 +1,4 @@
-"""Bytes that are looked for in many texts at once."""
+"""Searching bytes in many texts at once."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Partition values: the log's text and back."""
+"""Partition values to the log's text and back."""
 
 import datetime as dt
 import math

@@ -1,4 +1,4 @@
-"""Skipping, held against the rows themselves.
+"""Skipping, compared with the rows themselves.
 
 A file that is left out has no row of which the predicate is true; a file that counts as certain has
 only such rows. Statistics come from what we write, as JSON and as a checkpoint's struct, and from

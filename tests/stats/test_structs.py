@@ -1,4 +1,4 @@
-"""Statistics as structs: the quick way and the plain one agree, and nothing odd is an error."""
+"""Statistics as structs: the fast and the simple way agree, and unusual ones are no error."""
 
 from __future__ import annotations
 

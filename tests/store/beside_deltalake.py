@@ -1,4 +1,4 @@
-"""Requests that verbs of txlog and of deltalake send to one server, counted in front of it."""
+"""Requests of txlog's and deltalake's verbs to one server, counted in front of it."""
 
 from __future__ import annotations
 

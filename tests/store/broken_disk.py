@@ -1,4 +1,4 @@
-"""A disk of which any step may fail, or be the last before the power is cut."""
+"""A disk where any step may fail, or be the last one before a power cut."""
 
 from collections.abc import Callable
 from typing import Any

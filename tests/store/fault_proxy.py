@@ -1,4 +1,4 @@
-"""A proxy in front of a server, which fails as a network does."""
+"""A proxy in front of a server, with faults like those of a network."""
 
 import contextlib
 import http.client

@@ -1,4 +1,4 @@
-"""Servers of object stores on this machine, each started and stopped by the tests that want it."""
+"""Object store servers on this machine, started and stopped by the tests that need them."""
 
 import base64
 import contextlib

@@ -1,4 +1,4 @@
-"""Many files read together are what each is by itself."""
+"""Reading many files together equals reading each of them."""
 
 from __future__ import annotations
 

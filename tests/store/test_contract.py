@@ -1,4 +1,4 @@
-"""The stores keep the contract."""
+"""The stores satisfy the contract."""
 
 import os
 import uuid

@@ -1,4 +1,4 @@
-"""Whatever step of a local write fails: nothing or the whole file, and no temporary one."""
+"""After a failed step of a local write there is no file or the whole one, never a temporary one."""
 
 import errno
 import itertools

@@ -1,4 +1,4 @@
-"""Many new files: all durable at the end, each folder synced once, or none of them there."""
+"""Many new files: all are durable and each folder is synced once, or no file remains."""
 
 import errno
 import os

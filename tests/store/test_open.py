@@ -1,4 +1,4 @@
-"""From URIs to stores, and from a log's paths to theirs."""
+"""From URIs to stores, and from a log's paths to their stores."""
 
 import importlib.util
 import os

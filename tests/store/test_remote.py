@@ -1,4 +1,4 @@
-"""Stores by fsspec that are written: S3 and Google without obstore, HDFS by renames, and others."""
+"""Stores by fsspec: S3 and Google without obstore, HDFS by renames, and others."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""What txlog asks of a store far away: how often, for how much, and how much of it at a time."""
+"""txlog's requests to a remote store: how many, how large, and how many at a time."""
 
 import pickle
 import threading

@@ -1,4 +1,4 @@
-"""Attempts at one put: what is written once, what is written over, and what is left."""
+"""Attempts at one put: what is written once, what is overwritten, and what remains."""
 
 import errno
 import os

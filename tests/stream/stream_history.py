@@ -1,4 +1,4 @@
-"""A plain model of a table's history, to hold streams against.
+"""A plain model of a table's history, for comparison with streams.
 
 The table is a real one, in memory; what is done to its rows is also done to a set of numbers.
 """

@@ -1,4 +1,4 @@
-"""Streams: offsets, limits, what a version gives, and what ends a stream."""
+"""Streams: offsets, limits, the rows of a version, and the end of a stream."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""Streams against a plain model of the table's history: no row is lost, none comes twice.
+"""Streams compared with a plain model of the table's history: no row is lost or doubled.
 
 The batches of a stream must be that history, whatever its options and limits, and however often it
 is restarted. Where the history ends the stream, it must fail, name the remedy, and give nothing.

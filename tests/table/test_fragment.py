@@ -1,4 +1,4 @@
-"""`TableFragment`: what pylance's users know of fragments."""
+"""`TableFragment`: the methods that users of pylance know."""
 
 import pickle
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Calls by the names that deltalake and pylance have for them, held to what these give."""
+"""Calls with the names of deltalake and pylance, compared with their results."""
 
 from datetime import date
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A table that threads share: its version and its files go together."""
+"""A table that threads share: its version and its files belong together."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""SQL over tables by both engines; the magic of notebooks; what notebooks show of values."""
+"""SQL over tables with both engines; the magic of notebooks, and values in notebooks."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by its own protocol over two pipes: no package is needed.
+"""A headless Chromium, controlled over two pipes by its own protocol, without a package.
 
 The protocol is described at https://chromedevtools.github.io/devtools-protocol/.
 """

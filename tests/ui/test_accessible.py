@@ -1,4 +1,4 @@
-"""That everybody can use the pages: their structure, their colours, and how a browser shows them.
+"""The pages are accessible: their structure, colours, and rendering in a browser.
 
 The browser's part also runs axe-core, where it is installed: `npm install --no-save axe-core`.
 """

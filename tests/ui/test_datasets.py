@@ -1,4 +1,4 @@
-"""The pages of data sets: which folders hold some, what is told of commits and training sets."""
+"""The pages of data sets: which folders have some, and the shown commits and training sets."""
 
 import re
 from collections.abc import Callable

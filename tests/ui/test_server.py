@@ -1,4 +1,4 @@
-"""The server of the pages as a process: its port, its address, and how it ends."""
+"""The server of the pages as a process: its port, its address, and its end."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""The pages of tables, in this process: what they show, what they escape, whom they refuse."""
+"""The pages of tables, in this process: what they show, escape and refuse."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The encoding of one variant: round trips, Spark's own Python reader, and every way to be torn."""
+"""The encoding of one variant: round trips, Spark's own Python reader, and all kinds of damage."""
 
 import json
 import math

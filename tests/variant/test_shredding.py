@@ -1,4 +1,4 @@
-"""Shredded columns against a plain shredder, in every Arrow type, and contradicting themselves."""
+"""Shredded columns compared with a simple shredder, in every Arrow type, and contradictory ones."""
 
 import struct
 from collections.abc import Callable

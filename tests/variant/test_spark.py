@@ -1,4 +1,4 @@
-"""Spark's engine as the judge: its JSON text, and the files that it shreds."""
+"""Variants compared with Spark's engine: its JSON text, and the files that it shreds."""
 
 import json
 import random

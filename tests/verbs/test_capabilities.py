@@ -1,4 +1,4 @@
-"""What capabilities promise, the verbs keep; what they deny, the verbs refuse for that reason."""
+"""Verbs succeed if capabilities allow them, and fail with the stated reason if not."""
 
 from collections.abc import Callable
 from pathlib import Path

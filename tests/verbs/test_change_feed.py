@@ -1,4 +1,4 @@
-"""The change data feed, written: each version's changes turn the rows before into those after."""
+"""Writing the change data feed: each version's changes turn the old rows into the new ones."""
 
 import json
 from collections import Counter

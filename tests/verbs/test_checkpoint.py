@@ -1,4 +1,4 @@
-"""Checkpoints of a table: when they are due, and what its properties ask of them."""
+"""Checkpoints of a table: when they are due, and what its properties require."""
 
 from pathlib import Path
 

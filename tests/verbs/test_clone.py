@@ -1,4 +1,4 @@
-"""Clones: the same rows as their sources, and lives of their own."""
+"""Clones have the same rows as their sources, and change independently."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Columns without rewriting: added, replaced and dropped beside deletes and other writers."""
+"""Columns without rewriting: added, replaced and dropped, with deletes and other writers."""
 
 import json
 from pathlib import Path

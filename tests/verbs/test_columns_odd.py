@@ -1,4 +1,4 @@
-"""Column files in odd places: what an adversary would try on them."""
+"""Column files in unusual places: possible attacks."""
 
 import json
 from collections.abc import Callable

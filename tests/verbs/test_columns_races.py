@@ -1,4 +1,4 @@
-"""Columns and fragments of workers, while others change what they were made from."""
+"""Columns and fragments of workers, while others change their base."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Compaction: no row changes, files become fewer, and no other writer's work is lost."""
+"""Compaction: no row changes, there are fewer files, and no other writer's work is lost."""
 
 import json
 import math

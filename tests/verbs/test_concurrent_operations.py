@@ -1,4 +1,4 @@
-"""Operations that began from one version, held against a plain model of one after the other.
+"""Operations that began at one version, compared with a model that runs one after the other.
 
 All of them have read the same version. They are committed in every order, so that each meets those
 before it as winners, and each must do to the table what the model does to rows in lists: or fail

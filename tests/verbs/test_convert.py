@@ -1,4 +1,4 @@
-"""Folders of Parquet files become tables, held against what another engine makes of them."""
+"""Folders of Parquet files become tables, compared with another engine's conversion."""
 
 import shutil
 from datetime import date

@@ -1,4 +1,4 @@
-"""What is wrong with a table is found, and what the finding names mends it."""
+"""Faults of a table are found, and the remedy of each finding repairs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table features come with their first use, and go with `drop_feature`."""
+"""Table features are added at their first use, and removed by `drop_feature`."""
 
 import json
 from collections.abc import Callable

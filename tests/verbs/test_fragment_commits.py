@@ -1,4 +1,4 @@
-"""Fragments written by workers, handed on as JSON, committed by one driver."""
+"""Fragments that workers wrote, passed on as JSON, and committed by one driver."""
 
 import json
 import pickle

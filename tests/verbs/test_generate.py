@@ -1,4 +1,4 @@
-"""Manifests: the lists that deltalake makes of the same table."""
+"""Manifests equal those that deltalake makes of the same table."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Identity columns: values that count on, whoever writes."""
+"""Identity columns: values continue, for all writers."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Whatever is deleted, versions within the retention and pinned versions stay whole."""
+"""Versions within the retention and pinned versions stay complete, whatever is deleted."""
 
 import json
 import os

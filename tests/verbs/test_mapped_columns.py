@@ -1,4 +1,4 @@
-"""Columns are renamed, dropped, added again and moved: a machine against rows as dicts."""
+"""Columns are renamed, dropped, added again and moved: a state machine, compared with dicts."""
 
 import json
 import shutil

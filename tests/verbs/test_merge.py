@@ -1,5 +1,5 @@
 # ruff: noqa: ARG005 - the model asks all functions alike.
-"""Merges, held against rows as dicts, and against another engine that runs the same merge."""
+"""Merges, compared with rows as dicts, and with the same merge in another engine."""
 
 import shutil
 from collections import Counter

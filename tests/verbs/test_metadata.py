@@ -1,4 +1,4 @@
-"""Changes of properties, constraints and columns, and what other engines make of them."""
+"""Changes of properties, constraints and columns, and how other engines read them."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Replacing a table: what is left of it, and what is not."""
+"""Replacing a table: what remains of it, and what does not."""
 
 from pathlib import Path
 

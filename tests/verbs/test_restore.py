@@ -1,4 +1,4 @@
-"""Restoring: a version becomes what an older one was, and nothing of the log is undone."""
+"""Restoring: the new version equals an older one, and the log keeps all commits."""
 
 import json
 import shutil

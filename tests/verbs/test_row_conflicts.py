@@ -1,4 +1,4 @@
-"""Deletes at once from one file: other rows unite, the same rows are found gone."""
+"""Concurrent deletes in one file: different rows are merged, the same rows are a conflict."""
 
 import json
 from collections.abc import Callable

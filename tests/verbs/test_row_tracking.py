@@ -1,4 +1,4 @@
-"""Row tracking, written: ids and versions of rows, held against a plain reading of the log."""
+"""Writing with row tracking: row ids and versions, compared with a simple reading of the log."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""V2 checkpoints: workers write the sidecars, from the checkpoint before, each a part of it."""
+"""V2 checkpoints: workers write the sidecars, each one a part of the previous checkpoint."""
 
 import shutil
 import warnings

@@ -1,4 +1,4 @@
-"""Checkpoints that are made out of the one before them say what the log says.
+"""Checkpoints that reuse parts of the previous one have the same content as the log.
 
 Those of the V2 kind name its sidecars again; large classic ones are written while it is read.
 """

@@ -1,4 +1,4 @@
-"""Statistics of files that came without: as if they had been written with them."""
+"""Computed statistics of files without statistics equal written ones."""
 
 import json
 import math

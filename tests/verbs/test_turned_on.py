@@ -1,4 +1,4 @@
-"""What is turned on for a table that is there: times in commits, ids of rows, properties."""
+"""Enabled later, in an existing table: times in commits, row ids, properties."""
 
 from datetime import UTC, datetime
 from itertools import count

@@ -1,4 +1,4 @@
-"""Two writers from one version, any two verbs: as if the second had waited for the first."""
+"""Two writers from one version with any two verbs: as if the second had waited for the first."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Updates, held against rows as dicts, and against another engine."""
+"""Updates, compared with rows as dicts, and with another engine."""
 
 import shutil
 from datetime import date

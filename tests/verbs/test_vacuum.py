@@ -1,4 +1,4 @@
-"""What a vacuum deletes and what versions need never meet."""
+"""A vacuum never deletes files that versions need."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""All verbs in any order, held against a list of dictionaries, version by version."""
+"""All verbs in any order, compared version by version with a list of dictionaries."""
 
 import json
 from datetime import UTC, datetime

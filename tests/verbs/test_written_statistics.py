@@ -1,4 +1,4 @@
-"""What the log says of files: statistics as a plain loop finds them, and partition values."""
+"""The log's facts about files: statistics as a simple loop finds them, and partition values."""
 
 import math
 from datetime import UTC, date, datetime

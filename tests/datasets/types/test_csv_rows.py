@@ -1,4 +1,4 @@
-"""CSV held against Python's `csv`, whole and cut into chunks anywhere."""
+"""CSV compared with Python's `csv`, as a whole and in chunks of any size."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The built-in types: what they take in, what they refuse, and their registry."""
+"""The built-in types: accepted and refused input, and the registry."""
 
 import io
 import os
