@@ -85,6 +85,24 @@ def test_every_name_is_there_and_says_what_it_is() -> None:
         assert member.__doc__, name
 
 
+def test_every_verb_takes_txn_and_user_metadata_by_keyword(table: txlog.Table) -> None:
+    faces = [table, table.alter, table.optimize, table.maintenance, table.pins]
+    methods = [one for face in faces for _, one in inspect.getmembers(face, inspect.ismethod)]
+    verbs = {}
+    for method in [txlog.write, txlog.Table.create, *methods]:
+        parameters = inspect.signature(method).parameters
+        runs = "._run(" in inspect.getsource(method) or "user_metadata" in parameters
+        if runs and not method.__name__.startswith("_"):
+            verbs[method.__name__] = [parameters.get(name) for name in ("txn", "user_metadata")]
+    # A vacuum commits only notes, and a repair is several operations: they cannot be recorded once.
+    without_txn = [name for name, found in verbs.items() if found[0] is None]
+    assert sorted(without_txn) == ["repair", "vacuum"]
+    assert {"append", "delete", "merge", "restore", "compact", "rename_column"} <= verbs.keys()
+    kinds = {one.kind for found in verbs.values() for one in found if one is not None}
+    assert kinds == {inspect.Parameter.KEYWORD_ONLY}
+    assert all(found[1] is not None for found in verbs.values())
+
+
 def test_table_pickles_at_its_version(table: txlog.Table) -> None:
     old = txlog.Table(table.uri, 1)
     copy = pickle.loads(pickle.dumps(old))
