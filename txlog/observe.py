@@ -1,10 +1,9 @@
-"""What txlog tells of its work: events of `logging`, spans and metrics of OpenTelemetry.
+"""Observation of txlog's work: events of `logging`, spans and metrics of OpenTelemetry.
 
-Neither package is imported here. Where nobody has imported `logging` there is no handler, and
-where nobody has imported `opentelemetry` there is no provider: a verb then only looks for both in
-`sys.modules`. No event holds rows, predicates, user metadata, passwords or messages of errors.
-What observes never breaks a verb: its errors go to stderr. docs/guides/observe.md lists
-all of it.
+Neither package is imported here. If a program has not imported `logging` or `opentelemetry`, there
+is no handler or no provider: then a verb only looks for both in `sys.modules`. No event contains
+rows, predicates, user metadata, passwords or error messages. An error of an observer never fails a
+verb; it goes to stderr. docs/guides/observe.md lists all events.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ COUNTERS = {
     ("planned", "files"): ("txlog.read.files", "{file}", "Data files that scans had to read."),
     ("planned", "bytes"): ("txlog.read.bytes", "By", "Sizes of those data files."),
 }
-"""Counters by the event, and the fact of it that they add up; None: they count the event."""
+"""Counters by event and by the fact that they add up; None: they count the event."""
 
-_SECONDS = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10]  # Of the semantic conventions.
+_SECONDS = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10]  # A name of the semantic conventions.
 _ROWS = [1.0, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000]
 HISTOGRAMS: dict[str, tuple[str, str, str, list[float]]] = {
     "duration": ("db.client.operation.duration", "s", "How long operations took.", _SECONDS),
@@ -74,7 +73,7 @@ _current: ContextVar[Observation | None] = ContextVar("txlog.observation", defau
 
 
 def short_name(root: str) -> str:
-    """Return the last part of the URI of a table, for people."""
+    """Return the last part of a table's URI, for people."""
     return without_secrets(root).partition("?")[0].rstrip("/").rpartition("/")[2]
 
 
@@ -103,7 +102,7 @@ class Observation:
         self._meters = _meters()
 
     def begin(self, *, attach: bool) -> None:
-        """Start the span. With `attach` it is the current one, of which others become children."""
+        """Start the span. With `attach` it is the current span, the parent of later ones."""
         trace = sys.modules.get("opentelemetry.trace")
         if trace is None:
             return
@@ -121,7 +120,7 @@ class Observation:
             _complain(error)
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span, and record how long it took and what was raised, if anything."""
+        """End the span, and record its duration and its error, if there is one."""
         attributes = self._attributes
         if error is not None:
             code = getattr(error, "code", None)
@@ -146,7 +145,7 @@ class Observation:
             _complain(broken)
 
     def note(self, event: str, facts: Facts = _NONE) -> None:
-        """Tell of an event, with facts; where they cost something, by a function of them."""
+        """Report an event with its facts, or with a function that computes expensive facts."""
         try:
             self._note(event, facts)
         except Exception as error:
@@ -194,20 +193,20 @@ class Observation:
         self.end(error)
 
 
-_BEGINNINGS = {"started", "planned", "conflict", "retried"}  # The others end something.
+_BEGINNINGS = {"started", "planned", "conflict", "retried"}  # The other events end something.
 
 
 class _Unobserved:
-    """What stands for an observation where nobody looks."""
+    """An observation without observers: it does nothing."""
 
     def note(self, event: str, facts: Facts = _NONE) -> None:
-        """Tell nobody."""
+        """Do nothing."""
 
     def begin(self, *, attach: bool) -> None:
-        """Begin nothing."""
+        """Do nothing."""
 
     def end(self, error: BaseException | None = None) -> None:
-        """End nothing."""
+        """Do nothing."""
 
     def __enter__(self) -> _Unobserved:
         return self
@@ -222,16 +221,16 @@ UNOBSERVED = _Unobserved()
 def observed(
     name: str, root: str, area: Area = "commit", *, within: bool = False
 ) -> Observation | _Unobserved:
-    """Return what observes an operation in a `with`, or by `begin` and `end`.
+    """Return the observation of an operation, for a `with`, or for `begin` and `end`.
 
     Parameters
     ----------
     name
-        The operation, as the commit calls it; or OPEN, SCAN, …
+        The operation's name in the commit; or OPEN, SCAN, …
     root
-        The table; its secrets are left out.
+        The table; secrets in it are omitted.
     within
-        If an operation on the table is being observed, go on with that one.
+        Whether to continue the current observation of the same table, if there is one.
     """
     if not is_observed(area):
         return UNOBSERVED
@@ -242,14 +241,14 @@ def observed(
 
 
 def note(event: str, facts: Facts = _NONE) -> None:
-    """Tell of an event of the operation that is being observed, if there is one."""
+    """Report an event of the currently observed operation, if there is one."""
     current = _current.get()
     if current is not None:
         current.note(event, facts)
 
 
 def is_observed(area: Area) -> bool:
-    """Return whether anybody may look: a bar, OpenTelemetry, or a logger that takes warnings."""
+    """Return whether there may be an observer: a bar, OpenTelemetry, or a logger for warnings."""
     modules = sys.modules
     if (
         PROGRESS.get() is not None
@@ -265,7 +264,7 @@ Result = TypeVar("Result")
 
 
 def reading(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
-    """Have a method observed that reads: its result is rows, or a number of them.
+    """Observe a reading method, whose result is rows or a number of rows.
 
     Its object has a `store`. If memory or threads are lacking, an `OutOfMemoryError` is raised.
     """
@@ -288,7 +287,7 @@ def reading(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
 
 
 def creating(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
-    """Have a function of a context observed that makes a table, with the writing of its files."""
+    """Observe a function of a context that creates a table and writes its files."""
 
     def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
         @wraps(function)
@@ -303,9 +302,9 @@ def creating(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
 
 
 def removing(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
-    """Have a function of a context and a snapshot observed that deletes files, but no dry run.
+    """Observe a function of a context and a snapshot that deletes files, except in a dry run.
 
-    Its result has a decision for each file, or has such a table as `decided`.
+    Its result is a table with a decision for each file, or has this table as `decided`.
     """
 
     def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
@@ -335,10 +334,10 @@ Batch = TypeVar("Batch")
 def observed_batches(
     name: str, root: str, batches: Generator[Batch, None, None], facts: Facts
 ) -> Iterator[Batch]:
-    """Yield batches, and tell at their end, or where their reader stops, how many rows were read.
+    """Yield batches, and report the number of read rows when the reader stops.
 
-    The span is no current one: what the reader does between two batches is not of the scan.
-    `facts` are those of the plan.
+    The span is not the current one, because the reader's work between batches is not part of the
+    scan. `facts` are the facts of the plan.
     """
     if not is_observed("scan"):
         yield from batches
@@ -372,9 +371,9 @@ def _rows_of(result: Any) -> int | None:
 
 
 def _logger_of(area: Area) -> logging.Logger | None:
-    """Return the logger of an area, if `logging` is in use and somebody handles its warnings."""
+    """Return the logger of an area, if `logging` is imported and the logger handles warnings."""
     loaded: Any = sys.modules.get("logging")
-    if not hasattr(loaded, "getLogger"):  # Nobody has imported it, or somebody is about to.
+    if not hasattr(loaded, "getLogger"):  # It is not imported, or only partly.
         return None
     logger: logging.Logger = loaded.getLogger(f"txlog.{area}")
     # Without a handler `logging` itself would print warnings.
@@ -401,7 +400,7 @@ class _Meters:
         self._histograms: dict[str, Histogram] = {}
 
     def count(self, event: str, facts: Mapping[str, Any], attributes: Mapping[str, str]) -> None:
-        """Add an event, and facts of it, to the counters that are for them."""
+        """Add an event and its facts to their counters."""
         for (counted, fact), (name, unit, text) in COUNTERS.items():
             amount = 1 if fact is None else facts.get(fact)
             if counted != event or not amount:
@@ -427,7 +426,7 @@ _made: list[_Meters] = []
 
 
 def _meters() -> _Meters | None:
-    """Return the instruments, if somebody has imported OpenTelemetry's metrics."""
+    """Return the instruments, if OpenTelemetry's metrics are imported."""
     if "opentelemetry.metrics" not in sys.modules:
         return None
     if not _made:
@@ -437,4 +436,4 @@ def _meters() -> _Meters | None:
 
 def _complain(error: Exception) -> None:
     if sys.stderr is not None:
-        sys.stderr.write(f"txlog: what observes an operation failed: {error!r}\n")
+        sys.stderr.write(f"txlog: the observation of an operation failed: {error!r}\n")

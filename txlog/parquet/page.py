@@ -20,7 +20,7 @@ _ALL_CODECS = {0: "", 2: "gzip", 4: "brotli", **_CODECS}
 _MOST_UNPACKED = 16 << 20  # Pages of up to so many bytes are decompressed here.
 
 
-class PageHeader(NamedTuple):  # One is created for each page, and it costs less than a dataclass.
+class PageHeader(NamedTuple):  # One is created for each page, and this costs less than a dataclass.
     """The content of a page's header."""
 
     kind: int
@@ -31,7 +31,7 @@ class PageHeader(NamedTuple):  # One is created for each page, and it costs less
     crc: int | bytes | None
     encoding: int
     levels: int  # The encoding of the levels that mark nulls; -1 for a dictionary.
-    rows: int = -1  # That a page of version 2 says.
+    rows: int = -1  # Stated by pages of version 2.
 
     @property
     def is_data(self) -> bool:
@@ -71,7 +71,7 @@ def _any_header(page: bytes) -> PageHeader:
 
 
 def _stated(cursor: Cursor) -> tuple[PageHeader, int]:
-    """Return what a header says, and the size of the page behind it."""
+    """Return the content of a header, and the size of the page after it."""
     numbers: dict[int, int] = {}
     inside: dict[int, int] = {}
     for number, field in cursor.fields():
@@ -136,7 +136,7 @@ def page_body(page: bytes, header: PageHeader, codec: int) -> bytes | None:
 
 
 def rows_of_page(page: bytes, header: PageHeader, codec: int, levels: int) -> int:
-    """Return how many rows a data page of a column in lists has, by its repetition levels.
+    """Return the number of rows of a data page of a nested column, from its repetition levels.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def rows_of_page(page: bytes, header: PageHeader, codec: int, levels: int) -> in
     Raises
     ------
     ThriftError
-        They cannot be read.
+        The levels cannot be read.
     """
     if header.kind == _DATA_PAGE_V2:
         return header.rows
@@ -201,14 +201,16 @@ def _zstd_size(data: bytes) -> int:
     return int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0)
 
 
-_HEADER_BYTES = 256, 1 << 20  # Most headers are no longer than the first, none than the second.
-_UNPACKED_BYTES = 256 << 20  # Of a column of a row group; more if it has a
-_MOST_TIMES = 1_000  # thousandth of them in the file.
-_UNPACKED_VALUES = 1 << 25  # Of a column of lists or maps; more as above.
+_HEADER_BYTES = 256, 1 << 20  # The usual and the largest size of a header.
+# The largest uncompressed size of a column in a row group. Up to `_MOST_TIMES` its compressed size,
+# a column may also be larger.
+_UNPACKED_BYTES = 256 << 20
+_MOST_TIMES = 1_000
+_UNPACKED_VALUES = 1 << 25  # The same for the number of values of a column of lists or maps.
 
 
 def require_pages(source: Any, group: Any, schema: Any, columns: Collection[str]) -> None:
-    """Look at what the pages of columns say of themselves, before pyarrow believes it.
+    """Check the page headers of columns, before pyarrow trusts them.
 
     Parameters
     ----------
@@ -217,13 +219,13 @@ def require_pages(source: Any, group: Any, schema: Any, columns: Collection[str]
     group, schema
         pyarrow's metadata of a row group, and of the file's schema.
     columns
-        Paths of leaves, or of what they are in.
+        Paths of leaves, or of structs and lists that contain them.
 
     Raises
     ------
     ThriftError
-        Pages are of a kind that is no data, have another number of values than the footer says,
-        or unpack to more bytes than it says, or than is bounded.
+        Pages are not data pages, have another number of values than the footer states, or
+        decompress to more bytes than the footer states or the bound allows.
     """
     for at, chunk in chunks_of(group, columns):
         flat = not schema.column(at).max_repetition_level
@@ -240,7 +242,7 @@ def chunks_of(group: Any, columns: Collection[str]) -> Iterator[tuple[int, Any]]
 
 
 def chunk_range(chunk: Any) -> tuple[int, int]:
-    """Return where a chunk begins in its file, and ends, by pyarrow's metadata."""
+    """Return the start and the end of a chunk in its file, from pyarrow's metadata."""
     start = chunk.dictionary_page_offset or chunk.data_page_offset
     return start, start + chunk.total_compressed_size
 
@@ -254,20 +256,22 @@ def _require_chunk(source: Any, chunk: Any, rows: int | None) -> None:
         at += header.end + packed
         left -= header.end + header.unpacked
         if header.unpacked < 0 or packed < 0 or left < 0 or at > stop:
-            raise ThriftError(f"a page at byte {at - packed} is larger than its column may be")
+            raise ThriftError(f"a page at byte {at - packed} is larger than its column can be")
         if header.is_data and header.values >= 0:
             values += header.values
         elif header.kind != DICTIONARY_PAGE:
             raise ThriftError(f"a page at byte {at - packed} is of the kind {header.kind}")
     expected = chunk.num_values if rows is None else rows
     if values != expected:
-        raise ThriftError(f"a column has {expected} values by the footer, {values} by its pages")
+        raise ThriftError(
+            f"a column has {expected} values according to the footer, but {values} in its pages"
+        )
     if rows is None and values > max(_UNPACKED_VALUES, _MOST_TIMES * chunk.total_compressed_size):
         raise ThriftError(f"a column of {values} values has {chunk.total_compressed_size} bytes")
 
 
 def _header_at(source: Any, at: int, stop: int) -> tuple[PageHeader, int]:
-    """Return what `_stated` does of a header in a file."""
+    """Return the result of `_stated` for a header in a file."""
     few, many = _HEADER_BYTES
     while True:
         source.seek(at)

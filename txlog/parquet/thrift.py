@@ -114,18 +114,18 @@ class Cursor:
 
 
 def _behind(data: bytes, at: int, kind: int) -> int:
-    """Return where a value of a type ends, or a place behind the bytes; or raise `IndexError`.
+    """Return the end of a value of a type, or a place after the bytes; or raise `IndexError`.
 
-    Most of a footer is walked over, so there is no call for each value.
+    Most of a footer is skipped, so this makes no call for each value.
     """
-    if I32 - 1 <= kind <= I64:  # As most are.
+    if I32 - 1 <= kind <= I64:  # Most numbers are so small.
         while data[at] >= 0x80:
             at += 1
         return at + 1
-    if kind in (_TRUE, _FALSE):  # A field of those has no bytes of its own; in a list it has one.
+    if kind in (_TRUE, _FALSE):  # As a field these values have no bytes; in a list each has one.
         return at
-    kinds = [kind]  # Of the values that are still to come: of each struct or list that is open,
-    left = [1]  # the number of values; -1 for the fields of a struct.
+    kinds = [kind]  # For each open struct or list: the type of its remaining values,
+    left = [1]  # and their number; -1 for the fields of a struct.
     while left:
         if left[-1] < 0:
             head = data[at]
@@ -134,7 +134,7 @@ def _behind(data: bytes, at: int, kind: int) -> int:
                 kinds.pop()
                 left.pop()
                 continue
-            if head < 0x10:  # The number of the field follows.
+            if head < 0x10:  # The number of the field is next.
                 while data[at] >= 0x80:
                     at += 1
                 at += 1

@@ -1,8 +1,8 @@
 """The values of flat columns at a few rows of each page, without a library that decodes pages.
 
-To have pyarrow decode a page, a file is made around it. Where few rows of each page are wanted, it
-costs less to read their values here: from pages of version 1 with plain or dictionary values of
-columns that are not nested. All else, and whatever is not as expected, is left to pyarrow.
+pyarrow decodes a page only in a file that is made around it. If few rows of each page are wanted,
+reading their values here is faster: from pages of version 1 with plain or dictionary values of
+columns that are not nested. pyarrow decodes everything else, and everything unexpected.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from txlog.parquet.footer import Footer, Numbers, PageStarts
 from txlog.parquet.page import DATA_PAGE, DICTIONARY_PAGE, page_body, page_header
 from txlog.parquet.thrift import Cursor, ThriftError, varint
 
-_PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8  # Of Encoding.
-MOST_STEPS = 2_048  # From text to text, each of which only tells where the next one begins.
-_FEW_OF_PAGE, _FEW = 4, 64  # Rows of each page, and of all, beyond which pyarrow is quicker.
+_PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8  # Values of Encoding.
+MOST_STEPS = 2_048  # The number of texts that are skipped one by one.
+_FEW_OF_PAGE, _FEW = 4, 64  # With more rows of a page, or of all pages, pyarrow is faster.
 _FEW_STEPS = 16
-_MOST_BYTES = 1 << 30  # Of texts in one array, which may have 2 GiB.
+_MOST_BYTES = 1 << 30  # The bytes of texts in one array, which may have 2 GiB.
 _WIDTHS = {"BOOLEAN": 0, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 0}
-_SAME = {  # Arrow types whose values are those of a Parquet type, or their first bytes.
+_SAME = {  # Arrow types whose values are the values of a Parquet type, or their first bytes.
     "BOOLEAN": {pa.bool_(): 1},
     "INT32": {
         pa.int32(): 4, pa.uint32(): 4, pa.date32(): 4, pa.int16(): 2, pa.uint16(): 2,
@@ -58,7 +58,7 @@ class FlatColumn:
     width
         The bytes of a value in pages; 0 for truth values (a bit), and text and bytes (as they are).
     cut
-        How many of them Arrow keeps; 0: all.
+        The number of bytes that Arrow keeps; 0: all.
     optional
         Whether it may have nulls.
     """
@@ -76,7 +76,7 @@ def flat_column(told: FileFooter, leaf: int, place: int) -> FlatColumn | None:
     Parameters
     ----------
     place
-        Of the column among those at the top of the schema; `leaf` is its first leaf.
+        The place of the column among the top-level columns; `leaf` is its first leaf.
     """
     column = told.metadata.schema.column(leaf)
     kind, physical = told.schema.field(place).type, str(column.physical_type)
@@ -98,7 +98,7 @@ def flat_column(told: FileFooter, leaf: int, place: int) -> FlatColumn | None:
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    """The values of a dictionary page; `starts` are those of values without a fixed width."""
+    """The values of a dictionary page; `starts` are the starts of values without a fixed width."""
 
     data: bytes
     count: int
@@ -107,7 +107,7 @@ class Dictionary:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it takes."""
+        """Its size in bytes."""
         return len(self.data) + (0 if self.starts is None else 4 * len(self.starts))
 
     def value(self, number: int) -> bytes:
@@ -120,18 +120,18 @@ class Dictionary:
 
 
 class ChunkPlace(NamedTuple):
-    """A column chunk, by its row group and the number of its leaf."""
+    """A column chunk: its row group and the number of its leaf."""
 
     group: int
     leaf: int
 
 
 FewRows = tuple[int, int, int, list[int]]
-"""A page of few wanted rows: its bytes in the file from and up to, its rows, the wanted ones."""
+"""A page with few wanted rows: its byte range in the file, its rows, and the wanted rows."""
 
 
 class FewOfChunk(NamedTuple):
-    """The pages of a column chunk that hold few wanted rows."""
+    """The pages of a column chunk that have few wanted rows."""
 
     chunk: ChunkPlace
     pages: list[FewRows]
@@ -144,9 +144,9 @@ class ColumnsOfGroup:
     Parameters
     ----------
     flat
-        By their names, with the pages of their chunks.
+        The flat columns by name, with the pages of their chunks.
     size
-        Of the chunks of all, in bytes.
+        The size of all chunks in bytes.
     """
 
     flat: tuple[tuple[str, ChunkPlace, PageStarts], ...]
@@ -160,20 +160,19 @@ def add_few(
     positions: Numbers,
     few: dict[str, list[FewOfChunk]],
 ) -> int | None:
-    """Add the pages of flat columns that hold rows of a row group.
+    """Add the pages of flat columns that have wanted rows of a row group.
 
     Parameters
     ----------
     positions
         Ascending, from the row group's first row.
     few
-        To which they are added, by the columns' names.
+        The pages are added to it, by the columns' names.
 
     Returns
     -------
     int or None
-        The size of the pages in bytes; None if so many rows of each are wanted that pyarrow is
-        quicker.
+        The size of the pages in bytes; None if so many rows are wanted that pyarrow is faster.
     """
     known: dict[int, list[tuple[int, int, list[int]]]] = {}  # Most columns have the same pages.
     total = 0
@@ -203,7 +202,7 @@ def add_few(
 def _by_page(
     first_row: Numbers, positions: Sequence[int], rows: int
 ) -> list[tuple[int, int, list[int]]]:
-    """Return the pages that hold positions: their numbers, how many rows they have, which ones."""
+    """Return the pages that have positions: their numbers, their row counts, the wanted rows."""
     found = []
     last, at, count = len(first_row) - 1, 0, len(positions)
     while at < count:
@@ -217,7 +216,7 @@ def _by_page(
 
 
 def read_dictionary(page: bytes, column: FlatColumn, codec: int) -> Dictionary | None:
-    """Return the dictionary that a page is; None if it is left to pyarrow, or `ThriftError`."""
+    """Return the dictionary of a page; None if pyarrow must decode it; raises `ThriftError`."""
     header = page_header(page)
     if header.kind != DICTIONARY_PAGE or header.encoding not in (_PLAIN, _PLAIN_DICTIONARY):
         return None
@@ -241,21 +240,21 @@ def values_of_page(
     codec: int,
     dictionary: Dictionary | None,
 ) -> Sequence[bytes | None] | None:
-    """Return values of a page as its bytes; None if pyarrow has to decode it.
+    """Return values of a page as bytes; None if pyarrow must decode it.
 
     Parameters
     ----------
     rows
-        So many the page has by its offset index.
+        The page's row count in the offset index.
     places
-        Of the wanted ones, ascending.
+        The places of the wanted rows, ascending.
     dictionary
-        Of the column chunk, if that is known.
+        The dictionary of the column chunk, if it is known.
 
     Raises
     ------
     ThriftError
-        The page is damaged, or other than its offset index says.
+        The page is damaged, or contradicts its offset index.
     """
     header = page_header(page)
     if header.kind != DATA_PAGE or (column.optional and header.levels != _RLE):
@@ -272,7 +271,8 @@ def values_of_page(
         if levels != _all_there(rows):
             present = _present(levels, places)
             ranks = [rank for rank in present if rank is not None]
-    # A page without levels must be as long as its values: the schema may be wrong that it has none.
+    # A page without levels must be as long as its values, because the schema may wrongly say that
+    # there are no nulls.
     exact = None if column.optional else rows
     if not ranks:
         values: Sequence[bytes] | None = ()
@@ -301,7 +301,7 @@ def _length_at(data: bytes, at: int) -> int:
 
 
 def _present(levels: bytes, places: Sequence[int]) -> list[int | None]:
-    """Return for rows how many values of the page come before; None for a row that is null."""
+    """Return for each row the number of values before it in the page; None for a null row."""
     found: list[int | None] = []
     stop, before, at, wanted = 0, 0, 0, places[0]
     while True:
@@ -311,9 +311,9 @@ def _present(levels: bytes, places: Sequence[int]) -> list[int | None]:
         if at > len(levels):
             raise ThriftError("the levels of a page end before its last row")
         start, stop = stop, stop + count
-        if stop > wanted:  # Most runs hold no wanted row.
+        if stop > wanted:  # Most runs have no wanted row.
             some = places[len(found) : bisect_left(places, stop)]
-            if head & 1:  # A bit of each row, in groups of eight.
+            if head & 1:  # One bit for each row, in groups of eight.
                 for row in [place - start for place in some]:
                     rank = before + (bits & ((1 << row) - 1)).bit_count()
                     found.append(rank if bits >> row & 1 else None)
@@ -326,7 +326,7 @@ def _present(levels: bytes, places: Sequence[int]) -> list[int | None]:
 
 
 def _head(data: bytes, at: int) -> tuple[int, int]:
-    """Return what a run of numbers begins with, and the place behind it."""
+    """Return the header of a run of numbers, and the place after it."""
     if at < len(data) and data[at] < 0x80:
         return data[at], at + 1
     cursor = Cursor(data, at)
@@ -336,7 +336,7 @@ def _head(data: bytes, at: int) -> tuple[int, int]:
 def _numbers(data: bytes, at: int, ranks: Sequence[int], exact: int | None) -> list[int]:
     """Return numbers of a dictionary's values, by their ranks among the values of the page.
 
-    `exact` is how many values there must be, if that is known.
+    `exact` is the exact number of values, if it is known.
     """
     width, at = _head(data, at)
     if width > 32:
@@ -371,9 +371,9 @@ def _numbers(data: bytes, at: int, ranks: Sequence[int], exact: int | None) -> l
 def _plain_values(
     data: bytes, start: int, ranks: Sequence[int], column: FlatColumn, exact: int | None
 ) -> Sequence[bytes] | None:
-    """Return values by their ranks; None if too many texts lie before them.
+    """Return values by their ranks; None if there are too many texts before them.
 
-    `exact` is how many values there must be, if that is known.
+    `exact` is the exact number of values, if it is known.
     """
     width = column.width
     if column.physical == "BOOLEAN":
@@ -397,12 +397,12 @@ def _plain_values(
 
 
 def _starts(data: bytes, at: int, ranks: Sequence[int]) -> list[int]:
-    """Return where texts or bytes of a page begin, with their lengths before them."""
+    """Return the starts of texts or bytes of a page, each of which follows its length."""
     found: list[int] = []
     before = 0
     last = len(data) - 4
     for rank in ranks:
-        if rank - before > _FEW_STEPS:  # Keys often have one length.
+        if rank - before > _FEW_STEPS:  # Keys often have equal lengths.
             size = _length_at(data, at)
             end = at + (rank - before) * (size + 4)
             if size < 256 and end <= last and _are_lengths(data, at, end, size):
@@ -419,7 +419,7 @@ def _starts(data: bytes, at: int, ranks: Sequence[int]) -> list[int]:
 
 
 def _are_lengths(data: bytes, at: int, end: int, size: int) -> bool:
-    """Return whether all texts from a place on have a length below 256."""
+    """Return whether all texts after a place have a length below 256."""
     step = size + 4
     count = (end - at) // step
     return data[at:end:step].count(size) == count and not any(
@@ -444,7 +444,7 @@ def values_array(values: list[bytes | None], column: FlatColumn) -> pa.Array | N
         buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
         return pa.Array.from_buffers(kind, count, buffers, nulls)
     if pa.types.is_decimal(kind):
-        is_big = column.physical == "FIXED_LEN_BYTE_ARRAY"  # Big-endian; the others are little.
+        is_big = column.physical == "FIXED_LEN_BYTE_ARRAY"  # Other values are little-endian.
         digits = [value or b"" for value in values]
         data = b"".join(
             int.from_bytes(some[::-1] if is_big else some, "little", signed=True).to_bytes(

@@ -68,7 +68,7 @@ def stored_parts(stored: pa.DataType, want: DataType | None, path: str, mode: st
                     inner = stored.field(place)
                     yield from stored_parts(inner.type, kind, f"{path}.{inner.name}", mode)
             return
-    yield path  # Without a field of it, any tells which structs are null.
+    yield path  # If no field is wanted, any field shows which structs are null.
 
 
 def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: str) -> pa.Array:
@@ -98,7 +98,7 @@ def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: st
 
 def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) -> pa.Array:
     if array.type == target and (mode == "none" or not pa.types.is_nested(target)):
-        return array  # Under column mapping, equal names below need not mean equal columns.
+        return array  # With column mapping, equal nested names may be different columns.
     if isinstance(array.type, pa.BaseExtensionType):
         return _conform(array.storage, want, target, mode)
     if pa.types.is_null(array.type):
@@ -118,7 +118,7 @@ def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) ->
         case ArrayType(element) if _is_list(array.type):
             array = _from_zero(array)
             held = array.values
-            if _is_bare(held, array.type, element):  # Two-level lists leave a group of one out.
+            if _is_bare(held, array.type, element):  # Two-level lists omit a group with one field.
                 held = pa.StructArray.from_arrays([held], [array.type.value_field.name])
             values = _conform(held, element, target.value_type, mode)
             return pa.ListArray.from_arrays(
@@ -134,13 +134,13 @@ def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) ->
             )
     if pa.types.is_timestamp(array.type):
         finer = pa.types.is_timestamp(target) and array.type.unit == "ns"
-        # Tables have no nanoseconds: what is finer than theirs is cut off.
+        # Tables have no nanoseconds: smaller units are truncated.
         return array.cast(target, safe=False) if finer else _cast(array, target)
     return _cast(array, target)
 
 
 def _is_bare(values: pa.Array, kind: pa.DataType, element: DataType) -> bool:
-    """Whether a list holds the only field of the structs that it should hold."""
+    """Whether a list contains the only field of its structs instead of the structs."""
     return (
         isinstance(element, StructType)
         and len(element.fields) == 1
@@ -215,7 +215,7 @@ def _nulls(array: pa.Array) -> pa.Array | None:
 
 
 def _from_zero(array: pa.Array) -> pa.Array:
-    """Return the same values with buffers that begin at zero, as `from_arrays` wants them."""
+    """Return the same values with buffers that begin at zero, as `from_arrays` requires."""
     return pa.concat_arrays([array]) if array.offset else array
 
 
@@ -225,7 +225,7 @@ def _is_list(kind: pa.DataType) -> bool:
     )
 
 
-CUTOVER = -141_427  # 1582-10-15, in days since the epoch: the first day that both have.
+CUTOVER = -141_427  # 1582-10-15, in days since the epoch: the first day with the same date in both.
 
 _DATES = b"org.apache.spark.legacyDateTime"
 _INT96 = b"org.apache.spark.legacyINT96"
@@ -239,8 +239,7 @@ def is_legacy(metadata: Mapping[bytes, bytes] | None, *, int96: bool | None = No
     Parameters
     ----------
     int96
-        True asks for timestamps of the physical type INT96, False for all other values, None for
-        any of the two.
+        True: timestamps of the physical type INT96; False: all other values; None: any of the two.
     """
     keys = metadata or {}
     marks = {None: (_DATES, _INT96), True: (_INT96,), False: (_DATES,)}[int96]
@@ -253,8 +252,8 @@ def is_legacy(metadata: Mapping[bytes, bytes] | None, *, int96: bool | None = No
 def rebased(array: pa.Array, *, int96: bool = False) -> pa.Array:
     """Convert dates or timestamps of a legacy file from the Julian to the Gregorian calendar.
 
-    Timestamps go by their day in UTC. Those without a time zone are returned as they are, unless
-    they were INT96, which Arrow gives without one; and so are arrays of other types.
+    Timestamps are converted by their day in UTC. Timestamps without a time zone do not change,
+    except INT96, which Arrow returns without a time zone. Arrays of other types do not change.
     """
     if pa.types.is_date32(array.type):
         return (
@@ -274,7 +273,7 @@ def rebased(array: pa.Array, *, int96: bool = False) -> pa.Array:
 
 def _floor_days(micros: pa.Array) -> pa.Array:
     shifted = pc.if_else(pc.less(micros, 0), pc.subtract(micros, DAY_US - 1), micros)
-    return pc.divide(shifted, DAY_US)  # Arrow's division cuts towards zero.
+    return pc.divide(shifted, DAY_US)  # Arrow's division rounds towards zero.
 
 
 def _has_old(values: pa.Array, cutover: int) -> bool:
@@ -329,7 +328,7 @@ class RowTracking:
     row_version_column: str | None
 
     def stored(self, name: str) -> str | None:
-        """Return the data files' column for a metadata column; they need not have it."""
+        """Return the data files' column for a metadata column; files may lack it."""
         return {ROW_ID: self.row_id_column, ROW_VERSION: self.row_version_column}.get(name)
 
 
@@ -360,10 +359,10 @@ def metadata_bounds(
     Parameters
     ----------
     ids, rows, starts
-        For each its fragment's id, how many physical rows it has (null where unknown), and the
-        position of the first one.
+        For each part: its fragment's id, its number of physical rows (null if unknown), and the
+        position of its first row.
     tracking
-        With row tracking there are no bounds of ids: rows that moved brought theirs along.
+        With row tracking there are no bounds of ids, because moved rows keep their ids.
     """
     none = pa.repeat(arrow_scalar(0, pa.int64()), len(ids))
     first = pc.add(pc.multiply(ids, _POSITIONS), starts)
@@ -403,14 +402,14 @@ def metadata_column(
     Parameters
     ----------
     rows
-        Their positions in the fragment's file: consecutive ones, or int64.
+        Their positions in the fragment's file: a range, or int64.
     stored
-        What the file itself has of the column; null for rows that did not move.
+        The stored values of the column in the file; null for rows that did not move.
 
     Raises
     ------
     LogCorruptError
-        The table tracks rows, but the file has no ids or no version; it is named.
+        The table tracks rows, but the file has no ids or no version; the error names the file.
     """
     if name == FRAGMENT_ID:
         return pa.repeat(arrow_scalar(fragment.id, pa.int32()), len(rows))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from txlog.scan.pages import PagedFile, Picked
 
 BATCH_ROWS = 131_072
-_FAR_GAP = 1 << 20  # Bytes between two columns that are still one request.
+_FAR_GAP = 1 << 20  # Columns with at most this gap in bytes are read with one request.
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def blamed(path: str, version: int | None) -> Iterator[None]:
             remedy="Open a newer version; vacuum may have removed files of this one",
         ) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if (lacking := resource_error(error, path)) is not None:  # The file need not be to blame.
+        if (lacking := resource_error(error, path)) is not None:  # The cause may be elsewhere.
             raise lacking from error
         if isinstance(error, TxlogError):
             raise
@@ -88,7 +88,7 @@ def open_parquet(
 
 
 class _CheckedFile:
-    """A Parquet file of a stranger: what its pages say is looked at before they are unpacked."""
+    """A Parquet file of another writer: page headers are checked before pages are decompressed."""
 
     def __init__(self, file: pq.ParquetFile, source: Any, far: bool) -> None:
         self.metadata, self.schema_arrow = file.metadata, file.schema_arrow
@@ -97,14 +97,14 @@ class _CheckedFile:
     def iter_batches(
         self, *, row_groups: Sequence[int], columns: Sequence[str], **options: Any
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of row groups; errors as of `require_pages`, and pyarrow's."""
+        """Yield the rows of row groups; errors as for `require_pages`, and pyarrow's."""
         from txlog.parquet.miniature import merge_ranges
         from txlog.parquet.page import chunk_range, chunks_of, require_pages
         from txlog.parquet.thrift import ThriftError
 
         for number in row_groups:
             group = self.metadata.row_group(number)
-            if self._far:  # Its bytes are asked for once.
+            if self._far:  # Its bytes are requested once.
                 ranges = [chunk_range(chunk) for _, chunk in chunks_of(group, columns)]
                 self._source.keep(merge_ranges(ranges, gap=_FAR_GAP))
             try:
@@ -122,11 +122,11 @@ class OpenFile:
     footer
         The file's own.
     places
-        By the table's names, the places of the columns in the file.
+        The places of the columns in the file, by the table's names.
     opened
-        Opens the file, when row groups are read.
+        Opens the file when row groups are read.
     paged
-        The file as one whose pages are read by themselves, if it is one.
+        The file as a `PagedFile`, if its pages can be read separately.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class OpenFile:
 
     @cached_property
     def _stored_names(self) -> list[str]:
-        """The names of the columns that are read, with dots those of fields, where few are."""
+        """The names of the columns to read; dotted names of fields if only few fields are read."""
         if not self._plan.nested:
             return list(self._names.values())
         kinds = {column.name: column.type for column in self._plan.needed}
@@ -182,7 +182,7 @@ class OpenFile:
 
     @cached_property
     def row_groups(self) -> list[RowRange]:
-        """The positions of each row group's first row, and of the one after its last."""
+        """For each row group, the positions of its first row and of the row after its last."""
         rows = list(map(self._footer.rows, self._footer.groups))
         least = min(rows, default=0)
         if sum(rows) != self.num_rows or least < 0:
@@ -198,11 +198,10 @@ class OpenFile:
     def ranges(
         self, *, prune: bool, only: BitMap64 | None = None, begin_in: RowRange | None = None
     ) -> list[RowRange]:
-        """Return the row groups that are to be read.
+        """Return the row groups to read.
 
-        With `prune`, those of which the plan's predicate is certainly not true are left out; with
-        `only`, those that hold none of its positions; with `begin_in`, those that do not begin
-        there.
+        `prune` omits row groups in which the plan's predicate is true for no row; `only` omits
+        those without any of its positions; `begin_in` omits those that do not begin in it.
         """
         kept = self._kept_row_groups() if prune and not self._legacy else None
         return [
@@ -223,7 +222,7 @@ class OpenFile:
                 if not wanted:
                     continue
                 at = bounds[0]
-                # To its end: only there it shows whether a page was skipped.
+                # Read to its end: only there a skipped page is noticed.
                 for raw in self._raw(group, bounds[1] - at, batch_rows, threads):
                     for start, stop in overlaps(wanted, (at, at + raw.num_rows)):
                         yield start, raw.slice(start - at, stop - start)
@@ -236,22 +235,22 @@ class OpenFile:
 
     @property
     def is_paged(self) -> bool:
-        """Whether its pages are read by themselves."""
+        """Whether its pages are read separately."""
         return self._paged is not None
 
     @property
     def paged(self) -> PagedFile:
-        """The file as one whose pages are read by themselves, if it is one."""
+        """The file as a `PagedFile`, if its pages can be read separately."""
         assert self._paged is not None
         return self._paged
 
     @cached_property
     def layout(self) -> object:
-        """What is the same of files whose pages may be decoded together."""
+        """The properties that files share if their pages can be decoded together."""
         return self.paged.layout, tuple(self._names.items())
 
     def picked(self, positions: Numbers) -> Picked | None:
-        """Return the pages that hold ascending positions; None where `rows_at` is to be called."""
+        """Return the pages with ascending positions; None if `rows_at` must be called."""
         paged = self._paged
         if paged is None or self._legacy or not self._names or positions[-1] >= self.num_rows:
             return None
@@ -264,7 +263,7 @@ class OpenFile:
                 return None
 
     def rows_at(self, positions: Numbers) -> pa.RecordBatch:
-        """Return the rows at ascending positions, by their pages where that costs less."""
+        """Return the rows at ascending positions, by their pages if this is faster."""
         names = self.stored
         if not names:
             return pa.RecordBatch.from_arrays([pa.nulls(len(positions))], names=["rows"])
@@ -272,7 +271,7 @@ class OpenFile:
             with blamed(self.path, self._plan.version):
                 found = self._paged.rows_at(names, positions)
             if found is not None:
-                # To combine the chunks of a column copies it, even if there is one.
+                # Combining the chunks of a column copies it, even if there is only one chunk.
                 columns = [
                     column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
                     for column in found.columns
@@ -290,13 +289,13 @@ class OpenFile:
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
     def column(self, raw: pa.RecordBatch, name: str) -> pa.Array | None:
-        """Return a column of what `read` gave by the table's name; None if it is not read here."""
+        """Return a column of the rows from `read` by the table's name; None if it is not read."""
         return raw.column(self._names[name]) if name in self._names else None
 
     def _raw(
         self, group: int, rows: int, batch_rows: int, threads: bool
     ) -> Iterator[pa.RecordBatch]:
-        if not self._names:  # Only constants are wanted, but as many as there are rows.
+        if not self._names:  # Only constants are wanted, one for each row.
             yield pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["rows"])
             return
         found = 0
@@ -357,7 +356,7 @@ class OpenFile:
         return [bool(value) for value in keep(plan.where, known).to_pylist()]
 
     def _addresses(self) -> Bounds:
-        """Return what is known of the row groups' metadata columns."""
+        """Return the bounds of the row groups' metadata columns."""
         groups = self.row_groups
         starts = arrow_array([start for start, _ in groups], pa.int64())
         rows = arrow_array([stop - start for start, stop in groups], pa.int64())

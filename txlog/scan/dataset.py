@@ -44,7 +44,7 @@ from txlog.stats.skip import ALL, Bounds, ColumnBounds
 from txlog.store.base import Store, is_confined
 from txlog.store.open import locate
 
-# What Arrow's simplification of filters takes bounds of. Of floats, NaN is within no bounds.
+# Types whose bounds Arrow uses to simplify filters. Not floats, because NaN is in no bounds.
 _BOUNDED = frozenset(
     {"byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz"}
 )
@@ -71,9 +71,9 @@ def as_dataset(
     Parameters
     ----------
     schema
-        That of the dataset. Default: the table's.
+        The schema of the dataset. Default: the table's.
     as_large_types
-        Have texts, binary values and lists as Arrow's large types.
+        Use Arrow's large types for texts, binary values and lists.
     parquet_read_options
         A `pyarrow.dataset.ParquetReadOptions`. Default: INT96 as microseconds.
     """
@@ -108,7 +108,7 @@ def as_dataset(
 
 @dataclass(frozen=True)
 class Others:
-    """The fragments that pyarrow cannot read, by the paths that stand for them."""
+    """The fragments that pyarrow cannot read, by paths that represent them."""
 
     store: Store
     snapshot: Snapshot
@@ -117,7 +117,7 @@ class Others:
     def batches(
         self, paths: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some of them, in columns of a schema."""
+        """Yield the rows of some of these fragments, in columns of a schema."""
         names = schema.names if columns is None else list(columns)
         fragments = [self.fragments[path] for path in paths]
         plan = plan_fragments(self.snapshot, fragments, columns=names).for_arrow()
@@ -180,7 +180,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         computed = list(columns.values()) if isinstance(columns, dict) else []
         if columns is None or any("FieldPath" in str(one) for one in (*computed, filter)):
             return None
-        text = " ".join(map(str, (*computed, filter)))  # Expressions do not tell it otherwise.
+        text = " ".join(map(str, (*computed, filter)))  # Expressions have no other way to show it.
         asked = () if isinstance(columns, dict) else columns
         return [name for name in self.schema.names if name in asked or name in text]
 
@@ -256,7 +256,7 @@ class _Parts:
 
 
 def _is_plain(snapshot: Snapshot) -> bool:
-    """Return whether pyarrow finds a table's columns in files: by name, in a type that it casts."""
+    """Return whether pyarrow finds a table's columns in files by name, with types that it casts."""
     return snapshot.mapping_mode == "none" and all(map(_is_plain_field, snapshot.schema.fields))
 
 
@@ -278,7 +278,7 @@ def _is_plain_type(kind: DataType) -> bool:
 
 
 def _has_days(kind: DataType) -> bool:
-    """Return whether a type has days or moments in lists or maps, of which no bounds are known."""
+    """Return whether a type has dates or timestamps in lists or maps, which have no bounds."""
     match kind:
         case StructType(fields):
             return any(_has_days(field.type) for field in fields)
@@ -290,7 +290,7 @@ def _has_days(kind: DataType) -> bool:
 
 
 def _bounds(snapshot: Snapshot, rows: FragmentRows, places: pa.Array) -> Bounds:
-    """Return the bounds of fragments, in the order of some places."""
+    """Return the bounds of fragments, in a given order."""
     stored = StructType(
         tuple(f for f in snapshot.schema.fields if f.name not in snapshot.partition_columns)
     )
@@ -319,7 +319,7 @@ def _bounds(snapshot: Snapshot, rows: FragmentRows, places: pa.Array) -> Bounds:
 
 
 def _may_be_of_the_old_calendar(schema: StructType, bounds: Bounds) -> pa.Array:
-    """Return which fragments may have days that old versions of Spark wrote otherwise."""
+    """Return the fragments that may have dates in the calendar of old versions of Spark."""
     odd = pc.fill_null(pa.nulls(len(bounds), pa.bool_()), False)
     for path, kind in leaf_types(schema).items():
         known = bounds.columns.get(path)
@@ -335,7 +335,7 @@ def _may_be_of_the_old_calendar(schema: StructType, bounds: Bounds) -> pa.Array:
 def _guarantees(
     snapshot: Snapshot, fragments: Sequence[Fragment], bounds: Bounds
 ) -> tuple[list[Any], list[bool]]:
-    """Return a predicate that is true for all rows of each fragment, and where it is incomplete."""
+    """Return a predicate that is true for all rows of each fragment, and the incomplete ones."""
     true = ds.scalar(True)
     found: list[list[Any]] = [[] for _ in fragments]
     unclear = [False] * len(fragments)
@@ -360,7 +360,7 @@ def _guarantees(
 def _add_ranges(
     found: list[list[Any]], field: Any, known: ColumnBounds, rows: Sequence[int | None]
 ) -> None:
-    """Add what the bounds of a column say, each side in the form that Arrow understands."""
+    """Add the bounds of a column, each side in a form that Arrow can use."""
     sides = zip(known.low, known.high, known.nulls.to_pylist(), rows, strict=True)
     for parts, (low, high, nulls, count) in zip(found, sides, strict=True):
         if nulls == ALL or (nulls is not None and nulls == count):
@@ -372,18 +372,18 @@ def _add_ranges(
 
 
 def _path(store: Store, fragment: Fragment) -> str:
-    """Return where a fragment's primary file is: on the local disk, or as the store knows it."""
+    """Return the path of a fragment's primary file: on the local disk, or in the store."""
     path = decode_path(fragment.path)
     try:
         home, name = locate(store, path)
     except TxlogError:
-        return path  # Opening it says what is wrong.
+        return path  # Opening it raises the right error.
     return home.local_path(name) or path
 
 
 def _filesystem(store: Store, paths: Sequence[str]) -> Any:
-    """Return the file system in which the paths of fragments are."""
-    # Of a confined table, only the store says where a path may lead.
+    """Return the file system of the paths of fragments."""
+    # For a confined table, only the store checks paths.
     if not is_confined(store.options) and all(
         path.removeprefix(_UNREADABLE).startswith("/") for path in paths
     ):

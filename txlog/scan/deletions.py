@@ -22,7 +22,7 @@ from txlog.parquet.file_footer import TAIL_BYTES
 from txlog.store.base import Store, is_far
 from txlog.store.open import locate
 
-_FEW = 1 << 20  # So many deleted rows take 4 MB at most.
+_FEW = 1 << 20  # This number of deleted rows takes 4 MB at most.
 
 
 def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:
@@ -38,7 +38,7 @@ def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:
     descriptor = fragment.deletion.descriptor
     path = fragment.path
     if not descriptor.cardinality and not descriptor.size_in_bytes:
-        return None  # However it is spelled, there is nothing to read.
+        return None  # There is nothing to read, in any spelling.
     if descriptor.storage_type == "lance":
         return _lance(store, fragment) or None
     if descriptor.storage_type == "i":
@@ -82,7 +82,8 @@ def vector_path(descriptor: DeletionVectorDescriptor, *, path: str = "") -> str 
     if descriptor.storage_type == "lance":
         return decode_path(_lance_path(descriptor))
     found = logged_path(descriptor, path=path)
-    # A prefix of random characters is part of the text, not percent-encoded; a `p` path is a URI.
+    # A prefix of random characters is part of the text and not percent-encoded; a `p` path is a
+    # URI.
     if descriptor.storage_type == "u":
         return require_inside(found.lstrip("/"))
     return decode_path(found)
@@ -125,7 +126,7 @@ def _lance(store: Store, fragment: Fragment) -> BitMap64:
 
 
 def _known_rows(store: Store, fragment: Fragment) -> int | None:
-    """Return a fragment's rows by the log, or by its footer if much may be unpacked."""
+    """Return a fragment's row count from the log, or from its footer if the file is large."""
     assert fragment.deletion is not None
     if fragment.physical_rows is not None:
         return fragment.physical_rows
@@ -157,7 +158,7 @@ def _stored(store: Store, fragment: Fragment, path: str) -> bytes:
     assert found is not None
     home, name = found
     try:
-        # Vectors that were written together are one file; of a table, most such are short.
+        # Vectors that were written together are in one file; most such files are short.
         size = offset + length
         with home.open_input(name, size=size) as source:
             if is_far(home) and size <= TAIL_BYTES:

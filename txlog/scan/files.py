@@ -61,9 +61,9 @@ FILES = pa.schema(
     ]
 )
 
-_MANY_FILES = 1 << 15  # About as many as a checkpoint has that counts as large.
+_MANY_FILES = 1 << 15  # About as many files as in a large checkpoint.
 
-# Columns that a row of `FILE_ROWS` tells by itself: which of its columns, and how.
+# Columns that a row of `FILE_ROWS` determines alone: the needed columns, and the function.
 _TOLD: dict[str, tuple[str, Callable[[pa.Table], Any]]] = {
     "path": ("path", lambda files: files["path"]),
     "size_bytes": ("size", lambda files: files["size"]),
@@ -117,7 +117,7 @@ def list_files(
     def told(batches: Iterator[tuple[Any, pa.Table]]) -> pa.Table:
         return pa.concat_tables([_told(rows, names) for _, rows in batches])
 
-    # For the text, statistics as structs are no substitute; for counts they are.
+    # Statistics as structs can replace the text for counts, but not the text itself.
     bounds_of = None if "stats" in names else ()
     wanted = Wanted([_TOLD[name][0] for name in names], bounds_of=bounds_of)
     return fold_files(store, snapshot, wanted, told)
@@ -137,7 +137,7 @@ def _told(files: pa.Table, names: Sequence[str]) -> pa.Table:
 def file_table(rows: FragmentRows, names: Sequence[str]) -> pa.Table:
     """Return the files of fragments in columns of `FILES`, ordered by fragment id.
 
-    A fragment's primary file comes before those that give it columns.
+    A fragment's primary file comes before its column files.
     """
     # Columns that are not requested are neither computed nor sorted: statistics are long texts.
     made = list(dict.fromkeys([*names, "fragment_id"]))
@@ -204,7 +204,7 @@ def partitions_of(snapshot: Snapshot, files: pa.Table) -> list[dict[str, str | N
 
 
 def partition_sums(snapshot: Snapshot, files: pa.Table) -> pa.Table:
-    """Return what `FILE_ROWS` of a partitioned table sum up to, the largest partition first. Pure.
+    """Return the sums of `FILE_ROWS` for each partition, the largest partition first. Pure.
 
     Columns: `partition` (`a=1/b=2`, with the values as logged), `files`, `bytes` and `rows`.
     """
@@ -231,7 +231,7 @@ _ADD_COLUMNS = ("path", "size_bytes", "modification_time", "num_records")
 
 
 def _only(schema: StructType, leaves: Collection[tuple[str, ...]], above: Any = ()) -> StructType:
-    """Return the columns of a schema that are leaves of some paths, or have some below."""
+    """Return the columns of a schema that contain some paths, with only these leaves."""
     found = []
     for column in schema.fields:
         path = (*above, column.name)
@@ -244,7 +244,7 @@ def _only(schema: StructType, leaves: Collection[tuple[str, ...]], above: Any = 
 
 
 def _renamed(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return structs with the names of a type that is alike except for them."""
+    """Return structs with the names of a type that differs only in the names."""
     if not pa.types.is_struct(kind):
         return array
     children = [_renamed(array.field(at), field.type) for at, field in enumerate(kind)]
@@ -289,7 +289,7 @@ def _uris(store: Store, paths: pa.Array) -> pa.Array:
     odd = paths.filter(encoded)
     try:
         found = by_folder(odd, lambda path: uri_of(store, decode_path(path)))
-    except LogCorruptError:  # Of a folder; the error is to name the path.
+    except LogCorruptError:  # A folder fails; the error must name the path.
         found = _one_by_one(store, odd)
     if len(odd) == len(paths):
         return found
@@ -305,13 +305,13 @@ def _below_root(store: Store, paths: pa.Array) -> pa.Array:
     """Return the URIs of relative paths that decoding does not change."""
     sample = paths[0].as_py()
     whole = store.resolve(sample)
-    if not whole.endswith(sample):  # A store with other rules.
+    if not whole.endswith(sample):  # The store has other rules.
         return _one_by_one(store, paths)
     return pc.binary_join_element_wise(whole.removesuffix(sample), paths, "")
 
 
 def _one_by_one(store: Store, paths: pa.Array) -> pa.Array:
-    """Return the URIs of paths that need a closer look."""
+    """Return the URIs of paths in unusual forms."""
     return arrow_array(
         [uri_of(store, decode_path(path)) for path in paths.to_pylist()], pa.string()
     )

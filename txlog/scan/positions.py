@@ -30,10 +30,10 @@ Numbers = NDArray[np.int64]
 Part = tuple[Fragment, Numbers]
 """A fragment, and ascending positions of its rows."""
 
-_TASK_BYTES = 8 << 20  # Of pages that one thread decodes at a time.
-_FEW = 64  # Positions that are looked up in a bitmap one by one.
+_TASK_BYTES = 8 << 20  # The bytes of pages that one thread decodes at a time.
+_FEW = 64  # Up to this number, positions are looked up in a bitmap one by one.
 _VECTOR_BYTES = 64 << 20
-_LEAST_BYTES = 512  # That a vector takes in a cache.
+_LEAST_BYTES = 512  # The size of a vector in a cache.
 
 
 class VectorCache:
@@ -45,7 +45,7 @@ class VectorCache:
         )
 
     def load(self, store: Store, fragment: Fragment) -> BitMap64 | None:
-        """Return the deleted positions of a fragment; errors as of `load_deletions`."""
+        """Return the deleted positions of a fragment; errors as for `load_deletions`."""
         if fragment.deletion is None:
             return None
         one = fragment.deletion.descriptor
@@ -61,7 +61,7 @@ class VectorCache:
 
 
 def without_deleted(store: Store, vectors: VectorCache, parts: Sequence[Part]) -> list[Part]:
-    """Return the positions that are not deleted; fragments without any are left out."""
+    """Return the positions that are not deleted; fragments without any are omitted."""
     deleted = map_many(store, partial(vectors.load, store), [fragment for fragment, _ in parts])
     alive = [
         (fragment, _less(positions, gone))
@@ -81,7 +81,7 @@ def _less(positions: Numbers, gone: BitMap64 | None) -> Numbers:
 
 @dataclass(frozen=True)
 class _PickedFile:
-    """The one file of a fragment that is read, and which pages of it."""
+    """The only file of a fragment to read, and its pages."""
 
     reader: FragmentReader
     file: OpenFile
@@ -90,10 +90,10 @@ class _PickedFile:
 
 
 def rows_at(store: Store, plan: ReadPlan, parts: Sequence[Part]) -> tuple[pa.Table, list[int]]:
-    """Return rows of fragments at positions, deleted or not; and how many there are of each.
+    """Return rows of fragments at positions, deleted or not, and the number of rows of each.
 
-    Positions that a fragment does not have are skipped. Where files have offset indexes, only
-    the pages that hold the rows are read, those of files of one layout together.
+    Positions that a fragment does not have are skipped. If files have offset indexes, only the
+    pages with these rows are read, for files of the same layout together.
 
     Returns
     -------
@@ -122,13 +122,13 @@ def rows_at(store: Store, plan: ReadPlan, parts: Sequence[Part]) -> tuple[pa.Tab
             try:
                 return [_decoded(together)]
             except (ThriftError, pa.ArrowException, OSError):
-                pass  # Which file is at fault, and how, reading them one by one tells.
+                pass  # Reading the files one by one raises an error that names the file.
         return [_alone(store, plan, parts[place]) for place in places]
 
     found = list(map(read, work) if len(work) == 1 else threads_for(store).map(read, work))
     counts = [len(positions) for _, positions in parts]
     for places, batches in zip(work, found, strict=True):
-        if len(batches) == len(places):  # Of those that were read together, none is missing.
+        if len(batches) == len(places):  # All rows of the files that were read together exist.
             for place, batch in zip(places, batches, strict=True):
                 counts[place] = batch.num_rows
     order = [place for places in work for place in places]
@@ -141,7 +141,7 @@ def rows_at(store: Store, plan: ReadPlan, parts: Sequence[Part]) -> tuple[pa.Tab
 
 
 def _places(order: Sequence[int], counts: Sequence[int]) -> Numbers:
-    """Return where the rows of each part are, if parts come in another order."""
+    """Return the places of the rows of each part if the parts are in another order."""
     theirs = np.array([counts[place] for place in order], np.int64)
     begins = np.empty(len(order), np.int64)
     begins[list(order)] = np.cumsum(theirs) - theirs
@@ -152,7 +152,7 @@ def _places(order: Sequence[int], counts: Sequence[int]) -> Numbers:
 
 
 def _picked(store: Store, plan: ReadPlan, part: Part) -> _PickedFile | None:
-    """Return the pages of a fragment; None if it is to be read by itself."""
+    """Return the pages of a fragment; None if it must be read separately."""
     fragment, positions = part
     reader = FragmentReader(store, plan, fragment)
     file = reader.paged_file()

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from txlog.parquet.footer import Numbers
     from txlog.scan.pages import PagedFile
 
-_PARTITION_VALUES = 10_000  # That are kept of a scan.
+_PARTITION_VALUES = 10_000  # The number of cached values of a scan.
 
 
 class FragmentReader:
@@ -84,9 +84,9 @@ class FragmentReader:
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield physical rows with the position of each batch's first one.
 
-        With `prune`, row groups that cannot match the plan's predicate are skipped; with `only`,
-        those without any of its positions; with `rows`, those that do not begin in that range. Only
-        files with a needed column are opened, or else the primary file.
+        `prune` skips row groups that cannot match the plan's predicate; `only` skips those without
+        any of its positions; `rows` skips those that do not begin in this range. Only files with a
+        needed column are opened, or else the primary file.
         """
         with ExitStack() as stack:
             files = self._open_needed(stack, needed)
@@ -105,9 +105,9 @@ class FragmentReader:
     def rows_at(
         self, needed: tuple[StructField, ...], positions: BitMap64 | Numbers
     ) -> pa.RecordBatch:
-        """Return physical rows at those of some positions that there are, ascending.
+        """Return physical rows at ascending positions; missing positions are skipped.
 
-        Where a file has offset indexes, only the pages that hold the rows are read.
+        If a file has offset indexes, only the pages with these rows are read.
         """
         with ExitStack() as stack:
             files = self._open_needed(stack, needed, by_pages=True)
@@ -127,9 +127,10 @@ class FragmentReader:
             return self._table_columns(parts, needed, arrow_array(numbers))
 
     def paged_file(self) -> OpenFile | None:
-        """Return the only file that gives needed columns of the plan, to read pages of it.
+        """Return the only file with needed columns of the plan, to read its pages.
 
-        None: there are several, or its pages cannot be read. The last answer is kept with the file.
+        None if there are several files, or its pages cannot be read. The last result is cached with
+        the file.
         """
         plan, fragment = self._plan, self._fragment
         if len(fragment.files) == 1:
@@ -153,7 +154,7 @@ class FragmentReader:
         raw: pa.RecordBatch,
         parts: list[tuple[FragmentReader, pa.Array]],
     ) -> pa.RecordBatch:
-        """Return the plan's needed columns at rows of several fragments, of files alike.
+        """Return the plan's needed columns at rows of several fragments, with files of one layout.
 
         Parameters
         ----------
@@ -183,7 +184,7 @@ class FragmentReader:
     def _open_needed(
         self, stack: ExitStack, needed: tuple[StructField, ...], *, by_pages: bool = False
     ) -> list[OpenFile]:
-        """Open the files that give a needed column; the primary if there are none.
+        """Open the files with needed columns; the primary file if there are none.
 
         With `by_pages`, a file whose footer is known is not opened before row groups are read.
         """
@@ -196,7 +197,7 @@ class FragmentReader:
         opened = []
         for file in self._fragment.files:
             columns = wanted.get(file, [])
-            # Metadata columns are in the primary at most; other files are enough for the count.
+            # Only the primary file can have metadata columns; other files are enough for the count.
             stored = [c for c in columns if c.name not in constant or self._stored(c)]
             if stored or (file is primary and not set(wanted) - {primary}):
                 opened.append(self._open_file(stack, file, stored, by_pages=by_pages))
@@ -234,7 +235,7 @@ class FragmentReader:
         return open_file
 
     def _paged(self, file: DataFile) -> PagedFile | None:
-        """Return a file as one whose pages can be read; None if it has to be opened."""
+        """Return a file whose pages can be read; None if it must be opened."""
         footers = self._plan.memo.footers
         known = footers.known(file.path, file.size)
         if known is not None:
@@ -244,10 +245,10 @@ class FragmentReader:
             try:
                 return footers.paged(home, name, file.size, file.path)
             except (pa.ArrowException, OSError):
-                return None  # What is wrong with it, opening tells.
+                return None  # Opening the file raises the right error.
 
     def _places(self, schema: pa.Schema, columns: list[StructField]) -> dict[str, int]:
-        """Return where a file of a schema has columns, by their names; the last answer is kept."""
+        """Return the places of columns in a file with a schema; the last result is cached."""
         names = tuple(column.name for column in columns)
         kept = self._plan.memo.places.get(names)
         if kept is not None and kept[0].equals(schema, check_metadata=True):
@@ -261,12 +262,12 @@ class FragmentReader:
         return places
 
     def _place(self, file: pa.Schema, column: StructField) -> int | None:
-        """Return where the file has a column, or None if it does not."""
+        """Return the place of a column in the file, or None if the file lacks it."""
         if column.name in self._plan.metadata_columns:
             stored = self._stored(column)
             return file.names.index(stored) if stored in file.names else None
         place = find_column(file, column, self._plan.mapping_mode)
-        # Parquet knows groups without columns, of which nothing can be read.
+        # Parquet allows groups without columns, from which nothing can be read.
         return None if place is None or file.field(place).type == pa.struct([]) else place
 
     def _check_rows(self, file: OpenFile) -> None:
@@ -297,9 +298,9 @@ class FragmentReader:
         needed: tuple[StructField, ...],
         rows: range | pa.Array,
     ) -> pa.RecordBatch:
-        """Return the table's columns at some rows: conformed, or constant, or null."""
+        """Return the table's columns at some rows: converted, constant or null."""
         if not needed:
-            return parts[0][1].select([])  # Keeps the number of rows; no arrays have none.
+            return parts[0][1].select([])  # Keep the number of rows, which is lost without arrays.
         arrays = []
         for column in needed:
             stored, path = None, ""
@@ -382,10 +383,10 @@ def read_fragment(
     Parameters
     ----------
     threads
-        Let one file be decoded by several threads.
+        Whether several threads may decode one file.
     rows
-        Read only the row groups that begin at these positions. Ranges that together are all
-        positions read every row once.
+        Read only the row groups that begin at these positions. If ranges together cover all
+        positions, each row is read once.
 
     Raises
     ------
@@ -405,9 +406,9 @@ def read_fragment(
 def selection_vectors(
     store: Store, plan: ReadPlan, fragments: Iterable[Fragment]
 ) -> pa.RecordBatchReader:
-    """Yield which rows of each fragment are live: batches of `filepath`, `selection_vector`.
+    """Yield the live rows of each fragment: batches of `filepath`, `selection_vector`.
 
-    Deletions are read when their batch is asked for; errors as in `load_deletions`.
+    Deletions are read when their batch is requested; errors as in `load_deletions`.
     """
     schema = pa.schema([("filepath", pa.string()), ("selection_vector", pa.list_(pa.bool_()))])
 
@@ -429,7 +430,7 @@ def selection_vectors(
 def matching_positions(store: Store, plan: ReadPlan, fragment: Fragment) -> tuple[BitMap64, int]:
     """Return the positions of a fragment's rows for which the plan's predicate is true.
 
-    Deleted rows are not among them. The second value is the number of physical rows.
+    The positions do not include deleted rows. The second value is the number of physical rows.
     """
     found = BitMap64()
     reader = FragmentReader(store, plan, fragment)

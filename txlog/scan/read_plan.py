@@ -44,7 +44,7 @@ class ReadMemo:
     def footers(self) -> FooterCache:
         """The footers of files whose rows are read by their pages."""
         if self._footers is None:
-            from txlog.scan.pages import FooterCache  # Scans need none.
+            from txlog.scan.pages import FooterCache  # Scans need no footers.
 
             self._footers = FooterCache()
         return self._footers
@@ -63,15 +63,15 @@ class ReadPlan:
 
     root: str
     version: int
-    columns: tuple[StructField, ...]  # In the order of the result.
-    needed: tuple[StructField, ...]  # Those and the predicate's: the table's, then metadata's.
-    metadata_columns: frozenset[str] = frozenset()  # Of those, the ones that are no table's.
+    columns: tuple[StructField, ...]  # The columns in the order of the result.
+    needed: tuple[StructField, ...]  # With the predicate's; first the table's.
+    metadata_columns: frozenset[str] = frozenset()  # The needed metadata columns.
     partition_columns: frozenset[str]  # Logical names.
     mapping_mode: str
     where: Expression | None  # Bound to the table's schema.
     row_tracking: RowTracking | None = None
-    # Of the columns, those that are fields of structs, with their paths. Of `needed`, their structs
-    # may have no more than the fields that are read.
+    # The columns that are fields of structs, with their paths. In `needed`, their structs may have
+    # only the fields that are read.
     nested: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixes: bool = False  # Whether the result has fixed-size lists, as in the Arrow data.
     memo: ReadMemo = field(default_factory=ReadMemo, repr=False, compare=False)
@@ -139,7 +139,7 @@ def _of_another_length(plan: ReadPlan, column: StructField) -> DataFileError:
 
 
 def scan_schema(snapshot: Snapshot) -> StructType:
-    """Return what a scan can return: the table's columns, then the metadata columns."""
+    """Return all possible columns of a scan: the table's columns, then the metadata columns."""
     return StructType((*snapshot.schema.fields, *visible_metadata(snapshot).values()))
 
 
@@ -172,7 +172,7 @@ def read_plan(
 def require_table_columns(where: Expression | None, snapshot: Snapshot) -> None:
     """Raise if the predicate of a write uses metadata columns.
 
-    Addresses and provisional ids belong to one version, and a write is made on the latest one.
+    Addresses and provisional ids belong to one version, and a write uses the latest version.
 
     Raises
     ------
@@ -214,7 +214,7 @@ def choose_columns(schema: StructType, columns: Sequence[str]) -> tuple[StructFi
     Raises
     ------
     InvalidInputError
-        There is not one of a name.
+        There is no column of a name.
     """
     found = []
     for name in column_names(columns):
@@ -235,12 +235,12 @@ def choose_fields(
 ) -> tuple[tuple[StructField, ...], dict[str, tuple[str, ...]]]:
     """Return the columns, and the fields of structs (`st.b`), that a caller names.
 
-    A field comes as a column with its dotted name; the second value has its path.
+    A field becomes a column with its dotted name; the second value has its path.
 
     Raises
     ------
     InvalidInputError
-        There is not one of a name.
+        There is no column of a name.
     """
     nested: dict[str, tuple[str, ...]] = {}
     found: list[StructField] = []
@@ -257,7 +257,7 @@ def choose_fields(
 
 
 def _in_struct(schema: StructType, name: str) -> tuple[tuple[str, ...], StructField] | None:
-    """Return a field in structs alone, with its path; None for what is no such field."""
+    """Return a field that is only in structs, with its path; None if there is no such field."""
     if not isinstance(name, str) or "." not in name or schema.get(name) is not None:
         return None
     try:
@@ -281,7 +281,7 @@ def needed_columns(
     where: Expression | None,
     nested: Mapping[str, tuple[str, ...]],
 ) -> tuple[StructField, ...]:
-    """Return the columns of a schema to be read for those of a result, and for a predicate."""
+    """Return the columns of a schema that must be read for a result and a predicate."""
     whole = {column.name for column in chosen if column.name not in nested}
     if where is not None:
         whole.update(path[0] for path in columns_of(where))
@@ -296,7 +296,7 @@ def needed_columns(
 
 
 def _part(field: StructField, paths: Sequence[tuple[str, ...]]) -> StructField:
-    """Return a field with no more inside than some paths lead to; (): all of it."""
+    """Return a field with only the nested fields at some paths; (): all of it."""
     if not isinstance(field.type, StructType) or () in paths:
         return field
     kept = [

@@ -51,7 +51,7 @@ class ArrowStream(Protocol):
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
-_TOGETHER_BYTES = 1 << 20  # Of files that one call reads: at most 64.
+_TOGETHER_BYTES = 1 << 20  # The bytes of files that one call reads: at most 64 files.
 
 
 def _read_all(
@@ -75,12 +75,12 @@ def _bytes_of(fragment: Fragment) -> int:
 
 
 def _facts(fragments: Sequence[Fragment]) -> dict[str, int]:
-    """Return what is told of the fragments that a scan reads."""
+    """Return the description of the fragments that a scan reads."""
     return {"files": len(fragments), "bytes": sum(map(_bytes_of, fragments))}
 
 
 def count_live(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
-    """Return how many rows of a fragment a plan returns, by what its files say."""
+    """Return the number of rows that a plan returns from a fragment, from its files."""
     if plan.where is None:
         reader = FragmentReader(store, plan, fragment)
         return reader.count_rows() - len(reader.deletions() or ())
@@ -182,7 +182,7 @@ class Scan(ArrowStream):
         fragments = list(self.plan.to_read)
         note("planned", partial(_facts, fragments))
         single = len(fragments) == 1
-        # Of small files near by, one call of a thread for each would take longer than reading it.
+        # For small local files, one call of a thread takes longer than reading the file.
         near = isinstance(self.engine, Threads) and not is_far(self.store)
         room = _TOGETHER_BYTES if near else 0
         weights = [max(_bytes_of(fragment), _TOGETHER_BYTES // 64) for fragment in fragments]
@@ -208,7 +208,7 @@ class Scan(ArrowStream):
             from txlog.scan.frames import as_frame, read_frame
         except ImportError as error:
             raise not_installed("polars", "polars", f"to_polars needs polars: {error}") from error
-        if not self.plan.reading.columns:  # Only a number of rows.
+        if not self.plan.reading.columns:  # The frame has only a number of rows.
             return as_frame(self.to_arrow())
         return read_frame(self.store, self.plan.reading, list(self.plan.to_read), self.engine)
 
@@ -249,7 +249,7 @@ class Scan(ArrowStream):
             share.counted and sum(batch.num_rows for batch in part) < share.rows
             for share, part in zip(shares, parts, strict=True)
         ):
-            found = list(first_rows(self.to_batches(), num_rows))  # The log counted too many.
+            found = list(first_rows(self.to_batches(), num_rows))  # The log stated too many rows.
         return pa.Table.from_batches(found, schema=self.schema)
 
     @reading("SCAN")
@@ -291,11 +291,11 @@ class Scan(ArrowStream):
                 rows = max(0, rows - batch.num_rows)
 
     def to_table(self) -> pa.Table:
-        """Return the rows as one table, by the name that pylance gives this."""
+        """Return the rows as one table; the name is pylance's."""
         return self.to_arrow()
 
     def count_rows(self) -> int:
-        """Return the number of rows, by the name that pylance gives this."""
+        """Return the number of rows; the name is pylance's."""
         return self.count()
 
     @reading("SCAN")
@@ -307,7 +307,7 @@ class Scan(ArrowStream):
         )
 
     def explain(self) -> Explanation:
-        """Return what is read, what is skipped, and why; `print` the result."""
+        """Return what is read, what is skipped, and why; `print` formats the result."""
         return self.plan.explanation
 
 
@@ -316,19 +316,19 @@ _NO_END = 2**63 - 1
 
 @dataclass(frozen=True)
 class Share:
-    """Fragments that one reader reads in turn, until it has a number of rows."""
+    """Fragments that one reader reads one after another, until it has a number of rows."""
 
     fragments: tuple[Fragment, ...]
     rows: int
-    counted: bool  # Whether the log says that there are as many.
+    counted: bool  # Whether the log states that there are enough rows.
 
 
 def limited(plan: ScanPlan, rows: int) -> list[Share]:
-    """Return who reads the first rows of a scan, by fragment and position. Pure.
+    """Return the shares of readers for the first rows of a scan. Pure.
 
-    A fragment of which the log counts the rows is a share of its own. From the first one on that
-    must be read to be counted, the others are one share. Fragments behind those that suffice, or
-    without rows, are in none. Rule: FRG-43.
+    Each fragment with a row count in the log is a share. From the first fragment without one, all
+    remaining fragments are one share. Fragments after enough rows, and fragments without rows, are
+    in no share. Rule: FRG-43.
     """
     found = []
     wanted = [pair for pair in zip(plan.fragments, plan.counts, strict=True) if pair[1] != 0]
@@ -345,7 +345,7 @@ def limited(plan: ScanPlan, rows: int) -> list[Share]:
 
 
 def _sufficient(wanted: list[tuple[Fragment, int | None]], rows: int) -> tuple[Fragment, ...]:
-    """Return the fragments up to the one by which the log has counted as many rows."""
+    """Return the first fragments that together have enough rows according to the log."""
     found = []
     for fragment, count in wanted:
         if rows <= 0:
@@ -369,9 +369,9 @@ def row_ranges(fragment: Fragment, max_bytes: int) -> list[RowRange | None]:
 
 
 def packed(weights: Sequence[int], room: int) -> list[range]:
-    """Return neighbours that fit one reader together: none is left out or there twice. Pure.
+    """Group adjacent values so that each group fits one reader. Pure.
 
-    A weight that is larger than the room is alone.
+    A value whose weight is larger than the room is alone.
     """
     found = []
     start = held = 0

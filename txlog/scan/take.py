@@ -35,7 +35,7 @@ PlanOf = Callable[[list[str] | None], ScanPlan]
 
 Numbers = NDArray[np.int64]
 
-_SHOWN = 5  # Of many addresses that are at fault.
+_SHOWN = 5  # The number of faulty addresses in an error.
 
 
 def take_rows(
@@ -83,7 +83,7 @@ def take_live(
 ) -> pa.Table:
     """Return rows by their offsets among the live rows of a scan, in the given order.
 
-    Only the row groups that hold the rows are read, and the deletions of their fragments.
+    Only the row groups with these rows are read, and the deletions of their fragments.
 
     Parameters
     ----------
@@ -135,9 +135,9 @@ def take_live_of(
     indices: Sequence[int] | pa.Array,
     engine: Engine,
 ) -> pa.Table:
-    """Return rows of one fragment by their offsets among its live rows; errors as `take_live`."""
+    """Return rows of one fragment by offsets among its live rows; errors as for `take_live`."""
     asked = _numbers(indices, "indices")
-    deleted = load_deletions(store, fragment)  # First: it finds a log that says more than there is.
+    deleted = load_deletions(store, fragment)  # First: the log may state too many rows.
     count = fragment.num_rows
     rows = count_live(store, plan.reading, fragment) if count is None else count
     _require_within(asked, rows, "the fragment")
@@ -151,14 +151,14 @@ def take_live_of(
 def positions_of_live(offsets: Numbers, deleted: NDArray[Any]) -> Numbers:
     """Return the positions of rows by their offsets among those that are not deleted. Pure.
 
-    `deleted` are the positions of the others, ascending.
+    `deleted` are the positions of deleted rows, ascending.
     """
     live_before = deleted.astype(np.int64) - np.arange(len(deleted))
     return offsets + np.searchsorted(live_before, offsets, "right")
 
 
 def _live_counts(store: Store, plan: ScanPlan, engine: Engine) -> pa.Array:
-    """Return how many rows of each fragment are left; what the log does not say, files do."""
+    """Return the number of live rows of each fragment, from the log or else from its files."""
     counts = plan.files.live_rows
     if not counts.null_count:
         return counts
@@ -176,7 +176,7 @@ def _live_counts(store: Store, plan: ScanPlan, engine: Engine) -> pa.Array:
 
 
 def _fragments_of(files: PlannedFiles, addresses: pa.Array) -> dict[int, Fragment]:
-    """Return the fragments that addresses are in, by id, as far as there are such."""
+    """Return the existing fragments of addresses, by id."""
     wanted = pc.is_in(files.rows.ids, value_set=pc.shift_right(addresses, 32).unique())
     return {fragment.id: fragment for fragment in files.filter(wanted).fragments()}
 
@@ -197,9 +197,9 @@ def take(
     plan
         How fragments are read, and the columns to return.
     known
-        The fragments that there are, by id: at least those of the addresses.
+        The existing fragments, by id: at least those of the addresses.
     addresses
-        int64: fragment id × 2³² + position, as `_rowaddr` gives them.
+        int64: fragment id × 2³² + position, as in `_rowaddr`.
 
     Raises
     ------
@@ -222,7 +222,7 @@ def take(
 
 
 def _taken(store: Store, plan: ReadPlan, asked: list[tuple[Fragment, BitMap64]]) -> pa.Table:
-    """Return the rows of fragments at positions; those that there are not are refused."""
+    """Return the rows of fragments at positions; raise if a position does not exist."""
     deletions = map_many(store, partial(load_deletions, store), [of for of, _ in asked])
     for (fragment, positions), deleted in zip(asked, deletions, strict=True):
         if deleted is not None:
@@ -248,14 +248,14 @@ def addresses_of(scan: Scan, row_ids: Sequence[int]) -> pa.Array:
     ----------
     scan
         A scan of all rows with the columns `_rowid` and `_rowaddr`. It is read only if the table
-        keeps ids; elsewhere they are addresses.
+        keeps ids; otherwise ids are addresses.
 
     Raises
     ------
     InvalidInputError
         An id is not a whole number from 0.
     NotFoundError
-        No row has an id; those at fault are named.
+        No row has one of the ids; the error names them.
     """
     asked = _numbers(row_ids, "row_ids")
     if scan.plan.reading.row_tracking is None:
@@ -281,9 +281,9 @@ def addresses_of(scan: Scan, row_ids: Sequence[int]) -> pa.Array:
 
 
 def _where_they_began(scan: Scan, asked: pa.Array) -> pa.Table:
-    """Return the ids and addresses of rows that are where their ids were given.
+    """Return the ids and addresses of rows that are still in the file in which they got their ids.
 
-    A file's `baseRowId` tells where that is. Only the row groups that hold the rows are read.
+    A file's `baseRowId` determines their positions. Only the row groups with these rows are read.
     """
     held = [f for f in scan.plan.fragments if f.base_row_id is not None and f.physical_rows]
     held.sort(key=lambda fragment: fragment.base_row_id or 0)
@@ -302,7 +302,7 @@ def _where_they_began(scan: Scan, asked: pa.Array) -> pa.Table:
 
 
 def _ids_at(store: Store, plan: ReadPlan, part: tuple[Fragment, BitMap64]) -> pa.Table:
-    """Return the rows of a fragment at those of some positions that are not deleted."""
+    """Return the rows of a fragment at the positions that are not deleted."""
     fragment, positions = part
     deleted = load_deletions(store, fragment)
     return _rows_at(store, plan, fragment, positions if deleted is None else positions - deleted)
@@ -327,14 +327,14 @@ def positions_of(
     Parameters
     ----------
     deleted, rows
-        The fragment's deleted rows, and how many it has, those included.
+        The fragment's deleted rows, and its number of rows including them.
 
     Raises
     ------
     InvalidInputError
-        A value is not a whole number from 0, or there twice.
+        A value is not a whole number from 0, or occurs twice.
     NotFoundError
-        One is beyond the fragment, or of a deleted row.
+        A position is beyond the fragment, or its row is deleted.
     """
     asked = _numbers(offsets, "offsets")
     found = as_bitmap(asked.cast(pa.uint64()))
@@ -352,7 +352,7 @@ def positions_of(
 
 def _numbers(values: Sequence[int] | pa.Array, argument: str) -> pa.Array:
     try:
-        found = arrow_array(values)  # A float would become a number here, if one were asked for.
+        found = arrow_array(values)  # With a requested type, a float would become an integer here.
         if len(found) and not pa.types.is_integer(found.type):
             raise TypeError(f"these are {found.type}")
         found = found.cast(pa.int64())
@@ -389,7 +389,7 @@ def _take_from(store: Store, plan: ReadPlan, part: tuple[Fragment, BitMap64]) ->
 
 
 def _rows_at(store: Store, plan: ReadPlan, fragment: Fragment, positions: BitMap64) -> pa.Table:
-    """Return the rows of a fragment at those of some positions that it has, ascending."""
+    """Return the rows of a fragment at its existing positions, ascending."""
     found = FragmentReader(store, plan, fragment).rows_at(plan.needed, positions)
     return pa.Table.from_batches([chosen_columns(plan, found)], schema=plan.schema)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from txlog.arrow import pc
 from txlog.errors import InvalidInputError
 
-_FORMAT = 1  # Of an offset's JSON.
+_FORMAT = 1  # The version of an offset's JSON.
 _FIELDS = {
     "format": int, "table": str, "changes": bool, "began": int, "initial": bool, "version": int,
     "index": int,
@@ -26,14 +26,14 @@ _NAMES = [name for name in _FIELDS if name != "format"]
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """All units before unit `index` of `version` were read. A value; JSON keeps it."""
+    """All units before unit `index` of `version` were read. It can be stored as JSON."""
 
-    table: str  # The table's id, which a path does not keep when another table takes its place.
-    began: int  # The version that the stream began with.
-    initial: bool  # Whether it began with all rows of that version, or with its commit.
+    table: str  # The table's id, because the path may have another table later.
+    began: int  # The version at which the stream began.
+    initial: bool  # Whether it began with all rows of this version, or only with its commit.
     version: int
     index: int = 0
-    changes: bool = False  # Whether units of commits are files of changes.
+    changes: bool = False  # Whether the units of commits are files of changes.
 
     @property
     def in_snapshot(self) -> bool:
@@ -42,20 +42,20 @@ class StreamOffset:
 
     @property
     def start(self) -> StreamOffset:
-        """Where the stream began."""
+        """The offset at which the stream began."""
         return replace(self, version=self.began, index=0)
 
     def next_version(self) -> StreamOffset:
-        """Return where the following version begins."""
+        """Return the offset at the start of the next version."""
         return replace(self, version=self.version + 1, index=0)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as an object of plain values."""
+        """Return it as a dict of plain values."""
         return {"format": _FORMAT, **{name: getattr(self, name) for name in _NAMES}}
 
 
 UNDECIDED: Mapping[str, Any] = {"format": _FORMAT, "version": -1, "index": 0}
-"""The offset of a stream that has not chosen yet where it begins. The first end tells (STR-2)."""
+"""The offset of a stream that has not chosen its start yet; the first end has it (STR-2)."""
 
 
 def is_undecided(offset: Mapping[str, Any]) -> bool:
@@ -69,7 +69,7 @@ def parse_offset(offset: Mapping[str, Any]) -> StreamOffset:
     Raises
     ------
     InvalidInputError
-        It is the offset of another source, or of a format that this version does not know.
+        It is the offset of another source, or has an unknown format.
     """
     for name, kind in _FIELDS.items():
         value = offset.get(name)
@@ -93,7 +93,7 @@ class Limits:
     bytes: int | None = None
 
     def without(self, files: int, size: int) -> Limits:
-        """Return what is left of the limits."""
+        """Return the remaining limits."""
         return Limits(
             None if self.files is None else self.files - files,
             None if self.bytes is None else self.bytes - size,
@@ -101,7 +101,7 @@ class Limits:
 
     @property
     def reached(self) -> bool:
-        """Whether nothing is left."""
+        """Whether a limit is used up."""
         return (self.files is not None and self.files <= 0) or (
             self.bytes is not None and self.bytes <= 0
         )
@@ -109,17 +109,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class Step:
-    """What is ahead in one version."""
+    """The units of one version that are not read yet."""
 
     version: int
-    sizes: pa.Array  # int64, for each unit: the bytes of its files.
-    whole: bool = False  # Its units are read in one micro-batch.
+    sizes: pa.Array  # int64: the bytes of the files of each unit.
+    whole: bool = False  # Its units must be read in one micro-batch.
 
 
 def admitted(sizes: pa.Array, limits: Limits, *, first: bool) -> int:
-    """Return how many units, from the first one on, fit the limits.
+    """Return how many units, beginning with the first one, fit the limits.
 
-    The first unit of a micro-batch always does: a stream must go on (rule STR-4).
+    The first unit of a micro-batch always fits, because a stream must make progress (rule STR-4).
     """
     count = len(sizes)
     if limits.files is not None:
@@ -136,10 +136,10 @@ def advance(start: StreamOffset, steps: Iterable[Step], limits: Limits) -> Strea
     Parameters
     ----------
     start
-        Where it begins.
+        The start of the micro-batch.
     steps
-        The versions ahead, beginning with that of `start`; versions that are lost may be left
-        out. No more of them are asked for than the limits let in.
+        The next versions, beginning with that of `start`; lost versions may be omitted. Only as
+        many are requested as the limits allow.
     """
     at = start
     first = True
@@ -170,13 +170,14 @@ class UnitRange:
     version: int
     in_snapshot: bool
     first: int
-    stop: int | None  # None: up to the last one.
+    stop: int | None  # None: up to the last unit.
 
 
 def unit_ranges(start: StreamOffset, end: StreamOffset) -> Iterator[UnitRange]:
-    """Yield the units between two offsets: each is between exactly one pair that meet.
+    """Yield the units between two offsets; each unit is between exactly one pair of offsets.
 
-    A start behind the end has none: an unfinished batch may be planned from a later beginning.
+    If the start is after the end there are none: an unfinished batch may be planned again from a
+    later start.
     """
     at = start
     while (at.version, at.index) < (end.version, end.index):

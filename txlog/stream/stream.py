@@ -43,8 +43,8 @@ _LOOK_AGAIN_S = 10.0
 class CommitsAhead:
     """Finds the commit of a version, which may exist, not exist yet, or no longer exist.
 
-    A stream asks for the next commit many times a second, so that asking costs one look at one
-    file. Only now and then the log is listed: a later version tells that the commit is lost.
+    A stream asks for the next commit many times a second, so this checks only one file. From time
+    to time it lists the log: a later version shows that the commit is lost.
     """
 
     def __init__(self, store: Store, *, pass_over: bool, effects: Effects = REAL) -> None:
@@ -57,7 +57,7 @@ class CommitsAhead:
     def find(self, version: int, *, exists: bool = False) -> LogFile | None:
         """Return a version's commit, or None if the version does not exist yet.
 
-        If the commit is lost, and that is to be skipped, the next one that is kept is returned.
+        If the commit is lost and lost commits are skipped, it returns the next existing commit.
 
         Parameters
         ----------
@@ -67,8 +67,8 @@ class CommitsAhead:
         Raises
         ------
         NotFoundError
-            The commit is lost; the version is named (rule STR-10). Or the log no longer has the
-            version before it (STR-12).
+            The commit is lost (rule STR-10), or the log no longer has the version before it
+            (STR-12). The error names the version.
         """
         found = self._listed.get(version)
         if found is not None:
@@ -90,7 +90,7 @@ class CommitsAhead:
             )
         if last < version:
             return None
-        found = self._look(version)  # A listing may begin before a commit that others follow.
+        found = self._look(version)  # It may be newer than the listing.
         if found is not None:
             return found
         kept = min(self._listed, default=None)
@@ -108,7 +108,7 @@ class CommitsAhead:
 
     @property
     def last_listed(self) -> int:
-        """The latest version of which the commit was listed; -1 for none."""
+        """The latest version whose commit was listed; -1 for none."""
         return max(self._listed, default=-1)
 
     def forget_before(self, version: int) -> None:
@@ -116,7 +116,7 @@ class CommitsAhead:
         self._listed = {at: file for at, file in self._listed.items() if at >= version}
 
     def _is_due(self) -> bool:
-        """Return whether the log must be listed before a commit is taken as not there yet."""
+        """Return whether to list the log before a commit counts as not written yet."""
         if self._listed_s is None:
             return True
         return self._effects.monotonic_s() - self._listed_s >= _LOOK_AGAIN_S
@@ -130,9 +130,9 @@ class CommitsAhead:
         return LogFile(name, "commit", version, info.size, info.modified_ms)
 
     def _list(self, version: int) -> int:
-        """List the commits from a version on; return the last version that the log knows.
+        """List the commits since a version; return the last version in the log.
 
-        It is -1 if that is not even the version before.
+        It is -1 if the log does not have the version before.
         """
         since = max(version - 1, 0)
         files = [file for file in list_log(self._store, since=since) if file.kind != "checksum"]
@@ -145,7 +145,7 @@ class CommitsAhead:
         return max((file.last_version for file in files), default=-1)
 
 
-MAX_FILES = 1000  # Of a micro-batch, by default.
+MAX_FILES = 1000  # The default limit of a micro-batch.
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class StreamOptions:
     """The options of a stream. An immutable value that pickles."""
 
     starting_version: int | Literal["latest"] | None = None
-    starting_ms: int | None = None  # Instead: the first version of that moment or later.
+    starting_ms: int | None = None  # Instead of a version: the first version at this time or later.
     limits: Limits = field(default_factory=lambda: Limits(files=MAX_FILES))
     policy: ChangePolicy = field(default_factory=ChangePolicy)
     changes: bool = False  # Read the change data feed.
@@ -163,17 +163,17 @@ class StreamOptions:
 
 
 class TableStream:
-    """The rows that come to a table, or its changes, from one offset to the next.
+    """The new rows of a table, or its changes, from one offset to the next.
 
-    It is opened at the latest version, whose columns its rows have. It reads only the log;
-    `work` says which files are to be read, in whatever process.
+    It is opened at the latest version, and its rows have the columns of this version. It reads only
+    the log; `work` returns the files to read, which any process can do.
 
     Raises
     ------
     InvalidInputError
         Options contradict each other; a column is unknown, or the predicate does not fit.
     UnsupportedFeatureError
-        Changes are asked for, and the table does not record them.
+        Changes are requested, and the table does not record them.
     """
 
     def __init__(self, store: Store, options: StreamOptions, effects: Effects = REAL) -> None:
@@ -189,20 +189,20 @@ class TableStream:
         self._at: StreamOffset | None = None
 
     def stop_at_latest(self) -> None:
-        """Take the version that the table has now as the last one."""
+        """Use the table's current version as the last one."""
         self._last = self._table.version
 
     def latest(self, start: Mapping[str, Any], limits: Limits | None = None) -> dict[str, Any]:
-        """Return the offset up to which the next micro-batch reads; `start` if there is nothing.
+        """Return the offset at the end of the next micro-batch; `start` if there is nothing new.
 
-        It ends before a version that cannot be read; only a start there raises.
+        It ends before a version that cannot be read; the error is raised if it must start there.
 
         Parameters
         ----------
         start
             An offset, as JSON.
         limits
-            Default: those of the options.
+            Default: the limits of the options.
 
         Raises
         ------
@@ -221,7 +221,7 @@ class TableStream:
         return self._at.to_json()
 
     def reached(self) -> dict[str, Any] | None:
-        """Return the offset behind the latest version that is known, without looking for more."""
+        """Return the offset after the latest known version, without looking for newer ones."""
         if self._at is None:
             return None
         known = max(self._head, self._ahead.last_listed)
@@ -230,9 +230,9 @@ class TableStream:
     def work(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> list[Fragment] | list[ChangeFile]:
-        """Return what is between two offsets: the same every time, for as long as it is kept.
+        """Return the work between two offsets; it is the same each time, as long as the log has it.
 
-        Fragments, or files of changes; those that the predicate rules out are left out. Errors as
+        It has fragments or files of changes, without those that the predicate excludes. Errors as
         for `latest`.
         """
         last = self._resumed(end)
@@ -267,7 +267,7 @@ class TableStream:
         return changes if self._options.changes else fragments
 
     def _begin(self) -> StreamOffset:
-        """Return where a new stream begins (rule STR-3)."""
+        """Return the start of a new stream (rule STR-3)."""
         latest, chosen = self._table.version, self._options.starting_version
         if self._options.starting_ms is not None:
             chosen = version_from(self._store, self._table, self._options.starting_ms)
@@ -325,7 +325,7 @@ class TableStream:
         except TxlogError:
             if version == at.version:
                 raise
-            # What is before it is read first, so that a new start finds nothing in its way.
+            # Offsets before it are read first, so that a new start can begin there.
 
     def _behind(self, version: int) -> NotFoundError:
         return NotFoundError(
@@ -337,7 +337,7 @@ class TableStream:
         )
 
     def _possible(self, rows: FragmentRows) -> FragmentRows:
-        """Leave out fragments that the predicate rules out."""
+        """Omit fragments that the predicate excludes."""
         where = self.plan.where
         if where is None:
             return rows
@@ -361,5 +361,5 @@ def _read_plan(table: Snapshot, options: StreamOptions) -> ReadPlan:
         choose_fields(table.schema, columns)
     if options.where is not None:
         bind(options.where, table.schema)
-    # Of the plan of a scan, tasks need no more than how to read.
+    # Tasks need only this part of the plan of a scan.
     return read_plan(table, columns=columns, where=options.where)

@@ -24,9 +24,9 @@ from txlog.stats.files import physical_rows
 class ChangePolicy:
     """How a stream of appended rows handles commits that delete or change rows."""
 
-    ignore_deletes: bool = False  # Commits that only remove whole files give nothing.
-    ignore_changes: bool = False  # Of all commits, the files that they add are read.
-    skip_change_commits: bool = False  # Commits that remove anything give nothing.
+    ignore_deletes: bool = False  # Commits that only remove whole files have no units.
+    ignore_changes: bool = False  # The files that commits add are read, for all commits.
+    skip_change_commits: bool = False  # Commits that remove anything have no units.
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class FileUnits:
 
     @property
     def sizes(self) -> pa.Array:
-        """int64, for each fragment: the bytes of its files."""
+        """int64: the bytes of the files of each fragment."""
         own = flat(self.rows.primaries["size"])
         columns = self.rows.columns
         if not columns.rows.num_rows:
@@ -47,7 +47,7 @@ class FileUnits:
         return pc.add(own, arrow_array(sums))
 
     def between(self, first: int, stop: int | None) -> FragmentRows:
-        """Return the units from one place up to another."""
+        """Return the units from one index up to another."""
         places = pa.arange(0, self.rows.primaries.num_rows)
         chosen = pc.greater_equal(places, first)
         if stop is not None:
@@ -56,7 +56,7 @@ class FileUnits:
 
 
 def as_fragments(rows: FragmentRows) -> list[Fragment]:
-    """Return units as values. Only now there is an object for each."""
+    """Return units as values. Only this creates an object for each."""
     return fragments_of(rows, physical_rows(rows))
 
 
@@ -78,7 +78,7 @@ def snapshot_units(live: pa.Table, *, listed: bool) -> FileUnits:
 def commit_units(
     actions: pa.Table, policy: ChangePolicy, *, listed: bool, version: int, root: str
 ) -> FileUnits:
-    """Return the units that a commit gives: what it adds with `dataChange`, in its order.
+    """Return the units of a commit: its adds with `dataChange`, in its order.
 
     Parameters
     ----------
@@ -90,9 +90,9 @@ def commit_units(
     Raises
     ------
     UnsupportedFeatureError
-        The commit deletes or changes rows, and the policy has no answer to that (STR-7).
+        The commit deletes or changes rows, and the policy does not allow this (STR-7).
     LogCorruptError
-        It contradicts itself.
+        The commit contradicts itself.
     """
     state = reconcile_files(actions)
     adds = _changing(state.live)
@@ -116,19 +116,19 @@ def commit_units(
 
 
 def _changing(rows: pa.Table) -> pa.Table:
-    """Return the actions that change the table's rows; the others only move them."""
+    """Return the actions that change the table's rows; the other actions only move rows."""
     return rows.filter(rows["data_change"])
 
 
 def _change_of(state: FileState, adds: pa.Table) -> str | None:
-    """Return what a commit does besides appending: nothing, or it `deletes`, or `changes`."""
+    """Return the effect of a commit besides appending: none, `deletes` or `changes`."""
     if not _changing(state.tombstones).num_rows:
         return None if _complete(adds).num_rows == adds.num_rows else "changes"
     return "changes" if adds.num_rows else "deletes"
 
 
 def _complete(adds: pa.Table) -> pa.Table:
-    """Leave out files that give columns to rows which the commit does not add."""
+    """Omit column files for rows that the commit does not add."""
     is_column = tag_texts(adds, FIELDS_TAG).is_valid()
     if not pc.any(is_column).as_py():
         return adds

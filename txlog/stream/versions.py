@@ -41,13 +41,13 @@ class VersionUnits:
     controls: Controls
     made_ms: int
     units: FileUnits | tuple[ChangeFile, ...]
-    sizes: pa.Array  # int64, for each unit.
+    sizes: pa.Array  # int64: the bytes of each unit.
 
 
 class StreamVersions:
     """Reads versions for a stream whose rows have the columns of `table`.
 
-    Raises, besides what reading the log does:
+    Raises, in addition to the errors of reading the log:
 
     UnsupportedFeatureError
         A version has other columns (STR-8, STR-9), changes rows, or does not record its changes.
@@ -64,13 +64,13 @@ class StreamVersions:
         self._removed = RemovedValues(store, table)
         self._snapshot: VersionUnits | None = None
         self._commits: dict[int, VersionUnits] = {}
-        self._kept = 0  # How many units they have.
+        self._kept = 0  # The number of their units.
 
     def forget_before(self, at: StreamOffset) -> None:
-        """Forget what a stream that is at an offset has behind it."""
+        """Forget the versions before an offset."""
         if not at.in_snapshot:
             self._snapshot = None
-        # Of the version just before, the next one takes its controls.
+        # The next version needs the controls of the version before it.
         for version in [version for version in self._commits if version < at.version - 1]:
             self._forget(version)
 
@@ -99,7 +99,7 @@ class StreamVersions:
             raise
 
     def commit(self, file: LogFile) -> VersionUnits:
-        """Return what a commit gives."""
+        """Return the units of a commit."""
         found = self._commits.get(file.version)
         if found is None:
             found = self._read(file)
@@ -141,7 +141,7 @@ class StreamVersions:
         return VersionUnits(commit.version, controls, made_ms, units, units.sizes)
 
     def _controls(self, commit: Commit) -> Controls:
-        """Return the controls in force in a version."""
+        """Return the controls that are valid in a version."""
         if commit.version == self._table.version:
             return self._table.controls
         before = self._commits.get(commit.version - 1)
@@ -164,9 +164,9 @@ class StreamVersions:
         return found
 
     def _lasted_since(self, version: int) -> bool:
-        """Return whether the table's controls have been in force since a version.
+        """Return whether the table's controls have been valid since a version.
 
-        Where a version can no longer be rebuilt, the commits after it may still tell.
+        If a version can no longer be rebuilt, the commits after it may still show it.
         """
         files = list_commits(self._store, self._table, since=version + 1)
         if len(files) != self._table.version - version:

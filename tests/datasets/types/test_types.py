@@ -509,7 +509,7 @@ def test_a_page_that_swells_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(page, "_UNPACKED_BYTES", 1000)
     monkeypatch.setattr(page, "_MOST_TIMES", 2)
     pq.write_table(pa.table({"x": ["a" * 100_000]}), tmp_path / "x.parquet", compression="zstd")
-    with pytest.raises(SchemaMismatchError, match="is larger than its column may be"):
+    with pytest.raises(SchemaMismatchError, match="is larger than its column can be"):
         rows("TABLE", tmp_path / "x.parquet", tmp_path)
 
 
