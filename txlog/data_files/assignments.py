@@ -266,7 +266,7 @@ def _stored_as(value: Expression, kind: DataType, field: StructField, name: str)
         try:
             return bind_value(Literal(value.value, field.type), StructType())[0]
         except InvalidInputError:
-            pass  # Its own type may still be stored.
+            pass  # A value of the field's own type can still be stored.
     numbers = is_number(kind) and is_number(field.type)
     text = field.type == PrimitiveType("string")
     if (numbers or text) and is_castable(kind, field.type):

@@ -110,7 +110,7 @@ def write_rows_of(
     Parameters
     ----------
     schema
-        The table's after the commit. Default: as it is.
+        The table's schema after the commit. Default: the current one.
     """
     layout = change_layout(snapshot, schema or snapshot.schema)
     plan = _read_plan(snapshot, schema or snapshot.schema)

@@ -81,7 +81,7 @@ def keys(columns: Sequence[Numbers], bits: int, curve: Curve) -> Numbers:
 
 
 def _to_hilbert(points: list[Numbers], bits: int) -> None:
-    """Change coordinates into those whose bits, interleaved, are places on Hilbert's curve.
+    """Transform coordinates so that their interleaved bits are positions on Hilbert's curve.
 
     Source: J. Skilling, "Programming the Hilbert curve" (2004): the inverse of its transform.
     """

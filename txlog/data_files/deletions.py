@@ -223,11 +223,11 @@ class RowDeletes:
     where: Expression | None  # Bound.
     removes: tuple[Remove, ...] = ()
     adds: tuple[Add, ...] = ()
-    written: tuple[Add, ...] = ()  # Those of `adds` that are new files.
+    written: tuple[Add, ...] = ()  # The new files among `adds`.
     vector_files: tuple[str, ...] = ()  # Paths of new files of deletion vectors.
     rows: int = 0
     files_removed: int = 0
-    files: tuple[FileDeletes, ...] = ()  # Those that got vectors.
+    files: tuple[FileDeletes, ...] = ()  # The files that got vectors.
     cdc: tuple[Cdc, ...] = ()  # The deleted rows, if adds and removes do not show them.
 
 
@@ -272,7 +272,7 @@ def delete_positions(
     fragments = {fragment.id: fragment for fragment in plan.fragments}
     parts = [(fragments.get(number), wanted) for number, wanted in rows.items() if wanted]
     find = partial(_deletes_at, context.store, plan.reading)
-    known = [part for part in parts if _is_known(part[0])]  # No file is read for these.
+    known = [part for part in parts if _is_known(part[0])]  # These need no reading of files.
     unknown = [part for part in parts if not _is_known(part[0])]
     deletes = [*map(find, known), *context.engine.map(find, unknown)]
     return apply_deletes(context, snapshot, plan, files, [], deletes, options, records=records)
@@ -346,7 +346,7 @@ def _applied(
     removed = [*whole, *(one.fragment for one in emptied)]
     marks = snapshot.marks_deletions
     leaving = [file.path for fragment in removed for file in fragment.files]
-    for one in partial_ones:  # Their other files have nothing to do with deletion vectors.
+    for one in partial_ones:  # Deletion vectors do not concern their other files.
         leaving.extend(file.path for file in one.fragment.files[: 1 if marks else None])
     touched = files_at(files, leaving)
     result = RowDeletes(
@@ -381,7 +381,7 @@ def _with_vectors(
 ) -> tuple[tuple[Add, ...], tuple[str, ...]]:
     """Write deletion vectors; return the files' adds with them, and the new vector files.
 
-    `rows` are the live `FILE_ROWS` of the files, others among them perhaps.
+    `rows` are live `FILE_ROWS`, at least those of the files.
     """
     vectors = write_deletions(context, snapshot, deletes)
     paths = {path for vector in vectors if (path := deletion_path(vector)) is not None}

@@ -28,14 +28,14 @@ _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True)
 class Identity:
-    """How an identity column numbers rows.
+    """The sequence with which an identity column numbers rows.
 
     Parameters
     ----------
     start, step
         The first value, and the difference to the next one, which may be negative.
     explicit
-        Whether data may bring its own values: `BY DEFAULT AS IDENTITY`, else `ALWAYS`.
+        Whether data may contain its own values: `BY DEFAULT AS IDENTITY`, else `ALWAYS`.
     mark
         The last used value; None if there is none.
     """

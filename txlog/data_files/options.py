@@ -101,7 +101,7 @@ def dictionary_columns(leaves: Sequence[str], rows: pa.Table) -> list[str]:
 def _is_diverse(column: pa.ChunkedArray) -> bool:
     try:
         return bool(pc.count_distinct(column, mode="only_valid").as_py() * 2 > len(column))
-    except pa.ArrowNotImplementedError:  # For example for nulls without a type.
+    except pa.ArrowNotImplementedError:  # This is needed for nulls without a type, for example.
         return False
 
 
@@ -118,7 +118,7 @@ class ColumnProperties:
     """The encoding of a column; None means the writer's default."""
 
     dictionary_enabled: bool | None = None
-    statistics_enabled: bool | None = None  # In file footers; the log has separate statistics.
+    statistics_enabled: bool | None = None  # In footers; the log has its own statistics.
     encoding: str | None = None  # The encoding without a dictionary: PLAIN, DELTA_BINARY_PACKED, …
     # True for a filter of pyarrow's default size, or `{"fpp": 0.01, "ndv": 1_000_000}`.
     bloom_filter: bool | Mapping[str, float | int] | None = None
@@ -132,15 +132,15 @@ class ColumnProperties:
 
 @dataclass(frozen=True, kw_only=True)
 class WriterProperties:
-    """How a verb writes Parquet files; None means the writer's default.
+    """The settings with which a verb writes Parquet files; None means the writer's default.
 
     Parameters
     ----------
     compression
-        `zstd`, `snappy`, `gzip`, `brotli`, `lz4` or `uncompressed`. Default: what the table's
-        `delta.parquet.compression.codec` says.
+        `zstd`, `snappy`, `gzip`, `brotli`, `lz4` or `uncompressed`. Default: the table's
+        `delta.parquet.compression.codec`.
     compression_level
-        As the compression understands it, from 0.
+        The level of the compression, from 0.
     max_row_group_size
         Rows.
     data_page_size_limit, dictionary_page_size_limit
@@ -148,10 +148,10 @@ class WriterProperties:
     data_page_row_count_limit, write_batch_size
         Rows.
     allow_truncated_timestamps
-        Cut nanoseconds off if a column has microseconds. Default: raise.
+        Truncate nanoseconds if a column has microseconds. Default: raise.
     default_column_properties, column_properties
-        For all columns, and for single columns by name: nested ones with dots, special names in
-        backticks. Those of a struct, list or map apply to all columns inside it.
+        Properties of all columns, and of single columns by name: nested ones with dots, special
+        names in backticks. Those of a struct, list or map apply to all columns inside it.
 
     Raises
     ------
@@ -209,7 +209,7 @@ class WriterProperties:
         rows
             The first rows, which determine the columns with a dictionary.
         named
-            Gives the path in files of the table's path of a column.
+            Maps the table's path of a column to its path in files.
 
         Raises
         ------
@@ -273,7 +273,7 @@ def encoding_errors(properties: WriterProperties) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError, OSError) as error:
-        # Of a disk that is full, `OSError` tells the number.
+        # `OSError` contains the error number, for example of a full disk.
         is_ours = properties is not DEFAULT and getattr(error, "errno", None) is None
         if isinstance(error, InvalidInputError) or not is_ours:
             raise
@@ -312,16 +312,16 @@ class WriteOptions:
 
     @property
     def encoding(self) -> WriterProperties:
-        """How files are encoded: as asked for, or by default."""
+        """The encoding of files: the requested one, or the default."""
         return self.writer_properties or DEFAULT
 
     @property
     def file_bytes(self) -> int:
-        """About how large files become: as asked for, or by default."""
+        """The approximate size of files: the requested one, or the default."""
         return self.target_file_bytes or TARGET_FILE_BYTES
 
     def of_optimize(self, properties: Properties) -> WriteOptions:
-        """Return the options by which a table's files are written again, which properties say."""
+        """Return the options for rewriting a table's files, according to its properties."""
         asked = self.target_file_bytes or properties.get("delta.targetFileSize")
         return replace(self, target_file_bytes=asked)
 
@@ -334,7 +334,7 @@ def as_schema(schema: pa.Schema | StructType, *, nanos: bool = False) -> StructT
     InvalidTypeError
         It is not a schema.
     InvalidInputError
-        It has a type that no Delta table holds.
+        It has a type that Delta does not have.
     """
     if isinstance(schema, StructType):
         return schema
@@ -350,7 +350,7 @@ def as_schema(schema: pa.Schema | StructType, *, nanos: bool = False) -> StructT
 
 
 def with_generated(schema: StructType, generated: Mapping[str, str] | None) -> StructType:
-    """Return a schema in which columns have the expressions of their values.
+    """Return a schema with generated columns, whose values are computed by expressions.
 
     Raises
     ------
@@ -386,7 +386,7 @@ def as_type(kind: pa.DataType | DataType) -> DataType:
     InvalidTypeError
         It is not a type.
     InvalidInputError
-        No Delta table holds it.
+        Delta does not have this type.
     """
     if isinstance(kind, pa.DataType):
         return from_arrow(pa.schema([pa.field("column", kind)])).fields[0].type
@@ -402,7 +402,7 @@ def as_type(kind: pa.DataType | DataType) -> DataType:
 def new_fields(
     columns: Any, *, nanos: bool = False
 ) -> list[tuple[tuple[str, ...], StructField]] | None:
-    """Return columns that are given by types alone, each with the path of its struct.
+    """Return columns that are given only by their types, each with the path of its struct.
 
     None if they have values. `nanos` is that of `from_arrow`.
     """
@@ -435,14 +435,14 @@ def new_fields(
 def as_names(
     names: Sequence[str] | str | None, *, argument: str = "partition_by"
 ) -> tuple[str, ...]:
-    """Return names as a tuple; one name may come alone.
+    """Return names as a tuple; a single name may be given as text.
 
-    `argument` is what the caller calls them.
+    `argument` is the name of the caller's argument.
 
     Raises
     ------
     InvalidTypeError
-        It is something else than names.
+        It is neither a name nor a list of names.
     """
     if names is None:
         return ()

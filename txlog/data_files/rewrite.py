@@ -1,4 +1,4 @@
-"""Moving rows to other files: they keep their values, and their ids where the table tracks rows.
+"""Move rows to other files: they keep their values, and their ids if the table tracks rows.
 
 Rules: spec/fragments.md, FRG-32.
 """
@@ -34,14 +34,14 @@ from txlog.snapshot.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class RewritePlan:
-    """How rows of one version are read, and how they are written again. It pickles."""
+    """The plan for reading rows of one version and writing them again. It pickles."""
 
     read: ReadPlan
     layout: FileLayout
 
 
 def plan_rewrite(snapshot: Snapshot, options: WriteOptions) -> RewritePlan:
-    """Decide how a version's rows are moved to other files. Pure.
+    """Return the plan for moving a version's rows to other files. Pure.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def plan_rewrite(snapshot: Snapshot, options: WriteOptions) -> RewritePlan:
 
 
 def require_movable(snapshot: Snapshot) -> None:
-    """Refuse a table whose rows would lose their ids in other files; errors as above."""
+    """Raise if a table's rows would lose their ids in other files; errors as above."""
     _moved_columns(snapshot)
 
 
@@ -84,8 +84,10 @@ def _moved_columns(snapshot: Snapshot) -> tuple[str, ...]:
         return ()
     named = (tracking.row_id_column, tracking.row_version_column)
     if not all(named):
-        reason = "no property names the columns for the ids and versions of rows that move"
-        remedy = f"Set {ROW_ID_COLUMN} and {ROW_VERSION_COLUMN} with the engine that made it"
+        reason = "no property names the columns for the ids and versions of moved rows"
+        remedy = (
+            f"Set {ROW_ID_COLUMN} and {ROW_VERSION_COLUMN} with the engine that created the table"
+        )
     elif not {ROW_ID, ROW_VERSION} <= visible_metadata(snapshot).keys():
         reason = f"columns of the table hide {ROW_ID} or {ROW_VERSION}, so that ids cannot be read"
         remedy = "Rename these columns, or rewrite files with another engine"
@@ -100,7 +102,7 @@ def _moved_columns(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 RewrittenPart = tuple[Fragment, BitMap64 | None]
-"""A fragment, and the positions of its rows that are left out: those deleted before among them."""
+"""A fragment, and the positions of its rows to omit, including those deleted before."""
 
 
 def rewrite(context: Context, plan: RewritePlan, parts: Iterable[RewrittenPart]) -> list[Add]:
@@ -111,7 +113,7 @@ def rewrite(context: Context, plan: RewritePlan, parts: Iterable[RewrittenPart])
     Parameters
     ----------
     parts
-        Fragments, and which of their rows are left out.
+        Fragments, each with the rows to omit.
     """
     batches = (batch for part in parts for batch in moved_rows(context, plan, *part))
     return write_data_files(context.store, batches, plan.layout, effects=context.effects)
@@ -120,7 +122,7 @@ def rewrite(context: Context, plan: RewritePlan, parts: Iterable[RewrittenPart])
 def moved_rows(
     context: Context, plan: RewritePlan, fragment: Fragment, without: BitMap64 | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a fragment as they are written again, without some of them."""
+    """Yield the rows of a fragment to write again, without the omitted ones."""
     schema = arrow_schema(plan.layout.row_schema)
     reader = FragmentReader(context.store, plan.read, fragment)
     for start, batch in reader.batches(

@@ -1,7 +1,7 @@
-"""Changing rows: those that were leave their files, and what they become is in new files.
+"""Change rows: the old rows are removed from their files, and new files contain the new rows.
 
-Where the table has deletion vectors, files keep the rows that do not change. Elsewhere they are
-written again, next to the changed ones. Rows keep their ids where the table tracks rows.
+With deletion vectors, files keep the rows that do not change. Otherwise these rows are written
+again, together with the changed ones. Rows keep their ids if the table tracks rows.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.threads import map_all
 
 NewRows = Callable[[Fragment, pa.Array, pa.RecordBatch], pa.RecordBatch]
-"""Return what rows become: of a fragment, the rows' positions (uint64, ascending), and the rows.
+"""Return new rows from a fragment, the old rows' positions (uint64, ascending) and values.
 
-There is one new row for each, in the same order. It pickles.
+There is one new row for each old row, in the same order. It pickles.
 """
 
-_GROUP_BYTES = 256 * 1024 * 1024  # Of files whose changed rows one worker writes.
-_REWRITTEN_BYTES = 64 * 1024 * 1024  # The same, if it writes their other rows too.
+_GROUP_BYTES = 256 * 1024 * 1024  # The size of the files whose changed rows one worker writes.
+_REWRITTEN_BYTES = 64 * 1024 * 1024  # The same, if the worker also writes their other rows.
 _GROUP_FILES = 4096
 
 
 @dataclass(frozen=True)
 class FileChange:
-    """The rows of one fragment that go, and which of them come back with other values."""
+    """The rows of one fragment that are removed, and those of them that get new values."""
 
     deletes: FileDeletes
     updated: BitMap64  # Some of `deletes.rows`.
@@ -81,8 +81,8 @@ class RowChanges:
     deletes: RowDeletes
     written: tuple[Add, ...] = ()  # New data files.
     cdc: tuple[Cdc, ...] = ()
-    copied_rows: int = 0  # That did not change, but are in new files.
-    marks: Mapping[str, int] = field(default_factory=dict)  # How far identity columns counted.
+    copied_rows: int = 0  # Rows that did not change, but are in new files.
+    marks: Mapping[str, int] = field(default_factory=dict)  # The last values of identity columns.
 
     @property
     def adds(self) -> tuple[Add, ...]:
@@ -98,13 +98,13 @@ class RowChanges:
 
 @dataclass(frozen=True)
 class _ChangePlan:
-    """How changed rows are read and written. It pickles."""
+    """The plan for reading and writing changed rows. It pickles."""
 
     read: ReadPlan
-    columns: tuple[StructField, ...]  # That are read of the rows.
+    columns: tuple[StructField, ...]  # The columns to read.
     write: WritePlan
     new_rows: NewRows
-    keeps: bool  # Whether rows that do not change stay where they are.
+    keeps: bool  # Whether rows that do not change stay in their files.
 
 
 def change_rows(
@@ -120,21 +120,21 @@ def change_rows(
     schema: StructType | None = None,
     options: WriteOptions,
 ) -> RowChanges:
-    """Write what rows become, and the vectors or files that leave out what they were.
+    """Write the new rows, and the vectors or files without the old rows.
 
-    Memory is bounded by a few batches for each worker of the engine, and by the positions. If
-    anything fails, no file is left.
+    Memory is bounded by a few batches for each worker of the engine, and by the positions. After an
+    error no new file remains.
 
     Parameters
     ----------
     plan
-        By which the rows were found; `files` are the live `FILE_ROWS` that it was made of.
+        The plan that found the rows; `files` are the live `FILE_ROWS` from which it was made.
     reads
         The columns that `new_rows` needs: it may get more of them. Default: all.
     inserted
-        Rows that are new; columns that they lack get their default.
+        New rows; columns that they lack get their default.
     schema
-        The table's after the change. Default: as it is.
+        The table's schema after the change. Default: the current one.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def change_rows(
 
 
 def _is_gone(change: FileChange) -> bool:
-    """Return whether a whole file goes, so that its remove tells what became of its rows."""
+    """Return whether a whole file is removed, so that its remove records all of its changes."""
     return change.deletes.is_whole and not change.updated
 
 
@@ -207,13 +207,13 @@ def _leave_out(
     deletes = [one.deletes for one in changes]
     if keeps:
         return apply_deletes(context, snapshot, plan, files, [], deletes, options, records=False)
-    fragments = [one.fragment for one in deletes]  # The rows that stay are written already.
+    fragments = [one.fragment for one in deletes]  # The remaining rows are already written.
     left_out = apply_deletes(context, snapshot, plan, files, fragments, [], options, records=False)
     return replace(left_out, rows=sum(len(one.rows) for one in deletes))
 
 
 def _groups(changes: Sequence[FileChange], most_bytes: int) -> list[list[FileChange]]:
-    """Return changes in groups, each of which one worker writes: few files, and not many rows."""
+    """Return changes in groups for one worker each: few files, and not many rows."""
     groups: list[list[FileChange]] = []
     size = 0
     for change in changes:
@@ -227,7 +227,7 @@ def _groups(changes: Sequence[FileChange], most_bytes: int) -> list[list[FileCha
 
 
 def _write_group(context: Context, steps: _ChangePlan, group: Sequence[FileChange]) -> list[Add]:
-    """Write the changed rows of fragments, and those that cannot stay where they are."""
+    """Write the changed rows of fragments, and the rows that cannot stay in their files."""
     batches = (batch for change in group for batch in _rows(context, steps, change))
     return write_data_files(context.store, batches, steps.write.layout, effects=context.effects)
 
@@ -244,7 +244,7 @@ def _rows(context: Context, steps: _ChangePlan, change: FileChange) -> Iterator[
     ):
         stay = None if steps.keeps else alive_mask(gone, start, batch.num_rows)
         others = alive_mask(change.updated, start, batch.num_rows)
-        if others is None:  # No row of the batch comes back with other values.
+        if others is None:  # No row of the batch gets new values.
             if not steps.keeps:
                 yield _as_written(steps, batch if stay is None else batch.filter(stay))
             continue
@@ -254,18 +254,18 @@ def _rows(context: Context, steps: _ChangePlan, change: FileChange) -> Iterator[
         if steps.keeps:
             yield new
             continue
-        assert stay is not None  # Rows that are updated do not stay.
+        assert stay is not None  # Updated rows do not remain.
         places = pa.concat_arrays([places, pc.indices_nonzero(stay).cast(pa.uint64())])
         both = pa.Table.from_batches([new, _as_written(steps, batch.filter(stay))])
         yield from both.take(pc.sort_indices(places)).to_batches()
 
 
 def _rows_unread(steps: _ChangePlan, change: FileChange) -> Iterator[pa.RecordBatch]:
-    """Yield what rows become that need not be read: their positions are enough."""
+    """Yield new rows for which the old ones need not be read: their positions are sufficient."""
     positions = as_array(change.updated)
     for start in range(0, len(positions), BATCH_ROWS):
         part = positions.slice(start, BATCH_ROWS)
-        # Without a column, a batch would have no rows.
+        # A batch without columns would have no rows.
         rows = pa.RecordBatch.from_arrays([part], names=[""])
         yield _updated(steps, change.fragment, part, rows)
 
@@ -273,7 +273,7 @@ def _rows_unread(steps: _ChangePlan, change: FileChange) -> Iterator[pa.RecordBa
 def _updated(
     steps: _ChangePlan, fragment: Fragment, positions: pa.Array, rows: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """Return what rows become: checked, with the ids that they had, and the commit's version."""
+    """Return the new rows: checked, with the ids of the old rows, and the commit's version."""
     new = steps.new_rows(fragment, positions, rows)
     (checked,) = steps.write.checked(pa.RecordBatchReader.from_batches(new.schema, [new]))
     moved = steps.write.layout.moved
@@ -282,7 +282,7 @@ def _updated(
 
 
 def _as_written(steps: _ChangePlan, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows that do not change, in the columns that are written, with ids and versions."""
+    """Return unchanged rows in the columns to write, with ids and versions."""
     names = [field.name for field in steps.write.schema.fields]
     known = set(rows.schema.names)
     schema = arrow_schema(steps.write.schema)
@@ -303,7 +303,7 @@ def _with_ids(steps: _ChangePlan, rows: pa.RecordBatch, ids: Sequence[pa.Array])
 def _write_images(
     context: Context, snapshot: Snapshot, steps: _ChangePlan, changes: Sequence[FileChange]
 ) -> list[Cdc]:
-    """Write what changed rows were, and what they become, as changes."""
+    """Record the old and the new values of changed rows as change rows."""
     parts = [
         part
         for one in changes
@@ -332,7 +332,7 @@ def _write_images(
 def _write_postimages(
     context: Context, steps: _ChangePlan, layout: FileLayout, group: Sequence[FileChange]
 ) -> list[Cdc]:
-    keeping = replace(steps, keeps=True)  # Only the rows that change are wanted.
+    keeping = replace(steps, keeps=True)  # Only the changed rows are needed.
     batches = (
         as_changes(rows, "update_postimage", layout)
         for change in group
@@ -347,7 +347,7 @@ def _write_inserted(
     inserted: Iterable[pa.RecordBatch],
     numbering: Numbering | None,
 ) -> list[Add]:
-    """Write rows that are new: they get fresh ids by the commit."""
+    """Write new rows; the commit gives them new ids."""
     rows = (
         checked
         for batch in inserted

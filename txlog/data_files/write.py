@@ -48,27 +48,27 @@ if TYPE_CHECKING:
 
 ROW_GROUP_ROWS = 256 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
-_BUFFERED_BYTES = 512 * 1024 * 1024  # Over all open files.
-_PINNED_BYTES = 64 * 1024 * 1024  # Of batches that are kept as some of their rows are buffered.
-_OPEN_FILES = 200  # Open at once; the usual limit of a process is a thousand.
+_BUFFERED_BYTES = 512 * 1024 * 1024  # The buffered bytes of all open files.
+_PINNED_BYTES = 64 * 1024 * 1024  # The bytes of batches with buffered rows.
+_OPEN_FILES = 200  # The number of open files; the usual limit of a process is a thousand.
 
 
 @dataclass(frozen=True)
 class FileLayout:
-    """The columns, partitioning, properties and sizes by which data files are written."""
+    """The columns, partitioning, properties and sizes of data files to write."""
 
-    schema: StructType  # Of the whole table.
+    schema: StructType  # The schema of the whole table.
     partition_by: tuple[str, ...]
     properties: Properties
     target_file_bytes: int = TARGET_FILE_BYTES
     max_rows_per_file: int | None = None
     # After the table's columns: the ids and versions of moved rows. They have no statistics.
     moved: tuple[StructField, ...] = ()
-    folder: str = ""  # Below the table's root, for the folders of partitions.
-    prefix: str = "part"  # Of the names of files.
+    folder: str = ""  # The folder below the table's root that contains the folders of partitions.
+    prefix: str = "part"  # The beginning of the names of files.
     mapping_mode: str = "none"  # The column mapping; the columns above have logical names.
     writer_properties: WriterProperties = DEFAULT
-    materializes: bool = False  # Partition columns are in the files too, after the others.
+    materializes: bool = False  # Whether files also have partition columns.
 
     @cached_property
     def codec(self) -> str:
@@ -83,13 +83,13 @@ class FileLayout:
 
     @cached_property
     def named_schema(self) -> pa.Schema:
-        """The columns of `row_schema` that are stored, by their names in files."""
+        """The stored columns of `row_schema`, by their names in files."""
         fields = StructType(stored_fields(self.row_schema.fields))
         return self._parquet_schema(in_files(fields, self.mapping_mode))
 
     @cached_property
     def parquet_schema(self) -> pa.Schema:
-        """All columns that are in the files, as they are there."""
+        """All columns of the files, in their form."""
         names = self.partition_by if self.materializes else ()
         parts = StructType(tuple(field for field in self.schema.fields if field.name in names))
         last = in_files(parts, self.mapping_mode).fields
@@ -109,7 +109,7 @@ class FileLayout:
 
     @cached_property
     def file_schema(self) -> StructType:
-        """The table's columns in the files, as named there: no partition columns, none of void."""
+        """The table's columns in the files, without partition columns and columns of void."""
         return in_files(self._held, self.mapping_mode)
 
     @cached_property
@@ -128,7 +128,7 @@ class FileLayout:
 
     @cached_property
     def required_partitions(self) -> tuple[bool, ...]:
-        """Whether each partition column must not be null, in their order."""
+        """For each partition column, whether it must not be null."""
         nullable = {field.name: field.nullable for field in self.schema.fields}
         return tuple(not nullable[name] for name in self.partition_by)
 
@@ -160,13 +160,15 @@ def check_partitioning(schema: StructType, partition_by: Sequence[str]) -> None:
             )
     if len(set(partition_by)) != len(partition_by):
         raise InvalidInputError(
-            argument="partition_by", reason="a column is named twice", remedy="Name each once"
+            argument="partition_by",
+            reason="a column is named twice",
+            remedy="Name each column once",
         )
     if len(partition_by) == len(schema.fields):
         raise InvalidInputError(
             argument="partition_by",
-            reason="all columns would be partition columns, so files would hold none",
-            remedy="Leave one out",
+            reason="all columns would be partition columns, so files would have no columns",
+            remedy="Omit one of them",
         )
 
 
@@ -176,13 +178,13 @@ def write_data_files(
     """Write rows as data files and return their `add` actions, with statistics.
 
     Memory is bounded by a few row groups. If anything fails, the files written so far are
-    deleted: nothing refers to them. When this returns, all are durable, and so are their folders.
-    Of each index of the table a segment is written, if it can be.
+    deleted: nothing refers to them. When this returns, all files and their folders are durable. It
+    also writes a segment of each index of the table, if possible.
 
     Parameters
     ----------
     batches
-        In the `row_schema` of `layout`, empty ones allowed.
+        Batches with the `row_schema` of `layout`; empty ones are allowed.
     """
     with store.new_files() as open_output:
         writer = _Writer(open_output, layout, effects)
@@ -212,21 +214,21 @@ class _OpenFile:
     sink: Any
     stack: ExitStack
     stats: StatsCollector
-    writer: pq.ParquetWriter | None = None  # Made with the first rows, which decide the encoding.
+    writer: pq.ParquetWriter | None = None  # Created with the first rows.
     buffered: list[pa.RecordBatch] = field(default_factory=list)
     buffered_rows: int = 0
     buffered_bytes: int = 0
     rows: int = 0
 
     def compact(self) -> None:
-        """Copy the buffered rows, so that the batches they came in can be freed."""
+        """Copy the buffered rows, so that their batches can be freed."""
         if self.buffered:
             rows = pa.Table.from_batches(self.buffered)
             self.buffered = rows.take(pa.arange(0, rows.num_rows)).to_batches()
 
 
 class _Writer:
-    """Spreads rows over files, one open file for each partition."""
+    """Distributes rows over files, one open file for each partition."""
 
     def __init__(self, open_output: OpenOutput, layout: FileLayout, effects: Effects) -> None:
         self._open_output = open_output
@@ -239,7 +241,7 @@ class _Writer:
             asked or layout.properties.get("txlog.rowGroupRows") or ROW_GROUP_ROWS
         )
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
-        self._pinned_bytes = 0  # Of batches that buffered rows may be slices of.
+        self._pinned_bytes = 0  # The bytes of batches of which buffered rows may be slices.
         self._adds: list[Add] = []
         self.segments = _segments(layout)
 
@@ -272,7 +274,7 @@ class _Writer:
 
     def give_up(self) -> None:
         for file in self._open.values():
-            # An error in the block tells the store to leave nothing behind.
+            # After an error in the block, the store leaves no file.
             file.stack.__exit__(RuntimeError, RuntimeError("discarded"), None)
         self._open.clear()
 
@@ -360,7 +362,7 @@ class _Writer:
     def _close(self, values: tuple[str | None, ...]) -> None:
         file = self._open[values]
         self._flush(file)
-        assert file.writer is not None  # Files are only opened for rows.
+        assert file.writer is not None  # Files are opened only if there are rows.
         file.writer.close()
         size = file.sink.tell()
         del self._open[values]
@@ -380,7 +382,7 @@ class _Writer:
 
 
 def _segments(layout: FileLayout) -> SegmentWriter | None:
-    """Return what makes runs of the files; None if there is no index, or they are no table's."""
+    """Return the writer of runs of the files; None without an index or a table."""
     found = index_definitions(layout.properties.raw)
     if not found or layout.folder.startswith("_"):
         return None
@@ -390,7 +392,7 @@ def _segments(layout: FileLayout) -> SegmentWriter | None:
 
 
 def _filled(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
-    """Return a batch with values below null structs in fields that must not be null.
+    """Return a batch with values in NOT NULL fields of null structs.
 
     Parquet needs a value there.
     """
@@ -443,5 +445,5 @@ def _require_partition_values(values: Sequence[str | None], layout: FileLayout) 
 
 
 def _any_value(kind: pa.DataType) -> pa.Scalar:
-    """Return a placeholder of a type: the value that Arrow itself puts below a null struct."""
+    """Return a placeholder of a type: the value that Arrow itself writes below a null struct."""
     return arrow_array([None], pa.struct([pa.field("value", kind, False)])).field(0)[0]

@@ -1,4 +1,4 @@
-"""How rows become data files of a table: decided once, then done anywhere."""
+"""Plan how rows become data files of a table; any process can carry out the plan."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class WritePlan:
 
     layout: FileLayout
     rules: tuple[Constraint, ...]
-    replaced: Expression | None = None  # Bound; every row must satisfy it.
-    lane: tuple[int, int] = (0, 1)  # This task's place among all that write, as for `Numbering`.
+    replaced: Expression | None = None  # A bound predicate that every row must satisfy.
+    lane: tuple[int, int] = (0, 1)  # This task, and the number of tasks.
 
     @property
     def schema(self) -> StructType:
@@ -58,19 +58,19 @@ class WritePlan:
         return self.layout.schema
 
     def with_moved(self, moved: tuple[StructField, ...]) -> WritePlan:
-        """Return it for rows that come with these columns of ids and versions."""
+        """Return the plan for rows that have these columns of ids and versions."""
         return replace(self, layout=replace(self.layout, moved=moved))
 
     def written_for(self, table_id: str | None) -> str:
         """Return a digest of the table id, the columns, the partitioning and the constraints."""
-        from hashlib import sha256  # It loads OpenSSL.
+        from hashlib import sha256  # This import loads OpenSSL.
 
         rules = [rule.text for rule in self.rules]
         parts = [table_id, schema_json(self.schema), list(self.layout.partition_by), rules]
         return sha256(orjson.dumps(parts)).hexdigest()
 
     def numbering(self) -> Numbering | None:
-        """Return what numbers the rows of one write, if the table has identity columns."""
+        """Return the numbering of the rows of one write, if the table has identity columns."""
         counts = any(field.is_identity for field in self.schema.fields)
         return Numbering(self.schema, self.lane) if counts else None
 
@@ -85,7 +85,7 @@ class WritePlan:
         Raises
         ------
         SchemaMismatchError
-            A row does not fit; no file is left.
+            A row does not fit; no file remains.
         """
         rows = self.checked(reader, numbering)
         return write_data_files(context.store, rows, self.layout, effects=context.effects)
@@ -126,7 +126,7 @@ def plan_write(
     InvalidInputError
         The schema lacks a partition column, or `replaced` does not fit it.
     UnsupportedFeatureError
-        A rule of the table cannot be evaluated over the schema.
+        A constraint of the table cannot be evaluated over the schema.
     """
     check_partitioning(schema, metadata.partition_columns)
     require_storable(schema, metadata.partition_columns)
@@ -148,7 +148,7 @@ def plan_write(
 def plan_append(snapshot: Snapshot, schema: StructType, options: WriteOptions) -> WritePlan:
     """Return the plan to append rows to a table; errors as for `plan_write`.
 
-    For rows of the table's own schema the plan is kept with the snapshot.
+    For rows with the table's own schema the plan is cached with the snapshot.
     """
     if schema is not snapshot.schema:
         mode, protocol = snapshot.mapping_mode, snapshot.protocol
@@ -176,7 +176,7 @@ def _usual_plan(snapshot: Snapshot) -> WritePlan:
 
 
 def settled(base: Snapshot, schema: StructType) -> StructType:
-    """Return a schema that a table is to get, with ids and names in files for its new columns.
+    """Return the new schema of a table, with ids and physical names for its new columns.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def settled(base: Snapshot, schema: StructType) -> StructType:
 
 
 def require_same_mapping(base: Snapshot, written: StructType, schema: StructType) -> None:
-    """Raise if columns of written files go by other ids or names in the schema of a table.
+    """Raise if columns of written files have other ids or physical names in a table's schema.
 
     Raises
     ------
@@ -203,14 +203,14 @@ def require_same_mapping(base: Snapshot, written: StructType, schema: StructType
         raise CommitConflictError(
             version=base.version,
             rule="CON-2",
-            reason="another writer added columns, so the new columns of this write go by other "
-            "ids in data files",
+            reason="another writer added columns, so the new columns of this write have other ids "
+            "in data files",
             remedy="Nothing was committed; write again",
         )
 
 
 RequireFit = Callable[[Snapshot], None]
-"""Raises a `CommitConflictError` for a version that written files do not fit."""
+"""Raises a `CommitConflictError` for a version to which written files do not fit."""
 
 
 def require_still_fits(
@@ -218,13 +218,15 @@ def require_still_fits(
 ) -> None:
     """Raise if the table's metadata changed so that files written before no longer fit.
 
-    New nullable columns are allowed: rows of older files have nulls there. So is that identity
-    columns counted on, except for `numbered`, of which the files hold values.
+    New nullable columns are allowed, because rows of older files have nulls in them. New values of
+    identity columns are allowed, too, except for the columns `numbered`, which have values in the
+    files.
 
     Raises
     ------
     CommitConflictError
-        Another writer has meanwhile changed the partitioning, a rule, or a column (rule CON-2).
+        Another writer has meanwhile changed the partitioning, a constraint, or a column (rule
+        CON-2).
     """
     if base.metadata == written_for.metadata:
         return
@@ -268,21 +270,21 @@ def _satisfying(
             raise SchemaMismatchError(
                 argument="data",
                 reason=f"{outside} rows do not satisfy {to_sql(predicate)}, "
-                "so they would not replace what they are meant to",
+                "so they would not replace the selected rows",
                 remedy="Nothing was written; omit these rows, or widen the predicate",
             )
         yield batch
 
 
 def partitioned_by(metadata: Metadata, columns: Sequence[str] | None) -> Metadata:
-    """Return metadata with other partition columns; None leaves them."""
+    """Return metadata with other partition columns; None keeps them."""
     if columns is None:
         return metadata
     return metadata.model_copy(update={"partition_columns": list(columns)})
 
 
 class AddedFiles:
-    """Data files, or the data that they are written from when a version asks for them first."""
+    """Data files, or the data from which they are written when they are first needed."""
 
     def __init__(
         self,
@@ -299,9 +301,9 @@ class AddedFiles:
         Parameters
         ----------
         partition_by
-            The partition columns that the table gets. Default: those that it has.
+            The new partition columns of the table. Default: the current ones.
         replaced
-            Every row must satisfy it: the rows that it is true of are replaced.
+            Every row must satisfy it, because it selects the rows to replace.
         """
         self.schema_mode = schema_mode
         self.adds: list[Add] = []
@@ -313,8 +315,8 @@ class AddedFiles:
         self.partition_by = partition_by
         self._owned = True
         self._require_fit: RequireFit | None = None
-        self._written_for: Snapshot | None = None  # By this object; None: by others.
-        self._numbered: frozenset[str] = frozenset()  # Identity columns that got their values.
+        self._written_for: Snapshot | None = None  # The files' base; None: others wrote them.
+        self._numbered: frozenset[str] = frozenset()  # Identity columns numbered here.
 
     @classmethod
     def written(
@@ -332,11 +334,11 @@ class AddedFiles:
         Parameters
         ----------
         schema
-            That of the table after the write.
+            The table's schema after the write.
         require_fit
-            Refuses versions of the table that the files do not fit.
+            Raises for versions of the table to which the files do not fit.
         owned
-            Delete the files if they are not committed.
+            Whether to delete the files if they are not committed.
         """
         files = cls(context, schema_mode=schema_mode)
         files.adds, files.schema = adds, schema
@@ -344,17 +346,18 @@ class AddedFiles:
         return files
 
     def fit(self, base: Snapshot) -> StructType:
-        """Write the files if that is still to be done; return the schema that the table gets.
+        """Write the files if they are not written yet; return the new schema of the table.
 
-        They are written again if another writer's columns took the ids of new ones, or another
-        writer's rows the values of identity columns.
+        They are written again if another writer's columns use the ids of the new columns, or
+        another writer's rows use the values of identity columns.
 
         Raises
         ------
         SchemaMismatchError
             The data does not fit the table.
         CommitConflictError
-            The files were written for other columns, partitions or rules than `base` has.
+            The files were written for other columns, partitions or constraints than those of
+            `base`.
         """
         if self.schema is None or self._require_fit is None:
             nanos = base.supports("timestampNanos")
@@ -390,9 +393,9 @@ class AddedFiles:
         self._require_fit = partial(require_still_fits, written_for=base)
 
     def _write_again(self, base: Snapshot, before: Snapshot) -> None:
-        """Write the rows of the files again, if other writers took what is theirs.
+        """Write the rows of the files again, if other writers used their ids or values.
 
-        Their columns go by other names in files then, or identity columns counted on.
+        Then their columns get other physical names, or identity columns get later values.
         """
         assert self.schema is not None
         schema = unmapped(self.schema)

@@ -54,11 +54,11 @@ _BYTES = 16 << 20
 def keep_freed_memory() -> None:
     """Let the C library keep freed memory for later allocations, in the whole process.
 
-    Columns of millions of files are looked at batch by batch, and each step takes and frees arrays
-    of some hundred kilobytes. glibc gives them back to the system and asks for them again, page by
-    page, for as long as it saw no larger array freed: by that it tells how much free memory to
-    keep. From then on it takes arrays of up to so many bytes from its heap and leaves twice as many
-    free at its end; what is free below something that lives on stays too. Nothing is written to
-    the array, so no memory becomes real. Elsewhere this has no effect.
+    Columns of millions of files are processed batch by batch, and each step allocates and frees
+    arrays of some hundred kilobytes. glibc returns them to the system and requests them again, page
+    by page, until a larger array was freed: the size of this array determines how much free memory
+    glibc keeps. Then it allocates arrays up to this size in its heap, and keeps twice as many free
+    bytes at the heap's end, and all free memory before it. Nothing is written to the array, so it
+    uses no physical memory. With other C libraries this has no effect.
     """
     np.empty(_BYTES, np.uint8)
