@@ -547,7 +547,7 @@ def test_rows_by_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run(["lookup", path, "b", "--on", "name", "--columns", "id"]) == 0
     assert "2" in capsys.readouterr().out
     assert run(["lookup", path, "x", "--on", "id"]) == 1
-    assert "they are no values of 'id' (int64)" in capsys.readouterr().err
+    assert "they are not values of 'id' (int64)" in capsys.readouterr().err
 
 
 def test_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -254,7 +254,7 @@ def test_names_that_lead_to_no_place_for_a_table(spark: "SparkSession", schema: 
     def making(name: str) -> DeltaTableBuilder:
         return DeltaTable.createOrReplace(spark).tableName(name).addColumn("a", "int")
 
-    with pytest.raises(NotFoundError, match="no such schema"):
+    with pytest.raises(NotFoundError, match="not have this schema"):
         making("no_such_schema.t").execute()
     with pytest.raises(NotFoundError, match="there is no Delta table"):
         DeltaTable.replace(spark).tableName("homes.t").addColumn("a", "int").execute()

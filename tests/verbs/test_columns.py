@@ -257,7 +257,7 @@ BAD: list[tuple[Any, str]] = [
     ({"y": "nothing + 1"}, "nothing"),
     ({"y": "x +"}, "."),
     ({"y": "NULL"}, "NULL has no type"),
-    ({"y": lambda batch: pc.add(batch["x"], 1)[:1]}, "rows gave 1 values"),
+    ({"y": lambda batch: pc.add(batch["x"], 1)[:1]}, "1 values were computed for"),
     ({"y": lambda batch: batch.num_rows // 0}, "ZeroDivisionError"),
     ({"y": lambda batch: batch}, "one column was expected"),
     ({"y": pa.array([1, 2, 3])}, "ends after 3 rows"),
@@ -289,7 +289,7 @@ def test_bad_names(table: txlog.Table) -> None:
             verb(argument)
     with pytest.raises(txlog.InvalidInputError, match="no such column"):
         table.alter.add_columns({"y": lambda batch: batch["x"]}, read_columns=["nothing"])
-    with pytest.raises(txlog.InvalidInputError, match="no column would be left"):
+    with pytest.raises(txlog.InvalidInputError, match="only partition columns would remain"):
         table.alter.drop_columns(["x", "p"])
     with pytest.raises(txlog.InvalidInputError, match="txlog cannot write tables with nonsense"):
         table.alter.add_features("nonsense")

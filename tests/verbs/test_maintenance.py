@@ -253,7 +253,7 @@ def test_only_what_is_whole_can_be_pinned(tmp_path: Path) -> None:
     table.overwrite(rows(2))
     make_old(tmp_path / "t")
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
-    with pytest.raises(DataFileError, match="are gone"):
+    with pytest.raises(DataFileError, match="are missing"):
         table.pins.create("old", 0)
     with pytest.raises(NotFoundError):
         table.pins.create("none", 99)

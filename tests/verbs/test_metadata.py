@@ -135,7 +135,7 @@ def test_wrong_constraints_are_refused(table: txlog.Table) -> None:
     table.alter.add_constraint({"c": "x < 100 OR x IS NULL"})
     for constraints, message in [
         ({}, "no constraint is given"),
-        ({"C": "t <> ''"}, "has a constraint C already"),
+        ({"C": "t <> ''"}, "already has a constraint C"),
         ({"d": "y > 0"}, "no column"),
         ({"d": "x + 1"}, "a predicate was expected"),
         ({"d": "my_udf(x) > 0"}, "not supported|my_udf"),

@@ -611,7 +611,7 @@ def test_files_that_are_gone_may_be_left_out(tmp_path: Path) -> None:
     (lost,) = (f.files[0].path for f in table.fragments() if f.count_rows("x = 1"))
     table.delete(None)
     (tmp_path / lost).unlink()
-    with pytest.raises(DataFileError, match="gone"):
+    with pytest.raises(DataFileError, match="are missing"):
         table.restore(1)
     outcome = table.restore(1, ignore_missing_files=True)
     assert values(table) == [2]

@@ -358,7 +358,7 @@ def test_who_wants_files_back_is_refused_while_a_vacuum_deletes(tmp_path: Path) 
     open_table(store).vacuum(0, False, False)
     assert refused == ["CON-25", "CON-25"]
     assert txlog.Table(table.uri).to_arrow()["x"].to_pylist() == [3]
-    with pytest.raises(txlog.DataFileError, match="are gone"):  # It has ended.
+    with pytest.raises(txlog.DataFileError, match="are missing"):  # It has ended.
         txlog.Table(table.uri).restore(0)
 
 

@@ -290,7 +290,7 @@ def require_there(
     context: Context,
     adds: Iterable[Add],
     version: int,
-    remedy: str = "Nothing was committed; restore a version whose files are all there",
+    remedy: str = "Nothing was committed; restore a version whose files all exist",
 ) -> None:
     """Raise if files of a version do not exist.
 
