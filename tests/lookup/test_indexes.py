@@ -155,7 +155,7 @@ def test_a_data_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
     for file in table.file_uris():
         Path(file).unlink()
     for _ in range(2):
-        with pytest.raises(txlog.DataFileError, match="gone"):
+        with pytest.raises(txlog.DataFileError, match="is missing"):
             table.lookup([3])
     assert table.lookup([2**40]).num_rows == 0  # The index tells.
 

@@ -72,7 +72,7 @@ def test_no_more_fragments_are_opened_than_the_rows_need(table: txlog.Table) -> 
     assert table.head(8)["x"].to_pylist() == [0, 1, 2, 3, 4, 7, 8, 9]
     assert table.head(3, ["x"])["x"].to_pylist() == [0, 1, 2]
     assert table.head(0).num_rows == 0
-    with pytest.raises(txlog.DataFileError, match="gone"):
+    with pytest.raises(txlog.DataFileError, match="is missing"):
         table.head(9)
 
 
@@ -80,7 +80,7 @@ def test_no_more_fragments_are_opened_than_the_rows_need(table: txlog.Table) -> 
 def test_a_predicate_that_is_certain_does_not_hinder(table: txlog.Table) -> None:
     keep_files(table, {3, 4})
     assert table.head(7, where="x >= 15")["x"].to_pylist() == list(range(15, 22))
-    with pytest.raises(txlog.DataFileError, match="gone"):
+    with pytest.raises(txlog.DataFileError, match="is missing"):
         table.head(11, where="x >= 15")
 
 
