@@ -73,8 +73,7 @@ app.command("help")(explain)
 
 Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder or its URI.")]
 Version = Annotated[
-    str | None,
-    typer.Option("--version", help="A version or the name of a pin. Default: the latest version."),
+    str | None, typer.Option("--version", help="A version or a pin. Default: the latest.")
 ]
 Moment = Annotated[
     str | None, typer.Option("--timestamp", help="The version at this time (ISO 8601).")
@@ -345,9 +344,7 @@ def delete(
 @app.command("set")
 def set_properties(
     table: Where,
-    properties: Annotated[
-        list[str], typer.Argument(help="NAME=VALUE; NAME= removes the property.")
-    ],
+    properties: Annotated[list[str], typer.Argument(help="NAME=VALUE; NAME= removes it.")],
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
@@ -391,10 +388,7 @@ def restore(
     version: Version = None,
     timestamp: Moment = None,
     nearest: Annotated[
-        bool,
-        typer.Option(
-            "--nearest", help="For a time outside of the history, use the nearest version."
-        ),
+        bool, typer.Option("--nearest", help="For a time outside, take the nearest version.")
     ] = False,
     ignore_missing_files: Annotated[
         bool, typer.Option("--ignore-missing-files", help="Omit missing files.")
