@@ -70,16 +70,18 @@ def make_data_set(folder: Path) -> None:
         made.fetch(asked.version_hash, wait_s=60)
 
 
-def take(window: Browser, url: str, name: str, height: int, *, charts: int = 0) -> None:
+def take(
+    window: Browser, url: str, name: str, height: int, *, charts: int = 0, place: str = "flights"
+) -> None:
     """Write a picture of a page."""
-    window.show(1100, height)
+    window.show(1100 if place else 1300, height)
     window.go(url)
     while window.js("document.querySelectorAll('.chart svg.marks').length") < charts:
         time.sleep(0.1)
     # Where it is on the machine of whoever takes the picture is of no interest.
-    window.js(
-        "document.querySelectorAll('p > code').forEach((e) => e.textContent = '~/lake/flights')"
-    )
+    if place:
+        every = "document.querySelectorAll('p > code')"
+        window.js(f"{every}.forEach((e) => e.textContent = '~/lake/{place}')")
     window.screenshot(HERE / f"{name}.png")
 
 
@@ -99,10 +101,10 @@ def main() -> None:
             take(window, report, "report", 1640, charts=4)
             home = base.partition("/tables/")[0]
             key = place_of(str(folder / "sets"), "sets").key
-            take(window, f"{home}/datasets/{key}/1", "datasets", 620)
+            take(window, f"{home}/datasets/{key}/1", "datasets", 660, place="sets")
             if sys.argv[1:]:
                 page = Path(sys.argv[1], "html", "docs", "tutorial.html").resolve()
-                take(window, page.as_uri(), "site", 800)
+                take(window, page.as_uri(), "site", 900, place="")
 
 
 if __name__ == "__main__":

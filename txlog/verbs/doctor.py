@@ -274,7 +274,7 @@ def missing_files(
     # Most paths are in the listing; only paths in another spelling are decoded.
     is_told = pc.and_not(pc.is_in(p := rows["path"], value_set=known), pc.match_substring(p, "%"))
     rows = rows.filter(pc.or_(pc.invert(is_told), pc.is_valid(flat(rows["dv_id"]))))
-    names, there = set(known.to_pylist()), dict[tuple[str, str], bool]()
+    names, there = set(known.to_pylist() if rows.num_rows else ()), dict[tuple[str, str], bool]()
 
     def gone(home: Store, name: str) -> bool:
         key = (home.root, name)
