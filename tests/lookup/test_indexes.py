@@ -137,6 +137,24 @@ def test_rows_of_flat_columns_are_read_without_a_library(
     assert table.lookup([1_777, 3]).equals(data.take([1_777, 3]))
 
 
+def test_many_rows_of_small_pages_are_left_to_pyarrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It decodes them in several threads; few rows, or rows of large pages, are read here."""
+    data = pa.table({"k": list(range(9_000)), "v": [f"v{row}" for row in range(9_000)]})
+    asked = list(range(0, 9_000, 15))
+    for page_rows, decoder in (("10", "values_of_page"), ("5000", "miniature")):
+        table = txlog.write(tmp_path / page_rows, data, properties={"txlog.pageRows": page_rows})
+        table.create_index("k")
+        with monkeypatch.context() as patch:
+            patch.setattr(f"txlog.scan.pages.{decoder}", None)
+            if page_rows == "10":
+                assert table.lookup(asked).equals(data.take(asked))
+            else:
+                assert table.lookup([7, 8_000]).equals(data.take([7, 8_000]))
+        assert table.lookup(asked[:300]).equals(data.take(asked[:300]))
+
+
 def test_odd_keys(tmp_path: Path) -> None:
     """Null ones have no row; empty ones, and those longer than a page, are keys like others."""
     keys = [None, "", "x" * 5_000, "x" * 5_000 + "y", "b", "", None]
@@ -747,7 +765,7 @@ class AgainstAFilter(RuleBasedStateMachine):
             other.delete(f"k = {key}")
             after = [one for one in after if one != key]
         elif verb == "update":
-            other.update({"k": "15 - k"}, f"k = {key}")
+            other.update(updates={"k": "15 - k"}, predicate=f"k = {key}")
             after = [15 - key if one == key else one for one in after]
         elif verb == "compact":
             other.optimize.compact()

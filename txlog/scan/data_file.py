@@ -249,8 +249,11 @@ class OpenFile:
         """The properties that files share if their pages can be decoded together."""
         return self.paged.layout, tuple(self._names.items())
 
-    def picked(self, positions: Numbers) -> Picked | None:
-        """Return the pages with ascending positions; None if `rows_at` must be called."""
+    def picked(self, positions: Numbers, *, many: bool) -> Picked | None:
+        """Return the pages with ascending positions; None if `rows_at` must be called.
+
+        `many` is that of `PagedFile.picked`.
+        """
         paged = self._paged
         if paged is None or self._legacy or not self._names or positions[-1] >= self.num_rows:
             return None
@@ -258,7 +261,7 @@ class OpenFile:
 
         with blamed(self.path, self._plan.version):
             try:
-                return paged.picked(self.stored, positions)
+                return paged.picked(self.stored, positions, many=many)
             except ThriftError:
                 return None
 

@@ -48,6 +48,8 @@ _NEAR_GAP = 1 << 12  # and on a local disk.
 _DECODED_AT_ONCE = 32 << 20  # Bytes of pages.
 _CACHED_BYTES = 64 << 20
 _LEAST_BYTES = 256  # That a file takes in a cache.
+MANY_ROWS = 512  # From so many wanted rows on, pyarrow decodes pages of
+_SMALL_PAGE = 2_048  # up to so many rows: it costs less, and threads run at the same time.
 
 Picks = list[tuple[PickedPages, Numbers]]
 """Pages of a file, and the positions of the wanted rows in their row groups."""
@@ -117,8 +119,15 @@ class PagedFile:
         """What is the same of files whose pages can be decoded as those of one."""
         return self.footer.schema, self.footer.pairs, self.footer.created_by
 
-    def picked(self, columns: Sequence[str], positions: Numbers) -> Picked | None:
+    def picked(
+        self, columns: Sequence[str], positions: Numbers, *, many: bool = False
+    ) -> Picked | None:
         """Return the pages that hold rows at ascending positions; None: row groups cost less.
+
+        Parameters
+        ----------
+        many
+            Whether `MANY_ROWS` are wanted, perhaps of several files.
 
         Raises
         ------
@@ -139,7 +148,7 @@ class PagedFile:
             # For all row groups or for none: a column is decoded in one way. Another thread may
             # have left some to pyarrow meanwhile.
             added = None
-            if few and kind.others == kinds[0].others:
+            if few and kind.others == kinds[0].others and not (many and kind.has_small_pages):
                 added = add_few(footer, kind, part, few)
             if added is None:
                 few, size = {}, 0
@@ -167,7 +176,10 @@ class PagedFile:
                 others.append(name)
         chunks = footer.row_group(group).chunks
         size = sum(chunks[leaf].size for leaf in leaves_of(footer, names))
-        found = self._columns[group, names] = ColumnsOfGroup(tuple(flat), tuple(others), size)
+        pages_of = sum([len(pages.offset) for _, _, pages in flat])
+        is_small = len(flat) * footer.group_rows[group] <= _SMALL_PAGE * pages_of
+        found = ColumnsOfGroup(tuple(flat), tuple(others), size, is_small)
+        self._columns[group, names] = found
         return found
 
     def flat_column(self, name: str) -> FlatColumn | None:

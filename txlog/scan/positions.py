@@ -17,7 +17,7 @@ from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import Fragment
 from txlog.parquet.thrift import ThriftError
 from txlog.scan.deletions import load_deletions
-from txlog.scan.pages import Picked, rows_of
+from txlog.scan.pages import MANY_ROWS, Picked, rows_of
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.store.base import Store, map_many, threads_for
@@ -100,7 +100,8 @@ def rows_at(store: Store, plan: ReadPlan, parts: Sequence[Part]) -> tuple[pa.Tab
     tuple
         The plan's columns, in the order of the parts; and the number of rows of each part.
     """
-    opened = list(map_many(store, partial(_picked, store, plan), parts))
+    many = sum([len(positions) for _, positions in parts]) >= MANY_ROWS
+    opened = list(map_many(store, partial(_picked, store, plan, many), parts))
     tasks: dict[object, list[list[int]]] = {}
     sizes: dict[object, int] = {}
     for place, picked in enumerate(opened):
@@ -151,12 +152,12 @@ def _places(order: Sequence[int], counts: Sequence[int]) -> Numbers:
     return found
 
 
-def _picked(store: Store, plan: ReadPlan, part: Part) -> _PickedFile | None:
+def _picked(store: Store, plan: ReadPlan, many: bool, part: Part) -> _PickedFile | None:
     """Return the pages of a fragment; None if it must be read separately."""
     fragment, positions = part
     reader = FragmentReader(store, plan, fragment)
     file = reader.paged_file()
-    picked = None if file is None else file.picked(positions)
+    picked = None if file is None else file.picked(positions, many=many)
     return None if file is None or picked is None else _PickedFile(reader, file, picked, part)
 
 
