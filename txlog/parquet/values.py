@@ -147,14 +147,12 @@ class ColumnsOfGroup:
         The flat columns by name, with the pages of their chunks.
     size
         The size of all chunks in bytes.
-    has_small_pages
-        Whether the pages of `flat` have few rows.
     """
 
     flat: tuple[tuple[str, ChunkPlace, PageStarts], ...]
     others: tuple[str, ...]
     size: int
-    has_small_pages: bool
+    has_small_pages: bool  # Those of `flat`.
 
 
 def add_few(

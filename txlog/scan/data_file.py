@@ -249,7 +249,7 @@ class OpenFile:
         """The properties that files share if their pages can be decoded together."""
         return self.paged.layout, tuple(self._names.items())
 
-    def picked(self, positions: Numbers, *, many: bool) -> Picked | None:
+    def picked(self, positions: Numbers, many: bool = False) -> Picked | None:
         """Return the pages with ascending positions; None if `rows_at` must be called.
 
         `many` is that of `PagedFile.picked`.
@@ -261,7 +261,7 @@ class OpenFile:
 
         with blamed(self.path, self._plan.version):
             try:
-                return paged.picked(self.stored, positions, many=many)
+                return paged.picked(self.stored, positions, many)
             except ThriftError:
                 return None
 

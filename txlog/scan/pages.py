@@ -48,8 +48,7 @@ _NEAR_GAP = 1 << 12  # and on a local disk.
 _DECODED_AT_ONCE = 32 << 20  # Bytes of pages.
 _CACHED_BYTES = 64 << 20
 _LEAST_BYTES = 256  # That a file takes in a cache.
-MANY_ROWS = 512  # From so many wanted rows on, pyarrow decodes pages of
-_SMALL_PAGE = 2_048  # up to so many rows: it costs less, and threads run at the same time.
+MANY_ROWS, _SMALL_PAGE = 512, 2_048  # So many of pages of so few are left to pyarrow's threads.
 
 Picks = list[tuple[PickedPages, Numbers]]
 """Pages of a file, and the positions of the wanted rows in their row groups."""
@@ -120,19 +119,11 @@ class PagedFile:
         return self.footer.schema, self.footer.pairs, self.footer.created_by
 
     def picked(
-        self, columns: Sequence[str], positions: Numbers, *, many: bool = False
+        self, columns: Sequence[str], positions: Numbers, many: bool = False
     ) -> Picked | None:
-        """Return the pages that hold rows at ascending positions; None: row groups cost less.
+        """Return the pages with rows at ascending positions; None if row groups cost less.
 
-        Parameters
-        ----------
-        many
-            Whether `MANY_ROWS` are wanted, perhaps of several files.
-
-        Raises
-        ------
-        ThriftError
-            The file's metadata is damaged.
+        `many`: `MANY_ROWS` are wanted, of all files. `ThriftError` if the metadata is damaged.
         """
         footer, names = self.footer, tuple(columns)
         wanted = footer.by_group(positions)
@@ -178,9 +169,8 @@ class PagedFile:
         size = sum(chunks[leaf].size for leaf in leaves_of(footer, names))
         pages_of = sum([len(pages.offset) for _, _, pages in flat])
         is_small = len(flat) * footer.group_rows[group] <= _SMALL_PAGE * pages_of
-        found = ColumnsOfGroup(tuple(flat), tuple(others), size, is_small)
-        self._columns[group, names] = found
-        return found
+        kinds = ColumnsOfGroup(tuple(flat), tuple(others), size, is_small)
+        return self._columns.setdefault((group, names), kinds)
 
     def flat_column(self, name: str) -> FlatColumn | None:
         """Return a column if its values are read without pyarrow, in all row groups."""

@@ -157,7 +157,7 @@ def _picked(store: Store, plan: ReadPlan, many: bool, part: Part) -> _PickedFile
     fragment, positions = part
     reader = FragmentReader(store, plan, fragment)
     file = reader.paged_file()
-    picked = None if file is None else file.picked(positions, many=many)
+    picked = None if file is None else file.picked(positions, many)
     return None if file is None or picked is None else _PickedFile(reader, file, picked, part)
 
 
