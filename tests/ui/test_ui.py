@@ -208,7 +208,7 @@ def test_the_schema_has_its_history(pages: Pages) -> None:
     changes = cells_of(page.partition("What changed")[2])
     assert changes[0] == ["4", "property delta.appendOnly = true"]
     assert changes[1] == ["3", "added delay (integer)"]
-    assert changes[-1] == ["0", "the table was made, with 2 columns"]
+    assert changes[-1] == ["0", "the table was created with 2 columns"]
     assert len(cells_of(pages.get("schema", version=2))) == 2
 
 
@@ -226,7 +226,7 @@ def test_differences_of_schemas_are_told_in_words(tmp_path: Path) -> None:
     table.alter.move_column("n", first=True)
     found = schema_differences(before, table.snapshot.schema)
     assert found == [
-        "added n (string)", "a: integer became long", "a: other texts about the column",
+        "added n (string)", "a: integer became long", "a: its metadata changed",
         "renamed st.b to st.c", "dropped z (boolean)",
     ]  # fmt: skip
     assert schema_differences(before, before) == []
