@@ -211,6 +211,25 @@ def test_values_are_stored_as_ansi_sql_stores_them(tmp_path: Path) -> None:
     assert txlog.Table(table.uri).version == version
 
 
+def test_elements_of_arrays_are_stored_as_values_are(tmp_path: Path) -> None:
+    kinds = {
+        "v": pa.list_(pa.float32()),
+        "w": pa.list_(pa.list_(pa.int8())),
+        "t": pa.list_(pa.string()),
+    }
+    rows = {"k": [1, 2], "v": [[1.0], None], "w": [[[1]], [None]], "t": [["a"], []]}
+    table = txlog.write(tmp_path, pa.table(rows, pa.schema([("k", pa.int64()), *kinds.items()])))
+    table.update({"v": "array(42.5, 43.0)", "w": "array(array(k), NULL)", "t": "array(k, NULL)"})
+    assert table.to_arrow().sort_by("k").to_pylist() == [
+        {"k": k, "v": [42.5, 43.0], "w": [[k], None], "t": [str(k), None]} for k in (1, 2)
+    ]
+    assert [table.schema.field(name).type for name in kinds] == list(kinds.values())
+    with pytest.raises(InvalidInputError, match=r"string cannot be stored in column v\.element"):
+        table.update({"v": "t"})
+    with pytest.raises(SchemaMismatchError, match="w"):
+        table.update({"w": "array(array(k + 200))"})
+
+
 @pytest.mark.parametrize(
     ("updates", "values", "message"),
     [

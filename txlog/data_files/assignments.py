@@ -6,6 +6,7 @@ Source: the store assignment rules of ANSI SQL, as Spark applies them to UPDATE 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,12 +21,13 @@ from txlog.expressions.bind import bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate
 from txlog.expressions.sql import parse_sql
-from txlog.expressions.tree import Call, Cast, Expression, Literal, col
+from txlog.expressions.tree import Call, Cast, Expression, Lambda, Literal, Variable, col
 from txlog.expressions.type_rules import VOID, is_castable, is_number
 from txlog.lazy import dataclass
 from txlog.schema.arrow import arrow_field, arrow_schema
 from txlog.schema.types import (
     STRING,
+    ArrayType,
     DataType,
     PrimitiveType,
     StructField,
@@ -258,7 +260,7 @@ def _stored_as(value: Expression, kind: DataType, field: StructField, name: str)
     """Return an expression whose values `fit_column` accepts for a field.
 
     A value can be stored if only its form changes. Numbers can be stored as any number type, and
-    each value is checked. Strings can store all simple values.
+    each value is checked. Strings can store all simple values. The same is true of elements.
     """
     if is_storable(kind, field.type):
         return value
@@ -267,6 +269,11 @@ def _stored_as(value: Expression, kind: DataType, field: StructField, name: str)
             return bind_value(Literal(value.value, field.type), StructType())[0]
         except InvalidInputError:
             pass  # A value of the field's own type can still be stored.
+    if isinstance(kind, ArrayType) and isinstance(field.type, ArrayType):
+        item = Variable("item", kind.element)
+        of_item = replace(field, type=field.type.element)
+        body = _stored_as(item, kind.element, of_item, f"{name}.element")
+        return Call("transform", (value, Lambda(("item",), body)), field.type)
     numbers = is_number(kind) and is_number(field.type)
     text = field.type == PrimitiveType("string")
     if (numbers or text) and is_castable(kind, field.type):

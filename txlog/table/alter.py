@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from txlog.table.handle import checked
 from txlog.table.protocol import AlterProtocol
 
@@ -67,6 +69,8 @@ class TableAlter(AlterProtocol):
         nested = any(path for path, _ in fields or ())
         if fields and (nested or not held.supports(FEATURE)):
             return self._table._run(AddFields(context, fields), txn, user_metadata)
+        if fields and isinstance(columns, list | tuple):
+            columns = pa.schema(columns)
         operation = GiveValues(context, "add columns", columns, read_columns=read_columns)
         return self._table._run(operation, txn, user_metadata)
 
