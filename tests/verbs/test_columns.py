@@ -68,6 +68,12 @@ def test_values_in_any_form(table: txlog.Table, given: Any) -> None:
     assert table.history(1)[0]["operation"] == "ADD COLUMNS"
 
 
+def test_a_list_of_fields(table: txlog.Table) -> None:
+    table.alter.add_columns([pa.field("y", pa.int8()), pa.field("z", pa.list_(pa.float32(), 2))])
+    assert table.schema.names == ["x", "p", "y", "z"]
+    assert table.to_arrow(["y", "z"]).to_pylist()[0] == {"y": None, "z": None}
+
+
 @pytest.mark.spec("FRG-20")
 def test_several_columns_at_once(table: txlog.Table) -> None:
     table.alter.add_columns(
