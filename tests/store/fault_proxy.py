@@ -5,21 +5,24 @@ import http.client
 import random
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 from urllib.parse import urlsplit
 
-Failure = Literal["lost answer", "lost request", "503", "reset", "slow"]
+Failure = Literal["lost answer", "lost request", "503", "reset", "slow", "twice"]
 Plan = Callable[[str, str], Failure | None]  # Of a method and a path.
 
+SLOW_S = 1.5
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
 
 class Proxy(ThreadingHTTPServer):
     """Passes requests on, and has some fail as `plan` says.
 
-    `requests` are the methods and paths that came; `headers` renames headers of requests.
+    `requests` are the methods and paths that came, `signed` their headers that tell who asks;
+    `headers` renames headers of requests.
     """
 
     daemon_threads = True
@@ -30,6 +33,7 @@ class Proxy(ThreadingHTTPServer):
         self.plan = plan
         self.renamed = headers
         self.requests: list[tuple[str, str]] = []
+        self.signed: list[str] = []
 
     @property
     def url(self) -> str:
@@ -48,7 +52,10 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("content-length") or 0)
         body = self.rfile.read(length)
         self.server.requests.append((self.command, self.path))
+        self.server.signed.append(self.headers.get("authorization") or "")
         failure = self.server.plan(self.command, self.path)
+        if failure == "slow":  # Its client does not wait for so long, but it is done.
+            time.sleep(SLOW_S)
         if failure in ("reset", "lost request"):
             self._hang_up()
             return
@@ -57,23 +64,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("content-length", "0")
             self.end_headers()
             return
-        target = self.server.target
-        connection = http.client.HTTPConnection(target.hostname or "", target.port, timeout=60)
-        try:
-            headers = {
-                name: value for name, value in self.headers.items() if name.lower() not in _HOP
-            }
-            for name in list(headers):
-                if name.lower() in self.server.renamed:
-                    new, value = self.server.renamed[name.lower()]
-                    del headers[name]
-                    headers[new] = value
-            headers["content-length"] = str(length)
-            connection.request(self.command, self.path, body, headers)
-            answer = connection.getresponse()
-            data = answer.read()
-        finally:
-            connection.close()
+        data, answer = self._asked(body)
+        if failure == "twice":  # As a network may send a request again; the later answer comes.
+            data, answer = self._asked(body)
         if failure == "lost answer":
             self._hang_up()
             return
@@ -89,6 +82,26 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+    def _asked(self, body: bytes) -> tuple[bytes, http.client.HTTPResponse]:
+        """Return the server's answer."""
+        target = self.server.target
+        connection = http.client.HTTPConnection(target.hostname or "", target.port, timeout=60)
+        try:
+            headers = {
+                name: value for name, value in self.headers.items() if name.lower() not in _HOP
+            }
+            for name in list(headers):
+                if name.lower() in self.server.renamed:
+                    new, value = self.server.renamed[name.lower()]
+                    del headers[name]
+                    headers[new] = value
+            headers["content-length"] = str(len(body))
+            connection.request(self.command, self.path, body, headers)
+            answer = connection.getresponse()
+            return answer.read(), answer
+        finally:
+            connection.close()
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_any  # noqa: N815
 

@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -125,7 +125,83 @@ def fake_gcs() -> Iterator[Server]:
         })  # fmt: skip
 
 
-SERVERS = {"localbucket": localbucket, "moto": moto, "azurite": azurite, "fake_gcs": fake_gcs}
+@contextlib.contextmanager
+def radosgw() -> Iterator[Server]:
+    """Run Ceph's gateway for S3, with a monitor and a store of objects in memory, all on this host.
+
+    Of Debian's packages `radosgw`, `ceph-mon`, `ceph-osd` and `ceph-common`; the variable `CEPH`
+    names the folder that they are unpacked in, if they are not installed.
+    """
+    import boto3
+
+    root = _ceph()
+    assert root is not None
+    libraries = next(root.glob("usr/lib/*/rados-classes")).parent
+    folders = [libraries, libraries / "ceph", root / "lib" / libraries.name]
+    environment = os.environ | {
+        "LD_LIBRARY_PATH": ":".join(map(str, folders)),
+        "PYTHONPATH": str(root / "usr/lib/python3/dist-packages"),
+    }
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp")))
+        number, monitor = str(uuid.uuid4()), free_port()
+        settings = {
+            "fsid": number, "mon host": f"v1:127.0.0.1:{monitor}", "public addr": "127.0.0.1",
+            "cluster addr": "127.0.0.1", "auth cluster required": "none",
+            "auth service required": "none", "auth client required": "none",
+            "run dir": folder, "crash dir": folder, "log file": folder / "$name.log",
+            "admin socket": folder / "$name.asok", "pid file": folder / "$name.pid",
+            "mon data": folder / "mon", "osd data": folder / "osd", "rgw data": folder / "rgw",
+            "plugin dir": libraries / "ceph", "osd class dir": libraries / "rados-classes",
+            "erasure code dir": libraries / "ceph/erasure-code", "osd objectstore": "memstore",
+            "osd pool default size": 1, "osd pool default min size": 1,
+            "osd crush chooseleaf type": 0, "osd pool default pg num": 1,
+            "osd pool default pgp num": 1, "osd pool default pg autoscale mode": "off",
+            "mon allow pool size one": "true",
+        }  # fmt: skip
+        for name in ("mon", "osd", "rgw"):
+            (folder / name).mkdir()
+        lines = [f"{name} = {value}\n" for name, value in settings.items()]
+        (folder / "ceph.conf").write_text("[global]\n" + "".join(lines))
+
+        def command(program: str, *arguments: str) -> list[str]:
+            return [str(root / "usr/bin" / program), "-c", str(folder / "ceph.conf"), *arguments]
+
+        def done(*words: str) -> None:
+            subprocess.run(words, env=environment, check=True, capture_output=True, timeout=60)
+
+        monitors, of_osd = str(folder / "monmap"), ("-i", "0", "--osd-uuid", number)
+        place = f"[v1:127.0.0.1:{monitor}]"
+        done(*command("monmaptool", "--create", "--fsid", number, "--addv", "a", place, monitors))
+        done(*command("ceph-mon", "--mkfs", "-i", "a", "--monmap", monitors))
+        stack.enter_context(
+            _running(lambda _: command("ceph-mon", "-f", "-i", "a"), monitor, environment)
+        )
+        done(*command("ceph", "osd", "new", number))
+        done(*command("ceph-osd", "--mkfs", *of_osd))
+        stack.enter_context(_process(command("ceph-osd", "-f", "-i", "0"), environment))
+        done(
+            *command("radosgw-admin", "user", "create", "--uid=tester", "--display-name=t"),
+            "--access-key=tester", f"--secret-key={SECRET}",
+        )  # fmt: skip
+
+        def gateway(port: int) -> list[str]:
+            listens = f"--rgw-frontends=beast endpoint=127.0.0.1:{port}"
+            return command("radosgw", "-f", "-n", "client.rgw", listens)
+
+        url = stack.enter_context(_running(gateway, environment=environment))
+        client = boto3.client(
+            "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="tester",
+            aws_secret_access_key=SECRET,
+        )  # fmt: skip
+        client.create_bucket(Bucket="bucket")
+        yield Server("radosgw", "s3", url, s3_options(url))
+
+
+SERVERS = {
+    "localbucket": localbucket, "moto": moto, "azurite": azurite, "fake_gcs": fake_gcs,
+    "radosgw": radosgw,
+}  # fmt: skip
 
 
 def missing(name: str) -> str | None:
@@ -139,6 +215,8 @@ def missing(name: str) -> str | None:
     }
     if name == "azurite":
         return None if _azurite() else "azurite is not installed: npm install --no-save azurite"
+    if name == "radosgw":
+        return None if _ceph() else "radosgw is not installed; CEPH names where it is unpacked"
     module = needs.get(name, name)
     return None if find_spec(module) else f"{module} is not installed"
 
@@ -148,6 +226,14 @@ def _azurite() -> Path | None:
     here = Path(__file__).parents[2] / "node_modules" / ".bin" / "azurite-blob"
     found = os.environ.get("AZURITE") or shutil.which("azurite-blob")
     return Path(found) if found else here if here.exists() else None
+
+
+@functools.cache
+def _ceph() -> Path | None:
+    """Return the folder in which Ceph's packages are, or None."""
+    root = Path(os.environ.get("CEPH", "/"))
+    programs = ("radosgw", "radosgw-admin", "ceph", "ceph-mon", "ceph-osd", "monmaptool")
+    return root if all((root / "usr/bin" / name).exists() for name in programs) else None
 
 
 def _make_container(endpoint: str) -> None:
@@ -220,19 +306,21 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def _running(command: Any) -> Iterator[str]:
-    """Run a server on a free port until the `with` ends; its value is the URL."""
-    port = free_port()
+def _process(
+    command: list[str], environment: Mapping[str, str] | None = None
+) -> Iterator[Callable[[], str | None]]:
+    """Run a process until the `with` ends; its value returns what was said if it has ended."""
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command(port), stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+        def ended() -> str | None:
+            if process.poll() is None:
+                return None
+            log.seek(0)
+            return log.read().decode(errors="replace")[-500:]
+
         try:
-            until = time.monotonic() + _START_S
-            while not _answers(port):
-                if process.poll() is not None or time.monotonic() > until:
-                    log.seek(0)
-                    raise RuntimeError(f"no server: {log.read().decode(errors='replace')[-500:]}")
-                time.sleep(0.05)
-            yield f"http://127.0.0.1:{port}"
+            yield ended
         finally:
             process.terminate()
             try:
@@ -240,6 +328,24 @@ def _running(command: Any) -> Iterator[str]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+@contextlib.contextmanager
+def _running(
+    command: Callable[[int], list[str]],
+    port: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[str]:
+    """Run a server on a free port until the `with` ends; its value is the URL."""
+    port = port or free_port()
+    with _process(command(port), environment) as ended:
+        until = time.monotonic() + _START_S
+        while not _answers(port):
+            said = ended()
+            if said is not None or time.monotonic() > until:
+                raise RuntimeError(f"no server: {said}")
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
 
 
 def _answers(port: int) -> bool:

@@ -3,17 +3,21 @@
 import json
 import multiprocessing
 import os
+import re
 import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from fault_proxy import Failure, at_random, proxy
+from fault_proxy import SLOW_S, Failure, at_random, proxy
 from servers import SECRET, SERVERS, Server, missing
 
 import txlog
@@ -102,6 +106,7 @@ class TestS3(OnServer):
 
 class TestAzure(OnServer):
     server_name = "azurite"
+    processes_in_races = 8
 
     @pytest.mark.exhaustive
     def test_processes_race_and_one_wins(self) -> None:
@@ -112,6 +117,7 @@ class TestGoogle(OnServer):
     """Of Google there is no emulator that has its own protocol: LocalBucket stands in."""
 
     server_name = "google"
+    processes_in_races = 8
 
     @pytest.mark.exhaustive
     def test_processes_race_and_one_wins(self) -> None:
@@ -123,7 +129,18 @@ class TestMoto(OnServer):
     server_name = "moto"
 
 
-@pytest.mark.parametrize("name", ["localbucket", "azurite", "google"])
+@pytest.mark.exhaustive
+class TestRadosgw(OnServer):
+    """Ceph's own gateway."""
+
+    server_name = "radosgw"
+    processes_in_races = 8
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["localbucket", "azurite", "google", pytest.param("radosgw", marks=pytest.mark.exhaustive)],
+)
 def test_verbs_and_other_engines_share_a_table(running: dict[str, Server], name: str) -> None:
     if why := missing("localbucket" if name == "google" else name):
         pytest.skip(why)
@@ -178,6 +195,7 @@ def _append_all(root: str, options: dict[str, Any], who: int, times: int) -> int
         pytest.param("localbucket", 8, 25, marks=pytest.mark.exhaustive),
         pytest.param("azurite", 8, 25, marks=pytest.mark.exhaustive),
         pytest.param("google", 8, 25, marks=pytest.mark.exhaustive),
+        pytest.param("radosgw", 8, 25, marks=pytest.mark.exhaustive),
     ],
 )
 @pytest.mark.spec("GUA-1", "GUA-3")
@@ -206,9 +224,20 @@ def test_processes_append_and_nothing_is_lost_or_doubled(
 def test_each_append_lands_once_though_answers_are_lost(s3: Server, appends: int) -> None:
     root = s3.root()
     txlog.Table.create(root, numbers(0, 0).schema, storage_options=s3.options)
-    plan = at_random(7, 0.2, "lost answer", "lost answer", "503", "reset", "lost request")
-    with proxy(s3.url, plan) as server:
-        table = txlog.Table(root, storage_options=through(s3, server.url))
+    failures: list[Failure] = [
+        "lost answer",
+        "lost answer",
+        "503",
+        "reset",
+        "lost request",
+        "twice",
+    ]
+    options: dict[str, Any] = {}
+    if appends > 100:
+        failures, options = [*failures, "slow"], {"timeout": f"{SLOW_S / 2}s"}
+    with proxy(s3.url, at_random(7, 0.2, *failures)) as server:
+        options |= through(s3, server.url)
+        table = txlog.Table(root, storage_options=options)
         for n in range(appends):
             while True:
                 try:
@@ -456,6 +485,69 @@ def test_the_environment_says_how_to_connect(s3: Server, monkeypatch: pytest.Mon
     monkeypatch.setenv("AWS_ENDPOINT_URL", before)
     txlog.write(root, numbers(0, 3))
     assert txlog.Table(root, storage_options=s3.options).count() == 3
+
+
+class Instance(BaseHTTPRequestHandler):
+    """Tells credentials as a machine of Amazon's does, new ones at each call, which expire soon."""
+
+    given: list[str]
+
+    def do_PUT(self) -> None:
+        self._say("a token")
+
+    def do_GET(self) -> None:
+        if self.path.endswith("/security-credentials/"):
+            self._say("a-role")
+            return
+        self.given.append(f"key{len(self.given)}")
+        soon = datetime.now(UTC) + timedelta(minutes=1)  # They are renewed 5 minutes before.
+        self._say(
+            json.dumps(
+                {
+                    "AccessKeyId": self.given[-1], "SecretAccessKey": SECRET, "Token": "t",
+                    "Expiration": f"{soon:%Y-%m-%dT%H:%M:%SZ}", "Code": "Success",
+                    "LastUpdated": "2026-01-01T00:00:00Z", "Type": "AWS-HMAC",
+                }
+            )
+        )  # fmt: skip
+
+    def _say(self, text: str) -> None:
+        self.send_response(200)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def test_credentials_of_the_machine_are_renewed_before_they_expire(s3: Server) -> None:
+    given: list[str] = []
+    handler = type("Given", (Instance,), {"given": given})
+    with proxy(s3.url) as server, ThreadingHTTPServer(("127.0.0.1", 0), handler) as machine:
+        thread = Thread(target=machine.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            options = {
+                name: value for name, value in through(s3, server.url).items() if "KEY" not in name
+            }
+            options["AWS_METADATA_ENDPOINT"] = f"http://127.0.0.1:{machine.server_address[1]}"
+            root = s3.root()
+            table = txlog.write(root, numbers(0, 3), storage_options=options)
+            first = len(given)
+            for n in range(3, 5):
+                time.sleep(0.12)  # A client asks for new ones at most ten times a second.
+                table.append(numbers(n, n + 1))
+            assert table.refresh().count() == 5
+        finally:
+            machine.shutdown()
+            thread.join()
+    assert len(given) > first > 0
+    used = [match[1] for text in server.signed if (match := re.search(r"Credential=(\w+)/", text))]
+    assert len(used) == len(server.signed)
+    assert given[-1] in used
+    assert not [key for key in used if key not in given]
+    assert txlog.Table(root, storage_options=s3.options).count() == 5
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -51,6 +51,7 @@ def by_fsspec(server: Server) -> dict[str, str]:
 
 class OnFsspec(StoreContract):
     names_in_races = 10
+    processes_in_races = 8
     server: Server
 
     def make_store(self) -> Store:

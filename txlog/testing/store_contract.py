@@ -12,7 +12,6 @@ from txlog.store.base import Store
 from txlog.testing.reading_contract import ODD_NAMES, ReadingContract, raised
 
 _THREADS = 8
-_PROCESSES = 3
 _START_S = 60  # How long the writers wait for each other, in seconds.
 
 _barrier: Any = None
@@ -40,14 +39,14 @@ def race_of_threads(store: Store, names: int) -> list[list[str]]:
         return [run.result() for run in runs]
 
 
-def race_of_processes(store: Store, names: int) -> list[list[str]]:
+def race_of_processes(store: Store, names: int, processes: int) -> list[list[str]]:
     """Return the names that each of several processes created."""
     context = multiprocessing.get_context("spawn")  # A fork would copy locks that threads hold.
-    barrier = context.Barrier(_PROCESSES)
+    barrier = context.Barrier(processes)
     with ProcessPoolExecutor(
-        _PROCESSES, mp_context=context, initializer=_use, initargs=(barrier,)
+        processes, mp_context=context, initializer=_use, initargs=(barrier,)
     ) as pool:
-        runs = [pool.submit(_put_all_here, store, who, names) for who in range(_PROCESSES)]
+        runs = [pool.submit(_put_all_here, store, who, names) for who in range(processes)]
         return [run.result() for run in runs]
 
 
@@ -65,6 +64,7 @@ class StoreContract(ReadingContract):
 
     shared_between_processes = True  # Whether other processes see the same files.
     names_in_races = 50
+    processes_in_races = 3
 
     def fill(self, store: Store, path: str, data: bytes) -> None:
         """Create a file in the store's folder."""
@@ -104,7 +104,7 @@ class StoreContract(ReadingContract):
         if not self.shared_between_processes:
             return
         store = self.make_store()
-        self._judge(store, race_of_processes(store, self.names_in_races))
+        self._judge(store, race_of_processes(store, self.names_in_races, self.processes_in_races))
 
     def _judge(self, store: Store, winners: list[list[str]]) -> None:
         for n in range(self.names_in_races):
