@@ -291,7 +291,7 @@ def test_two_of_which_one_loses_an_answer_in_all_orders(world: World, names: Seq
 
 
 @pytest.mark.exhaustive
-@pytest.mark.spec("GUA-3")
+@pytest.mark.spec("GUA-3", "GUA-9")
 @pytest.mark.parametrize(
     "names",
     [("append", "append", "append"), ("append", "delete by a", "checkpoint"),

@@ -104,6 +104,7 @@ class TestS3(OnServer):
     server_name = "localbucket"
 
 
+@pytest.mark.spec("GUA-1")
 class TestAzure(OnServer):
     server_name = "azurite"
     processes_in_races = 8
@@ -113,6 +114,7 @@ class TestAzure(OnServer):
         super().test_processes_race_and_one_wins()
 
 
+@pytest.mark.spec("GUA-1")
 class TestGoogle(OnServer):
     """Of Google there is no emulator that has its own protocol: LocalBucket stands in."""
 
@@ -130,6 +132,7 @@ class TestMoto(OnServer):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.spec("GUA-1")
 class TestRadosgw(OnServer):
     """Ceph's own gateway."""
 

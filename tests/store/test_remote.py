@@ -60,6 +60,7 @@ class OnFsspec(StoreContract):
         return store
 
 
+@pytest.mark.spec("GUA-1")
 class TestS3fs(OnFsspec):
     @pytest.fixture(autouse=True)
     def on_server(self, s3: Server) -> None:
@@ -70,6 +71,7 @@ class TestS3fs(OnFsspec):
         super().test_processes_race_and_one_wins()
 
 
+@pytest.mark.spec("GUA-1")
 class TestGcsfs(OnFsspec):
     """On fake-gcs-server, which has Google's JSON interface, as gcsfs speaks it."""
 
