@@ -472,7 +472,9 @@ def test_ranks_read_no_row_twice(table: txlog.Table, reads: list[int]) -> None:
 
 def of_many_rows(folder: Path, page_rows: int | None = None) -> txlog.Table:
     properties = {} if page_rows is None else {"txlog.pageRows": str(page_rows)}
-    return txlog.write(str(folder), pa.table({"id": range(4000)}), properties=properties)
+    chance = np.random.default_rng(1)
+    data = pa.table({"id": range(4000), "b": [chance.bytes(200) for _ in range(4000)]})
+    return txlog.write(str(folder), data, properties=properties)
 
 
 def test_the_first_batch_decodes_only_the_pages_of_its_windows(

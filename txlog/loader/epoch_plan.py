@@ -68,6 +68,12 @@ class BlockPlan:
     window_rows: int
     identity: Identity
 
+    def bytes_of(self, piece: Piece) -> float:
+        """Return about how many bytes of files the rows of a piece take."""
+        fragment = self.fragments[int(self.owners[piece.block])]
+        share = (piece.stop - piece.start) / max(1, fragment.physical_rows or 0)
+        return share * sum(file.size for file in fragment.files)
+
     def positions(self, piece: Piece) -> Numbers:
         """Return the positions in their fragment of the rows of a piece, ascending."""
         start, stop = int(self.starts[piece.block]), int(self.stops[piece.block])
@@ -92,7 +98,7 @@ def plan_blocks(
     """
     whole = table.scan(columns)
     scan = table.scan(columns, where) if where is not None else whole
-    fragments = scan.plan.fragments
+    fragments: Sequence[Fragment] = tuple(scan.plan.fragments)
     _require_files(scan.store, fragments, scan.plan.reading.version)
     block_rows, window_rows = _rows_of(table, shuffle)
     fragments, kept = _kept_rows(scan, fragments)

@@ -20,6 +20,8 @@ from txlog.loader.order import Order, Piece, Selected
 from txlog.store.base import is_far, map_many
 from txlog.threads import map_ahead, prefetch
 
+_WORTH_BYTES = 1 << 16  # So many bytes behind the first windows of a piece are read later.
+
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
@@ -193,9 +195,14 @@ def _items(reader: BlockReader, order: Order, share: Share, workers: int) -> Ite
 
 
 def _divided(reader: BlockReader, uses: Sequence[Portion]) -> tuple[list[Portion], list[Portion]]:
-    """Return the pages that hold the used parts of pieces, and the rest of these pieces."""
-    longer = [use for use in uses if use[1].stop < use[0].stop]
-    ends = dict(zip(longer, map_many(reader.plan.store, reader.end_of_pages, longer), strict=True))
+    """Return the pages that hold the used parts of pieces, and the rest of large pieces."""
+    plan = reader.plan
+    longer = [
+        (piece, part)
+        for piece, part in uses
+        if plan.bytes_of(replace(part, start=part.stop, stop=piece.stop)) > _WORTH_BYTES
+    ]
+    ends = dict(zip(longer, map_many(plan.store, reader.end_of_pages, longer), strict=True))
     first = [(use[0], replace(use[1], stop=ends.get(use, use[0].stop))) for use in uses]
     rest = [
         (piece, replace(part, start=part.stop, stop=piece.stop))
