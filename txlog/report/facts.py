@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.arrow import numpy_array, pc, rows_among
+from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.fragments.rows import deleted_counts
 from txlog.lazy import dataclass
 from txlog.log.names import LogFile
@@ -162,7 +162,9 @@ def spread(files: pa.Table, most: int) -> pa.Table:
     """Return the files, or an even sample of so many of them, the same each time."""
     if files.num_rows <= most:
         return files
-    return rows_among(files, np.linspace(0, files.num_rows - 1, most).astype(np.int64))
+    chosen = np.zeros(files.num_rows, np.bool_)
+    chosen[np.linspace(0, files.num_rows - 1, most).astype(np.int64)] = True
+    return files.filter(arrow_array(chosen))  # `take` would first copy all files into one chunk.
 
 
 def columns_of(actions: pa.Table, snapshot: Snapshot, files: int) -> list[Column]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from operator import attrgetter
 
@@ -270,20 +270,8 @@ def list_below(folder: str) -> list[ObjectInfo]:
     Raises `OSError`; a missing folder is empty.
     """
     found: list[ObjectInfo] = []
-    add, made = found.append, ObjectInfo._make
-    for entry, name in _walk(folder):
-        try:
-            stat = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
-            continue  # Deleted between the listing and the look; the others are still there.
-        add(made((name, stat.st_size, stat.st_mtime_ns // 1_000_000)))
-    found.sort(key=_NAME)
-    return found
-
-
-def _walk(folder: str) -> Iterator[tuple[os.DirEntry[str], str]]:
-    """Yield files with their paths below a folder."""
     waiting = [(folder, "")]
+    # One loop, without a call for each file: there may be a million of them.
     while waiting:
         place, above = waiting.pop()
         try:
@@ -292,9 +280,16 @@ def _walk(folder: str) -> Iterator[tuple[os.DirEntry[str], str]]:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append((entry.path, f"{above}{entry.name}/"))
                     elif entry.is_file(follow_symlinks=False):
-                        yield entry, above + entry.name
+                        try:
+                            stat = entry.stat(follow_symlinks=False)
+                        except FileNotFoundError:
+                            continue  # Deleted after the listing; the others are still there.
+                        changed_ms = stat.st_mtime_ns // 1_000_000
+                        found.append(ObjectInfo(above + entry.name, stat.st_size, changed_ms))
         except FileNotFoundError:
             continue  # The folder was removed meanwhile, or it never existed.
+    found.sort(key=_NAME)
+    return found
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
