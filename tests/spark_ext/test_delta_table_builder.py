@@ -156,7 +156,7 @@ def test_definitions_that_cannot_be(spark: "SparkSession", tmp_path: Path) -> No
             builder.execute()
     for kind, told in (
         ("no_such_type", "(?i)no_such_type"),
-        ("int, c string", "it makes 2 columns"),
+        ("int, c string", "it defines 2 columns"),
         ("", "is not a type"),
         ("struct<", "is not a type"),
         ("varchar(3)", "Use STRING"),
@@ -177,7 +177,7 @@ def test_a_name_of_another_table_is_not_taken(
     one, other = str(tmp_path / "one"), str(tmp_path / "other")
     DeltaTable.create(spark).tableName(name).location(one).addColumn("a", "int").execute()
     second = DeltaTable.create(spark).tableName(name).location(other).addColumn("a", "int")
-    with pytest.raises(AlreadyExistsError, match="for another table"):
+    with pytest.raises(AlreadyExistsError, match="another table has the name"):
         second.execute()
     assert not txlog.Table.exists(other)
 

@@ -281,7 +281,7 @@ class DeltaTableBuilder(Generic[Handle]):
         if held is not None and open_store(held).root != open_store(self._location).root:
             raise AlreadyExistsError(
                 path=held,
-                reason=f"in the catalog {self._name} is another table",
+                reason=f"another table has the name {self._name} in the catalog",
                 remedy="Choose another name, or drop this name from the catalog, which deletes no "
                 "files",
             )
