@@ -36,25 +36,25 @@ from txlog.threads import Engine, map_ahead
 
 @checked
 class Catalog:
-    """The data sets in one folder: Delta tables and files, and nothing beside.
+    """The data sets in one folder, which contains only Delta tables and files.
 
     Any number of processes may use the folder at once.
 
     Parameters
     ----------
     root
-        A folder or a URI, which need not exist: the first data set makes it.
+        A folder or a URI, which may not exist yet: the first data set creates it.
     storage_options
         As for `Table`.
     sources
-        Which places sources may be read from, by names: `{"incoming": "s3://raw/in"}`, or a
-        `Sources`. Default: any path or URI that this process may read.
+        The allowed places of sources, by names: `{"incoming": "s3://raw/in"}`, or a `Sources`.
+        Default: any path or URI that this process may read.
     limits
-        What a source may hold at most: a `Limits`.
+        The limits of sources: a `Limits`.
     engine
-        Where work over many files is done; as for `Table`.
+        The engine for work over many files; as for `Table`.
     runner
-        Who makes training sets. Default: two threads of this process.
+        The runner that makes training sets. Default: two threads of this process.
 
     Examples
     --------
@@ -112,19 +112,19 @@ class Catalog:
         code: Code | str | None = None,
         txn: tuple[str, int] | None = None,
     ) -> Dataset:
-        """Make a data set, with a first commit if there is a source.
+        """Create a data set, with a first commit if there is a source.
 
-        It is there whole, or not at all. The arguments beside `name`, `type` and `description` are
-        those of `Dataset.update`.
+        It is created completely or not at all. The arguments except `name`, `type` and
+        `description` are those of `Dataset.update`.
 
         Parameters
         ----------
         name
-            A name that no other data set has which is not deleted.
+            A name that no other data set has, except deleted ones.
         type
-            Such as `TEXT_INTENT`, `IMAGE_CLASS`, `GENERIC` or `TABLE`.
+            For example `TEXT_INTENT`, `IMAGE_CLASS`, `GENERIC` or `TABLE`.
         txn
-            `(application, version)`: if a data set was made with it, that one is returned.
+            `(application, version)`: if a data set was created with it, this data set is returned.
 
         Raises
         ------
@@ -133,9 +133,9 @@ class Catalog:
         NotFoundError
             There is no such type, or no such source.
         SchemaMismatchError, InvalidInputError
-            The source does not fit. Nothing was made.
+            The source does not fit. Nothing was created.
         DataFileError
-            Another process purged contents that the source shares with a data set, meanwhile.
+            Another process has meanwhile purged contents that the source shares with a data set.
         """
         home = self._home
         kind = type_of(type)
@@ -164,12 +164,12 @@ class Catalog:
         try:
             state = home.ledger.record(Create(uuid, name, kind.name, description, txn))
         except OutcomeUnknownError:
-            raise  # It may be there.
+            raise  # The data set may exist already.
         except TxlogError:
             delete_tree(home.store_of(f"data/{uuid}"))
             raise
         made = by_txn(state, txn) or state.find(uuid)
-        if made.uuid != uuid:  # Another process made it with the same `txn` meanwhile.
+        if made.uuid != uuid:  # Another process has meanwhile created it with the same `txn`.
             delete_tree(home.store_of(f"data/{uuid}"))
         else:
             home.keep(uuid, snapshot)
@@ -179,11 +179,11 @@ class Catalog:
 
     @property
     def sources(self) -> Sources:
-        """Where sources may be read from."""
+        """The allowed places of sources."""
         return self._home.sources
 
     def recorded(self, application: str) -> int | None:
-        """Return the version of `txn` with which an application made a data set, if it made one."""
+        """Return the version of `txn` with which an application created a data set, or None."""
         state = self._home.ledger.state()
         made = [
             one.txn[1] for one in state.datasets.values() if one.txn and one.txn[0] == application
@@ -196,7 +196,7 @@ class Catalog:
         Raises
         ------
         NotFoundError
-            There is none; those that there are are listed.
+            There is no such data set; the error lists the existing ones.
         """
         return Dataset._of(self._home, self._home.ledger.state().find(wanted))
 
@@ -208,20 +208,20 @@ class Catalog:
         *,
         deleted: bool = False,
     ) -> list[Summary]:
-        """Return summaries of the data sets, in the order in which they were made.
+        """Return summaries of the data sets, in the order of their creation.
 
         A data set whose table is damaged has no commits here, and a warning names it.
 
         Parameters
         ----------
         limit
-            How many at most.
+            The largest number of data sets.
         after
-            Only those made after the data set of this number: the last one of the page before.
+            Only data sets after the one with this number, the last one of the previous page.
         type
-            Only those of a type.
+            Only data sets of this type.
         deleted
-            Also those that are deleted, but not purged.
+            Also deleted data sets that are not purged.
         """
         require_whole("limit", limit, 1)
         wanted = None if type is None else type_of(type).name
@@ -241,7 +241,7 @@ class Catalog:
             return [one for one in summaries if one is not None]
 
     def sweep(self) -> int:
-        """Take over the training sets of workers that died, and return how many there are.
+        """Take over the training sets of dead workers, and return their number.
 
         Servers call it once a minute. The runner makes the training sets. Interrupted purges are
         finished. Once a day, what nothing refers to and is a day old is deleted: staged files and

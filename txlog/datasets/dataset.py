@@ -1,4 +1,4 @@
-"""`Dataset`: the commits of one data set, and the training sets that are made of them."""
+"""`Dataset`: the commits of one data set, and the training sets that are made from them."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.01, 1.0
 class Dataset:
     """A data set: a table whose rows belong to numbered commits.
 
-    It is made by `Catalog.create` or `Catalog.dataset`. Every call looks at the folder anew, so
-    what other processes did is seen.
+    `Catalog.create` and `Catalog.dataset` return it. Every call reads the folder again, so it sees
+    the changes of other processes.
     """
 
     def __init__(self, home: Home, dataset_id: int, uuid: str, type: str) -> None:
@@ -76,29 +76,29 @@ class Dataset:
         schema_mode: SchemaMode = None,
         txn: tuple[str, int] | None = None,
     ) -> Commit:
-        """Add a commit, whole or not at all, and return it.
+        """Add a commit, completely or not at all, and return it.
 
         Parameters
         ----------
         source
-            What the type takes in: a path or URI, a table, or Arrow data.
+            The input of the type: a path or URI, a table, or Arrow data.
         message, tags
-            What the commit says. Training sets pick commits by tags.
+            The message and the tags of the commit. Training sets pick commits by tags.
         inputs
-            What the rows were made from, beside the source: URIs, tables at versions, commits and
-            training sets of any data set, or `Input`.
+            The data from which the rows were made, besides the source: URIs, tables at versions,
+            commits and training sets of any data set, or `Input`.
         code
             The program that made them, as a name or a `Code(name, version)`.
         schema_mode
-            `merge` adds columns that only the source has; of the type TABLE alone.
+            `merge` adds columns that only the source has; only for the type TABLE.
         txn
-            `(application, version)`: if a commit was made with it, that one is returned, and
+            `(application, version)`: if a commit was made with it, this commit is returned, and
             nothing is written.
 
         Raises
         ------
         SchemaMismatchError
-            A row does not fit; it is named. Nothing was committed.
+            A row does not fit; the error names it. Nothing was committed.
         InvalidInputError
             The source is not allowed, has no rows, or an argument is wrong.
         NotFoundError
@@ -111,7 +111,7 @@ class Dataset:
         return update(home, state, type_of(self.type), request, source, schema_mode)
 
     def commits(self) -> list[Commit]:
-        """Return the commits in order; hidden and purged ones say so."""
+        """Return the commits in order, including hidden and purged ones."""
         return self._home.commits(self._state())
 
     def commit(self, wanted: int | str | None = None) -> Commit:
@@ -138,21 +138,21 @@ class Dataset:
         return commits[number - 1]
 
     def summary(self) -> Summary:
-        """Return what the data set is, and its commits."""
+        """Return the description of the data set, and its commits."""
         return self._home.summary(self._state())
 
     def table(self) -> Table:
-        """Return the table of all rows; its column `commit_id` says which commit a row is of."""
+        """Return the table of all rows; its column `commit_id` has the commit of each row."""
         self._state()
         return self._home.table(self.uuid)
 
     def verify(self, commit: int | str | None = None) -> list[Commit]:
-        """Compute digests again from the rows as they are, and return the commits that fit.
+        """Compute digests again from the current rows, and return the matching commits.
 
         Parameters
         ----------
         commit
-            Default: all that are not purged; then there must be no row of any other.
+            Default: all commits that are not purged; then there must be no rows of other commits.
 
         Raises
         ------
@@ -192,25 +192,25 @@ class Dataset:
         form: str = "parquet",
         options: Mapping[str, str] | None = None,
     ) -> TrainingSet:
-        """Pick commits, have a training set made of them, and return at once.
+        """Pick commits, start to make a training set from them, and return at once.
 
-        The same pick and recipe is made once, by whoever asks first.
+        The same pick with the same recipe is made only once.
 
         Parameters
         ----------
         commit
-            The last commit to look at, by its number or name. Default: the last one.
+            The last commit to use, by its number or name. Default: the last one.
         tags
             Only commits that have all of these. Hidden ones are never picked.
         form
             `parquet`, or `csv` as in the chapter.
         options
-            What the type takes.
+            Options of the type.
 
         Returns
         -------
         TrainingSet
-            Its `version_hash` is what `fetch` takes.
+            Pass its `version_hash` to `fetch`.
 
         Raises
         ------
@@ -236,19 +236,19 @@ class Dataset:
         return home.training_set(known, known.sets[asked.version_hash])
 
     def fetch(self, version_hash: str, wait_s: float = 0) -> TrainingSet:
-        """Return how far a training set is: RUNNING, READY with parts, or FAILED with the reason.
+        """Return the state of a training set: RUNNING, READY with parts, or FAILED with the reason.
 
         Parameters
         ----------
         version_hash
-            What `prepare` returned, or a name that `tag` gave it.
+            The hash that `prepare` returned, or a name from `tag`.
         wait_s
-            How long to wait while it is RUNNING, in seconds.
+            The longest wait while it is RUNNING, in seconds.
 
         Raises
         ------
         NotFoundError
-            Nobody asked for it, or a commit of it is purged.
+            It was never requested, or one of its commits is purged.
         """
         if not wait_s >= 0:
             raise InvalidInputError(
@@ -273,7 +273,7 @@ class Dataset:
             pause = min(2 * pause, _LONGEST_LOOK_S)
 
     def training_sets(self) -> list[TrainingSet]:
-        """Return all training sets that were asked for, in that order."""
+        """Return all requested training sets, in the order of the requests."""
         state = self._state()
         return self._home.training_sets(state, state.sets.values())
 
@@ -282,18 +282,18 @@ class Dataset:
     def tag(self, name: str, target: int | str | None) -> None:
         """Give a name to a commit, by its number, or to a training set, by its hash.
 
-        A name that is given again moves; None takes it away. Where a commit or a hash is expected,
-        a name will do. So a name is neither digits alone, nor of the form of a version hash.
+        An existing name is moved; a target of None removes it. A name can be used for a commit or a
+        hash, so it must not consist of digits, nor have the form of a version hash.
 
         Raises
         ------
         InvalidInputError
-            The name would be taken for a number or a hash.
+            The name looks like a number or a hash.
         NotFoundError
             There is no such commit or training set, or the commit is purged.
         """
         self._home.limits.require_name("name", name)
-        if target is not None:  # What an earlier version let in can be taken away.
+        if target is not None:  # Names that an earlier version allowed can be removed.
             require_no_number("name", name)
             if _VERSION_HASH.fullmatch(name):
                 raise InvalidInputError(
@@ -311,7 +311,7 @@ class Dataset:
         self._home.ledger.record(Tag(self.dataset_id, name, target))
 
     def hide(self, commit: int | str) -> None:
-        """Have no later training set pick a commit; those that are made keep it."""
+        """Exclude a commit from later training sets; existing ones keep it."""
         self._mark("hidden", self.commit(commit).commit_id)
 
     def show(self, commit: int | str) -> None:
@@ -319,7 +319,7 @@ class Dataset:
         self._mark("shown", self.commit(commit).commit_id)
 
     def delete(self) -> None:
-        """Leave the data set out of lists, and refuse changes; `undelete` brings it back."""
+        """Omit the data set from lists, and refuse changes; `undelete` brings it back."""
         self._mark("deleted")
 
     def undelete(self) -> None:
@@ -328,21 +328,21 @@ class Dataset:
         Raises
         ------
         AlreadyExistsError
-            Another data set has the name by now.
+            Another data set has the name now.
         """
         self._mark("undeleted")
 
     def purge(self, commit: int | str | None = None, *, confirm: str) -> None:
         """Remove the bytes of a commit, or of the whole data set, for good.
 
-        The training sets that hold the commit go with it, and objects beside the rows that nothing
-        else refers to. The commit stays as a name: number, message, digest, inputs. If it is broken
-        off, call it again.
+        Training sets with the commit are also removed, and objects beside the rows to which nothing
+        else refers. The number, message, digest and inputs of the commit stay. If it is
+        interrupted, call it again.
 
         Parameters
         ----------
         confirm
-            The name of the data set, once more.
+            The name of the data set again.
 
         Raises
         ------
@@ -364,14 +364,15 @@ class Dataset:
     # Differences and lineage -------------------------------------------------------------------
 
     def diff(self, a: int | str, b: int | str, key: str | Sequence[str] | None = None) -> Diff:
-        """Return what `b` has more and less than `a`.
+        """Return the differences of `b` from `a`.
 
         Parameters
         ----------
         a, b
-            Commits, each for all up to it that are not hidden; or version hashes; or names.
+            Commits (each stands for all commits up to it that are not hidden), version hashes, or
+            names.
         key
-            Columns by which rows are the same one, so that rows can be `changed`.
+            Columns that identify rows, so that rows can be `changed`.
         """
         keys = (key,) if isinstance(key, str) else tuple(key or ())
         state = self._state()
@@ -382,16 +383,16 @@ class Dataset:
     def lineage(
         self, commit: int | str | None = None, direction: Direction = "up", depth: int | None = None
     ) -> Graph:
-        """Return what a commit or training set was made from (`up`), or what came of it (`down`).
+        """Return what something was made from (`up`), or what was made from it (`down`).
 
-        `down` looks at all data sets of the catalog. Purged commits stay as names.
+        `down` reads all data sets of the catalog. Purged commits are included.
 
         Parameters
         ----------
         commit
             A number, a hash, or a name. Default: the last commit.
         depth
-            How many steps to go at most. Default: all.
+            The largest number of steps. Default: all.
         """
         if depth is not None:
             require_whole("depth", depth)

@@ -1,4 +1,4 @@
-"""Differences between two picks of commits. Commits that both have are not read."""
+"""Differences between two picks of commits. Commits in both are not read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _LABELS = ("labels", "label")
 
 @dataclass(frozen=True)
 class Diff:
-    """What the pick `b` has and the pick `a` has not, and the other way round.
+    """The differences between the picks `a` and `b`: rows that only one of them has.
 
-    A pick is what a training set would be made of: of a commit, all up to it that are not hidden.
+    A pick is the set of commits for a training set: for a commit, all commits up to it that are not
+    hidden.
     """
 
     a: tuple[Commit, ...]
@@ -33,29 +34,29 @@ class Diff:
 
     @property
     def commits_added(self) -> tuple[Commit, ...]:
-        """The commits of `b` that `a` has not."""
+        """The commits that only `b` has."""
         return _without(self.b, self.a)
 
     @property
     def commits_removed(self) -> tuple[Commit, ...]:
-        """The commits of `a` that `b` has not."""
+        """The commits that only `a` has."""
         return _without(self.a, self.b)
 
     @property
     def rows_added(self) -> int:
-        """How many rows the added commits have."""
+        """The number of rows of the added commits."""
         return sum(commit.rows for commit in self.commits_added)
 
     @property
     def rows_removed(self) -> int:
-        """How many rows the removed commits have."""
+        """The number of rows of the removed commits."""
         return sum(commit.rows for commit in self.commits_removed)
 
     @property
     def statistics(self) -> dict[str, tuple[int, int]]:
-        """The statistics that differ, summed over the commits of `a` and of `b`.
+        """The statistics that differ, as sums over the commits of `a` and of `b`.
 
-        A label that several commits have counts once for each; `labels_added` tells them apart.
+        A label counts once for each commit that has it; `labels_added` has distinct labels.
         """
         before, after = _summed(self.a), _summed(self.b)
         names = sorted(before.keys() | after.keys())
@@ -73,24 +74,24 @@ class Diff:
     def added(self) -> pa.RecordBatchReader:
         """Return a stream of the rows that only `b` has, with the number of their commit.
 
-        With a key, rows that are in both picks under other commits are left out, and so are those
-        of which only other columns differ: these are `changed`.
+        With a key, rows that are in both picks with other commits are omitted, and also rows that
+        differ only in other columns: these are `changed`.
         """
         return self._stream(self.commits_added, self.commits_removed)
 
     def removed(self) -> pa.RecordBatchReader:
-        """Return a stream of the rows that only `a` has; the rest as for `added`."""
+        """Return a stream of the rows that only `a` has; otherwise as `added`."""
         return self._stream(self.commits_removed, self.commits_added)
 
     def changed(self) -> pa.Table:
-        """Return the rows whose key both sides have with other values: as they are in `b`.
+        """Return the rows of `b` whose key is also in `a` with other values.
 
         Only the commits that differ are compared, in memory.
 
         Raises
         ------
         InvalidInputError
-            The difference was asked for without a key.
+            The difference was made without a key.
         """
         if not self.key:
             raise InvalidInputError(
@@ -109,7 +110,7 @@ class Diff:
         return after.filter(pc.and_not(has_key, is_same))
 
     def to_json(self) -> dict[str, Any]:
-        """Return what differs, without the rows."""
+        """Return the differences without the rows."""
         return {
             "commits_added": [commit.commit_id for commit in self.commits_added],
             "commits_removed": [commit.commit_id for commit in self.commits_removed],

@@ -1,11 +1,11 @@
-"""The data sets of a folder as a service: HTTP, the gRPC of the data management chapter, a client.
+"""A service of the data sets in a folder: HTTP, the gRPC of the data management chapter, a client.
 
     from txlog.serve import connect
 
     intents = connect("http://127.0.0.1:6000").dataset("intents")
     made = intents.fetch(intents.prepare().version_hash, wait_s=60)
 
-A server starts by `txlog datasets serve FOLDER`, or `serve(Catalog(folder))`. The extra `serve` has
+`txlog datasets serve FOLDER` or `serve(Catalog(folder))` starts a server. The extra `serve` has
 FastAPI, uvicorn and httpx; the extra `grpc` has gRPC. Rules: spec/datasets.md, DST-60 to DST-66.
 """
 

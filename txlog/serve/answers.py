@@ -1,4 +1,4 @@
-"""Errors as answers of HTTP, and which bodies are read at all."""
+"""Errors as HTTP responses, and checks of request bodies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _answer(problem: dict[str, Any]) -> JSONResponse:
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """Answer an error of txlog."""
+    """Respond with an error of txlog."""
     assert isinstance(error, TxlogError)
     problem = problem_of(error)
     if problem["status"] >= 500:
@@ -38,7 +38,7 @@ async def on_error(request: Request, error: Exception) -> Response:
 
 
 async def on_invalid(_: Request, error: Exception) -> Response:
-    """Answer a request that does not fit its model."""
+    """Respond to a request that does not fit its model."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
@@ -49,13 +49,13 @@ async def on_invalid(_: Request, error: Exception) -> Response:
 
 
 async def on_http(_: Request, error: Exception) -> Response:
-    """Answer an error of the framework, such as an unknown path."""
+    """Respond to an error of the framework, such as an unknown path."""
     assert isinstance(error, HTTPException)
     return _plain_problem(error.status_code, str(error.detail))
 
 
 async def on_fault(request: Request, error: Exception) -> Response:
-    """Answer a fault within the server, of which nothing is told."""
+    """Respond to an internal error, without its details."""
     _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
     return _plain_problem(500, "an error within the server; its log has the details")
 
@@ -74,7 +74,7 @@ def _plain_problem(status: int, detail: str) -> JSONResponse:
 
 
 async def bounded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Refuse requests of other sites, and bodies that are no JSON or larger than any request is.
+    """Refuse requests of other sites, and bodies that are not JSON or too large.
 
     A page of another site, open in a browser on this machine, can send requests here.
     """

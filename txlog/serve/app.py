@@ -1,4 +1,4 @@
-"""The HTTP service over a catalog: FastAPI's routes, each a few lines around the catalog's methods.
+"""The HTTP service of a catalog: routes of FastAPI, each a few lines around the catalog's methods.
 
 Rules: spec/datasets.md, DST-60 to DST-66.
 """
@@ -54,7 +54,7 @@ from txlog.version import __version__
 
 LONGEST_WAIT_S = 60.0
 _OWN_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1")
-_LOOKS_S = (0.02, 1.0)  # The first pause between two looks at a set, and the longest.
+_LOOKS_S = (0.02, 1.0)  # The first and the longest pause between two checks of a training set.
 _BYTES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The bytes.", "content": {"application/octet-stream": {}}},
     206: {"description": "A range of the bytes."},
@@ -77,10 +77,10 @@ def create_app(
     Parameters
     ----------
     authenticator
-        Who may do what. None: everybody may do everything, so that the server must be reachable
-        from its own machine alone; requests for any other host name are refused.
+        The rights of callers. None: everybody has all rights, so only this machine may reach the
+        server; requests for other host names are refused.
     hosts
-        Further names of the machine itself that requests may be for.
+        Other allowed host names of this machine.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def create_app(
     app = FastAPI(
         title="txlog data sets",
         version=__version__,
-        docs_url=None,  # FastAPI's pages load scripts from elsewhere.
+        docs_url=None,  # FastAPI's own pages load scripts from other sites.
         redoc_url=None,
         responses=_PROBLEMS,
     )
@@ -141,7 +141,7 @@ def _answer(
     range: Annotated[str | None, Header()] = None,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Any:
-    """Return what answers with the bytes of a part, as the headers ask for them."""
+    """Return the function that responds with the bytes of a part, according to the headers."""
     return lambda part: part_answer(part, made.storage_options, range, if_none_match)
 
 
@@ -154,12 +154,12 @@ def _txn(
     body: CreateRequest | CommitRequest,
     recorded: Callable[[str], int | None],
 ) -> tuple[str, int] | None:
-    """Return what makes a retried request one effect.
+    """Return the pair that makes a retried request have one effect.
 
     Raises
     ------
     InvalidInputError
-        The key is none, or belongs to a request with another body.
+        The key is not valid, or belongs to a request with another body.
     """
     if key is None:
         return None
@@ -221,12 +221,12 @@ def _add_datasets(app: FastAPI) -> None:
 
     @app.delete("/v1/datasets/{dataset}", status_code=204, responses=_WITHOUT_BODY)
     def delete(dataset: DatasetPath, catalog: Sets, who: Known) -> None:
-        """Leave a data set out of lists, and refuse changes. No byte is removed."""
+        """Omit a data set from lists, and refuse changes. No byte is removed."""
         who.dataset(catalog, dataset, "admin").delete()
 
     @app.post("/v1/datasets/{dataset}:undelete", status_code=204, responses=_WITHOUT_BODY)
     def undelete(dataset: DatasetPath, catalog: Sets, who: Known) -> None:
-        """Bring a deleted data set back; give its number."""
+        """Bring a deleted data set back; name it by its number."""
         who.dataset(catalog, dataset, "admin").undelete()
 
     @app.post("/v1/datasets/{dataset}:purge", status_code=204, responses=_WITHOUT_BODY)
@@ -240,7 +240,7 @@ def _add_commits(app: FastAPI) -> None:
     def update(
         dataset: DatasetPath, body: CommitRequest, catalog: Sets, who: Known, key: Key = None
     ) -> CommitModel:
-        """Add a commit of a source, whole or not at all."""
+        """Add a commit of a source, completely or not at all."""
         found = who.dataset(catalog, dataset, "write")
         made = found.update(
             body.source,
@@ -263,7 +263,7 @@ def _add_commits(app: FastAPI) -> None:
         "/v1/datasets/{dataset}/commits/{commit}:hide", status_code=204, responses=_WITHOUT_BODY
     )
     def hide(dataset: DatasetPath, commit: CommitPath, catalog: Sets, who: Known) -> None:
-        """Have no later training set pick a commit."""
+        """Exclude a commit from later training sets."""
         who.dataset(catalog, dataset, "write").hide(number_or_name(commit))
 
     @app.post(
@@ -282,9 +282,9 @@ def _add_commits(app: FastAPI) -> None:
         direction: Direction = "up",
         depth: Annotated[int | None, Query(ge=0)] = None,
     ) -> GraphModel:
-        """Return what a commit or a training set was made from, or what came of it.
+        """Return what a commit or a training set was made from, or what was made from it.
 
-        It goes over all data sets, so that a token for some of them may not ask.
+        It covers all data sets, so a token for some of them is refused.
         """
         if who.datasets is not None:
             raise AccessError(
@@ -303,7 +303,7 @@ def _add_commits(app: FastAPI) -> None:
         a: Annotated[str, Query(alias="from")],
         b: Annotated[str, Query(alias="to")],
     ) -> DiffModel:
-        """Return what differs between two commits or training sets."""
+        """Return the differences between two commits or training sets."""
         found = who.dataset(catalog, dataset, "read")
         return DiffModel(**found.diff(number_or_name(a), number_or_name(b)).to_json())
 
@@ -311,19 +311,19 @@ def _add_commits(app: FastAPI) -> None:
     def verify(
         dataset: DatasetPath, catalog: Sets, who: Known, commit: str | None = None
     ) -> VerifiedModel:
-        """Compute the digests of all commits, or of one, again from their rows."""
+        """Compute the digests of all commits, or of one commit, again from their rows."""
         wanted = None if commit is None else number_or_name(commit)
         found = who.dataset(catalog, dataset, "write").verify(wanted)
         return VerifiedModel(commits=[one.commit_id for one in found])
 
     @app.put("/v1/datasets/{dataset}/tags/{name}", status_code=204, responses=_WITHOUT_BODY)
     def tag(dataset: DatasetPath, name: str, body: TagRequest, catalog: Sets, who: Known) -> None:
-        """Give a name to a commit or a training set; a name that is given again moves."""
+        """Give a name to a commit or a training set; an existing name is moved."""
         who.dataset(catalog, dataset, "write").tag(name, body.target)
 
     @app.delete("/v1/datasets/{dataset}/tags/{name}", status_code=204, responses=_WITHOUT_BODY)
     def untag(dataset: DatasetPath, name: str, catalog: Sets, who: Known) -> None:
-        """Take a name away."""
+        """Remove a name."""
         who.dataset(catalog, dataset, "write").tag(name, None)
 
 
@@ -334,7 +334,7 @@ def _add_training_sets(app: FastAPI) -> None:
     def prepare(
         dataset: DatasetPath, body: PrepareRequest, catalog: Sets, who: Known
     ) -> TrainingSetModel:
-        """Pick commits, have a training set made of them, and answer at once."""
+        """Pick commits, start to make a training set from them, and respond at once."""
         made = who.dataset(catalog, dataset, "write").prepare(
             body.commit, body.tags, body.form, body.options
         )
@@ -342,7 +342,7 @@ def _add_training_sets(app: FastAPI) -> None:
 
     @app.get(base)
     def training_sets(dataset: DatasetPath, catalog: Sets, who: Known) -> TrainingSetsModel:
-        """Return the training sets that were asked for, in that order."""
+        """Return the requested training sets, in the order of the requests."""
         found = who.dataset(catalog, dataset, "read").training_sets()
         return TrainingSetsModel(training_sets=[TrainingSetModel.of(one) for one in found])
 
@@ -354,7 +354,7 @@ def _add_training_sets(app: FastAPI) -> None:
         who: Known,
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT_S)] = 0,
     ) -> TrainingSetModel:
-        """Return how far a training set is; wait so many seconds while it is RUNNING."""
+        """Return the state of a training set; wait some seconds while it is RUNNING."""
         from anyio import sleep
 
         found = await run_in_threadpool(who.dataset, catalog, dataset, "read")
@@ -380,7 +380,7 @@ def _add_training_sets(app: FastAPI) -> None:
 
     @app.get(base + "/{version_hash}/contents/{digest}", response_class=Response, responses=_BYTES)
     def content(digest: str, made: Made, answer: Answer) -> Response:
-        """Return a content that a row of the form `parquet` names by `uri`; give its SHA-256."""
+        """Return a content that a row of the form `parquet` names in `uri`, by its SHA-256."""
         return answer(made.content(digest))
 
 
@@ -397,8 +397,8 @@ def _part(made: TrainingSet, name: str) -> Any:
 def _add_rest(app: FastAPI) -> None:
     @app.get("/v1/health")
     def health(catalog: Sets) -> HealthModel:
-        """Return that the server answers, and can read its folder."""
-        catalog.recorded("")  # Reads the ledger alone.
+        """Check that the server responds and can read its folder."""
+        catalog.recorded("")  # This reads only the ledger.
         return HealthModel(status="ok", version=__version__)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)

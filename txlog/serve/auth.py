@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens with rights. Only their digests are in the file."""
+"""The rights of callers: bearer tokens, of which a file has only the digests."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ class AccessError(TxlogError):
 
 @dataclass(frozen=True)
 class Principal:
-    """Who sends a request."""
+    """The sender of a request."""
 
     name: str
     right: Right
-    datasets: frozenset[str] | None = None  # By name. None: all.
+    datasets: frozenset[str] | None = None  # The names of allowed data sets. None: all.
 
     def require(self, right: Right) -> None:
-        """Raise unless the right, or a larger one, is there.
+        """Raise unless the sender has the right or a larger one.
 
         Raises
         ------
         AccessError
-            It is not.
+            The sender does not.
         """
         if RIGHTS.index(self.right) < RIGHTS.index(right):
             raise AccessError(
@@ -68,14 +68,15 @@ class Principal:
     def dataset(self, catalog: Catalog, wanted: str, right: Right) -> Dataset:
         """Return a data set by its number or name.
 
-        Who may not use all data sets learns nothing of the others, not even their names.
+        A sender with rights for some data sets learns nothing about the others, not even their
+        names.
 
         Raises
         ------
         NotFoundError
-            There is none that may be used.
+            There is no such data set, or the sender may not use it.
         AccessError
-            The right is not there.
+            The sender lacks the right.
         """
         self.require(right)
         try:
@@ -91,10 +92,10 @@ class Principal:
     def page(
         self, catalog: Catalog, limit: int, after: int | None = None, **options: Any
     ) -> tuple[list[Summary], int | None]:
-        """Return at most `limit` data sets that may be used, and where the next page begins."""
+        """Return at most `limit` data sets that the sender may use, and the next page's start."""
         self.require("read")
         found: list[Summary] = []
-        while len(found) <= limit:  # Those that may not be used fill no page.
+        while len(found) <= limit:  # Other data sets do not count for the page.
             page = catalog.list(limit + 1, after, **options)
             found += [one for one in page if self.may_see(one.name)]
             if len(page) <= limit:
@@ -103,12 +104,12 @@ class Principal:
         return found[:limit], found[limit - 1].dataset_id if len(found) > limit else None
 
     def require_create(self, name: str) -> None:
-        """Raise unless a data set of this name may be made.
+        """Raise unless the sender may create a data set of this name.
 
         Raises
         ------
         AccessError
-            It may not.
+            The sender may not.
         """
         self.require("write")
         if not self.may_see(name):
@@ -122,13 +123,13 @@ class Principal:
 def require_guarded(
     host: str | None, authenticator: Authenticator | None, catalog: Catalog
 ) -> None:
-    """Raise if a server would give more than its callers may have.
+    """Raise if a server would give its callers too many rights.
 
     Raises
     ------
     InvalidInputError
-        There are no tokens and the host is not of the loopback; or there are tokens and no list of
-        sources, so that each token could read whatever the server can.
+        There are no tokens and the host is not a loopback address; or there are tokens and no list
+        of sources, so that each token could read everything that the server can read.
     """
     if authenticator is None and host is not None and not is_loopback(host):
         raise InvalidInputError(
@@ -153,21 +154,21 @@ def is_loopback(host: str) -> bool:
 
 
 class Authenticator(Protocol):
-    """Tells who sends a request by its bearer token."""
+    """Finds the sender of a request by its bearer token."""
 
     def authenticate(self, token: str | None) -> Principal:
-        """Return who it is.
+        """Return the sender.
 
         Raises
         ------
         AccessError
-            There is no token, or nobody has it.
+            There is no token, or it is unknown.
         """
         ...
 
 
 class Everybody:
-    """For a server that only its own machine can reach: everybody may do everything."""
+    """All rights for everybody, for a server that only its own machine can reach."""
 
     def authenticate(self, token: str | None) -> Principal:
         """Return a principal with all rights."""
@@ -178,14 +179,14 @@ class TokenFile:
     """Tokens of a JSON file.
 
     The file is `{"tokens": [{"name": "julia", "sha256": "<64 hex>", "right": "read", "datasets":
-    ["intents"]}]}`. `datasets` may be left out: then the token is for all. The digest of a token is
-    made by `txlog datasets token`, which also makes the token. The file is read again when it
-    changes; while it is wrong, the tokens stay as they were.
+    ["intents"]}]}`. Without `datasets` the token is for all. `txlog datasets token` makes a token
+    and its digest. The file is read again when it changes; while it is invalid, the old tokens are
+    used.
 
     Raises
     ------
     InvalidInputError
-        The file is not of this form. The entry is named.
+        The file does not have this form; the error names the entry.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -194,10 +195,10 @@ class TokenFile:
         self._principals()
 
     def authenticate(self, token: str | None) -> Principal:
-        """Return whose token it is; errors as of `Authenticator`."""
+        """Return the owner of the token; errors as for `Authenticator`."""
         given = digest_of(token or "")
         found = None
-        for digest, principal in self._principals().items():  # All: the time tells nothing.
+        for digest, principal in self._principals().items():  # Always all, so time reveals nothing.
             if hmac.compare_digest(digest, given):
                 found = principal
         if token is None or found is None:
@@ -222,19 +223,19 @@ class TokenFile:
 
 
 def new_token() -> str:
-    """Return a token that nobody can guess, of 43 characters."""
+    """Return a random token of 43 characters."""
     return token_urlsafe(32)
 
 
 def digest_of(token: str) -> str:
-    """Return what the file holds of a token: the SHA-256 of its UTF-8 bytes, in hex."""
+    """Return the digest of a token for the file: the SHA-256 of its UTF-8 bytes, in hex."""
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def entry_of(
     name: str, token: str, right: str, datasets: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Return the entry of a token for the file. Pure; errors as of `parse_tokens`."""
+    """Return the entry of a token for the file. Pure; errors as for `parse_tokens`."""
     entry = {"name": name, "sha256": digest_of(token), "right": right}
     whole = entry | ({"datasets": [*datasets]} if datasets else {})
     parse_tokens(orjson.dumps({"tokens": [whole]}), "the entry")
@@ -247,7 +248,7 @@ def parse_tokens(text: bytes, path: str) -> dict[str, Principal]:
     Raises
     ------
     InvalidInputError
-        The text is not of the form that `TokenFile` tells.
+        The text does not have the form that `TokenFile` describes.
     """
 
     def wrong(reason: str) -> InvalidInputError:

@@ -33,8 +33,8 @@ from txlog.serve.models import (
 if TYPE_CHECKING:
     from txlog.table.table import Table
 
-_LONGEST_WAIT_S = 50.0  # Of one request; longer waits are several.
-_BATCH_ROWS = 64  # Of files that are rows: each may have a content of some megabytes.
+_LONGEST_WAIT_S = 50.0  # The longest wait of one request, in seconds.
+_BATCH_ROWS = 64  # The rows of a batch of files, each with a content of up to some megabytes.
 
 
 def connect(
@@ -44,7 +44,7 @@ def connect(
     timeout_s: float = 60,
     transport: httpx.BaseTransport | None = None,
 ) -> RemoteCatalog:
-    """Return the data sets of a server, by the methods of `Catalog`.
+    """Return the data sets of a server, with the methods of `Catalog`.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def connect(
     token
         Sent as `Authorization: Bearer <token>`. Default: the variable `TXLOG_TOKEN`.
     timeout_s
-        How long one request may take, in seconds.
+        The timeout of a request, in seconds.
 
     Examples
     --------
@@ -102,7 +102,7 @@ class RemoteCatalog:
         code: Code | str | None = None,
         txn: tuple[str, int] | None = None,
     ) -> RemoteDataset:
-        """Make a data set, as `Catalog.create`; the server reads the source."""
+        """Create a data set, as `Catalog.create` does; the server reads the source."""
         body = {
             "name": name,
             "type": type,
@@ -143,10 +143,10 @@ class RemoteTrainingSet(TrainingSet):
         return super().__hash__()
 
     def download(self, folder: str | os.PathLike[str]) -> list[str]:
-        """Copy the parts into a folder; errors as of `TrainingSet.download`.
+        """Copy the parts into a folder; errors as for `TrainingSet.download`.
 
-        A part that is there with the same bytes stays. Each has its name once it is whole. Of the
-        type GENERIC, it is the files themselves, in either form.
+        An existing part with the same bytes stays. Each part gets its name when it is complete. For
+        the type GENERIC, these are the files themselves, in both forms.
         """
         self._made()
         if not self._is_of_files():
@@ -168,7 +168,7 @@ class RemoteTrainingSet(TrainingSet):
         ]
 
     def table(self) -> Table:
-        """Raise: a server gives files, not tables.
+        """Raise, because a server offers files, not tables.
 
         Raises
         ------
@@ -207,7 +207,7 @@ class RemoteDataset:
         schema_mode: Literal["merge"] | None = None,
         txn: tuple[str, int] | None = None,
     ) -> Commit:
-        """Add a commit, as `Dataset.update`; the server reads the source."""
+        """Add a commit, as `Dataset.update` does; the server reads the source."""
         body = {
             "source": source,
             "message": message,
@@ -232,11 +232,11 @@ class RemoteDataset:
         return CommitModel.model_validate(found).value()
 
     def summary(self) -> Summary:
-        """Return what the data set is, and its commits."""
+        """Return the description of the data set, and its commits."""
         return SummaryModel.model_validate(self._send("GET", "")).value()
 
     def verify(self, commit: int | str | None = None) -> list[Commit]:
-        """Have digests computed again, and return the commits that fit, as `Dataset.verify`."""
+        """Compute digests again; return the matching commits, as `Dataset.verify` does."""
         fits = {*self._send("POST", ":verify", query={"commit": commit})["commits"]}
         return [one for one in self.commits() if one.commit_id in fits]
 
@@ -247,7 +247,7 @@ class RemoteDataset:
         form: str = "parquet",
         options: Mapping[str, str] | None = None,
     ) -> RemoteTrainingSet:
-        """Have a training set made, as `Dataset.prepare`, and return at once."""
+        """Start to make a training set, as `Dataset.prepare` does, and return at once."""
         body = {
             "commit": commit,
             "tags": dict(tags or {}),
@@ -257,7 +257,7 @@ class RemoteDataset:
         return self._set(self._send("POST", "/training-sets", body=body))
 
     def fetch(self, version_hash: str, wait_s: float = 0) -> RemoteTrainingSet:
-        """Return how far a training set is; wait so many seconds while it is RUNNING."""
+        """Return the state of a training set; wait some seconds while it is RUNNING."""
         path = f"/training-sets/{_step(version_hash)}"
         while True:
             wait = min(wait_s, _LONGEST_WAIT_S)
@@ -267,12 +267,12 @@ class RemoteDataset:
                 return made
 
     def training_sets(self) -> list[RemoteTrainingSet]:
-        """Return the training sets that were asked for, in that order."""
+        """Return the requested training sets, in the order of the requests."""
         found = TrainingSetsModel.model_validate(self._send("GET", "/training-sets"))
         return [_set_of(one, self._connection) for one in found.training_sets]
 
     def tag(self, name: str, target: int | str | None) -> None:
-        """Give a name to a commit or a training set; None takes it away."""
+        """Give a name to a commit or a training set; None removes it."""
         path = f"/tags/{_step(name)}"
         if target is None:
             self._send("DELETE", path)
@@ -280,7 +280,7 @@ class RemoteDataset:
             self._send("PUT", path, body={"target": target})
 
     def hide(self, commit: int | str) -> None:
-        """Have no later training set pick a commit."""
+        """Exclude a commit from later training sets."""
         self._send("POST", f"/commits/{_step(commit)}:hide")
 
     def show(self, commit: int | str) -> None:
@@ -288,7 +288,7 @@ class RemoteDataset:
         self._send("POST", f"/commits/{_step(commit)}:show")
 
     def delete(self) -> None:
-        """Leave the data set out of lists, and refuse changes."""
+        """Omit the data set from lists, and refuse changes."""
         self._send("DELETE", "")
 
     def undelete(self) -> None:
@@ -296,11 +296,11 @@ class RemoteDataset:
         self._send("POST", ":undelete")
 
     def purge(self, commit: int | None = None, *, confirm: str) -> None:
-        """Remove bytes for good, as `Dataset.purge`."""
+        """Remove bytes for good, as `Dataset.purge` does."""
         self._send("POST", ":purge", body={"commit": commit, "confirm": confirm})
 
     def diff(self, a: int | str, b: int | str) -> dict[str, Any]:
-        """Return what `b` has more and less than `a`, as `Diff.to_json`: without the rows."""
+        """Return the differences of `b` from `a` as in `Diff.to_json`, without the rows."""
         found = self._send("GET", "/diff", query={"from": a, "to": b})
         return DiffModel.model_validate(found).model_dump()
 
@@ -310,7 +310,7 @@ class RemoteDataset:
         direction: Direction = "up",
         depth: int | None = None,
     ) -> Graph:
-        """Return what a commit or training set was made from, or what came of it."""
+        """Return what a commit or training set was made from, or what was made from it."""
         wanted = self.commit().commit_id if commit is None else commit
         query = {"direction": direction, "depth": depth}
         answer = self._send("GET", f"/commits/{_step(wanted)}/lineage", query=query)

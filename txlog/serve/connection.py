@@ -1,4 +1,4 @@
-"""Requests of the client, and the errors that answers tell."""
+"""Requests of the client, and the errors in responses."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ KINDS: dict[str, type[TxlogError]] = {
         UnsupportedFeatureError,
     )
 }
-"""The errors that a server can tell, by their codes."""
+"""The errors that a server can return, by their codes."""
 TRIES = 4
 _LONGEST_PAUSE_S = 10.0
 
 
 class Connection:
-    """Sends requests. An answer without success becomes an error."""
+    """Sends requests. A response without success becomes an error."""
 
     def __init__(self, client: httpx.Client) -> None:
         self.client = client
@@ -55,10 +55,10 @@ class Connection:
         body: Mapping[str, Any] | None = None,
         txn: tuple[str, int] | None = None,
     ) -> Any:
-        """Return the JSON of an answer, or None if it has no body."""
+        """Return the JSON of a response, or None if it has no body."""
         headers = {} if txn is None else {"Idempotency-Key": f"{txn[0]}:{txn[1]}"}
         given = {name: value for name, value in (query or {}).items() if value is not None}
-        # A request that can be repeated without a second effect is.
+        # A request is repeated if this has no second effect.
         tries = TRIES if method == "GET" or txn is not None else 1
         for left in range(tries - 1, -1, -1):
             try:
@@ -82,7 +82,7 @@ class Connection:
 
     @contextmanager
     def opened(self, path: str) -> Iterator[_Body]:
-        """Yield the bytes of an answer. Another host that it leads to gets no credentials."""
+        """Yield the bytes of a response. After a redirect, another host gets no credentials."""
         try:
             with self.client.stream("GET", path, follow_redirects=True) as answer:
                 if not answer.is_success:
@@ -103,7 +103,7 @@ def _unreachable(operation: str, path: str, error: Exception) -> StoreError:
 
 
 class _Body:
-    """The bytes of an answer, as a file; each read gives what came."""
+    """The bytes of a response, as a file; each read returns what has arrived."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
@@ -114,7 +114,7 @@ class _Body:
 
 
 def _error_of(answer: httpx.Response) -> TxlogError:
-    """Return the error that a server's problem tells."""
+    """Return the error for a server's problem."""
     try:
         problem = answer.json()
         detail, code, facts = problem["detail"], problem["code"], dict(problem["fields"])

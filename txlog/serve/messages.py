@@ -1,8 +1,7 @@
 """The messages of `data_management.proto`, made from the file itself when they are first used.
 
-Code that `protoc` generates works with the versions of protobuf that it was generated for alone.
-The file is small and regular, so that its descriptor is made here; a test holds it against
-`protoc`'s.
+Code that `protoc` generates works only with some versions of protobuf. The file is small and
+regular, so its descriptor is made here; a test compares it with `protoc`'s.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _FieldProto = descriptor_pb2.FieldDescriptorProto
 
 
 def file_descriptor(text: str) -> descriptor_pb2.FileDescriptorProto:
-    """Return the descriptor of a file of proto3 that has only what ours has. Pure."""
+    """Return the descriptor of a proto3 file that uses only the features of ours. Pure."""
     text = _COMMENT.sub("", text)
     found = _PACKAGE.search(text)
     assert found is not None
@@ -96,7 +95,7 @@ def _camel(name: str, *, first: bool = False) -> str:
 
 @cache
 def pool() -> descriptor_pool.DescriptorPool:
-    """Return the pool that knows the file: reflection asks it."""
+    """Return the pool with the file, for reflection."""
     made = descriptor_pool.Default()
     try:
         made.FindFileByName(PROTO.name)
@@ -107,7 +106,7 @@ def pool() -> descriptor_pool.DescriptorPool:
 
 @cache
 def messages() -> Any:
-    """Return the classes of messages by their names, and `service`, its descriptor."""
+    """Return the classes of messages by name, and the descriptor `service`."""
     file = pool().FindFileByName(PROTO.name)
     classes = {
         name: message_factory.GetMessageClass(kind)

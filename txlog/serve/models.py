@@ -1,4 +1,4 @@
-"""What requests and answers hold, as Pydantic models. Answers have the names of `values`."""
+"""Requests and responses as Pydantic models. Responses have the names of `values`."""
 
 from __future__ import annotations
 
@@ -100,14 +100,14 @@ class SummaryModel(_Model):
 
 
 class SummariesModel(_Model):
-    """A page of data sets; `next` is what `after` takes for the next page."""
+    """A page of data sets; `next` is the value of `after` for the next page."""
 
     datasets: list[SummaryModel]
     next: int | None
 
 
 class PartModel(_Model):
-    """A part of a training set; `url` is where its bytes are, below the service."""
+    """A part of a training set; `url` is the address of its bytes, below the service."""
 
     name: str
     url: str
@@ -166,13 +166,13 @@ class TrainingSetModel(_Model):
 
 
 class TrainingSetsModel(_Model):
-    """The training sets of a data set, in the order in which they were asked for."""
+    """The training sets of a data set, in the order of the requests."""
 
     training_sets: list[TrainingSetModel]
 
 
 class DiffModel(_Model):
-    """What differs between two commits or training sets, without the rows."""
+    """The differences between two commits or training sets, without the rows."""
 
     commits_added: list[int]
     commits_removed: list[int]
@@ -202,20 +202,20 @@ class EdgeModel(_Model):
 
 
 class GraphModel(_Model):
-    """Where something came from, or what came of it."""
+    """What something was made from, or what was made from it."""
 
     nodes: list[NodeModel]
     edges: list[EdgeModel]
 
 
 class VerifiedModel(_Model):
-    """The commits of which the rows have the digest that was recorded."""
+    """The commits whose rows have the recorded digest."""
 
     commits: list[int]
 
 
 class HealthModel(_Model):
-    """The server answers, and can read its folder."""
+    """The server responds and can read its folder."""
 
     status: Literal["ok"]
     version: str
@@ -236,7 +236,7 @@ class ProblemModel(_Model):
 
 
 class _Adding(_Model):
-    """What a commit says."""
+    """The description of a commit."""
 
     tags: dict[str, str] = Field(default_factory=dict)
     inputs: list[str | InputModel] = Field(default_factory=list)
@@ -268,7 +268,7 @@ class CommitRequest(_Adding):
 
 
 class PrepareRequest(_Model):
-    """Pick commits up to one, by tags, and have a training set made."""
+    """Pick commits up to one, by tags, and make a training set."""
 
     commit: int | str | None = None
     tags: dict[str, str] = Field(default_factory=dict)

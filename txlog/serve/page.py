@@ -1,4 +1,4 @@
-"""A plain page of data sets, commits and training sets: no script, nothing from elsewhere. Pure."""
+"""A plain page of data sets, commits and training sets, without scripts and other files. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of a part of a training set: a signed address where the store signs, else the bytes."""
+"""The bytes of a part of a training set, or their signed address if the store signs addresses."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def part_answer(
     wanted: str | None,
     known: str | None = None,
 ) -> Response:
-    """Return the answer that carries a part, or says where it is.
+    """Return the response with a part, or with its address.
 
     Parameters
     ----------
     wanted
-        The header Range. Several ranges, or other units, are answered with the whole part.
+        The header Range. For several ranges or other units, the response has the whole part.
     known
-        The header If-None-Match: digests that the sender has.
+        The header If-None-Match: the digests that the sender has.
     """
     headers = {
         "ETag": f'"{part.sha256}"',
@@ -45,7 +45,8 @@ def part_answer(
     store = open_store(place, storage_options)
     sign = getattr(store, "signed_url", None)
     if sign is not None and (signed := sign(name, SIGNED_FOR_S)) is not None:
-        # Another address gets no credentials of this one, and is not kept for longer than it lives.
+        # The other address gets no credentials of this one, and is not cached longer than it is
+        # valid.
         return RedirectResponse(signed, 307, {"Cache-Control": "no-store"})
     span = None if wanted is None else range_of(wanted, part.bytes)
     if span == (0, 0):
@@ -64,7 +65,7 @@ def part_answer(
 
 
 def range_of(wanted: str, size: int) -> tuple[int, int] | None:
-    """Return the start and the end of a range of bytes; None for a header that is to be ignored.
+    """Return the start and the end of a range of bytes; None for a header to ignore.
 
     (0, 0) means that the range cannot be satisfied. Source: RFC 9110, section 14. Pure.
     """
@@ -87,6 +88,6 @@ def _chunks(file: Any, start: int, end: int) -> Iterator[bytes]:
         while start < end:
             chunk = file.read(min(_CHUNK_BYTES, end - start))
             if not chunk:
-                return  # The file is shorter; the length of the answer tells the receiver.
+                return  # The file is shorter; the receiver notices it by the length.
             start += len(chunk)
             yield bytes(chunk)

@@ -1,4 +1,4 @@
-"""Errors as answers: `application/problem+json` over HTTP, status codes over gRPC. Pure."""
+"""Errors as responses: `application/problem+json` over HTTP, status codes over gRPC. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from txlog.errors import (
 from txlog.serve.auth import AccessError
 
 RETRY_AFTER_S = 5
-# The first class that fits: status of HTTP, name of the status of gRPC.
+# The first matching class counts: HTTP status, name of the gRPC status.
 _STATUSES: tuple[tuple[type[TxlogError], int, str], ...] = (
     (AccessError, 401, "UNAUTHENTICATED"),
     (NotFoundError, 404, "NOT_FOUND"),
@@ -33,11 +33,11 @@ _STATUSES: tuple[tuple[type[TxlogError], int, str], ...] = (
     (EngineError, 503, "UNAVAILABLE"),
     (OutOfMemoryError, 503, "UNAVAILABLE"),
 )
-_PUBLIC = frozenset({"argument", "field", "version"})  # Paths may tell what is nobody's business.
+_PUBLIC = frozenset({"argument", "field", "version"})  # Paths may reveal private facts.
 
 
 def status_of(error: TxlogError) -> tuple[int, str]:
-    """Return the status of HTTP, and the name of that of gRPC."""
+    """Return the HTTP status, and the name of the gRPC status."""
     if isinstance(error, AccessError) and error.is_known:
         return 403, "PERMISSION_DENIED"
     for kind, status, name in _STATUSES:
@@ -47,7 +47,7 @@ def status_of(error: TxlogError) -> tuple[int, str]:
 
 
 def text_of(error: TxlogError) -> str:
-    """Return what a caller is told: reason and remedy; of a fault within the server, nothing."""
+    """Return the text for a caller: reason and remedy; no details of internal errors."""
     if status_of(error)[0] >= 500 and not isinstance(error, UnsupportedFeatureError):
         return f"{error.summary}; the server's log has the details"
     reason = error.reason or error.summary
@@ -55,7 +55,7 @@ def text_of(error: TxlogError) -> str:
 
 
 def problem_of(error: TxlogError) -> dict[str, Any]:
-    """Return the body of an answer."""
+    """Return the body of a response."""
     known = {field.name for field in fields(error)} & _PUBLIC
     facts = {name: getattr(error, name) for name in sorted(known)}
     return {

@@ -1,4 +1,4 @@
-"""The gRPC service of the data management chapter, over a catalog."""
+"""The gRPC service of the data management chapter for a catalog."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from txlog.serve.auth import Authenticator, Everybody, Principal, Right, require
 from txlog.serve.messages import messages, pool
 from txlog.serve.problems import status_of, text_of
 
-FORM = "csv"  # As the chapter's parts are.
-TYPES = ("GENERIC", "TEXT_INTENT", "IMAGE_CLASS", "TABLE")  # By their numbers.
+FORM = "csv"  # The names of parts in the chapter.
+TYPES = ("GENERIC", "TEXT_INTENT", "IMAGE_CLASS", "TABLE")  # The types by number.
 _STATES = {"RUNNING": 0, "READY": 1, "FAILED": 2}
 _THREADS = 16
 _LOG = logging.getLogger("txlog.serve")
@@ -32,21 +32,22 @@ _LOG = logging.getLogger("txlog.serve")
 def create_server(
     catalog: Catalog, authenticator: Authenticator | None = None, *, address: str
 ) -> tuple[grpc.Server, int]:
-    """Return a server, not yet started, and its port.
+    """Return a server that is not started yet, and its port.
 
     Reflection and health are on, so that `grpcurl` needs no file.
 
     Parameters
     ----------
     authenticator
-        Who may do what, by the metadata `authorization: Bearer <token>`. None: everybody.
+        The rights of callers, by the metadata `authorization: Bearer <token>`. None: all rights for
+        everybody.
     address
-        Such as `127.0.0.1:51001`; port 0 takes any free one.
+        For example `127.0.0.1:51001`; port 0 means any free port.
 
     Raises
     ------
     InvalidInputError
-        The address cannot be bound; there are no tokens and it is not of the loopback; there are
+        The address cannot be bound; there are no tokens and it is not a loopback address; there are
         tokens, and the catalog has no list of sources.
     """
     require_guarded(address.rpartition(":")[0], authenticator, catalog)
@@ -100,7 +101,7 @@ def _handler(methods: _Methods, method: Any) -> Any:
 
 
 def _answered(call: Callable[[], Any], context: grpc.ServicerContext) -> Any:
-    """Return what a call returns; its errors become statuses."""
+    """Return the result of a call; its errors become statuses."""
     try:
         return call()
     except TxlogError as error:
@@ -115,14 +116,14 @@ def _answered(call: Callable[[], Any], context: grpc.ServicerContext) -> Any:
 
 
 class _Methods:
-    """The service's methods: each takes a request and returns the answer."""
+    """The service's methods: each gets a request and returns the response."""
 
     def __init__(self, catalog: Catalog, authenticator: Authenticator) -> None:
         self._catalog = catalog
         self._authenticator = authenticator
 
     def who(self, context: grpc.ServicerContext) -> Principal:
-        """Return who sends a request; errors as of `Authenticator`."""
+        """Return the sender of a request; errors as for `Authenticator`."""
         given = dict(context.invocation_metadata()).get("authorization", "")
         kind, _, token = str(given).partition(" ")
         return self._authenticator.authenticate(token if kind.lower() == "bearer" else None)
@@ -204,7 +205,7 @@ def _type_name(number: int) -> str:
 
 
 def _source(request: Any) -> str:
-    """Return a source as the list of sources names it: the bucket is the name of a place."""
+    """Return a source in the form of the list of sources: the bucket is the name of a place."""
     if not request.path:
         raise InvalidInputError(argument="path", reason="expected where the data is")
     return f"{request.bucket}/{request.path}" if request.bucket else str(request.path)

@@ -28,26 +28,27 @@ def serve(
     ready: Callable[[str, str | None], object] | None = None,
     **uvicorn_options: Any,
 ) -> None:
-    """Serve a catalog over HTTP, and gRPC if it has a port, until the process is told to end.
+    """Serve a catalog over HTTP, and over gRPC if it has a port, until a signal ends the process.
 
     Training sets whose workers died are taken over once a minute.
 
     Parameters
     ----------
     port
-        0 takes any free one.
+        0 means any free port.
     tokens
-        A file of tokens, as `TokenFile` reads it, or an `Authenticator`. None: everybody may do
-        everything, and only addresses of the loopback are bound.
+        A file of tokens for `TokenFile`, or an `Authenticator`. None: everybody has all rights, and
+        only loopback addresses are allowed.
     ready
-        Called with the address of HTTP, and that of gRPC or None, once both answer.
+        Called with the HTTP address, and the gRPC address or None, when both respond.
     uvicorn_options
-        Such as `ssl_certfile` and `ssl_keyfile`. gRPC is without encryption: put a proxy before it.
+        For example `ssl_certfile` and `ssl_keyfile`. gRPC is not encrypted: use a proxy in front of
+        it.
 
     Raises
     ------
     InvalidInputError
-        There are no tokens and the host is not of the loopback, there are tokens and no list of
+        There are no tokens and the host is not a loopback address, there are tokens and no list of
         sources, or a port is taken.
     UnsupportedFeatureError
         The extra `serve`, or `grpc`, is not installed.
@@ -68,7 +69,7 @@ def serve(
         address = f"http://{_shown(host)}:{socket.getsockname()[1]}"
         if ready is not None:
             ready(address, grpc_address)
-        with suppress(KeyboardInterrupt):  # Which uvicorn raises again once it has ended.
+        with suppress(KeyboardInterrupt):  # uvicorn raises the signal again at its end.
             server.run(sockets=[socket])
 
 
