@@ -199,7 +199,7 @@ def test_readers_and_writers_in_all_orders(
 ) -> None:
     """Two mergers at a time may leave the same runs twice, or a segment that the other lost."""
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    assert require_right_in_all_orders(two_segments, names, 1_500) > 5
+    assert require_right_in_all_orders(two_segments, names, 200) >= 5
 
 
 # Threads --------------------------------------------------------------------------------------

@@ -33,18 +33,25 @@ def pack(values: Encodings, bits: int) -> Encodings:
 
     Each 64 values take `bits` words.
     """
-    groups = -(-len(values) // 64)
-    padded = np.zeros((groups, 64), np.uint64)
-    padded.reshape(-1)[: len(values)] = values
-    words = np.zeros((groups, bits), np.uint64)
-    for begin in range(0, groups if bits else 0, _GROUPS):
-        some, given = words[begin : begin + _GROUPS], padded[begin : begin + _GROUPS]
-        for place in range(64):
-            word, offset = divmod(place * bits, 64)
-            some[:, word] |= given[:, place] << np.uint64(offset)
-            if offset + bits > 64:
-                some[:, word + 1] |= given[:, place] >> np.uint64(64 - offset)
-    return np.append(words.reshape(-1), np.uint64(0))
+    whole = len(values) // 64 * 64
+    last = np.zeros(64, np.uint64)
+    last[: len(values) - whole] = values[whole:]
+    packed = np.zeros(packed_words(len(values), bits), np.uint64)
+    words = packed[:-1].reshape(-1, bits) if bits else packed[:0].reshape(0, 1)
+    for begin in range(0, len(words), _GROUPS):
+        given = values[64 * begin : min(64 * (begin + _GROUPS), whole)].reshape(-1, 64)
+        _pack_groups(given, words[begin : begin + len(given)], bits)
+    if whole < len(values) and bits:
+        _pack_groups(last[None], words[-1:], bits)
+    return packed
+
+
+def _pack_groups(given: Encodings, words: Encodings, bits: int) -> None:
+    for place in range(64):
+        word, offset = divmod(place * bits, 64)
+        words[:, word] |= given[:, place] << np.uint64(offset)
+        if offset + bits > 64:
+            words[:, word + 1] |= given[:, place] >> np.uint64(64 - offset)
 
 
 def packed_words(count: int, bits: int) -> int:

@@ -85,7 +85,7 @@ def ordered(column: StructField, array: pa.Array) -> Encodings:
 
 def hashed_numbers(encodings: Encodings) -> Encodings:
     """Return the hashes of whole numbers, from their ordered encodings."""
-    return _mix(_seed(8) ^ encodings ^ _SIGN)
+    return _mix(encodings ^ (_seed(8) ^ _SIGN))
 
 
 def encode(columns: Sequence[StructField], arrays: Sequence[pa.Array]) -> Encodings:

@@ -261,30 +261,23 @@ def build_run(
         return _EMPTY if not num_rows else _with_rows(_EMPTY, num_rows)
     first, last = int(encodings[0]), int(encodings[-1])
     shift = _shift(first, last, count, bits, shift)
-    numbers = (encodings >> np.uint64(shift)) - np.uint64(first >> shift)
+    numbers = encodings >> np.uint64(shift)
+    numbers -= np.uint64(first >> shift)
     largest = int(numbers[-1])
     low = max(((largest + 1) // count).bit_length() - 1, 0)
-    heads = (numbers >> np.uint64(low)).astype(np.int64)
+    heads = (numbers >> np.uint64(low)).view(np.int64)
+    heads += np.arange(count)
     size = -(-(count + (largest >> low) + 1) // (64 * BLOCK_WORDS)) * 64 * BLOCK_WORDS
     ones = np.zeros(size, np.uint8)
-    ones[heads + np.arange(count)] = 1
+    ones[heads] = 1
     ones[count + (largest >> low) + 1 :] = 1
     upper = np.packbits(ones, bitorder="little").view("<u8").astype(np.uint64)
     row_bits = 0 if rows is None else (num_rows - 1).bit_length()
     return Run(
-        form,
-        count,
-        first,
-        last,
-        shift,
-        first >> shift,
-        low,
-        row_bits,
-        upper,
-        zeros_before(upper),
-        pack(numbers & low_mask(low), low),
-        None if rows is None else pack(rows.astype(np.uint64), row_bits),
-    )
+        form, count, first, last, shift, first >> shift, low, row_bits, upper, zeros_before(upper),
+        pack(np.bitwise_and(numbers, low_mask(low), out=numbers), low),
+        None if rows is None else pack(rows.astype(np.int64, copy=False).view(np.uint64), row_bits),
+    )  # fmt: skip
 
 
 def _shift(first: int, last: int, count: int, bits: int, least: int) -> int:
@@ -319,14 +312,18 @@ def _in_order(
     if _shift(int(first), int(last), len(encodings), bits, shift) < width:
         order = np.lexsort((rows, encodings))
         return encodings[order], rows[order]
-    both = encodings >> width << width | rows.astype(np.uint64)
+    both = encodings >> width
+    both <<= width
+    both |= rows.astype(np.int64, copy=False).view(np.uint64)
     if not in_parts:
         # First by their upper bits, which most numbers pass: then few are left.
         both = both[np.argsort((both >> np.uint64(48)).astype(np.uint16), kind="stable")]
     both.sort(kind="stable")  # Fast if parts are sorted already.
-    found = both >> width << width
-    found[0], found[-1] = first, last
-    return found, (both & low_mask(int(width))).astype(np.int64)
+    rows = (both & low_mask(int(width))).view(np.int64)
+    both >>= width
+    both <<= width
+    both[0], both[-1] = first, last
+    return both, rows
 
 
 def _with_rows(run: Run, num_rows: int) -> Run:
@@ -386,14 +383,17 @@ class RunBuilder:
         if self._is_sorted and self.num_rows:
             encodings = np.concatenate(self._ordered)
             run = build_run("ordered", encodings, None, self.num_rows, bits=bits)
+            cut = encodings >> np.uint64(run.shift)
+            if (self._is_number and not run.shift) or (cut[1:] != cut[:-1]).all():
+                return run
             # For texts, rows of one key that are not adjacent count as rows of several keys.
             keys = encodings if self._is_number else np.concatenate(self._hashes)
-            if _crowd(encodings >> np.uint64(run.shift)) <= 2 * _crowd(keys):
+            if _crowd(cut) <= 2 * _crowd(keys):
                 return run
         if not self.num_rows:
             return _EMPTY
         numbers = self._ordered if self._is_number else self._hashes
-        encodings = np.concatenate(numbers)
+        encodings = np.concatenate(numbers) if len(numbers) > 1 else numbers[0]
         if self._is_number:
             encodings = hashed_numbers(encodings)
         rows = np.arange(self.num_rows)

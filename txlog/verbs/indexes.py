@@ -44,6 +44,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.verbs.metadata import Changed, ChangeMetadata
 
+_TAIL_LEVEL = 15  # Of zstd, where an index is built. Appends have less time.
 MOST_SEGMENTS = 32  # A write merges the small segments if there are so many.
 _SEGMENT_KEYS = 64 << 20  # The approximate maximum for a new segment.
 _YOUNG_MS = 86_400_000  # A segment of files that no version has yet may be of a commit under way.
@@ -445,7 +446,7 @@ def read_run(
     ):
         builder.add([batch.column(place) for place in range(len(columns))])
     files = covering_file(fragment, physical)
-    tail = read_tail(store, *files[0]) if len(set(files)) == 1 else None
+    tail = read_tail(store, *files[0], _TAIL_LEVEL) if len(set(files)) == 1 else None
     return CoveredRun(builder.finish(bits), (covered_file(files, builder, tail),))
 
 
