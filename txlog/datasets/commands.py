@@ -1,4 +1,4 @@
-"""Commands of the ledger. `decide` returns the event of a command, or refuses it. Pure.
+"""Commands of the ledger. `decide` returns the event of a command, or refuses the command. Pure.
 
 Rules: spec/datasets.md, DST-20 to DST-27.
 """
@@ -21,7 +21,7 @@ SWEEP_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True)
 class Create:
-    """Make a data set known, of which the table is made already."""
+    """Register a data set whose table exists already."""
 
     uuid: str
     name: str
@@ -32,7 +32,7 @@ class Create:
 
 @dataclass(frozen=True)
 class Mark:
-    """`deleted`, `undeleted`, `purged`; of a commit `hidden`, `shown`, `purged`."""
+    """A change: `deleted`, `undeleted`, `purged`; of a commit `hidden`, `shown`, `purged`."""
 
     kind: str
     dataset_id: int
@@ -41,7 +41,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Tag:
-    """Give a name to a commit or a training set; None takes it away."""
+    """Give a name to a commit or a training set; a target of None removes it."""
 
     dataset_id: int
     name: str
@@ -50,7 +50,7 @@ class Tag:
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask for a training set."""
+    """Request a training set."""
 
     dataset_id: int
     asked: Asked
@@ -64,12 +64,12 @@ class ClaimSet:
     version_hash: str
     worker: str
     lease_ms: int = LEASE_MS
-    attempt: int | None = None  # Of the claim that is renewed.
+    attempt: int | None = None  # The attempt whose claim is renewed.
 
 
 @dataclass(frozen=True)
 class Finish:
-    """Say that a training set is made, or why it cannot be."""
+    """Record that a training set is made, or why it cannot be made."""
 
     claim: Claim
     parts: tuple[Part, ...] = ()
@@ -79,7 +79,7 @@ class Finish:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Begin to delete what nothing refers to; once a day, whoever asks."""
+    """Begin to delete files to which nothing refers; at most once a day."""
 
 
 Command = Create | Mark | Tag | Ask | ClaimSet | Finish | Sweep
@@ -87,16 +87,16 @@ Decided = tuple[str, dict[str, Any]]
 
 
 def decide(state: LedgerState, command: Command, now_ms: int) -> Decided | None:
-    """Return the kind and body of the event that a command becomes; None: it is so already.
+    """Return the kind and body of a command's event; None if the state needs no change.
 
     Raises
     ------
     NotFoundError
-        The data set or the training set is not there.
+        The data set or the training set does not exist.
     AlreadyExistsError
         The name is taken.
     CommitConflictError
-        A worker is not, or no longer, the one that may speak.
+        The worker does not have the current claim.
     """
     match command:
         case Create():
@@ -123,12 +123,12 @@ def by_txn(state: LedgerState, txn: tuple[str, int] | None) -> DatasetState | No
 
 
 def require_free_name(state: LedgerState, name: str, but: int | None = None) -> None:
-    """Raise unless no data set that is not deleted has a name.
+    """Raise if a data set that is not deleted has a name.
 
     Raises
     ------
     AlreadyExistsError
-        Names the data set that has it.
+        The error names this data set.
     """
     for one in state.datasets.values():
         if one.name == name and not one.deleted and one.dataset_id != but:
@@ -141,7 +141,7 @@ def require_free_name(state: LedgerState, name: str, but: int | None = None) -> 
 def _created(state: LedgerState, command: Create) -> Decided | None:
     if by_txn(state, command.txn) is not None or any(
         one.uuid == command.uuid for one in state.datasets.values()
-    ):  # The second is an event of which the store lost the answer.
+    ):  # The second value is an event whose answer the store lost.
         return None
     require_free_name(state, command.name)
     return "created", {
@@ -231,7 +231,7 @@ def _finished(state: LedgerState, command: Finish) -> Decided | None:
     outcome = ("FAILED", (), command.error) if command.error else ("READY", command.parts, None)
     is_same_attempt = (known.attempt, known.worker) == (claim.attempt, claim.worker)
     if is_same_attempt and (known.state, known.parts, known.error) == outcome:
-        return None  # The event is there already: the store lost the answer.
+        return None  # The event exists already: the store lost the answer.
     _require_current(known, claim.version_hash, claim.attempt, claim.worker)
     body: dict[str, Any] = {
         "attempt": claim.attempt,

@@ -1,4 +1,4 @@
-"""Commits of a data set: versions of its table, and the domains that say what they are.
+"""Commits of a data set: versions of its table, and the domains that describe them.
 
 A commit is one Delta version: it adds the rows of the partition `commit_id=k` and sets the domain
 `txlog.dataset.commit.k`. Two writers that take the same number set the same domain, and CON-16
@@ -62,8 +62,8 @@ TYPE_PROPERTY = "txlog.dataset.type"
 PROPERTIES = {
     FORMAT_PROPERTY: FORMAT,
     "delta.feature.domainMetadata": "supported",
-    "delta.appendOnly": "true",  # A commit never changes, whatever engine writes.
-    "delta.enableRowTracking": "true",  # The order of rows outlives compaction by any engine.
+    "delta.appendOnly": "true",  # A commit never changes, with all engines.
+    "delta.enableRowTracking": "true",  # The order of rows survives compaction by any engine.
 }
 
 
@@ -73,7 +73,7 @@ def commits_of(snapshot: Snapshot, dataset: str) -> list[Commit]:
     Raises
     ------
     LogCorruptError
-        A domain does not say what a commit is.
+        A domain does not describe a commit.
     """
     found = []
     for name, domain in snapshot.controls.domains.items():
@@ -144,7 +144,7 @@ def _configuration(commit: Commit, txn: tuple[str, int] | None) -> str:
 
 @dataclass(frozen=True)
 class Note:
-    """What a commit records beside its rows."""
+    """The description of a commit, besides its rows."""
 
     dataset: str
     type: str
@@ -177,7 +177,7 @@ class AddCommit(Operation):
         self._schema_mode = schema_mode
         self._files: AddedFiles | None = None
         self._number = 0
-        self.commit: Commit | None = None  # What was committed last, or tried.
+        self.commit: Commit | None = None  # The last committed or attempted commit.
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the files of the next commit; they are written the first time."""
@@ -224,7 +224,7 @@ class AddCommit(Operation):
             self._files.discard()
 
     def _write(self, base: Snapshot) -> None:
-        """Write the rows; digest and count them as they pass."""
+        """Write the rows; hash and count them meanwhile."""
         numbered = _with_number(self._reader, self._number)
         rows = incoming(numbered, base.schema, self._schema_mode)
         schema = settled(base, rows.schema)
@@ -287,7 +287,7 @@ class AddCommit(Operation):
 
 
 def _with_number(reader: pa.RecordBatchReader, number: int) -> pa.RecordBatchReader:
-    """Return rows with the number of their commit, which comes first."""
+    """Return rows with the number of their commit as the first column."""
     if COMMIT_ID in {name.lower() for name in reader.schema.names}:
         raise InvalidInputError(
             argument="source",
@@ -356,8 +356,8 @@ def add_commit(operation: AddCommit, snapshot: Snapshot, txn: tuple[str, int] | 
 def pieces(table: Table, commit_id: int) -> list[Fragment] | None:
     """Return the fragments of a commit in the order of its rows; None: the rows must be sorted.
 
-    The order is that of row ids, which survive compaction. Whatever txlog writes is in it; other
-    engines may put rows of one range into several files.
+    The order is that of row ids, which survive compaction. txlog writes files in this order; other
+    engines may write the rows of one range into several files.
     """
     ranges = []
     for fragment in _fragments_of(table, commit_id):
@@ -380,7 +380,7 @@ def read_rows(
     Parameters
     ----------
     columns
-        Default: all but `commit_id`.
+        Default: all except `commit_id`.
     """
     names = [name for name in table.schema.names if name != COMMIT_ID]
     wanted = names if columns is None else list(columns)
@@ -419,7 +419,7 @@ def _row_ids(table: Table, fragment: Fragment) -> tuple[int, int, bool]:
 
 
 def digest_of(table: Table, commit_id: int) -> tuple[int, str]:
-    """Return the number of rows of a commit, and their digest, from the rows as they are now."""
+    """Return the number of rows of a commit and their digest, from the current rows."""
     fields = [f for f in table.snapshot.schema.fields if f.name != COMMIT_ID]
     digest = Digest(fields)
     for batch in read_rows(table, [commit_id]):

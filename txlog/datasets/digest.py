@@ -24,16 +24,16 @@ from txlog.schema.types import (
     type_name,
 )
 
-_STEP = 1 << 20  # Rows of ones that are hashed at once.
+_STEP = 1 << 20  # The number of rows that are hashed at once.
 _NESTED = {StructType: "struct", ArrayType: "array", MapType: "map"}
 _TEXTS = ("string", "binary")
 
 
 class Digest:
-    """The digest of rows that come in batches, in the columns and types of a table.
+    """The digest of batches of rows, in the columns and types of a table.
 
-    Each column, and each part of a nested one, has hashes of its own, so nothing is kept of the
-    rows, and where batches begin makes no difference.
+    Each column, and each part of a nested column, has its own hashes. So no rows are kept, and the
+    sizes of batches have no effect.
     """
 
     def __init__(self, fields: Iterable[StructField]) -> None:
@@ -42,7 +42,7 @@ class Digest:
         self._nodes: dict[tuple[str, ...], _Node] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take further rows; columns are found by their names, and others are left out."""
+        """Add rows; columns are found by their names, and other columns are ignored."""
         self.rows += batch.num_rows
         for field in self._fields:
             self._take((field.name,), field.type, batch.column(field.name))
@@ -93,9 +93,9 @@ class _Node:
         self._values = sha256()
 
     def told(self, path: tuple[str, ...]) -> bytes:
-        """Return what the digest of a commit is made of; nothing if there is no value."""
+        """Return the parts of a column's digest; nothing if there is no value."""
         if self._rows == self._nulls:
-            return b""  # A column that was added later makes no difference to older commits.
+            return b""  # A column that was added later does not change older commits.
         hashes = [self._values.hexdigest(), self._lengths.hexdigest()]
         validity = self._validity.hexdigest() if self._nulls else None
         told = [list(path), self._kind, self._rows, validity, *hashes]
@@ -117,7 +117,7 @@ class _Node:
         self._lengths.update(_little(numpy_array(lengths).astype(np.int64)))
 
     def take_bytes(self, texts: pa.Array) -> None:
-        if texts.null_count:  # Something may be stored where they are null.
+        if texts.null_count:  # There may be stored values below nulls.
             texts = pc.fill_null(texts, "" if pa.types.is_string(texts.type) else b"")
         if len(texts) == 0:
             return

@@ -15,16 +15,16 @@ from txlog.datasets.values import Asked, Failure, Part, State
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.lazy import dataclass
 
-CLOCKS_DIFFER_MS = 60_000  # By how much the clocks of two machines may differ.
+CLOCKS_DIFFER_MS = 60_000  # The largest difference between the clocks of two machines.
 
 
 def canonical(value: Any) -> str:
-    """Return JSON in its one form: keys sorted, no spaces, UTF-8."""
+    """Return canonical JSON: sorted keys, no spaces, UTF-8."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def printable(text: str) -> str:
-    """Return a text that JSON can hold: bytes of a file's name that are no UTF-8 are escaped."""
+    """Return a text that JSON can store: bytes of a file name that are not UTF-8 are escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -41,20 +41,20 @@ class Event:
 
 @dataclass(frozen=True)
 class SetState:
-    """A training set as the ledger knows it."""
+    """The state of a training set in the ledger."""
 
     asked: Asked
     state: State = "RUNNING"
-    attempt: int = 0  # 0: nobody has claimed it yet.
+    attempt: int = 0  # 0: not claimed yet.
     worker: str | None = None
-    claimed_ms: int = 0  # By the worker's clock.
+    claimed_ms: int = 0  # The end of the lease, by the worker's clock.
     lease_until_ms: int = 0
     parts: tuple[Part, ...] = ()
     statistics: Mapping[str, int] = field(default_factory=dict)
     error: Failure | None = None
 
     def is_free(self, now_ms: int) -> bool:
-        """Whether a worker may claim it: it is to be made, and no lease runs."""
+        """Whether a worker may claim it: it is requested, and there is no current lease."""
         if self.state != "RUNNING":
             return False
         if self.worker is None or self.lease_until_ms + CLOCKS_DIFFER_MS < now_ms:
@@ -64,7 +64,7 @@ class SetState:
 
 @dataclass(frozen=True)
 class DatasetState:
-    """A data set as the ledger knows it."""
+    """The state of a data set in the ledger."""
 
     dataset_id: int
     uuid: str
@@ -83,12 +83,12 @@ class DatasetState:
 
 @dataclass(frozen=True)
 class LedgerState:
-    """What all events up to `n` come to."""
+    """The state after all events up to `n`."""
 
     n: int = 0
     datasets: Mapping[int, DatasetState] = field(default_factory=dict)
     sweeps: int = 0
-    swept_ms: int = 0  # When the last sweep began, by its clock; 0 if there was none.
+    swept_ms: int = 0  # The start of the last sweep, by its clock; 0 if there was none.
 
     def dataset(self, dataset_id: int) -> DatasetState:
         """Return a data set that is not purged; raises `NotFoundError`, which lists those known."""
@@ -103,7 +103,7 @@ class LedgerState:
         Raises
         ------
         NotFoundError
-            There is none; those that there are are listed.
+            There is no such data set; the error lists the existing ones.
         """
         if isinstance(wanted, int):
             return self.dataset(wanted)
@@ -113,7 +113,7 @@ class LedgerState:
         raise self.unknown(wanted)
 
     def unknown(self, wanted: int | str) -> NotFoundError:
-        """Return the error of a data set that is not there."""
+        """Return the error for a data set that does not exist."""
         known = [f"{d.name} ({d.dataset_id})" for d in self.datasets.values() if not d.deleted]
         listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
         return NotFoundError(
@@ -123,15 +123,15 @@ class LedgerState:
 
 
 def fold(state: LedgerState, events: Iterable[Event]) -> LedgerState:
-    """Return the state after further events, in their order.
+    """Return the state after more events, in their order.
 
     Raises
     ------
     InvalidInputError
-        An event is of a kind that this version does not know.
+        This version of txlog does not know the kind of an event.
     """
     datasets = dict(state.datasets)
-    opened: set[int] = set()  # Data sets whose dictionary of sets is this call's own.
+    opened: set[int] = set()  # The data sets whose dictionary of sets this call has copied.
     n, sweeps, swept_ms = state.n, state.sweeps, state.swept_ms
     for event in events:
         n = event.n
@@ -240,7 +240,7 @@ def _next_set(known: SetState | None, event: Event) -> SetState:
 def pending(state: LedgerState, now_ms: int) -> Sequence[tuple[DatasetState, SetState]]:
     """Return the training sets that a worker may claim: those of dead workers, and unclaimed.
 
-    Those of deleted data sets are among them: who waits for one gets an answer.
+    They include those of deleted data sets, so that waiting callers get a result.
     """
     return [
         (dataset, one)

@@ -1,4 +1,4 @@
-"""The stores, tables and ledger of one catalog, and the facts that they give together."""
+"""The stores, tables and ledger of one catalog, and facts from all of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CHUNK_BYTES = 8 << 20
 
 
 class Home:
-    """The stores of a catalog's folder, its ledger, and the snapshots that are known of its tables.
+    """The stores of a catalog's folder, its ledger, and the known snapshots of its tables.
 
     Threads may share it.
     """
@@ -65,10 +65,10 @@ class Home:
         self.effects = effects
         self.engine = engine or threads_for(store)
         self.ledger = Ledger(Context(self.store_of("ledger"), effects), by)
-        self._snapshots: dict[str, Snapshot] = {}  # The newest known, by uuid.
+        self._snapshots: dict[str, Snapshot] = {}  # The newest known snapshots, by uuid.
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Engine and runner are left behind, as of a pickled table.
+        # The engine and the runner are not pickled, as for a table.
         return _reopened, (self.store, self.sources, self.limits)
 
     @property
@@ -102,7 +102,7 @@ class Home:
         return found
 
     def keep(self, uuid: str, snapshot: Snapshot) -> None:
-        """Remember a version, from which later ones are reached by their new commits alone."""
+        """Store a version, from which later ones are loaded with only their new commits."""
         self._snapshots[uuid] = snapshot
 
     def table(self, uuid: str) -> Table:
@@ -112,7 +112,7 @@ class Home:
     # What is known of a data set ------------------------------------------------------------
 
     def commits(self, state: DatasetState) -> list[Commit]:
-        """Return the commits in order; hidden and purged ones say so."""
+        """Return the commits in order, including hidden and purged ones."""
         found = commits_of(self.snapshot(state.uuid), state.uuid)
         marked = state.hidden | state.purged_commits
         if not marked:
@@ -129,7 +129,7 @@ class Home:
         ]
 
     def summary(self, state: DatasetState) -> Summary:
-        """Return what a data set is, and its commits."""
+        """Return the description of a data set, and its commits."""
         return self._summary(state, self.commits(state))
 
     def listed(self, state: DatasetState) -> Summary | None:
@@ -140,7 +140,7 @@ class Home:
         return self._summary(state, commits or [])
 
     def if_whole(self, state: DatasetState, asked: Callable[[DatasetState], T]) -> T | None:
-        """Return what is asked of a data set; None, with a warning that names it, if it is damaged.
+        """Return the result of a function of a data set; None with a warning if it is damaged.
 
         There is no warning if it was purged meanwhile.
         """
@@ -153,9 +153,9 @@ class Home:
             return None
 
     def require_contents(self, table: Table, commit_id: int) -> None:
-        """Raise `DataFileError` unless the contents beside the rows of a commit are whole.
+        """Raise `DataFileError` unless the contents beside the rows of a commit are complete.
 
-        The table is one of a type that stores objects.
+        The type of the table stores objects.
         """
         if not {"uri", "sha256"} <= set(table.schema.names):
             return
@@ -163,7 +163,7 @@ class Home:
         for batch in table.scan(columns=["uri", "sha256"], where=where).to_batches():
             for uri, wanted in zip(*(c.to_pylist() for c in batch.columns), strict=True):
                 if uri is None or uri != object_path(str(wanted)):
-                    continue  # The row has its content.
+                    continue  # The row itself has the content.
                 digest = sha256()
                 try:
                     with self.store.open_input(uri) as content:
@@ -195,11 +195,11 @@ class Home:
         )
 
     def training_set(self, state: DatasetState, one: SetState) -> TrainingSet:
-        """Return a training set that was asked for."""
+        """Return a requested training set."""
         return self.training_sets(state, [one])[0]
 
     def training_sets(self, state: DatasetState, sets: Iterable[SetState]) -> list[TrainingSet]:
-        """Return training sets that were asked for."""
+        """Return requested training sets."""
         commits = self.commits(state)
         return [self._training_set(state, one, commits) for one in sets]
 
@@ -225,7 +225,7 @@ class Home:
         )
 
     def job(self, state: DatasetState, asked: Asked) -> Job:
-        """Return what a worker needs to make a training set."""
+        """Return the job of a worker that makes a training set."""
         return Job(
             dataset_id=state.dataset_id,
             dataset=state.uuid,
@@ -270,7 +270,7 @@ def number_of(state: DatasetState, wanted: int | str | None) -> int | None:
     Raises
     ------
     NotFoundError
-        No commit has the name; those that there are are listed.
+        No commit has the name; the error lists the existing names.
     """
     if not isinstance(wanted, str):
         if wanted is not None:

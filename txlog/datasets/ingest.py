@@ -1,4 +1,4 @@
-"""From raw data to the rows of a commit: any source, by the type of a data set."""
+"""Convert raw data to the rows of a commit: any source, by the type of a data set."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from txlog.table.table import Table
 _VERSIONED = compiled(r"(.+)@v(\d+)")
 _LOG = "_delta_log/"
 FILES = "files"
-STAGED = f"{FILES}/.staged"  # What is not whole yet, or is needed for a moment.
+STAGED = f"{FILES}/.staged"  # Incomplete and temporary files.
 
 
 @dataclass(frozen=True)
 class Ingested:
-    """The rows of a commit to come. They are read once; an error means that there is no commit."""
+    """The rows of a new commit. They are read once; after an error there is no commit."""
 
     schema: pa.Schema  # The ingestion columns.
     batches: Iterator[pa.RecordBatch]
@@ -40,7 +40,7 @@ class Ingested:
 
     @property
     def reader(self) -> pa.RecordBatchReader:
-        """The batches as a stream of Arrow."""
+        """The batches as an Arrow stream."""
         return pa.RecordBatchReader.from_batches(self.schema, self.batches)
 
 
@@ -52,7 +52,7 @@ def ingest(
     limits: Limits,
     store: Store,
 ) -> Ingested:
-    """Return the rows that a type makes of a source.
+    """Return the rows that a type reads from a source.
 
     Parameters
     ----------
@@ -60,13 +60,13 @@ def ingest(
         A path or URI of a file, folder or prefix; of a table, with `@v3` for a version of it; a
         `Table`; a Spark frame; or any Arrow data.
     store
-        Of the catalog's root: large contents go to `files/` below it.
+        The store of the catalog's root: large contents are stored in `files/` below it.
 
     Raises
     ------
     SchemaMismatchError
-        Something does not fit the type; file, row and column are named. It may come while the
-        batches are read.
+        Something does not fit the type; the error names file, row and column. It may be raised
+        while the batches are read.
     InvalidInputError
         The source is outside of `sources`, or exceeds a limit.
     NotFoundError
@@ -88,7 +88,7 @@ def ingest(
 
 
 def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches; what Arrow says of a stream that breaks is an error of ours."""
+    """Yield batches; Arrow's errors about a broken stream become errors of txlog."""
     try:
         yield from batches
     except pa.ArrowException as error:
@@ -98,7 +98,7 @@ def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _opened(
     kind: DatasetType, source: Any, sources: Sources, limits: Limits, store: Store
 ) -> Source:
-    """Return what a source is, from what a caller gave."""
+    """Return the source for a caller's argument."""
     if isinstance(source, Table):
         return _of_table(source, without_secrets(source.uri))
     if isinstance(source, str | os.PathLike):
@@ -116,7 +116,7 @@ def _of_path(kind: DatasetType, text: str, sources: Sources, limits: Limits) -> 
     versioned = _VERSIONED.fullmatch(text.rstrip("/"))
     if versioned:
         if sources.allowed is not None:
-            sources.open(versioned[1], limits)  # Refuses links on the way and below.
+            sources.open(versioned[1], limits)  # It refuses links in the path and below it.
         return _table_at(versioned[1], int(versioned[2]), sources)
     found = sources.open(text, limits)
     if found.is_folder and any(file.name.startswith(_LOG) for file in found.files):
@@ -127,7 +127,7 @@ def _of_path(kind: DatasetType, text: str, sources: Sources, limits: Limits) -> 
 def _table_at(text: str, version: int | None, sources: Sources) -> Source:
     root, path, shown = sources.locate(text)
     options = dict(sources.storage_options or {})
-    if sources.allowed is not None:  # A log may name files anywhere.
+    if sources.allowed is not None:  # A log may refer to files at any place.
         options[PATHS] = "inside"
     table = Table(f"{root}/{path}" if path else root, version, storage_options=options)
     return _of_table(table, shown)
@@ -146,8 +146,8 @@ def _of_table(table: Table, shown: str) -> Source:
 def _of_frame(frame: Any, store: Store) -> Source:
     """Return the rows of a Spark frame, in the order of its partitions.
 
-    Executors write them as a table beside the data sets, which this process reads once: so the
-    frame is computed once and in parallel, and no process holds it.
+    Executors write them as a table beside the data sets, and this process reads the table once. So
+    the frame is computed once and in parallel, and no process holds all of it.
     """
     from txlog.spark_ext import write
 
@@ -186,18 +186,18 @@ def delete_tree(store: Store) -> None:
 
 
 def discard_tree(store: Store) -> None:
-    """Delete all files below a store's root; what cannot be deleted is left."""
+    """Delete all files below a store's root; skip files that cannot be deleted."""
     with suppress(TxlogError):
         delete_tree(store)
 
 
 def remove_leftovers(store: Store, now_ms: int) -> int:
-    """Delete what processes that died a day ago had staged, and return how many files there were.
+    """Delete staged files of processes that died at least a day ago, and return their number.
 
     Parameters
     ----------
     store
-        Of the catalog's root.
+        The store of the catalog's root.
     """
     names = [
         f"{STAGED}/{file.name}"
@@ -209,22 +209,22 @@ def remove_leftovers(store: Store, now_ms: int) -> int:
 
 
 class StoredObjects:
-    """Contents in `files/` of a catalog: each is there once, whole, and never changes."""
+    """Contents in `files/` of a catalog: each exists once, is complete, and never changes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def put(self, content: bytes) -> str:
-        """Return the path of a file with a content; it is written if it is not there."""
+        """Return the path of a file with a content; it is written if it does not exist."""
         path = object_path(sha256(content).hexdigest())
         if not is_there(self._store, path):
             self._store.put_if_absent(path, content)
         return path
 
     def put_chunks(self, chunks: Iterator[bytes], digest: Callable[[], str]) -> str:
-        """Do the same of a content that comes in chunks; its digest is asked for at their end.
+        """Do the same for a content in chunks; its digest is requested after the last chunk.
 
-        A reader sees the whole file, or none: it gets its name when it is whole.
+        A reader sees the whole file or none, because the file gets its name when it is complete.
         """
         staged = f"{STAGED}/{REAL.uuid()}"
         try:
@@ -238,7 +238,7 @@ class StoredObjects:
                 self._store.move([(staged, path)])
             except TxlogError:
                 if not is_there(self._store, path):
-                    raise  # Else another writer put the same content there meanwhile.
+                    raise  # Otherwise another writer has written the same content meanwhile.
         finally:
             with suppress(TxlogError):
                 self._store.delete([staged])
@@ -246,21 +246,21 @@ class StoredObjects:
 
 
 def object_path(digest: str) -> str:
-    """Return where a content of a SHA-256 lies, relative to the catalog's root."""
+    """Return the path of the content with a SHA-256, relative to the catalog's root."""
     return f"{FILES}/{digest[:2]}/{digest}"
 
 
 OBJECT_PATH = rf"^{FILES}/[0-9a-f]{{2}}/[0-9a-f]{{64}}$"
-"""What matches the paths of objects."""
+"""The pattern of paths of objects."""
 
 
 def require_object(store: Store, uri: str) -> Any:
-    """Return the content that a row names, opened for reading.
+    """Return the content that a row refers to, opened for reading.
 
     Raises
     ------
     NotFoundError
-        It is gone: somebody removed what a commit refers to.
+        It is missing: something removed a file to which a commit refers.
     """
     try:
         return store.open_input(uri)

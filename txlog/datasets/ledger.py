@@ -1,6 +1,6 @@
 """The ledger: a Delta table of events, to which one event at a time is appended.
 
-Event n is appended with `txn=(APP, n)`. If the table records that version already, another process
+Event n is appended with `txn=(APP, n)`. If the table already records this version, another process
 was first, and the command is decided again. Rules: spec/datasets.md, DST-20 to DST-27.
 """
 
@@ -55,7 +55,7 @@ _PROPERTIES = {
     "delta.appendOnly": "true",
     "delta.checkpointInterval": "50",
     MARK: FORMAT,
-    # One row a file: there is nothing that bounds of texts would rule out.
+    # With one row in a file, bounds of texts cannot exclude anything.
     "delta.dataSkippingStatsColumns": "n",
 }
 COMPACT_EVERY = 200
@@ -63,16 +63,16 @@ _DEADLINE_S = 120.0
 
 
 class Ledger:
-    """The events of a catalog, and the state that they come to.
+    """The events of a catalog, and the state after them.
 
     Threads may share it; each process has its own.
 
     Parameters
     ----------
     context
-        Of the ledger's table, which is made with the first event.
+        The context of the ledger's table, which the first event creates.
     by
-        Who writes: a text that no other writer has.
+        The name of this writer: a text that no other writer has.
     """
 
     def __init__(self, context: Context, by: str | None = None) -> None:
@@ -82,7 +82,7 @@ class Ledger:
 
     def _reset(self) -> None:
         self._process = os.getpid()
-        self._lock = Lock()  # One thread at a time reads on, or appends.
+        self._lock = Lock()  # Only one thread at a time reads new events or appends.
         self._snapshot: Snapshot | None = None
         self._state = LedgerState()
         self._compacted = 0
@@ -97,11 +97,11 @@ class Ledger:
 
     @property
     def now_ms(self) -> int:
-        """The time, milliseconds since the epoch, UTC."""
+        """The time in milliseconds since the epoch, UTC."""
         return self._context.effects.now_ms()
 
     def state(self) -> LedgerState:
-        """Return the state that all events come to now."""
+        """Return the current state after all events."""
         with self._locked():
             self._read_on()
             return self._state
@@ -117,7 +117,7 @@ class Ledger:
         Raises
         ------
         RetriesExhaustedError
-            Others appended first until the deadline.
+            Other processes appended first until the deadline.
         TxlogError
             The command is refused; see `decide`. Nothing was appended.
         """
@@ -191,17 +191,17 @@ class Ledger:
         return Claim(claim.dataset_id, claim.version_hash, claim.attempt, claim.worker, lease)
 
     def ready(self, claim: Claim, parts: Sequence[Part], statistics: Mapping[str, int]) -> None:
-        """Say that a training set is made; errors as for `renew`."""
+        """Record that a training set is made; errors as for `renew`."""
         self.record(Finish(claim, tuple(parts), dict(statistics)))
 
     def failed(self, claim: Claim, code: str, text: str) -> None:
-        """Say why a training set cannot be made; errors as for `renew`."""
+        """Record why a training set cannot be made; errors as for `renew`."""
         self.record(Finish(claim, error=Failure(code, printable(text))))
 
     # The table ------------------------------------------------------------------------------
 
     def _read_on(self) -> None:
-        """Read the events that are new."""
+        """Read the new events."""
         context, held = self._context, self._snapshot
         latest = existing(context.store) if held is None else refresh(context.store, held)
         if latest is None:
@@ -224,11 +224,11 @@ class Ledger:
         self._snapshot = latest
 
     def _append(self, event: Event) -> bool:
-        """Append an event; return whether it is there: if not, another one has its number."""
+        """Append an event; return False if another event has its number."""
         context = self._context
         if self._snapshot is None:
             self._snapshot = _made(context)
-            return False  # Another process may have made it, with events in it.
+            return False  # Another process may have created it, with events.
         row = {"n": event.n, "at_ms": event.at_ms, "by": event.by, "kind": event.kind}
         rows = table_of_rows([{**row, "body": canonical(dict(event.body))}], _SCHEMA)
         try:
@@ -248,7 +248,7 @@ class Ledger:
         return True
 
     def _is_there(self, event: Event) -> bool:
-        """Look whether an event of which the store lost the answer was appended."""
+        """Check whether an event was appended after the store lost the answer."""
         assert self._snapshot is not None
         latest = refresh(self._context.store, self._snapshot)
         if (latest.transaction_version(APP) or 0) < event.n:
@@ -260,7 +260,7 @@ class Ledger:
         return True
 
     def _compact_if_due(self) -> None:
-        """Join the files of the events once in a while; a failure costs nobody an event."""
+        """Merge the files of the events from time to time; a failure loses no event."""
         due = self._state.n // COMPACT_EVERY
         if due == self._compacted or self._state.n % COMPACT_EVERY:
             return
@@ -275,7 +275,7 @@ class Ledger:
             )
 
     def compact(self) -> None:
-        """Join the files of the events, and delete those that were joined a week ago."""
+        """Merge the files of the events, and delete files that were merged a week ago."""
         assert self._snapshot is not None
         table = Table._of(self._context, self._snapshot)
         table.optimize.compact()
@@ -284,7 +284,7 @@ class Ledger:
 
 
 def _made(context: Context) -> Snapshot:
-    """Make the table of a ledger, or return the one that another process has made."""
+    """Create the table of a ledger, or return the one that another process has created."""
     try:
         definition = as_schema(_SCHEMA, nanos=False)
         return create(context, definition, properties=_PROPERTIES, name="ledger").snapshot

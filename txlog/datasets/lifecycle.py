@@ -1,8 +1,8 @@
 """Adding commits to data sets, and purging them.
 
 A purge first appends an event to the ledger, so that no training set picks the rows any more. Then
-it removes objects, training sets, rows and files. A purge that was interrupted can be repeated: it
-looks for what is left.
+it removes objects, training sets, rows and files. An interrupted purge can be repeated: it searches
+for the remaining ones.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _APPEND_ONLY = "delta.appendOnly"
 
 @dataclass(frozen=True)
 class CommitRequest:
-    """The arguments of an update, checked."""
+    """The checked arguments of an update."""
 
     message: str
     tags: Mapping[str, str]
@@ -79,7 +79,7 @@ class CommitRequest:
     txn: tuple[str, int] | None = None
 
     def note(self, uuid: str, kind: DatasetType, read: Ingested) -> Note:
-        """Return the note of the commit. Its inputs include the source, once that is read."""
+        """Return the note of the commit. Its inputs include the source, after it was read."""
 
         def inputs() -> Sequence[Input]:
             return [replace(one, uri=printable(one.uri)) for one in (*read.inputs(), *self.inputs)]
@@ -133,7 +133,7 @@ def make_table(
     name: str,
     description: str | None,
 ) -> Snapshot:
-    """Make the table of a data set, with the first commit if there is a source.
+    """Create the table of a data set, with the first commit if there is a source.
 
     On an error the caller deletes the folder.
     """
@@ -205,7 +205,7 @@ def _ingest(home: Home, kind: DatasetType, source: Any) -> Ingested:
 
 
 def _made_before(home: Home, dataset_id: int, snapshot: Snapshot, txn: tuple[str, int]) -> Commit:
-    """Return the commit that was made with a `txn`, unless it lost bytes to a purge."""
+    """Return the commit that was made with a `txn`, unless a purge removed bytes of it."""
     state = home.ledger.state()
     dataset = state.datasets[dataset_id]
     found = commit_with_txn(snapshot, dataset.uuid, txn)
@@ -240,17 +240,17 @@ def require_made(home: Home, dataset: DatasetState) -> None:
 
 
 def require_whole_commit(home: Home, dataset_id: int, commit_id: int) -> None:
-    """Raise if a commit that was just made lost bytes to a purge meanwhile.
+    """Raise if a purge has meanwhile removed bytes of a new commit.
 
-    A purge first appends its event, and then looks which other rows refer to an object. So if there
-    is no new purge in the ledger after a commit landed, every later purge sees the commit's rows.
+    A purge first appends its event, and then searches for other rows that refer to an object. So if
+    there is no new purge in the ledger after a commit, every later purge sees the commit's rows.
 
     Raises
     ------
     NotFoundError
         The data set was purged.
     DataFileError
-        An object of the commit is gone.
+        An object of the commit is missing.
     """
     dataset = _require_not_purged(home, dataset_id)
     for path in sorted(_objects(home, dataset, col(COMMIT_ID) == lit(commit_id))):
@@ -287,11 +287,11 @@ def purge_dataset(home: Home, dataset: DatasetState) -> None:
         objects = _objects(home, dataset)
     _delete_unused(home, objects)
     delete_tree(home.store_of(f"sets/{dataset.uuid}"))
-    delete_tree(home.store_of(f"data/{dataset.uuid}"))  # Last: it tells which objects there were.
+    delete_tree(home.store_of(f"data/{dataset.uuid}"))  # Last: it refers to the objects.
 
 
 def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
-    """Remove the rows of a commit, and the training sets that hold them."""
+    """Remove the rows of a commit, and the training sets that contain them."""
     home.ledger.record(Mark("purged", dataset.dataset_id, commit_id))
     is_it = col(COMMIT_ID) == lit(commit_id)
     _delete_unused(home, _objects(home, dataset, is_it))
@@ -306,7 +306,7 @@ def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
 
 
 def _delete_rows(table: Table, where: Expression, why: str) -> None:
-    """Delete rows of a table that is append-only: unset the property, delete, set it again."""
+    """Delete rows of an append-only table: unset the property, delete, set it again."""
     while table.count(where):
         table.alter.set_properties({_APPEND_ONLY: "false"})
         try:
@@ -334,7 +334,7 @@ def finish_purges(home: Home, dataset: DatasetState) -> None:
 
 
 def _files_of(table: Table, commit_id: str) -> list[str]:
-    """Return the files with rows of a purged commit: as the log has them, and in its folder."""
+    """Return the files with rows of a purged commit: those in the log, and those in its folder."""
     name = table.snapshot.physical_partition_columns[0]
     gone = load_files(table.store, table.snapshot).tombstones
     found = {
@@ -379,7 +379,7 @@ def _used(home: Home, dataset: DatasetState) -> set[str]:
 
 
 def purges_of(state: LedgerState) -> int:
-    """Return how often something was purged or swept in a catalog."""
+    """Return the number of purges and sweeps of a catalog."""
     datasets = state.datasets.values()
     return state.sweeps + sum(one.purged + len(one.purged_commits) for one in datasets)
 
@@ -388,7 +388,7 @@ def purges_of(state: LedgerState) -> int:
 
 
 def sweep_leftovers(home: Home) -> int:
-    """Delete what nothing refers to and is older than a day; return how many files there were.
+    """Delete files older than a day to which nothing refers; return their number.
 
     That is: staged files and tables of processes that died, objects of updates that were refused,
     and folders of attempts that others took over. It is done once a day. The ledger says so first,
@@ -415,14 +415,14 @@ def sweep_leftovers(home: Home) -> int:
     for one in known.values():
         if objects and not one.purged:
             used = home.if_whole(one, partial(_used, home))
-            objects = set() if used is None else objects - used  # One that is damaged may need all.
+            objects = set() if used is None else objects - used  # A damaged one may need all.
     names += sorted(objects)
     home.store.delete(names)
     return staged + len(names)
 
 
 def _old_folders(store: Store, root: str, depth: int, before_ms: int) -> dict[str, list[str]]:
-    """Return the folders of a depth all of whose files are old, each with their paths."""
+    """Return the folders at a depth in which all files are old, each with its paths."""
     found: dict[str, list[str]] = {}
     young: set[str] = set()
     for file in store.list_tree(root):

@@ -1,4 +1,4 @@
-"""How much of anything a data set takes: what exceeds a limit is refused before it is unpacked."""
+"""Limits of data sets: input that exceeds a limit is refused before it is unpacked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GiB = 1 << 30
 
 @dataclass(frozen=True)
 class Limits:
-    """What a source may hold at most. Each limit can be raised: `Limits(field_bytes=8 << 20)`."""
+    """The limits of a source. Each limit can be raised: `Limits(field_bytes=8 << 20)`."""
 
     files: int = 1_000_000  # Files of a folder, or members of a zip.
     file_bytes: int = 64 * _GiB  # Of one file.
@@ -36,7 +36,7 @@ class Limits:
             require_whole(field.name, getattr(self, field.name), 1)
 
     def require_name(self, argument: str, name: object) -> str:
-        """Return the name of a data set, label or file, unless it cannot be one.
+        """Return the name of a data set, label or file; raise if it is not valid.
 
         A name is a step of a path: it has no `/`, `\\` or control character, is not `.` or `..`,
         and neither begins nor ends with a space.
@@ -44,7 +44,7 @@ class Limits:
         Raises
         ------
         InvalidInputError
-            It says what is wrong with the name.
+            The error says what is wrong with the name.
         """
         if not isinstance(name, str):
             raise InvalidTypeError(
@@ -58,7 +58,7 @@ class Limits:
         return name
 
     def require_text(self, argument: str, text: object) -> str:
-        """Return a message or description, unless it is too long or no text."""
+        """Return a message or description; raise if it is too long or not text."""
         if not isinstance(text, str):
             raise InvalidTypeError(
                 argument=argument, reason=f"text was expected, not {type(text).__name__}"
@@ -71,12 +71,12 @@ class Limits:
         return text
 
     def require_tags(self, tags: Mapping[str, str]) -> dict[str, str]:
-        """Return tags, unless they are too many, or a name or value cannot be one.
+        """Return tags; raise if there are too many, or a name or value is not valid.
 
         Raises
         ------
         InvalidInputError
-            It names the tag.
+            The error names the tag.
         """
         if not isinstance(tags, Mapping):
             raise InvalidTypeError(
@@ -107,12 +107,12 @@ class Limits:
 
 
 def number_or_name(wanted: str) -> int | str:
-    """Return a number that is written in digits as a number, and anything else as it is."""
+    """Return a text of digits as a number, and other values unchanged."""
     return int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 19 else wanted
 
 
 def require_no_number(argument: str, name: str) -> None:
-    """Raise if a name would be taken for a number, where a number or a name is expected."""
+    """Raise if a name looks like a number, because a number or a name may be expected."""
     if name.isdigit():
         raise InvalidInputError(
             argument=argument,

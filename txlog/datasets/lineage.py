@@ -22,16 +22,16 @@ Direction = Literal["up", "down"]
 
 @runtime_checkable
 class Picked(Protocol):
-    """A training set, as far as lineage goes."""
+    """The facts about a training set for lineage."""
 
     @property
     def version_hash(self) -> str:
-        """What names it."""
+        """The training set's hash or names."""
         ...
 
     @property
     def commits(self) -> tuple[Commit, ...]:
-        """The commits that it is made of."""
+        """The commits from which it is made."""
         ...
 
 
@@ -57,7 +57,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes, and edges from what was used to what was made of it."""
+    """Nodes, and edges from inputs to results."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
@@ -90,12 +90,12 @@ def _quoted(text: str) -> str:
 
 
 def as_input(given: object) -> Input:
-    """Return an input of a commit from what a caller names: a URI, a table, a commit, a set.
+    """Return an input of a commit from a caller's URI, table, commit or training set.
 
     Raises
     ------
     InvalidTypeError
-        It is nothing of these.
+        It is none of these.
     """
     from txlog.table.table import Table
 
@@ -118,7 +118,7 @@ def as_input(given: object) -> Input:
 
 
 class Found:
-    """What a search for lineage stands on: the commits and training sets of all data sets."""
+    """The data of a search for lineage: the commits and training sets of all data sets."""
 
     def __init__(self, commits: Iterable[tuple[str, Commit]], sets: Iterable[Picked]) -> None:
         """Take the commits, each with the name of its data set, and the training sets."""
@@ -131,7 +131,7 @@ class Found:
         self._children: dict[str, list[tuple[Edge, Node]]] | None = None
 
     def node(self, node_id: str, given: Input | None = None) -> Node:
-        """Return a node by its id; what is not known of it is what an input says."""
+        """Return a node by its id; an input provides the facts that are not known."""
         digest = None if given is None else given.digest
         if node_id.startswith("code:"):
             return Node(node_id, "code", node_id.removeprefix("code:"))
@@ -177,7 +177,7 @@ class Found:
 
 
 def trace(found: Found, start: str, direction: Direction = "up", depth: int | None = None) -> Graph:
-    """Return the graph from a node on, at most so many steps far; each node is visited once.
+    """Return the graph from a node up to a number of steps; each node is visited once.
 
     Raises
     ------
@@ -208,7 +208,7 @@ def trace(found: Found, start: str, direction: Direction = "up", depth: int | No
 
 
 def provenance(training_set: Picked) -> Graph:
-    """Return a training set's commits and their inputs, from what it holds itself."""
+    """Return a training set's commits and their inputs, from the training set alone."""
     commits = ((commit.dataset, commit) for commit in training_set.commits)
     found = Found(commits, [training_set])
     return trace(found, f"{TRAINING_SET}{training_set.version_hash}")

@@ -1,7 +1,8 @@
-"""Making training sets in the background: claim, build, say ready; and getting the parts.
+"""Make training sets in the background: claim, build, record; and copy their parts.
 
-A job is claimed for a time, which a thread renews while it is made. Whoever dies renews no more,
-and another worker makes the set again, in a folder of its own. Rules: spec/datasets.md.
+A worker claims a job for some time, and a thread renews the claim during the work. If the worker
+dies, the claim ends, and another worker makes the set again, in another folder. Rules:
+spec/datasets.md.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ if TYPE_CHECKING:
     from txlog.datasets.values import Claim, Job
     from txlog.threads import Engine
 
-_RENEWED_AFTER = 1 / 3  # Of a lease.
+_RENEWED_AFTER = 1 / 3  # The duration of a lease.
 _RETRY_S = 0.2
 _CHUNK_BYTES = 8 << 20
-_GONE = (CommitConflictError, NotFoundError)  # Of a claim: taken over, or purged.
+_GONE = (CommitConflictError, NotFoundError)  # Errors of a claim: the set was taken over or purged.
 
 
 class Runner(Protocol):
-    """Who makes training sets."""
+    """The interface of runners, which make training sets."""
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have a piece of work done, now or later."""
+        """Do a piece of work, now or later."""
         ...
 
 
@@ -65,12 +66,12 @@ class InlineRunner:
 
 
 class ThreadRunner:
-    """A runner of threads of this process. A process that ends does what was submitted first.
+    """A runner with threads of this process. Before the process ends, it does all submitted work.
 
     Parameters
     ----------
     workers
-        How many training sets are made at a time.
+        The number of training sets that are made at a time.
     """
 
     def __init__(self, workers: int = 2) -> None:
@@ -81,7 +82,7 @@ class ThreadRunner:
     def submit(self, work: Callable[[], None]) -> None:
         """Have a thread do the work, when one is free; at once if no thread can be started."""
         with self._lock:
-            if not self._workers.is_here:  # A fork has no threads.
+            if not self._workers.is_here:  # A forked process has no threads.
                 self._workers, self._waiting = Workers(self._workers.count), []
             call = self._workers.start(_call, work)
             self._waiting = [one for one in self._waiting if not one.is_done]
@@ -90,7 +91,7 @@ class ThreadRunner:
             call.result()
 
     def wait(self) -> None:
-        """Wait until all that was submitted is done."""
+        """Wait until all submitted work is done."""
         with self._lock:
             waiting = list(self._waiting)
         for one in waiting:
@@ -105,21 +106,21 @@ def _call(work: Callable[[], None]) -> None:
 
 
 def submit(job: Job, ledger: Ledger, runner: Runner, engine: Engine | None = None) -> None:
-    """Have a runner make a training set, unless it is made or somebody makes it.
+    """Let a runner make a training set, unless it is made or being made.
 
     Parameters
     ----------
     engine
-        Where work over many files is done: threads, or Spark's executors.
+        The engine for work over many files: threads, or Spark's executors.
     """
     runner.submit(partial(make, job, ledger, engine))
 
 
 def make(job: Job, ledger: Ledger, engine: Engine | None = None) -> None:
-    """Make a training set, and say in the ledger that it is ready, or why it cannot be made.
+    """Make a training set, and record in the ledger that it is ready, or why it cannot be made.
 
-    Nothing is raised but what ends the process, or an error of the ledger itself: then the lease
-    runs out, and another worker makes the set.
+    It raises only errors that end the process and errors of the ledger itself: then the lease ends,
+    and another worker makes the set.
     """
     worker = f"{ledger.by}/{REAL.uuid()[:8]}"
     claim = None
@@ -144,11 +145,11 @@ def make(job: Job, ledger: Ledger, engine: Engine | None = None) -> None:
                 return
             ledger.ready(claim, parts, statistics)
     except (_TakenOverError, *_GONE):
-        discard_tree(folder)  # Another attempt counts, or nobody wants the set.
+        discard_tree(folder)  # Another attempt is current, or the set is not requested any more.
 
 
 def _told(error: Exception) -> str:
-    """Return what a ledger says of an error: readers of it need not know the server's paths."""
+    """Return the ledger's text about an error, without the server's paths."""
     if isinstance(error, TxlogError):
         return ". ".join(text for text in (error.reason, error.remedy) if text)
     return f"an unexpected {type(error).__name__}"
@@ -171,11 +172,11 @@ def _built(
 
 
 class _TakenOverError(Exception):
-    """The lease is over, and another worker makes the set, or it was purged."""
+    """The lease has ended and another worker makes the set, or the set was purged."""
 
 
 class _Lease:
-    """The lease of an attempt, which a thread renews, or whoever asks whether it still counts."""
+    """The lease of an attempt; a thread renews it, or the check whether it is still current."""
 
     def __init__(self, ledger: Ledger, claim: Claim) -> None:
         self.ended = Event()
@@ -186,7 +187,7 @@ class _Lease:
         self._has_thread = True
 
     def require(self) -> None:
-        """Raise if the attempt does not count any more."""
+        """Raise if the attempt is no longer the current one."""
         if not self._has_thread and not self._wait_s():
             self._renew()
         if self._is_lost:
@@ -207,7 +208,7 @@ class _Lease:
             self._renew()
 
     def _wait_s(self) -> float:
-        """Return the seconds until the lease is to be renewed; 0 if it is time."""
+        """Return the seconds until the lease must be renewed; 0 if it must be renewed now."""
         left_ms = self._claim.lease_until_ms - self._ledger.now_ms
         return max(0.0, left_ms - self._lease_ms * (1 - _RENEWED_AFTER)) / 1000
 
@@ -216,7 +217,7 @@ class _Lease:
             self._claim = self._ledger.renew(self._claim)
         except _GONE:
             self._is_lost = True
-        except TxlogError:  # The store may be back before the lease is over.
+        except TxlogError:  # The store may work again before the lease ends.
             self._is_lost = self._ledger.now_ms > self._claim.lease_until_ms
 
 
@@ -243,17 +244,17 @@ def download(
 ) -> list[str]:
     """Copy parts into a folder, under their names, and return the paths of the files.
 
-    A file that is there already with the same bytes stays. Each one is whole when it has its name.
+    An existing file with the same bytes stays. Each file is complete when it has its name.
 
     Parameters
     ----------
     parts
-        With URIs that are absolute.
+        The parts with absolute URIs.
 
     Raises
     ------
     DataFileError
-        A part has other bytes than when it was made. The file is not there then.
+        The bytes of a part have changed since it was made. Then the file does not exist.
     """
     return [fetch_file(one, folder, partial(opened_part, one, storage_options)) for one in parts]
 
@@ -265,12 +266,12 @@ def unpack(
 ) -> list[str]:
     """Write the files that are rows of GENERIC into a folder; errors as for `download`.
 
-    Of several files of one name, the last one stays.
+    Of several files with the same name, the last one stays.
 
     Parameters
     ----------
     opened
-        Opens a content that lies beside the rows; its `uri` is relative to the catalog's root.
+        Opens a content beside the rows; its `uri` is relative to the catalog's root.
     """
     written: dict[str, None] = {}
     columns = ("name", "uri", "sha256", "size")
@@ -284,7 +285,7 @@ def unpack(
 
 
 def fetch_file(part: Part, folder: str | os.PathLike[str], opened: Callable[[], Any]) -> str:
-    """Write a part below a folder, unless it is there, and return its path.
+    """Write a part below a folder, unless it exists, and return its path.
 
     Parameters
     ----------

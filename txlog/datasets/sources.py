@@ -1,4 +1,4 @@
-"""Where rows come from: files, folders and prefixes of an allow-list, tables, and Arrow data."""
+"""Sources of rows: files, folders and prefixes of an allow-list, tables, and Arrow data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 4 << 20
 _SPOOLED_BYTES = 16 << 20  # Of a file that must be read at any place, in memory; else on the disk.
-_WEB = ("http", "https", "ftp")  # A server can redirect to any other, also to one inside.
+_WEB = ("http", "https", "ftp")  # Servers can redirect to internal ones.
 _FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _FOLDER_FLAGS = _FILE_FLAGS | getattr(os, "O_DIRECTORY", 0)
 _LINK = "a symbolic link is not followed"
@@ -32,23 +32,23 @@ _LINK = "a symbolic link is not followed"
 class SourceFile:
     """One file of a source, read from its start to its end.
 
-    `sha256` is that of its bytes, once all of them were read.
+    `sha256` is the digest of its bytes, after all of them were read.
     """
 
     def __init__(self, name: str, size: int, uri: str, opened: Callable[[], Any]) -> None:
-        self.name = name  # Below the source, with `/` between its steps.
+        self.name = name  # The path below the source, with `/` between its parts.
         self.size = size  # Bytes.
         self.uri = uri  # For messages.
         self.sha256: str | None = None
         self._opened = opened
 
     def chunks(self, most_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
-        """Yield the bytes in order, in chunks of at most so many.
+        """Yield the bytes in order, in chunks of a limited size.
 
         Raises
         ------
         InvalidInputError
-            There are more or fewer than there were when the source was opened.
+            The number of bytes has changed since the source was opened.
         """
         digest, left = sha256(), self.size
         with ExitStack() as stack:
@@ -75,7 +75,7 @@ class SourceFile:
 
     @contextmanager
     def seekable(self) -> Iterator[Any]:
-        """Yield a copy of the file that can be read at any place, and that nobody else changes."""
+        """Yield a copy of the file for random reading, which no other process changes."""
         from tempfile import SpooledTemporaryFile
 
         with SpooledTemporaryFile(_SPOOLED_BYTES) as copy:
@@ -88,7 +88,7 @@ class SourceFile:
 
 @dataclass
 class Source:
-    """What a commit is made from: files, or Arrow data."""
+    """The data for a commit: files, or Arrow data."""
 
     uri: str  # For messages and lineage; empty for data that has no place.
     name: str  # The last step of the URI.
@@ -98,7 +98,7 @@ class Source:
     given: Input | None = None  # Of a table at a version.
 
     def inputs(self) -> tuple[Input, ...]:
-        """Return what lineage says of the source, once it was read.
+        """Return the source's input for lineage, after it was read.
 
         The digest of a file is the SHA-256 of its bytes; that of a folder the SHA-256 of lines as
         `sha256sum` prints them, a file each: digest, two spaces, name.
@@ -111,14 +111,14 @@ class Source:
             return (Input(self.uri, digest=self.files[0].sha256),)
         lines = sha256()
         for file in self.files:
-            if file.sha256 is not None:  # None: such as Thumbs.db, which nobody read.
+            if file.sha256 is not None:  # None for files that are not read, such as Thumbs.db.
                 lines.update(f"{file.sha256}  {file.name}\n".encode())
         return (Input(self.uri, digest=lines.hexdigest()),)
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Which places sources may be read from.
+    """The places from which sources may be read.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class Sources:
     storage_options
         As for `Table`, for all of them.
 
-    No symbolic link is followed, but in the place itself and, without a list, in a source's own
+    Symbolic links are followed only in the place itself and, without a list, in a source's own
     path. Web addresses are refused: a server may redirect to any other. An object store of the list
     is trusted with its answers; if it redirects, no credentials are sent there.
     """
@@ -150,10 +150,10 @@ class Sources:
         Raises
         ------
         InvalidInputError
-            It is outside of the list, leads over a symbolic link, or has more or larger files than
-            the limits allow.
+            It is outside of the list, its path contains a symbolic link, or it has more or larger
+            files than the limits allow.
         NotFoundError
-            There is nothing.
+            There is no file.
         """
         root, path, shown = self.locate(source)
         missing = NotFoundError(
@@ -176,9 +176,9 @@ class Sources:
         return Source(shown, name, files, is_folder)
 
     def locate(self, source: str | os.PathLike[str]) -> tuple[str, str, str]:
-        """Return the place that a source is in, its path there, and how messages call it.
+        """Return the place of a source, its path there, and its name in messages.
 
-        A source in a named place is called by that name, so that messages do not tell where it is.
+        Messages use the name of the place, so that they do not reveal its location.
         """
         text = os.fspath(source)
         if "\0" in text:
@@ -225,7 +225,7 @@ class Sources:
 
 
 def refused(reason: str, remedy: str = "") -> InvalidInputError:
-    """Return the error of a source that is not taken."""
+    """Return the error for a refused source."""
     return InvalidInputError(argument="source", reason=reason, remedy=remedy)
 
 
@@ -236,7 +236,7 @@ def _plain(place: str) -> str:
 
 
 def _anywhere(text: str) -> tuple[str, str, str]:
-    """Return where a source is that may be anywhere; links in its own path are followed."""
+    """Return the place of a source without an allow-list; links in its own path are followed."""
     if scheme_of(text) not in (None, "file"):
         place, _, path = text.rstrip("/").rpartition("/")
         if not path or place.endswith(("/", ":")):  # A whole bucket.
@@ -276,7 +276,7 @@ def _remote_files(store: Store, path: str, limits: Limits) -> tuple[list[SourceF
             pass
     files: list[SourceFile] = []
     for info in store.list_tree(path):
-        if info.name.endswith("/") or not info.name:  # What consoles make to show an empty folder.
+        if info.name.endswith("/") or not info.name:  # Consoles create it for an empty folder.
             continue
         if wrong := fault_of_path(info.name, limits):
             raise refused(f"the name {info.name[:200]!r} below {path!r} {wrong}")
@@ -295,7 +295,7 @@ def _remote_file(store: Store, path: str, name: str, size: int) -> SourceFile:
 
 
 def _local_files(root: str, path: str, limits: Limits) -> tuple[list[SourceFile], bool]:
-    """Return the files at a path below a folder; a link, or what is no file, is refused."""
+    """Return the files at a path below a folder; raise for links and special files."""
     root = str(Path(root).expanduser().absolute())
     with os_errors("open", path):
         descriptor = _open_below(root, path, _FILE_FLAGS)
@@ -350,8 +350,7 @@ def _opened(root: str, path: str) -> Any:
 def _open_below(root: str, path: str, flags: int) -> int:
     """Return the descriptor of a path below a folder; no step of it may be a symbolic link.
 
-    Each step is opened in the folder that was opened before, so nobody can put a link there
-    meanwhile.
+    Each part is opened in the folder that was opened before, so no link can be inserted meanwhile.
     """
     if os.open not in os.supports_dir_fd:
         return _open_plainly(root, path, flags)
@@ -371,14 +370,14 @@ def _open_step(step: str, flags: int, folder: int, path: str) -> int:
     try:
         return os.open(step, flags, dir_fd=folder)
     except OSError:
-        found = os.stat(step, dir_fd=folder, follow_symlinks=False)  # Or it is not there.
+        found = os.stat(step, dir_fd=folder, follow_symlinks=False)  # Or it does not exist.
         if stat.S_ISLNK(found.st_mode):
             raise refused(f"{step!r} in {path!r}: {_LINK}", "Put the file itself there") from None
         raise
 
 
 def _open_plainly(root: str, path: str, flags: int) -> int:
-    """Do what `_open_below` does where no folder can be opened."""
+    """Do the same as `_open_below` on systems that cannot open folders."""
     place = Path(root)
     for step in path.split("/"):
         place /= step

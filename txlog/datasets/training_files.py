@@ -1,4 +1,4 @@
-"""The picked rows of a training set, and the files that are made of them, on the table's engine."""
+"""The picked rows of a training set, and the files that the table's engine makes from them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from txlog.verbs.fragments.workers import write_first_fragments
 Result = TypeVar("Result")
 
 RUN_BYTES = 32 << 20  # Of data files, about: so much is read, and becomes one file, at a time.
-_AT_ONCE = 32  # Runs whose results are held together.
+_AT_ONCE = 32  # The number of runs whose results are held at a time.
 _ROW_ID = "_rowid"
 _CHUNK_BYTES = 8 << 20
 
@@ -49,7 +49,7 @@ _CHUNK_BYTES = 8 << 20
 def part_properties() -> Mapping[str, str]:
     """Return the properties of tables of parts.
 
-    A loader that shuffles takes rows one by one, so that pages are small, if pyarrow can make them.
+    A loader that shuffles takes rows one by one, so pages are small, if pyarrow supports this.
     """
     can_choose = "max_rows_per_page" in signature(pq.ParquetWriter).parameters
     return {"txlog.pageRows": "1024"} if can_choose else {}
@@ -60,12 +60,12 @@ class Run:
     """Consecutive rows of one commit. It pickles."""
 
     pieces: tuple[tuple[Fragment, RowRange | None], ...]
-    must_sort: bool = False  # Another engine has put the rows in another order.
+    must_sort: bool = False  # Another engine has changed the order of the rows.
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """How runs are read: in the columns that are wanted. It pickles."""
+    """The plan for reading runs, with the wanted columns. It pickles."""
 
     store: Store
     plan: ReadPlan
@@ -103,7 +103,7 @@ class PickedRows:
         function: Callable[[Iterator[pa.RecordBatch]], Result],
         columns: Sequence[str] | None = None,
     ) -> Iterator[Result]:
-        """Yield what a function makes of each run, in order; it runs on the table's engine."""
+        """Yield the results of a function for each run, in order; it runs on the table's engine."""
         return self.map_numbered(partial(_of_batches, function), columns)
 
     def map_numbered(
@@ -123,7 +123,7 @@ class PickedRows:
         return prefetch(batch for run in self.runs for batch in reading.batches(run))
 
     def open_object(self, uri: str) -> Any:
-        """Return the content that a row's `uri` means, as a file to be used in a `with`."""
+        """Return the content at a row's `uri`, as a file for a `with`."""
         return require_object(self._home, uri)
 
     def _reading(self, columns: Sequence[str] | None) -> _Reading:
@@ -187,11 +187,11 @@ class SetFiles:
     Parameters
     ----------
     store
-        Of the attempt's folder, which nobody else writes to.
+        The store of the attempt's folder, to which only this attempt writes.
     uri
         The folder, relative to the catalog's root.
     check
-        Called now and then; it raises if the attempt is not to go on.
+        Called from time to time; it raises if the attempt must stop.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class SetFiles:
     def write(
         self, name: str, rows: Rows, convert: Convert, columns: Sequence[str] | None = None
     ) -> int:
-        """Write what is made of each batch of rows as one part, and return how many rows it has."""
+        """Write the converted batches of rows as one part, and return its number of rows."""
         assert isinstance(rows, PickedRows)
         if self.form == "csv":
             return self._write_csv(name, rows, convert, columns)
@@ -260,7 +260,7 @@ class SetFiles:
                 sink.write(held.getvalue())
 
     def open_file(self, name: str, rows: int | None = None) -> Any:
-        """Return a part that is a file of any kind, to be written in a `with`."""
+        """Return a part that is a file of any kind, to write in a `with`."""
         return self._open(name, lambda: rows)
 
     @contextmanager
@@ -276,12 +276,12 @@ class SetFiles:
         )
 
     def refer(self, name: str, uri: str, size: int, sha256: str) -> None:
-        """Make a file that is there already, relative to the catalog's root, a part."""
+        """Use an existing file as a part; its path is relative to the catalog's root."""
         self.parts.append(Part(name, uri, size, None, sha256))
 
 
 class _Digesting:
-    """A file that is written once, from its start to its end, and digested meanwhile."""
+    """A file that is written once, from its start to its end, and hashed meanwhile."""
 
     def __init__(self, sink: Any) -> None:
         self.digest = sha256()
@@ -289,7 +289,7 @@ class _Digesting:
         self._sink = sink
 
     def write(self, data: Any) -> int:
-        """Write bytes, and return how many there were."""
+        """Write bytes, and return their number."""
         held = memoryview(data)
         self.digest.update(held)
         self.size += held.nbytes
@@ -297,7 +297,7 @@ class _Digesting:
         return held.nbytes
 
     def flush(self) -> None:
-        """Do nothing: the store's file is whole when it is closed."""
+        """Do nothing: the store's file is complete when it is closed."""
 
 
 def open_below(store: Store, path: str) -> Store:
@@ -313,7 +313,7 @@ def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class _Numbered(Effects):
-    """Effects whose ids begin with the number of a run, so that names of files keep their order."""
+    """Effects whose ids begin with the number of a run, so that file names keep the order."""
 
     number: int
     _count: list[int] = field(default_factory=list)

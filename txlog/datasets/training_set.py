@@ -1,4 +1,4 @@
-"""`TrainingSet`: which commits it is made of, its version hash, and what was made.
+"""`TrainingSet`: its commits, its version hash, and its parts.
 
 Rules: spec/datasets.md, DST-40 and DST-41.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """The commits that were picked, by what recipe, and the parts that were made of them.
+    """The picked commits, the recipe, and the parts that were made from them.
 
     The same hash always has the same parts, with the same bytes.
     """
@@ -33,10 +33,10 @@ class TrainingSet:
     dataset: str  # The data set's uuid.
     version_hash: str
     state: State
-    commits: tuple[Commit, ...]  # Those that were picked, in order.
+    commits: tuple[Commit, ...]  # The picked commits, in order.
     form: str = "parquet"
     options: Mapping[str, str] = field(default_factory=dict)
-    root: str | None = None  # The folder of the parts, once they are made.
+    root: str | None = None  # The folder of the parts, after they were made.
     parts: tuple[Part, ...] = ()
     statistics: Mapping[str, int] = field(default_factory=dict)
     error: Failure | None = None
@@ -81,7 +81,7 @@ class TrainingSet:
     def download(self, folder: str | os.PathLike[str]) -> list[str]:
         """Copy the parts into a folder, check their digests, and return the paths of the files.
 
-        Of the type GENERIC, it is the files themselves, in either form.
+        For the type GENERIC, these are the files themselves, in both forms.
         """
         from txlog.datasets.prepare import download, opened_part, unpack
 
@@ -97,7 +97,7 @@ class TrainingSet:
         return unpack(self.table().scan().to_batches(), folder, opened)
 
     def content(self, digest: str) -> Part:
-        """Return where a content is that a row of the table names by its `uri`.
+        """Return the place of a content that a row of the table names in `uri`.
 
         Parameters
         ----------
@@ -160,12 +160,12 @@ class TrainingSet:
 def pick(
     commits: Iterable[Commit], upto: int | None = None, tags: Mapping[str, str] | None = None
 ) -> list[Commit]:
-    """Return the commits up to one, that one included, which have all tags and are not hidden.
+    """Return the commits up to and including one that have all tags and are not hidden.
 
     Raises
     ------
     NotFoundError
-        There is no commit `upto`; the last one is named.
+        There is no commit `upto`; the error names the last one.
     InvalidInputError
         No commit has the tags.
     """
@@ -200,7 +200,7 @@ def ask(
     form: str = "parquet",
     options: Mapping[str, str] | None = None,
 ) -> Asked:
-    """Return what a training set of picked commits is made of, with its version hash.
+    """Return a training set of picked commits, with its version hash.
 
     The hash is `v1` and the first 40 hex digits of the SHA-256 of canonical JSON, so it names the
     same content and recipe in every process.

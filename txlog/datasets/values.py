@@ -1,4 +1,4 @@
-"""What data sets are made of, as values: commits, summaries, training sets, jobs."""
+"""The values of data sets: commits, summaries, training sets, jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from txlog.lazy import dataclass
 
 State = Literal["RUNNING", "READY", "FAILED"]
 FORMS = ("parquet", "csv")
-FORMAT = "1"  # Of the ledger, and of the tables of data sets.
+FORMAT = "1"  # The format of the ledger and of the tables of data sets.
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Code:
-    """The program that made a commit, such as a script and the revision that it was at."""
+    """The program that made a commit, such as a script with its revision."""
 
     name: str
     version: str | None = None
@@ -33,7 +33,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Commit:
-    """Rows that were added to a data set together. But for the two flags, it never changes."""
+    """Rows that were added to a data set together. Except for the two flags, it never changes."""
 
     dataset: str  # The data set's uuid.
     commit_id: int  # 1, 2, 3 … without gaps.
@@ -46,7 +46,7 @@ class Commit:
     statistics: Mapping[str, int] = field(default_factory=dict)
     inputs: tuple[Input, ...] = ()
     code: Code | None = None
-    hidden: bool = False  # No later training set picks it.
+    hidden: bool = False  # Later training sets do not pick it.
     purged: bool = False  # Its rows are gone for good.
 
     def __hash__(self) -> int:
@@ -55,7 +55,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a data set is, and its commits in order."""
+    """The description of a data set, and its commits in order."""
 
     dataset_id: int  # 1, 2, 3 … in the order in which they were made.
     uuid: str
@@ -79,7 +79,7 @@ class Part:
     name: str  # Such as `examples`.
     uri: str
     bytes: int
-    rows: int | None  # None: it has no rows, as a file of any kind.
+    rows: int | None  # None for a file of any kind, which has no rows.
     sha256: str
 
 
@@ -87,13 +87,13 @@ class Part:
 class Failure:
     """Why a training set could not be made."""
 
-    code: str  # Of the error, as `TxlogError.code`.
+    code: str  # The code of the error, as `TxlogError.code`.
     text: str
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a training set is made of, and how: what its version hash is computed from."""
+    """The content and the recipe of a training set, from which its version hash is computed."""
 
     version_hash: str
     type: str  # The recipe: name and version of the type, such as `text-intent/1`.
@@ -103,16 +103,16 @@ class Asked:
 
     @property
     def commit_ids(self) -> tuple[int, ...]:
-        """The numbers of the commits that were picked, ascending."""
+        """The numbers of the picked commits, ascending."""
         return tuple(number for number, _ in self.picked)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A training set that is to be made. It pickles.
+    """A training set to make. It pickles.
 
-    The table is read at `table_version`, so that commits, compactions and purges that come later
-    make no difference. Each attempt writes into a folder of its own below `folder`.
+    The table is read at `table_version`, so later commits, compactions and purges have no effect.
+    Each attempt writes into a separate folder below `folder`.
     """
 
     dataset_id: int
@@ -132,7 +132,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to make a training set, until a moment; only the last attempt may say `ready`."""
+    """The right to make a training set, until a time; only the last attempt may record `ready`."""
 
     dataset_id: int
     version_hash: str

@@ -1,7 +1,7 @@
 """The types of data sets, and their registry.
 
-A package offers types of its own by the entry point `txlog.dataset_types`, a program by `register`.
-The built-in ones come in by the same door.
+A package provides its own types by the entry point `txlog.dataset_types`, a program by `register`.
+The built-in types are registered in the same way.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def register(kind: DatasetType, *, replace: bool = False) -> None:
     Parameters
     ----------
     replace
-        Take the place of a type of the same name.
+        Whether to replace a type of the same name.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def type_of(name: str) -> DatasetType:
     Raises
     ------
     NotFoundError
-        There is none; the known ones are listed. A key of another version is not found either.
+        There is no such type, or the key has another version; the error lists the known types.
     """
     _load()
     if not isinstance(name, str):

@@ -1,4 +1,4 @@
-"""Zip files: what they hold is judged before a byte is unpacked."""
+"""Zip files: their content is checked before a byte is unpacked."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _END, _LOCATOR, _ZIP64 = b"PK\x05\x06", b"PK\x06\x07", b"PK\x06\x06"
 _LOCATOR_BYTES = 20
 _END_BYTES, _COMMENT_BYTES = 22, 65_535
 _ENTRY_BYTES = 320  # Of a member in the directory at the end, about: more is no usual zip.
-_SMALL_BYTES = 1 << 20  # A member that swells to no more harms nobody.
+_SMALL_BYTES = 1 << 20  # Members up to this size may expand without limit.
 _ENCRYPTED = 1
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @contextmanager
 def opened_zip(file: SourceFile, limits: Limits) -> Iterator[tuple[ZipFile, list[ZipInfo]]]:
-    """Yield a zip, and its members but for folders, ascending by name.
+    """Yield a zip, and its members except folders, ascending by name.
 
     Raises
     ------
     InvalidInputError
-        It is no zip, is damaged or encrypted, or has a member that climbs out, is a link, is there
-        twice, or swells beyond the limits.
+        It is not a zip, is damaged or encrypted, or has a member that is outside of the folder, is
+        a link, occurs twice, or expands beyond the limits.
     """
     with file.seekable() as copy:
         try:

@@ -1,6 +1,6 @@
-"""What a type of data sets must do: read sources, count, and build training sets.
+"""The interface of types of data sets: read sources, count, and build training sets.
 
-A type has two schemas: what the table keeps (ingestion), and what training sets hold. Rules:
+A type has two schemas: that of the table (ingestion), and that of training sets. Rules:
 spec/datasets.md.
 """
 
@@ -25,7 +25,7 @@ class Statistics(Protocol):
     """Counts over the rows of one commit: a fold, so that one pass writes, digests and counts."""
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take further rows, in the ingestion schema."""
+        """Add rows, in the ingestion schema."""
         ...
 
     def result(self) -> dict[str, int]:
@@ -34,22 +34,22 @@ class Statistics(Protocol):
 
 
 class ObjectFiles(Protocol):
-    """Where contents go that are too large for a row: files named by the SHA-256 of their bytes."""
+    """The storage of contents too large for a row: files named by the SHA-256 of their bytes."""
 
     def put(self, content: bytes) -> str:
         """Return the path of a file with a content, relative to the catalog's root.
 
-        It is written if it is not there.
+        It is written if it does not exist.
         """
         ...
 
     def put_chunks(self, chunks: Iterator[bytes], digest: Callable[[], str]) -> str:
-        """Do the same of a content that comes in chunks; its digest is asked for at their end."""
+        """Do the same for a content in chunks; its digest is requested after the last chunk."""
         ...
 
 
 class Rows(Protocol):
-    """The rows of the commits that a training set is made of, in order."""
+    """The rows of the commits of a training set, in order."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -61,7 +61,7 @@ class Rows(Protocol):
         function: Callable[[Iterator[pa.RecordBatch]], Result],
         columns: Sequence[str] | None = None,
     ) -> Iterator[Result]:
-        """Yield what a function makes of each run of consecutive rows, in their order.
+        """Yield the results of a function for each run of consecutive rows, in their order.
 
         It runs on the table's engine, perhaps in other processes: function and results pickle.
         """
@@ -72,12 +72,12 @@ class Rows(Protocol):
         ...
 
     def open_object(self, uri: str) -> Any:
-        """Return the content that a row's `uri` means, as a file to be used in a `with`."""
+        """Return the content at a row's `uri`, as a file for a `with`."""
         ...
 
 
 class Parts(Protocol):
-    """Where the parts of a training set are written."""
+    """The output for the parts of a training set."""
 
     @property
     def form(self) -> str:
@@ -87,7 +87,7 @@ class Parts(Protocol):
     def write(
         self, name: str, rows: Rows, convert: Convert, columns: Sequence[str] | None = None
     ) -> int:
-        """Write what is made of each batch of rows as one part, and return how many rows it has.
+        """Write the converted batches of rows as one part, and return its number of rows.
 
         As `parquet` it is a Delta table `name`, whose data files are the parts; as `csv` one file
         `name.csv` without a header. It runs on the table's engine: `convert` pickles.
@@ -99,11 +99,11 @@ class Parts(Protocol):
         ...
 
     def open_file(self, name: str, rows: int | None = None) -> AbstractContextManager[Any]:
-        """Return a part that is a file of any kind, to be written in a `with`."""
+        """Return a part that is a file of any kind, to write in a `with`."""
         ...
 
     def refer(self, name: str, uri: str, size: int, sha256: str) -> None:
-        """Make a file that is there already, relative to the catalog's root, a part."""
+        """Use an existing file as a part; its path is relative to the catalog's root."""
         ...
 
 
@@ -139,7 +139,7 @@ class DatasetType(Protocol):
 
     @property
     def training(self) -> Mapping[str, pa.Schema | None]:
-        """What each part of a training set holds; None: the ingestion columns, or bytes."""
+        """The schema of each part of a training set; None: the ingestion columns, or bytes."""
         ...
 
     def read(self, source: Source, limits: Limits, files: ObjectFiles) -> Iterator[pa.RecordBatch]:
@@ -155,7 +155,7 @@ class DatasetType(Protocol):
         ...
 
     def statistics(self) -> Statistics:
-        """Return the counts of a commit without rows, to be added to."""
+        """Return the counts of a commit without rows, to which rows are added."""
         ...
 
     def build(self, rows: Rows, out: Parts, options: Mapping[str, str]) -> dict[str, int]:
