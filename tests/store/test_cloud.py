@@ -524,7 +524,11 @@ class Instance(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_credentials_of_the_machine_are_renewed_before_they_expire(s3: Server) -> None:
+def test_credentials_of_the_machine_are_renewed_before_they_expire(
+    s3: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
     given: list[str] = []
     handler = type("Given", (Instance,), {"given": given})
     with proxy(s3.url) as server, ThreadingHTTPServer(("127.0.0.1", 0), handler) as machine:
