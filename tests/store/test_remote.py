@@ -143,7 +143,7 @@ class _HdfsHandler(BaseHTTPRequestHandler):
             files[path] = (files[path] if operation == "APPEND" else b"") + body
             return {}
         if operation == "RENAME":
-            target = unquote(query["destination"])
+            target = query["destination"]
             if path not in files or (target in files and not self.server.overwrites):
                 return {"boolean": False}
             files[target] = files.pop(path)
@@ -196,6 +196,22 @@ def hdfs() -> Iterator[Hdfs]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.spec("GUA-1")
+class TestWebHdfs(StoreContract):
+    names_in_races = 10
+    processes_in_races = 8
+
+    @pytest.fixture(autouse=True)
+    def on_server(self, hdfs: Hdfs) -> None:
+        self.server = hdfs
+
+    def make_store(self) -> Store:
+        store = open_store(f"{self.server.root}/a table")
+        assert isinstance(store, FsspecStore)
+        return store
 
 
 def test_hdfs_decides_by_renames(hdfs: Hdfs) -> None:
