@@ -25,7 +25,7 @@ import txlog
 from tests.examples import examples
 from tests.loader.plain_loader import batches_of, blocks_of, epoch_of
 from txlog.errors import DataFileError, InvalidInputError, InvalidTypeError
-from txlog.loader import Loader, Shuffle
+from txlog.loader import Loader, Shuffle, stream
 from txlog.loader.order import block_rows_for
 from txlog.scan.data_file import OpenFile
 from txlog.store.base import Store
@@ -494,6 +494,45 @@ def test_the_first_batch_decodes_only_the_pages_of_its_windows(
     loader.load_state_dict(loader.state_at(200))
     next(iter(loader))
     assert sum(reads) <= 4 * 30  # So it is after a state was loaded.
+
+
+@pytest.fixture(scope="module")
+def paged(tmp_path_factory: pytest.TempPathFactory) -> txlog.Table:
+    """Files of many small pages, with deletions."""
+    made = txlog.write(
+        str(tmp_path_factory.mktemp("paged")), pa.table({"id": range(300)}),
+        properties={"txlog.pageRows": "4"},
+    )  # fmt: skip
+    made.append(pa.table({"id": range(300, 450)}))
+    made.delete("id % 11 = 3 OR id BETWEEN 120 AND 140")
+    return made
+
+
+@pytest.mark.spec("LDR-1", "LDR-9")
+@given(
+    seed=st.integers(0, 9), lanes=st.integers(1, 6), window=st.integers(1, 12),
+    block=st.integers(20, 80), ranks=st.integers(1, 3), batch_size=st.integers(1, 20),
+    at=st.integers(0, 30), even=st.sampled_from(["drop", "pad", "short"]),
+)  # fmt: skip
+@settings(max_examples=examples(50))
+def test_pieces_of_which_the_first_round_reads_a_part_are_returned_whole(
+    paged: txlog.Table, seed: int, lanes: int, window: int, block: int, ranks: int,
+    batch_size: int, at: int, even: Any,
+) -> None:  # fmt: skip
+    shuffle = Shuffle(seed=seed, lanes=lanes, window_rows=window, block_rows=block)
+    rows = epoch_of(blocks(paged, block), (seed, lanes, window), 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "_WORTH_BYTES", 0)  # As of large files.
+        for rank in range(ranks):
+            loader = made(
+                paged, shuffle=shuffle, rank=rank, world_size=ranks, batch_size=batch_size,
+                even=even,
+            )  # fmt: skip
+            state = loader.state_at(at)
+            loader.load_state_dict(state)
+            assert ids_of(loader) == batches_of(
+                rows, batch_size, rank, ranks, even, state["position"]
+            )
 
 
 def test_a_page_of_many_lanes_is_decoded_once(tmp_path: Path, reads: list[int]) -> None:

@@ -227,6 +227,7 @@ def require_made(home: Home, dataset: DatasetState) -> None:
     A sweep takes a new table for an old one if the clock jumped by a day. The data set is purged
     then. Errors as of `require_whole_commit`.
     """
+    _require_not_purged(home, dataset.dataset_id)
     try:
         load_snapshot(home.context(dataset.uuid).store)
     except (NotFoundError, LogCorruptError) as error:
