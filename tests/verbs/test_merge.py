@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import deltalake
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -509,6 +510,33 @@ def test_what_the_commit_says(tmp_path: Path) -> None:
     assert entry["operationMetrics"]["numTargetRowsUpdated"] == "1"
     assert "source.v" in entry["operationParameters"]["matchedPredicates"]
     assert table.upsert(source, on="k", txn=("app", 4)).skipped
+
+
+@pytest.mark.parametrize(
+    ("vectors", "few"),
+    [("true", 8), pytest.param("false", 32, marks=pytest.mark.exhaustive)],
+)
+def test_memory_does_not_grow_with_the_table(tmp_path: Path, vectors: str, few: int) -> None:
+    peaks = []
+    for files in (few, 4 * few):
+        count = files * 1_000
+        keys = np.random.default_rng(files).permutation(count)
+        columns = {"k": keys, **{f"c{n}": keys * 0.5 for n in range(4)}}
+        properties = {"delta.enableDeletionVectors": vectors}
+        path = tmp_path / f"{vectors}{files}"
+        txlog.write(path, pa.table(columns), max_rows_per_file=1_000, properties=properties)
+        source = pa.table({"k": np.arange(500) * (count // 500), "c0": np.zeros(500)})
+        table = txlog.Table(path)
+        usual = pa.default_memory_pool()
+        counted = pa.proxy_memory_pool(usual)
+        pa.set_memory_pool(counted)
+        try:
+            table.merge_insert("k").when_matched_update_all().execute(source)
+        finally:
+            pa.set_memory_pool(usual)
+        assert table.count("c0 = 0") >= 500
+        peaks.append(counted.max_memory() or 0)
+    assert 0 < peaks[1] < 2 * peaks[0], peaks  # Of a table that is four times as large.
 
 
 def test_a_large_source_is_kept_in_a_file() -> None:
