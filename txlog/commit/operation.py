@@ -155,7 +155,7 @@ _rehearsing: ContextVar[bool] = ContextVar("txlog.rehearsing", default=False)
 
 @contextmanager
 def rehearsing(asked: bool = True) -> Iterator[None]:
-    """Have `execute` try operations and commit none: what they write is deleted again."""
+    """Let `execute` try operations without a commit; the files that they write are deleted."""
     token = _rehearsing.set(asked)
     try:
         yield

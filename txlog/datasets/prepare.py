@@ -80,7 +80,7 @@ class ThreadRunner:
         self._waiting: list[Call[None]] = []
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have a thread do the work, when one is free; at once if no thread can be started."""
+        """Let a thread do the work when one is free; do it at once if no thread can be started."""
         with self._lock:
             if not self._workers.is_here:  # A forked process has no threads.
                 self._workers, self._waiting = Workers(self._workers.count), []

@@ -153,7 +153,7 @@ def common(name: str, args: Sequence[Typed]) -> DataType:
 
 
 def compute_call(function: Function, values: Sequence[Any], kind: pa.DataType) -> Any:
-    """Return what a function computes of the values of its arguments."""
+    """Return the result of a function for the values of its arguments."""
     if not function.of_null and any(pa.types.is_null(value.type) for value in values):
         return arrow_scalar(None, kind)
     given = [

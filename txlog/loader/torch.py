@@ -50,7 +50,7 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]  # torch is not there
         self._ended = {**state, "position": self.loader.num_rows}
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next iteration begin at the first row of an epoch."""
+        """Let the next iteration begin at the first row of an epoch."""
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]  # torch is not there
         return {**state, "worker": worker, "workers": workers, "skip": skip}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Have the next iteration go on from a state of `state_dict`, or of the loader.
+        """Let the next iteration continue from a state of `state_dict`, or of the loader.
 
         Raises
         ------

@@ -453,7 +453,7 @@ class FooterCache:
         return FooterCache, (self._files.max_bytes,)
 
     def known(self, path: str, size: int) -> tuple[PagedFile | None] | None:
-        """Return what `paged` gave for a file, if it is kept."""
+        """Return the cached result of `paged` for a file."""
         return self._files.get((path, size))
 
     def paged(self, store: Store, name: str, size: int, path: str) -> PagedFile | None:

@@ -150,7 +150,7 @@ class FsspecStore(BasicStore):
         yield from sorted(found, key=lambda info: info.name)
 
     def _entries(self, folder: str, *, deep: bool) -> list[tuple[str, Any]]:
-        """Return what is in a folder, or below it: names relative to it, and what is known."""
+        """Return the files in a folder, or below it: names relative to it, and known facts."""
         with self._errors("list", folder):
             files, at = self._backend().files, self._at(folder)
             # A cached listing would hide commits of other writers.

@@ -155,7 +155,7 @@ def _refuse_functions(parsed: exp.Query) -> None:
 
 
 def _rename(reference: exp.Table, name: str) -> None:
-    """Have a query name a table otherwise; its columns are still called by the old name."""
+    """Replace a table's name in a query; its columns keep the old name as a prefix."""
     from sqlglot import exp
 
     if not reference.alias:
@@ -168,7 +168,7 @@ def _rename(reference: exp.Table, name: str) -> None:
 def _relation(
     reference: exp.Table, tables: Mapping[str, Any], root: str, options: Mapping[str, Any] | None
 ) -> Any:
-    """Return what a name of a query means, as something that both engines read."""
+    """Return the table for a name in a query, in a form that both engines can read."""
     parts = [part.name for part in reference.parts]
     moment = _moment(reference)
     value = tables.get(".".join(parts))

@@ -262,7 +262,7 @@ def _next_node(path: list[_Node], enabled: Enabled, losses: int, prune: bool) ->
 
 
 def _open_races(path: list[_Node], first: int) -> None:
-    """Have another order tried of each two steps that race, of which the later is new.
+    """Add another order of each two racing steps if the later step is new.
 
     Two steps race if they touch each other, and no step between them has to come between. Before
     the earlier one, an actor is opened that can begin with what does not need it.

@@ -17,7 +17,7 @@ from txlog.errors import InvalidInputError
 _END, _LOCATOR, _ZIP64 = b"PK\x05\x06", b"PK\x06\x07", b"PK\x06\x06"
 _LOCATOR_BYTES = 20
 _END_BYTES, _COMMENT_BYTES = 22, 65_535
-_ENTRY_BYTES = 320  # Of a member in the directory at the end, about: more is no usual zip.
+_ENTRY_BYTES = 320  # The approximate size of a member's entry in the directory at the end.
 _SMALL_BYTES = 1 << 20  # Members up to this size may expand without limit.
 _ENCRYPTED = 1
 _EPOCH = (1980, 1, 1, 0, 0, 0)

@@ -223,7 +223,7 @@ class LocalStore(BasicStore):
             yield staging.put
 
     def precedence(self) -> AbstractContextManager[bool]:
-        """Have other writers of this machine wait with their commits, if they have not for long."""
+        """Let other writers on this machine wait with their commits, for a limited time."""
         return precedence(self.root)
 
     def _staging(self) -> Staging:

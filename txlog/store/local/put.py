@@ -337,10 +337,10 @@ _PAUSE_S, _LONGEST_PAUSE_S = 5.0, 80.0
 
 @contextmanager
 def precedence(root: str) -> Iterator[bool]:
-    """Have other writers of a table wait with their commits while one is made.
+    """Let other writers of a table wait with their commits during one commit.
 
-    It is as voluntary as a turn. Several who ask for it have it one after the other; the value is
-    false for whoever waited too long for the others.
+    Like a turn, it is advisory. Several writers get it one after another; the value is false for a
+    writer that waited too long for the others.
     """
     turn = Turn()
     held = turn.wait_for(root, _LONGEST_QUEUE_S)
