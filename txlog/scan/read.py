@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -420,7 +420,7 @@ def selection_vectors(
         offsets = arrow_array([0, rows], pa.int32())
         vector = pa.ListArray.from_arrays(offsets, left)
         uri = uri_of(store, fragment.path)
-        uri = uri if "://" in uri else PurePath(uri).as_uri()
+        uri = uri if "://" in uri else Path(uri).as_uri()
         path = arrow_array([uri], pa.string())
         return pa.RecordBatch.from_arrays([path, vector], schema=schema)
 
