@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,20 @@ def test_depths_are_bounded(tmp_path: Path) -> None:
     for text in ("(" * 3000 + "a" + ")" * 3000, "NOT " * 3000 + "a = 1", "-" * 3000 + "a = 1"):
         with pytest.raises(txlog.InvalidInputError, match=r"nested|not a SQL"):
             held.count(text)
+    for text in (
+        "a = 1" + " BETWEEN false AND true" * 48,  # Each level repeats the one below it twice.
+        "NULLIF(" * 48 + "a" + ", 1)" * 48 + " = 1",
+        "CASE " * 20 + "a = 1" + " WHEN true THEN true WHEN false THEN false END" * 20,
+    ):
+        began = time.process_time()
+        with pytest.raises(txlog.InvalidInputError, match="too large"):
+            held.count(text)
+        with pytest.raises(txlog.TxlogError):
+            held.alter.add_constraint({"c": text})
+        assert time.process_time() - began < 5
+    assert (
+        held.count("a BETWEEN 1 AND 2 AND CASE a WHEN 1 THEN true ELSE a BETWEEN 2 AND 3 END") == 2
+    )
     value = b"\x00"
     for _ in range(5000):  # Arrays in arrays, each of one value.
         size = len(value)

@@ -36,6 +36,7 @@ from txlog.expressions.tree import (
     Not,
     Or,
     Variable,
+    is_too_large,
     of_filters,
 )
 from txlog.lazy import compiled
@@ -91,7 +92,10 @@ def parse_sql(text: str) -> Expression:
 
     try:
         tree = sqlglot.parse_one(as_parsed(text), dialect=dialect())
-        return _converted(tree, 0)
+        found = _converted(tree, 0)
+        if is_too_large(found, len(text)):
+            raise _bad("the expression is too large: nested BETWEEN and CASE repeat their parts")
+        return found
     except SqlglotError as error:
         raise _bad(f"{text!r} is not a SQL expression: {_plain(str(error))}") from error
     except RecursionError as error:

@@ -296,6 +296,24 @@ def nodes(node: Expression) -> Iterator[Expression]:
         waiting.extend(reversed(children(current)))
 
 
+_MOST_NODES = 20_000  # Beside those of the text.
+
+
+def is_too_large(node: Expression, characters: int) -> bool:
+    """Return whether the tree of a text has so many nodes that walks over it take too long.
+
+    Parts that BETWEEN, CASE and NULLIF repeat count in each place: nested, they double each time.
+    """
+    sizes: dict[int, int] = {}
+
+    def size(one: Expression) -> int:
+        if id(one) not in sizes:
+            sizes[id(one)] = 1 + sum(map(size, children(one)))
+        return sizes[id(one)]
+
+    return size(node) > _MOST_NODES + 4 * characters
+
+
 def varies(node: Expression) -> bool:
     """Return whether an expression reads a column or the variable of a lambda."""
     return any(isinstance(part, Column | Variable) for part in nodes(node))
