@@ -147,8 +147,8 @@ def test_depths_are_bounded(tmp_path: Path) -> None:
             held.count(text)
     for text in (
         "a = 1" + " BETWEEN false AND true" * 48,  # Each level repeats the one below it twice.
-        "NULLIF(" * 48 + "a" + ", 1)" * 48 + " = 1",
-        "CASE " * 20 + "a = 1" + " WHEN true THEN true WHEN false THEN false END" * 20,
+        "NULLIF(" * 16 + "a" + ", 1)" * 16 + " = 1",
+        "CASE " * 10 + "a = 1" + " WHEN true THEN 1 WHEN false THEN 0 WHEN a THEN 2 END" * 10,
     ):
         began = time.process_time()
         with pytest.raises(txlog.InvalidInputError, match="too large"):

@@ -48,7 +48,6 @@ _MISSING = compiled(r"Required keyword: '\w+' missing for <class '[^']*'>")
 _LONGEST_NUMBER = 800  # In digits; further digits never distinguish two doubles.
 _DEEPEST = 200  # Levels of nesting.
 
-
 Where: TypeAlias = "str | Expression | Filters | None"
 """The forms in which callers write a predicate."""
 
