@@ -237,6 +237,23 @@ def test_a_merge_by_key_of_some_columns(tmp_path: Path) -> None:
     assert sorted(table.to_arrow()["k"].to_pylist()) == [2, 3]
 
 
+def test_keys_that_must_be_new(tmp_path: Path) -> None:
+    properties = {"delta.appendOnly": "true"}
+    table = txlog.write(tmp_path, pa.table({"k": [1, 2]}), properties=properties)
+    other = txlog.Table(tmp_path)
+
+    def add(handle: txlog.Table, *keys: int) -> Any:
+        merge = handle.merge_insert("k").when_matched_fail().when_not_matched_insert_all()
+        return merge.execute(pa.table({"k": list(keys)}))
+
+    assert add(table, 3, 4).metrics["numTargetRowsInserted"] == 2
+    with pytest.raises(txlog.InvalidInputError, match=r"matches a row of the table.*k` = 2"):
+        add(table, 5, 2)
+    with pytest.raises(txlog.InvalidInputError, match=r"matches a row of the table.*k` = 4"):
+        add(other, 4)  # Another writer added it meanwhile.
+    assert sorted(txlog.Table(tmp_path).to_arrow()["k"].to_pylist()) == [1, 2, 3, 4]
+
+
 def test_versions_by_their_tags(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, ROWS)
     table.append(ROWS)

@@ -186,10 +186,11 @@ class SparkMerge(SparkChange):
         source = self._source.withColumn(_SOURCE, F.lit(True))
         rows = _joined(target, source, as_column(self._predicate), kinds)
         place = _place(self._clauses, only_source=kinds == {"not_matched"})
-        clauses = [
-            ClauseValues(clause.action, self._values(clause, source, schema, columns))
-            for clause in self._clauses
-        ]
+        clauses = []
+        for clause in self._clauses:
+            assert clause.action != "fail"  # No builder of Spark has such a clause.
+            values = self._values(clause, source, schema, columns)
+            clauses.append(ClauseValues(clause.action, values))
         said = [(clause.kind, _described(clause)) for clause in self._clauses]
         return PlannedChange(
             rows.withColumn(PLACE, place).where(F.col(PLACE).isNotNull()),

@@ -132,6 +132,10 @@ class MergeInsert:
         """Delete rows whose key occurs in the new rows."""
         return self._with(Clause("matched", "delete", condition))
 
+    def when_matched_fail(self) -> MergeInsert:
+        """Raise an `InvalidInputError`, and commit nothing, if a key is in the table already."""
+        return self._with(Clause("matched", "fail"))
+
     def when_not_matched_insert_all(self) -> MergeInsert:
         """Insert the new rows whose key is not in the table."""
         return self._with(Clause("not_matched", "insert", None, None))

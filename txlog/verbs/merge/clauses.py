@@ -22,7 +22,7 @@ from txlog.schema.types import StructType
 from txlog.verbs.merge.condition import Seen, Sides
 
 Kind = Literal["matched", "not_matched", "not_matched_by_source"]
-Action = Literal["update", "delete", "insert"]
+Action = Literal["update", "delete", "insert", "fail"]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _bound(
     condition = as_expression(clause.predicate)
     if condition is not None:
         condition = bind(sides.resolved(condition, seen), visible)
-    if clause.action == "delete":
+    if clause.action in ("delete", "fail"):
         return BoundClause(clause.kind, clause.action, condition, None)
     if clause.updates is None:
         given = _all_columns(clause, sides, schema, merges_schema)

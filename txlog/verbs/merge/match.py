@@ -182,6 +182,14 @@ def _matched(plan: MatchPlan, rows: pa.RecordBatch, ours: Indices, theirs: Indic
     ours, theirs, actions = ours[applies], theirs[applies], actions[applies]
     order = np.argsort(ours, kind="stable")
     ours, theirs, actions = ours[order], theirs[order], actions[order]
+    fails = np.array([clause.action == "fail" for clause in plan.clauses])[actions]
+    if fails.any():
+        which = _key_of(plan, rows, int(ours[fails][0]))
+        raise InvalidInputError(
+            argument="source",
+            reason=f"a row of the source matches a row of the table: {which}",
+            remedy="Nothing was committed; leave out the rows whose key is in the table",
+        )
     first = np.ones(len(ours), np.bool_)
     first[1:] = ours[1:] != ours[:-1]
     if not first.all():
@@ -208,12 +216,17 @@ def _require_deletes(
     changed = np.intersect1d(again, ours[changes])
     if not len(changed):
         return
-    row = rows.slice(int(changed[0]), 1)
+    raise several_match(_key_of(plan, rows, int(changed[0])))
+
+
+def _key_of(plan: MatchPlan, rows: pa.RecordBatch, place: int) -> str:
+    """Return the key of a target row as text, or the condition if it compares no keys."""
+    row = rows.slice(place, 1)
     keys = [
         f"{to_sql(key.target)} = {evaluate(key.target, row)[0].as_py()!r}"
         for key in plan.condition.keys
     ]
-    raise several_match(", ".join(keys) or to_sql(plan.condition.whole))
+    return ", ".join(keys) or to_sql(plan.condition.whole)
 
 
 def several_match(which: str) -> InvalidInputError:

@@ -94,7 +94,7 @@ class Merge(Operation):
     @property
     def removes_rows(self) -> bool:  # type: ignore[override]
         """Whether rows may be removed; append-only tables allow a merge that only inserts."""
-        return any(clause.action != "insert" for clause in self._clauses)
+        return any(clause.action in ("update", "delete") for clause in self._clauses)
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the removed files, those with new deletion vectors, and those with new rows.
