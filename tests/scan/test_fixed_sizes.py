@@ -171,3 +171,11 @@ def test_types_at_any_depth(data: st.DataObject) -> None:
     assert found.type == kind
     assert found.to_pylist() == given[cut:].to_pylist()
     found.validate(full=True)
+
+
+def test_batches_for_training(table: txlog.Table) -> None:
+    from txlog.loader import Loader, Vector
+
+    rows = txlog.write(f"{table.uri}-vectors", ROWS[:1].select(["id", "v"]))
+    (batch,) = Loader(rows, batch_size=1, shuffle=None, views={"v": Vector("float32", (3,))})
+    assert batch["v"].tolist() == [[1, 2, 3]]

@@ -109,7 +109,7 @@ def plan_blocks(
     some = counts > 0
     return BlockPlan(
         store=scan.store,
-        reading=replace(whole.plan.reading, where=None),
+        reading=replace(whole.plan.reading, where=None, fixes=False),  # Views take lists.
         fragments=fragments,
         kept=kept,
         owners=owners[some],
