@@ -37,7 +37,7 @@ settings.register_profile(
 )
 settings.load_profile("quick")
 
-SESSIONS = {"spark", "remote"}  # Fixtures that start Spark, and serve many tests.
+SESSIONS = ("remote", "spark")  # Fixtures that start a JVM each, and serve many tests.
 SPARK_SETTINGS = {
     "spark__master": "local[2]",
     "spark__ui__enabled": "false",
@@ -53,10 +53,12 @@ SPARK_SETTINGS = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give all tests of one Spark session to one process: there is one JVM, not two."""
+    """Give all tests of one Spark session to one process, so that each session starts once."""
     for item in items:
-        if SESSIONS.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        for name in SESSIONS:
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(name))
+                break
 
 
 @pytest.fixture(scope="session")
