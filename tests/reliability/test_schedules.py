@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -218,10 +219,10 @@ def _may_fail(name: str, error: BaseException) -> bool:
     return name == "read" and isinstance(error, (NotFoundError, DataFileError))
 
 
-def run(world: World, names: Sequence[str], **how: Any) -> int:
-    """Play all schedules of these; return how many there are."""
+def run(world: World, names: Sequence[str], *, most: int | None = None, **how: Any) -> int:
+    """Play all schedules of these, or so many; return how many there are."""
     count = 0
-    for history in all_schedules(partial(play_one, world, names), **how):
+    for history in islice(all_schedules(partial(play_one, world, names), **how), most):
         count += 1
         check_one(world, names, history)
     return count
@@ -299,8 +300,8 @@ def test_two_of_which_one_loses_an_answer_in_all_orders(world: World, names: Seq
     ids=" | ".join,
 )  # fmt: skip
 def test_three_in_all_orders(world: World, names: Sequence[str]) -> None:
-    """With lost answers these are too many: so many of them by chance."""
-    assert run(world, names) > 300
+    """But the first 2,500 beside a vacuum; and with lost answers so many of them by chance."""
+    assert run(world, names, most=2500) > 300
     run_some(world, names, range(150))
 
 
