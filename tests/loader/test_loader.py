@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from itertools import chain, count
 from pathlib import Path
@@ -540,6 +541,17 @@ def test_a_page_of_many_lanes_is_decoded_once(tmp_path: Path, reads: list[int]) 
     rows = ids_of(made(table, shuffle=Shuffle(seed=1, lanes=64)))
     assert reads == [4000]
     assert rows == batches_of(epoch_of(blocks(table, 20_000), (1, 64, 4096), 0), 10, 0, 1, "drop")
+
+
+def test_no_more_rounds_are_read_ahead_than_asked_for(tmp_path: Path, reads: list[int]) -> None:
+    """Also if one read returns the rows of a whole round."""
+    pq.write_table(pa.table({"id": range(100_000)}), tmp_path / "part.parquet")
+    table = txlog.convert_to_delta(str(tmp_path))
+    shuffle = Shuffle(seed=1, lanes=64, window_rows=50, block_rows=50)
+    batches = iter(made(table, shuffle=shuffle, threads=2))
+    next(batches)
+    time.sleep(0.3)  # What was asked for is read then.
+    assert 64 * 50 <= sum(reads) <= 4 * 64 * 50
 
 
 def test_a_row_group_without_an_index_of_pages_is_decoded_once_for_all_lanes(

@@ -83,8 +83,8 @@ class BlockReader:
     def end_of_pages(self, portion: Portion) -> int:
         """Return the offset behind the page of the last row of a part, or the end of the piece.
 
-        The page is that of the largest column. The end of the piece comes next if less than a
-        quarter of the rows is behind the page, or if pages are not read by themselves.
+        The page is that of the largest column. The end of the piece is returned instead if
+        less than a quarter of the rows is behind the page, or if whole row groups are read.
         """
         piece, part = portion
         positions = self.plan.positions(replace(part, stop=piece.stop))
@@ -96,7 +96,7 @@ class BlockReader:
         return piece.stop if count * _WORTH > len(positions) else part.start + count
 
     def has_pages(self, owner: int) -> bool:
-        """Return whether pages of a fragment are read by themselves, and not whole row groups."""
+        """Return whether the page of a fragment's first row is read, and not its row group."""
         return self._paged(owner, 0) is not None
 
     def _paged(self, owner: int, position: int) -> OpenFile | None:

@@ -56,7 +56,7 @@ class _RoundPlan:
         The rows of the lanes, one lane after another: the piece that is read, and the part of it
         that is used in this round. The rest of it belongs to the next rounds of the same lane.
     reads
-        The number of reads that must be done before this round, and were not for another one.
+        The number of reads that this round waits for, without the reads of earlier rounds.
     """
 
     uses: tuple[Portion, ...]
@@ -154,8 +154,16 @@ def _loaded(
     if threads == 0:
         yield from map(load, items)
         return
-    pieces = order.pieces_per_round(share.ranks)
-    yield from map_ahead(load, items, workers=workers, ahead=max(workers, ahead * (pieces + 1)))
+    # Reads are counted by their portions, because one read may return those of a whole round.
+    most = max(workers, ahead * (order.pieces_per_round(share.ranks) + 1))
+    yield from map_ahead(
+        load,
+        items,
+        workers=workers,
+        ahead=most,
+        size=lambda item: max(1, len(item[1])),
+        ahead_size=most,
+    )
 
 
 def _items(reader: BlockReader, order: Order, share: Share, workers: int) -> Iterator[_Item]:
@@ -217,8 +225,8 @@ def _together(
 ) -> list[tuple[Portion, ...]]:
     """Divide portions into those that are read together.
 
-    These are portions of one block, because they may share pages. Of a file whose row groups have
-    to be read whole, they are all portions, in as many reads as there are workers.
+    Portions of one block are read together, because they may share pages. If the row groups of a
+    file must be read whole, all its portions are divided among as many reads as there are workers.
 
     Parameters
     ----------
