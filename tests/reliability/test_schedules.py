@@ -340,11 +340,18 @@ def test_a_pruned_search_comes_to_all_ends(world: World) -> None:
     assert len(ends_of_all) == 4
 
 
+def read_while_writing(store: Store, path: str) -> bytes:
+    with store.open_output(path) as file:
+        file.write(b"more")
+        return store.read("f/a")
+
+
 OPERATIONS_OF_STORES: dict[str, Callable[[Store, str], object]] = {
     "put a": lambda store, me: store.put_if_absent("f/a", me.encode()),
     "put b": lambda store, me: store.put_if_absent("f/b", me.encode()),
     "replace a": lambda store, me: store.replace("f/a", me.encode()),
     "write own": lambda store, me: store.write_new(f"own/{me}", b""),
+    "write, and read meanwhile": lambda store, me: read_while_writing(store, f"f/{me}"),
     "read a": lambda store, _: store.read("f/a"),
     "list": lambda store, _: [info.name for info in store.list_after("f", "")],
     "delete": lambda store, _: store.delete(["f/a", "f/b"]),
