@@ -102,6 +102,18 @@ def test_writes_check_the_lengths(table: txlog.Table) -> None:
     assert table.to_arrow().sort_by("id")["v"].to_pylist() == [*ROWS["v"].to_pylist(), [4, 5, 6]]
 
 
+def test_replaced_columns_are_checked(tmp_path: Path) -> None:
+    fragments = {"delta.feature.txlog.fragments": "supported"}
+    table = txlog.write(tmp_path / "t", ROWS.select(["id", "v"]), properties=fragments)
+    of_two = pa.array([[1, 2]] * 3, pa.list_(pa.float32(), 2))
+    for values in (of_two, of_two.cast(pa.list_(pa.float32()))):
+        with pytest.raises(txlog.SchemaMismatchError, match="column v"):
+            table.alter.replace_columns({"v": values})
+    assert table.version == 0
+    table.alter.replace_columns({"v": pa.array([[7, 8, 9]] * 3, pa.list_(pa.float32()))})
+    assert table.to_arrow()["v"].to_pylist() == [[7, 8, 9]] * 3
+
+
 def test_lists_of_another_length_are_an_error_with_a_remedy(table: txlog.Table) -> None:
     shorter = pa.table({"id": [4], "v": pa.array([[1, 2]], pa.list_(pa.float32()))})
     deltalake.write_deltalake(table.uri, shorter, mode="append", schema_mode="merge")

@@ -13,7 +13,7 @@ from txlog.actions.stats_text import StatsText
 from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.data_files.column_values import ColumnValues
-from txlog.data_files.constraints import Constraint, checked
+from txlog.data_files.constraints import Constraint, checked, sized
 from txlog.data_files.write import FileLayout, discard_files, write_data_files
 from txlog.errors import DataFileError, LogCorruptError
 from txlog.fragments.deletion_vector import alive_mask
@@ -107,6 +107,7 @@ class ColumnWriter:
         if not live.num_rows:
             return _empty(schema)
         values = pa.RecordBatch.from_arrays(self.values.of(live), schema=schema)
+        (values,) = sized([values], StructType(self.values.fields))
         if self.rules:
             given = set(values.schema.names)
             others = [name for name in live.schema.names if name not in given]
