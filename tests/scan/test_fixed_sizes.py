@@ -127,6 +127,14 @@ def test_lists_of_another_length_are_an_error_with_a_remedy(table: txlog.Table) 
     assert table.to_arrow()["v"].to_pylist() == [*ROWS["v"].to_pylist(), [1, 2]]
     table.delete("id = 4")
     table.alter.set_column_metadata("v", {FIXED_SIZE: "3"})
+    inside = pa.table({"id": [5], "st": [{"w": [1.0]}]})
+    deltalake.write_deltalake(table.uri, inside, mode="append", schema_mode="merge")
+    table.refresh()
+    with pytest.raises(txlog.DataFileError, match="column st is longer or shorter") as caught:
+        table.to_arrow()
+    exec(f"table.{caught.value.remedy.partition(': ')[2]}", {"table": table})
+    assert table.to_arrow()["st"].to_pylist()[-1] == {"w": [1.0]}
+    table.delete("id = 5")
     assert table.to_arrow().schema.field("v").type == VECTOR
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
@@ -127,15 +127,27 @@ def with_fixed_sizes(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _of_another_length(plan: ReadPlan, column: StructField) -> DataFileError:
-    keys = [key for key in column.metadata if key.startswith(FIXED_SIZE)] or [FIXED_SIZE]
+    path, keys = next(_sizes(column, ()), ((column.name,), [FIXED_SIZE]))
     return DataFileError(
         path=plan.root,
         version=plan.version,
         reason=f"a list of the column {column.name} is longer or shorter than "
-        f"{plan.schema.field(column.name).type}; another engine wrote it",
-        remedy=f"Read lists of any length: alter.set_column_metadata({column.name!r}, "
+        f"{plan.schema.field(column.name).type}",
+        remedy=f"Read lists of any length: alter.set_column_metadata({'.'.join(path)!r}, "
         f"{dict.fromkeys(keys)})",
     )
+
+
+def _sizes(
+    field: StructField, above: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Yield the path of each field below a column that has sizes of lists, and their keys."""
+    path = (*above, field.name)
+    if keys := [key for key in field.metadata if key.startswith(FIXED_SIZE)]:
+        yield path, keys
+    if isinstance(field.type, StructType):
+        for inner in field.type.fields:
+            yield from _sizes(inner, path)
 
 
 def scan_schema(snapshot: Snapshot) -> StructType:
