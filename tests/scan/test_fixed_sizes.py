@@ -114,6 +114,24 @@ def test_replaced_columns_are_checked(tmp_path: Path) -> None:
     assert table.to_arrow()["v"].to_pylist() == [[7, 8, 9]] * 3
 
 
+def test_columns_of_workers_have_their_sizes(tmp_path: Path) -> None:
+    fragments = {"delta.feature.txlog.fragments": "supported"}
+    table = txlog.write(tmp_path / "t", ROWS.select(["id", "v"]), properties=fragments)
+    table.append(ROWS.select(["id", "v"]))
+
+    def worked(number: int, of: pa.DataType) -> tuple[txlog.FragmentMetadata, pa.Schema]:
+        values = pa.array([list(range(of.list_size))] * 3, of)
+        return table.fragments()[number].merge_columns(lambda _: pa.record_batch({"w": values}))
+
+    first, schema = worked(0, VECTOR)
+    other, _ = worked(1, pa.list_(pa.float32(), 2))
+    with pytest.raises(txlog.InvalidInputError, match="in other types"):
+        table.commit(txlog.Operation.Merge([first, other], schema))
+    second, _ = worked(1, VECTOR)
+    table.commit(txlog.Operation.Merge([first, second], schema))
+    assert table.to_arrow().schema.field("w").type == VECTOR
+
+
 def test_lists_of_another_length_are_an_error_with_a_remedy(table: txlog.Table) -> None:
     shorter = pa.table({"id": [4], "v": pa.array([[1, 2]], pa.list_(pa.float32()))})
     deltalake.write_deltalake(table.uri, shorter, mode="append", schema_mode="merge")
@@ -126,6 +144,8 @@ def test_lists_of_another_length_are_an_error_with_a_remedy(table: txlog.Table) 
     exec(f"table.{caught.value.remedy.partition(': ')[2]}", {"table": table})
     assert table.to_arrow()["v"].to_pylist() == [*ROWS["v"].to_pylist(), [1, 2]]
     table.delete("id = 4")
+    with pytest.raises(txlog.InvalidInputError, match="no size of a list"):
+        table.alter.set_column_metadata("v", {FIXED_SIZE: "abc"})
     table.alter.set_column_metadata("v", {FIXED_SIZE: "3"})
     inside = pa.table({"id": [5], "st": [{"w": [1.0]}]})
     deltalake.write_deltalake(table.uri, inside, mode="append", schema_mode="merge")

@@ -144,6 +144,11 @@ def fixed_rows(rows: pa.RecordBatch, columns: Sequence[StructField]) -> pa.Recor
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
+def is_list_size(text: str) -> bool:
+    """Return whether a text of a field's metadata is the size of a fixed-size list."""
+    return text.isdecimal() and 0 < int(text[:20]) < 2**31
+
+
 def _fixed_field(field: StructField, plain: pa.Field) -> pa.Field:
     return plain.with_type(_fixed_type(field.type, plain.type, field.metadata, FIXED_SIZE))
 
@@ -161,7 +166,7 @@ def _fixed_type(
             return pa.struct([_fixed_field(*pair) for pair in zip(fields, plain, strict=True)])
         case ArrayType(element):
             size = str(sizes.get(name, ""))  # Text, if a user has set it.
-            length = int(size) if size.isdecimal() and 0 < int(size) < 2**31 else -1
+            length = int(size) if is_list_size(size) else -1
             return pa.list_(part(element, plain.value_field, "element"), length)
         case MapType(key, value):
             key_field = part(key, plain.key_field, "key")

@@ -29,6 +29,7 @@ from txlog.expressions.tree import Expression, IsNull, Not, Or, col
 from txlog.protocol.mapping import with_schema
 from txlog.scan.plan import plan_scan
 from txlog.scan.scan import Scan
+from txlog.schema.arrow import FIXED_SIZE, is_list_size
 from txlog.schema.edit import (
     FieldPath,
     Place,
@@ -177,6 +178,14 @@ class ChangeColumn(ChangeSchema):
                     field=name,
                     reason="Delta itself uses this name",
                     remedy="Choose another name",
+                )
+            size = self._metadata[name]
+            if name.startswith(FIXED_SIZE) and size is not None and not is_list_size(size):
+                raise InvalidInputError(
+                    argument="metadata",
+                    field=name,
+                    reason=f"{size!r} is no size of a list",
+                    remedy="Give a positive number as text",
                 )
 
     def schema(self, base: Snapshot) -> StructType:

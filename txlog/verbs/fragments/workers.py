@@ -33,7 +33,7 @@ from txlog.scan.plan import plan_fragments
 from txlog.scan.read import FragmentReader, matching_positions
 from txlog.scan.read_plan import require_table_columns
 from txlog.scan.take import positions_of
-from txlog.schema.arrow import arrow_schema
+from txlog.schema.arrow import FIXED_SIZE, fixed_schema
 from txlog.schema.json import schema_json
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
@@ -193,7 +193,7 @@ def merge_into_fragment(
     plan = plan_fragments(snapshot, [fragment], columns=list(values.reads))
     add = ColumnWriter(context, plan.reading, values, snapshot.properties).write(fragment)
     values.check_end()
-    schema = arrow_schema(merged_schema(snapshot.schema, StructType(values.fields)))
+    schema = fixed_schema(merged_schema(snapshot.schema, StructType(values.fields)))
     if add is None:
         return held, schema
     digest = columns_digest(snapshot, values.fields)
@@ -201,8 +201,17 @@ def merge_into_fragment(
 
 
 def columns_digest(snapshot: Snapshot, fields: Sequence[StructField]) -> str:
-    """Return a digest of the table, and of the names and types of a fragment's new columns."""
-    plain = StructType(tuple(StructField(field.name, field.type) for field in fields))
+    """Return a digest of the table, and of the names and types of a fragment's new columns.
+
+    The sizes of fixed-size lists are part of their types.
+    """
+    sizes = [{k: v for k, v in f.metadata.items() if k.startswith(FIXED_SIZE)} for f in fields]
+    plain = StructType(
+        tuple(
+            StructField(field.name, field.type, metadata=size)
+            for field, size in zip(fields, sizes, strict=True)
+        )
+    )
     return sha256(orjson.dumps([snapshot.metadata.id, schema_json(plain)])).hexdigest()
 
 
