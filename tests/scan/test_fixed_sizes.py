@@ -207,7 +207,7 @@ def test_types_at_any_depth(data: st.DataObject) -> None:
     plain = pa.array(given.to_pylist(), arrow_schema(table).field(0).type)
     rows = pa.RecordBatch.from_arrays([plain], schema=arrow_schema(table))
     cut = data.draw(st.integers(0, len(given)))
-    found = fixed_rows(rows[cut:], table.fields).column(0)
+    found = fixed_rows(rows[cut:], table.fields, AssertionError).column(0)
     assert found.type == kind
     assert found.to_pylist() == given[cut:].to_pylist()
     found.validate(full=True)

@@ -167,19 +167,21 @@ def sized(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[pa.
     """
     pairs = zip(schema.fields, arrow_schema(schema), fixed_schema(schema), strict=True)
     columns = [column for column, plain, fixed in pairs if not plain.type.equals(fixed.type)]
+    names = [column.name for column in columns]
     for batch in batches:
-        for column in columns:
-            try:
-                fixed_rows(batch.select([column.name]), [column])
-            except pa.ArrowInvalid as error:
-                kind = fixed_schema(StructType((column,))).field(0).type
-                raise SchemaMismatchError(
-                    argument="data",
-                    field=column.name,
-                    reason=f"the column {column.name} is {kind}, and a list has another length",
-                    remedy="Nothing was written. Correct these rows",
-                ) from error
+        if columns:
+            fixed_rows(batch.select(names), columns, _of_another_length)
         yield batch
+
+
+def _of_another_length(column: StructField) -> SchemaMismatchError:
+    kind = fixed_schema(StructType((column,))).field(0).type
+    return SchemaMismatchError(
+        argument="data",
+        field=column.name,
+        reason=f"the column {column.name} is {kind}, and a list has another length",
+        remedy="Nothing was written. Correct these rows",
+    )
 
 
 def has_default(field: StructField) -> bool:

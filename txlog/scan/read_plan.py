@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from txlog.arrow import pc
 from txlog.errors import DataFileError, InvalidInputError, InvalidTypeError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.tree import Expression, col
+from txlog.protocol.mapping import all_fields
 from txlog.scan.columns import (
     ROW_VERSION,
     RowTracking,
@@ -110,24 +112,15 @@ def chosen_columns(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
         rows = pa.RecordBatch.from_arrays(arrays, schema=plan.plain_schema)
     else:
         rows = rows.select([column.name for column in plan.columns])
-    return with_fixed_sizes(plan, rows) if plan.fixes else rows
-
-
-def with_fixed_sizes(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows in the columns of a plan with their fixed-size lists; errors as above."""
-    try:
-        return fixed_rows(rows, plan.columns)
-    except pa.ArrowInvalid:
-        for at, column in enumerate(plan.columns):
-            try:
-                fixed_rows(rows.select([at]), [column])
-            except pa.ArrowInvalid as error:
-                raise _of_another_length(plan, column) from error
-        raise
+    return fixed_rows(rows, plan.columns, partial(_of_another_length, plan)) if plan.fixes else rows
 
 
 def _of_another_length(plan: ReadPlan, column: StructField) -> DataFileError:
-    path, keys = next(_sizes(column, ()), ((column.name,), [FIXED_SIZE]))
+    path, keys = next(
+        (path, keys)
+        for path, field in all_fields(StructType((column,)))
+        if (keys := [key for key in field.metadata if key.startswith(FIXED_SIZE)])
+    )
     return DataFileError(
         path=plan.root,
         version=plan.version,
@@ -136,18 +129,6 @@ def _of_another_length(plan: ReadPlan, column: StructField) -> DataFileError:
         remedy=f"Read lists of any length: alter.set_column_metadata({'.'.join(path)!r}, "
         f"{dict.fromkeys(keys)})",
     )
-
-
-def _sizes(
-    field: StructField, above: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """Yield the path of each field below a column that has sizes of lists, and their keys."""
-    path = (*above, field.name)
-    if keys := [key for key in field.metadata if key.startswith(FIXED_SIZE)]:
-        yield path, keys
-    if isinstance(field.type, StructType):
-        for inner in field.type.fields:
-            yield from _sizes(inner, path)
 
 
 def scan_schema(snapshot: Snapshot) -> StructType:

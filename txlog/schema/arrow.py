@@ -125,22 +125,22 @@ def fixed_schema(schema: StructType) -> pa.Schema:
     return pa.schema([_fixed_field(field, arrow_field(field)) for field in schema.fields])
 
 
-def fixed_rows(rows: pa.RecordBatch, columns: Sequence[StructField]) -> pa.RecordBatch:
+def fixed_rows(
+    rows: pa.RecordBatch, columns: Sequence[StructField], error: Callable[[StructField], Exception]
+) -> pa.RecordBatch:
     """Return rows in these columns with their fixed-size lists; the same rows if there are none.
 
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        A list has another number of elements.
+    Raises `error(column)` if a list of a column has another number of elements.
     """
     target = fixed_schema(StructType(tuple(columns)))
     if rows.schema.equals(target):
         return rows
-    how = Casting(fixes=True)
-    arrays = [
-        cast_array(array, column.type, field.type, how)
-        for array, column, field in zip(rows.columns, columns, target, strict=True)
-    ]
+    arrays = []
+    for array, column, field in zip(rows.columns, columns, target, strict=True):
+        try:
+            arrays.append(cast_array(array, column.type, field.type, Casting(fixes=True)))
+        except pa.ArrowInvalid as cause:
+            raise error(column) from cause
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
