@@ -125,9 +125,11 @@ class FaultyStore(BasicStore):
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """Return a new file to write in a `with`; the answer is lost at its end."""
-        with self._call("open_output", path), self.inner.open_output(path) as sink:
-            yield sink
+        """Return a new file to write in a `with`; its end is the step, and creates the file."""
+        sink = Sink()
+        yield sink
+        with self._call("open_output", path), self.inner.open_output(path) as file:
+            file.write(sink.content())
 
     def write_new(self, path: str, data: bytes) -> None:
         """Write a whole new file."""

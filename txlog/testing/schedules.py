@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from txlog.errors import OutcomeUnknownError
 from txlog.store.base import Store
-from txlog.store.memory import Sink
 from txlog.testing.faults import _READS, FaultKind, FaultyStore
 
 Actor: TypeAlias = Callable[[Store], object]
@@ -174,14 +173,6 @@ class _Stepped(FaultyStore):
         super().__init__(inner)
         self._turns = turns
         self._actor = actor
-
-    @contextmanager
-    def open_output(self, path: str) -> Iterator[Any]:
-        """Return a new file to write in a `with`; the step is its end, which creates the file."""
-        sink = Sink()
-        yield sink
-        with super().open_output(path) as file:
-            file.write(sink.content())
 
     @contextmanager
     def _call(self, operation: str, path: str) -> Iterator[FaultKind | None]:
