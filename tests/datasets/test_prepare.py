@@ -379,18 +379,24 @@ Catalog(sys.argv[1], runner=InlineRunner()).dataset("intents").prepare()
 """
 
 
+def run_in_a_process(code: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """Run code whose argument is the folder of the catalog."""
+    return subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "catalog")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
 @pytest.mark.spec("DST-42")
 def test_the_set_of_a_worker_that_died_is_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = catalog_of(tmp_path)
     intents = catalog.create("intents", "TEXT_INTENT", texts(("a", "x"), ("b", "y")))
-    done = subprocess.run(
-        [sys.executable, "-c", DIES, str(tmp_path / "catalog")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_in_a_process(DIES, tmp_path)
     assert (done.returncode, done.stdout.strip()) == (9, "in the middle"), done.stderr
     left = [*(tmp_path / "catalog" / "sets").rglob("*.parquet")]
     assert len(left) == 1
@@ -575,12 +581,7 @@ def test_a_process_that_ends_makes_first_what_was_asked_for(tmp_path: Path) -> N
     catalog = catalog_of(tmp_path)
     intents = catalog.create("intents", "TEXT_INTENT", texts(("a", "x"), ("b", "y")))
     code = "from txlog.datasets import Catalog; import sys; Catalog(sys.argv[1])"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}.dataset('intents').prepare()", str(tmp_path / "catalog")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_in_a_process(f"{code}.dataset('intents').prepare()", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     (made,) = intents.training_sets()
     assert made.state == "READY"
@@ -604,13 +605,7 @@ threading.Thread(target=prepare).start()
 def test_a_thread_that_outlives_the_main_one_makes_sets(tmp_path: Path) -> None:
     catalog = catalog_of(tmp_path)
     intents = catalog.create("intents", "TEXT_INTENT", texts(("a", "x"), ("b", "y")))
-    done = subprocess.run(
-        [sys.executable, "-c", OUTLIVES, str(tmp_path / "catalog")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_in_a_process(OUTLIVES, tmp_path)
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["READY", "1"], "")
     (made,) = intents.training_sets()
     assert made.state == "READY"
