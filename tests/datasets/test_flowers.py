@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is in no extra that the tests install")
 
+# Imports follow the skip: they need torch.
 from PIL import Image as Pillow  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 

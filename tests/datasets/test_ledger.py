@@ -629,7 +629,7 @@ def test_two_writers_in_all_orders(name: str, tmp_path: Path) -> None:
 
 
 def after_or_refused(*commands: Command) -> LedgerState:
-    """Return the state after commands, of which those that are refused do nothing."""
+    """Return the state after commands. A refused command does nothing."""
     state = LedgerState()
     for command in commands:
         with suppress(TxlogError):

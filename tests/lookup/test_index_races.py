@@ -147,7 +147,7 @@ def two_segments() -> Files:
 
 
 def schedules(files: Files, names: Collection[str]) -> Iterator[tuple[History, MemoryStore]]:
-    """Yield what happened in each order of the actors' steps, and the table after it."""
+    """For each order of the actors' steps, yield its history and the table at its end."""
     store = MemoryStore("memory://schedules of indexes")
 
     def play_one(choose: Choose) -> History:

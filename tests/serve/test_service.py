@@ -176,7 +176,7 @@ def test_the_walk_of_the_chapter_over_http(catalog: Catalog, tmp_path: Path) -> 
 
 
 def commit_told(commit: dict[str, Any], source: str) -> dict[str, Any]:
-    """Return what an answer says of a commit, without what differs from run to run."""
+    """Return the fields of a commit in an answer that are the same in each run."""
     assert re.fullmatch("[0-9a-f]{64}", commit.pop("digest"))
     assert commit.pop("created_ms") > 0
     assert len(commit.pop("dataset")) == 36

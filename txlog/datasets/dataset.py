@@ -383,7 +383,7 @@ class Dataset:
     def lineage(
         self, commit: int | str | None = None, direction: Direction = "up", depth: int | None = None
     ) -> Graph:
-        """Return what something was made from (`up`), or what was made from it (`down`).
+        """Return the sources of a commit or data set (`up`), or its results (`down`).
 
         `down` reads all data sets of the catalog. Purged commits are included.
 

@@ -143,7 +143,7 @@ def _end(start: int, rows: Columns) -> int:
 def _loaded(
     reader: BlockReader, order: Order, share: Share, threads: int, ahead: int
 ) -> Generator[tuple[_Item, list[Chunk]], None, None]:
-    """Yield what rounds have to read, and the rows of each read."""
+    """Yield the items of `_items` in their order, each with the rows that it reads."""
 
     def load(item: _Item) -> tuple[_Item, list[Chunk]]:
         return item, reader.load(item[1]) if item[1] else []

@@ -307,7 +307,7 @@ class Scan(ArrowStream):
         )
 
     def explain(self) -> Explanation:
-        """Return what is read, what is skipped, and why; `print` formats the result."""
+        """Return which files are read, which are skipped, and why; `print` formats the result."""
         return self.plan.explanation
 
 

@@ -282,7 +282,7 @@ def _add_commits(app: FastAPI) -> None:
         direction: Direction = "up",
         depth: Annotated[int | None, Query(ge=0)] = None,
     ) -> GraphModel:
-        """Return what a commit or a training set was made from, or what was made from it.
+        """Return the sources of a commit or a training set (`up`), or its results (`down`).
 
         It covers all data sets, so a token for some of them is refused.
         """

@@ -1,4 +1,4 @@
-"""The rights of callers: bearer tokens, of which a file has only the digests."""
+"""The rights of callers, by bearer tokens. A file holds the digests of the tokens."""
 
 from __future__ import annotations
 

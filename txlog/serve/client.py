@@ -310,7 +310,7 @@ class RemoteDataset:
         direction: Direction = "up",
         depth: int | None = None,
     ) -> Graph:
-        """Return what a commit or training set was made from, or what was made from it."""
+        """Return the sources of a commit or training set (`up`), or its results (`down`)."""
         wanted = self.commit().commit_id if commit is None else commit
         query = {"direction": direction, "depth": depth}
         answer = self._send("GET", f"/commits/{_step(wanted)}/lineage", query=query)

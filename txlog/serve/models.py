@@ -202,7 +202,7 @@ class EdgeModel(_Model):
 
 
 class GraphModel(_Model):
-    """What something was made from, or what was made from it."""
+    """The sources of a commit or training set, or its results."""
 
     nodes: list[NodeModel]
     edges: list[EdgeModel]
