@@ -343,7 +343,9 @@ def resource_error(error: BaseException, path: str | None = None) -> OutOfMemory
         The file that was read.
     """
     found: BaseException | None = error
-    while isinstance(found, _BLAMING):
+    passed: list[BaseException] = []
+    while isinstance(found, _BLAMING) and not any(found is one for one in passed):
+        passed.append(found)  # The causes may form a circle.
         path, found = path or getattr(found, "path", None), found.__cause__
     if isinstance(found, OutOfMemoryError):
         return found
@@ -374,8 +376,12 @@ class resource_errors:  # noqa: N801 # Used as a function.
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         lacking = None if error is None else resource_error(error)
-        if lacking is not None and lacking is not error:
+        if lacking is None or lacking is error:
+            return
+        if lacking.__traceback__ is None:
             raise lacking from error
+        # It is one of the causes of `error`: with `error` as its cause, they would form a circle.
+        raise lacking from lacking.__cause__
 
 
 class os_errors:  # noqa: N801 # Used as a function.

@@ -23,7 +23,7 @@ from tests.reliability.cases import CASES, Case, context_of, opened, rows, state
 from tests.reliability.test_power_cuts import copy, handle_of
 from tests.store.broken_disk import BrokenDisk
 from txlog.checkpoint.parquet import named
-from txlog.errors import OutcomeUnknownError
+from txlog.errors import OutcomeUnknownError, resource_errors
 from txlog.scan.data_file import blamed
 from txlog.store.local.local import LocalStore
 from txlog.testing import Fault, FaultyStore, open_table
@@ -286,6 +286,30 @@ def test_no_more_memory_is_an_error_of_ours(tmp_path: Path) -> None:
         with pytest.raises(txlog.OutOfMemoryError, match=r"thread.*path='f'.*ulimit"), names():
             raise pa.ArrowException(NO_THREAD)
     assert pickle.loads(pickle.dumps(caught.value)).reason == caught.value.reason
+
+
+@pytest.mark.spec("GUA-10")
+def test_causes_of_errors_may_form_a_circle() -> None:
+    """It searched them for ever, and it made such circles itself."""
+    first, second = (txlog.DataFileError(path=path, reason="torn") for path in "ab")
+    first.__cause__, second.__cause__ = second, first
+    with pytest.raises(txlog.DataFileError) as blamed_file, resource_errors():
+        raise first
+    assert blamed_file.value is first
+    reason = MemoryError("malloc")
+    lacking = txlog.OutOfMemoryError(path="c", reason="malloc")
+
+    def fail() -> None:
+        try:
+            raise lacking from reason
+        except txlog.OutOfMemoryError as error:
+            raise first from error
+
+    with pytest.raises(txlog.OutOfMemoryError) as caught, resource_errors():
+        fail()
+    assert caught.value is lacking
+    assert lacking.__cause__ is reason
+    assert lacking.__suppress_context__
 
 
 NO_THREAD = "Unknown error: Failed to launch worker thread: Resource temporarily unavailable"
