@@ -203,7 +203,7 @@ class Dataset:
         tags
             Only commits that have all of these. Hidden ones are never picked.
         form
-            `parquet`, or `csv` as in the chapter.
+            `parquet` or `csv` (rule DST-44).
         options
             Options of the type.
 

@@ -1,4 +1,4 @@
-"""A service of the data sets in a folder: HTTP, the gRPC of the data management chapter, a client.
+"""A service of the data sets in a folder: HTTP, the gRPC of MiniAutoML's data management, a client.
 
     from txlog.serve import connect
 

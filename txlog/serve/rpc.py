@@ -1,4 +1,4 @@
-"""The gRPC service of the data management chapter for a catalog."""
+"""The gRPC service for data management of MiniAutoML, over a catalog (rule DST-66)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from txlog.serve.auth import Authenticator, Everybody, Principal, Right, require
 from txlog.serve.messages import messages, pool
 from txlog.serve.problems import status_of, text_of
 
-FORM = "csv"  # The names of parts in the chapter.
+FORM = "csv"  # The form whose parts have the names of the sample.
 TYPES = ("GENERIC", "TEXT_INTENT", "IMAGE_CLASS", "TABLE")  # The types by number.
 _STATES = {"RUNNING": 0, "READY": 1, "FAILED": 2}
 _THREADS = 16

@@ -122,7 +122,7 @@ class ImageClass:
     def build(self, rows: Rows, out: Parts, options: Mapping[str, str]) -> dict[str, int]:
         """Number the labels by first appearance, and write examples and labels.
 
-        In the form `csv` it is one zip, as in the chapter: `examples.csv` (filename, label id),
+        In the form `csv` it is one zip: `examples.csv` (filename, label id),
         `labels.csv`, and the images in `examples/`. Of images with one name, the second one is
         called `name-2`.
         """
