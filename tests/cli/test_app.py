@@ -423,7 +423,12 @@ def test_pins_expire_and_clones(path: str, capsys: pytest.CaptureFixture[str]) -
     assert done["features_added"] == ["domainMetadata"]
     assert as_json(capsys, "pin", path)[0]["reason"] == "it was good"
     assert as_json(capsys, "count", path, "--version", "best")["rows"] == 4
-    assert as_json(capsys, "versions", path)[1]["pins"] == ["best"]
+    listed = as_json(capsys, "versions", path)[1]
+    assert listed["pins"] == ["best"]
+    assert listed["time"].endswith("+00:00")
+    assert run(["versions", path]) == 0  # The table has the zone in its header alone.
+    assert "time (UTC)" in (shown := capsys.readouterr().out)
+    assert "+00:00" not in shown
     txlog.Table(path).maintenance.checkpoint()
     for file in Path(path).rglob("*.json"):
         os.utime(file, (1, 1))

@@ -17,6 +17,7 @@ from txlog.cli.examine import Dry, examine, explain, with_examples
 from txlog.cli.maintain import maintenance
 from txlog.cli.output import (
     INTERRUPTED,
+    clock,
     close_output,
     error_text,
     metrics_text,
@@ -125,11 +126,6 @@ def _iso(time_ms: int) -> str:
     return _utc(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _clock(time_ms: int) -> str:
-    """Return a time in UTC, for a column with UTC in its header."""
-    return _utc(time_ms).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _utc(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / 1000, UTC)
 
@@ -179,7 +175,7 @@ def history(
         [
             [
                 entry["version"],
-                _clock(entry["timestamp"]),
+                clock(entry["timestamp"]),
                 entry.get("operation"),
                 metrics_text(entry.get("operationMetrics") or {}),
                 entry.get("engineInfo"),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import typer
 
 from txlog.cli.examine import Dry
-from txlog.cli.output import print_json, print_outcome, print_rows, print_text, working
+from txlog.cli.output import clock, print_json, print_outcome, print_rows, print_text, working
 from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
 
@@ -183,10 +183,11 @@ def pin(
 @maintenance.command()
 def versions(table: Where, json: Json = False) -> None:
     """List the versions that can still be opened."""
+    header, shown = ("time", _time) if json else ("time (UTC)", clock)
     rows = [
         {
             "version": entry["version"],
-            "time (UTC)": None if entry["timestamp"] is None else _time(entry["timestamp"]),
+            header: None if entry["timestamp"] is None else shown(entry["timestamp"]),
             "pins": entry["pins"],
         }
         for entry in Table(table).versions()

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -228,6 +229,11 @@ def print_rows(
         if names is None:
             names = list(rows[0]) if rows else ["nothing"]
         print_table(title, names, [list(row.values()) for row in rows], whole=whole)
+
+
+def clock(time_ms: int) -> str:
+    """Return a time in UTC, for a column with UTC in its header."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def metrics_text(metrics: Mapping[str, Any]) -> str:

@@ -364,7 +364,7 @@ def _layout(case: _Case) -> Iterator[Finding]:
     if heavy:
         yield Finding(
             "deleted-rows", "advice", None, heavy,
-            f"more than a quarter of the rows of {heavy} files are deleted",
+            f"in {heavy} of {len(sizes)} files more than a quarter of the rows are deleted",
             "Scans read them although they are deleted", "optimize.compact() removes them",
         )  # fmt: skip
     if case.snapshot.partition_columns and len(sizes):
