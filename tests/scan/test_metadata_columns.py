@@ -73,9 +73,26 @@ def test_a_column_of_the_table_hides_the_one_of_its_name(tmp_path: Path) -> None
 @pytest.mark.parametrize("column", ["_rowaddr", "_rowid", "_fragid"])
 def test_a_write_does_not_go_by_them(tmp_path: Path, column: str) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"a": [1, 2]}))
-    with pytest.raises(InvalidInputError, match="metadata columns"):
+    with pytest.raises(InvalidInputError, match="metadata columns.*`_rowid` if the table tracks"):
         table.delete(f"{column} = 0")
+    with pytest.raises(InvalidInputError, match="metadata columns"):
+        table.update({"a": "0"}, f"{column} = 0")
+    with pytest.raises(InvalidInputError, match=r"metadata columns.*Use columns of the table$"):
+        table.diff(0, where=f"{column} = 0")
     assert table.refresh().version == 0
+
+
+@pytest.mark.parametrize("column", ["_rowaddr", "_fragid"])
+def test_with_row_tracking_a_write_goes_by_ids_alone(tmp_path: Path, column: str) -> None:
+    tracked = {"delta.enableRowTracking": "true"}
+    table = txlog.write(tmp_path / "t", pa.table({"a": [1, 2, 3]}), properties=tracked)
+    with pytest.raises(InvalidInputError, match="metadata columns"):
+        table.delete(f"_rowid = 0 OR {column} = 1")
+    first, second = (txlog.Table(tmp_path / "t") for _ in range(2))
+    first.update({"a": "10"}, "_rowid = 0")
+    second.delete("_rowid = 0 AND a = 10")  # The row moved; its id is still its own.
+    second.delete("_rowid = 2")
+    assert rows(second, ["a", "_rowid"]) == [{"a": 2, "_rowid": 1}]
 
 
 def test_versions_of_rows_need_row_tracking(tmp_path: Path) -> None:

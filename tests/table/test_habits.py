@@ -247,11 +247,51 @@ def test_keys_that_must_be_new(tmp_path: Path) -> None:
         return merge.execute(pa.table({"k": list(keys)}))
 
     assert add(table, 3, 4).metrics["numTargetRowsInserted"] == 2
-    with pytest.raises(txlog.InvalidInputError, match=r"matches a row of the table.*k` = 2"):
+    with pytest.raises(InvalidInputError, match="match rows of the table: `k` = 2 "):
         add(table, 5, 2)
-    with pytest.raises(txlog.InvalidInputError, match=r"matches a row of the table.*k` = 4"):
+    with pytest.raises(InvalidInputError, match="match rows of the table: `k` = 4 "):
         add(other, 4)  # Another writer added it meanwhile.
     assert sorted(txlog.Table(tmp_path).to_arrow()["k"].to_pylist()) == [1, 2, 3, 4]
+    add(table, *range(5, 12))
+    with pytest.raises(InvalidInputError, match=r"table: `k` = 5; .*; `k` = 9, … \("):
+        add(table, *range(12, 4, -1))  # A few of the keys are named.
+
+
+def test_a_merge_by_key_from_an_older_handle(tmp_path: Path) -> None:
+    before = pa.table({"k": [1, 2], "v": ["a", "b"], "gone": [True, False]})
+    mapped = {"delta.columnMapping.mode": "name"}
+    table = txlog.write(tmp_path, before, properties=mapped)
+    stale = txlog.Table(tmp_path)
+    table.alter.drop_columns("gone")
+    table.alter.add_columns({"w": pa.int64()})
+    table.update({"w": "k * 10"})
+    merge = stale.merge_insert("k").when_matched_update_all().when_not_matched_insert_all()
+    merge.execute(pa.table({"k": [2, 3], "v": ["y", "z"]}))
+    found = table.refresh().to_arrow().sort_by("k").to_pydict()
+    assert found == {"k": [1, 2, 3], "v": ["a", "y", "z"], "w": [10, 20, None]}
+    stale = txlog.Table(tmp_path, version=0)
+    stale.merge_insert("k").when_matched_update_all().execute(pa.table({"k": [1], "w": [7]}))
+    assert stale.to_arrow(where="k = 1").to_pydict() == {"k": [1], "v": ["a"], "w": [7]}
+
+
+def test_rows_by_their_lasting_ids(tmp_path: Path) -> None:
+    import lance
+
+    rows = pa.table({"k": range(12), "v": ["a"] * 12})
+    theirs = lance.write_dataset(
+        rows, tmp_path / "lance", max_rows_per_file=4, enable_stable_row_ids=True
+    )
+    table = txlog.write(
+        tmp_path / "t", rows, max_rows_per_file=4, properties={"delta.enableRowTracking": "true"}
+    )
+    other = txlog.Table(tmp_path / "t")
+    table.optimize.compact()  # The ids stay.
+    other.update({"v": "'b'"}, where="_rowid IN (3, 7)")
+    other.delete("_rowid = 5 OR (_rowid = 3 AND v = 'a')")
+    assert other.to_arrow(where="_rowid = 7")["k"].to_pylist() == [7]
+    theirs.update({"v": "'b'"}, where="_rowid IN (3, 7)")
+    theirs.delete("_rowid = 5 OR (_rowid = 3 AND v = 'a')")
+    assert other.to_arrow().sort_by("k") == theirs.to_table().sort_by("k")
 
 
 def test_versions_by_their_tags(tmp_path: Path) -> None:

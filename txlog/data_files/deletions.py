@@ -245,7 +245,7 @@ def delete_rows(
     """Find a predicate's rows, and write vectors or new files to delete them."""
     files = load_files(context.store, snapshot).live
     plan = plan_scan(snapshot, files, columns=[], where=where)
-    require_table_columns(plan.where, snapshot)
+    require_table_columns(plan.where, snapshot, row_ids=True)
     whole, deletes = find_deletes(context.store, plan, context.engine)
     return apply_deletes(context, snapshot, plan, files, whole, deletes, options)
 

@@ -15,6 +15,7 @@ from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.tree import Expression, col
 from txlog.protocol.mapping import all_fields
 from txlog.scan.columns import (
+    ROW_ID,
     ROW_VERSION,
     RowTracking,
     require_row_tracking,
@@ -162,25 +163,35 @@ def read_plan(
     )
 
 
-def require_table_columns(where: Expression | None, snapshot: Snapshot) -> None:
+def require_table_columns(
+    where: Expression | None, snapshot: Snapshot, *, row_ids: bool = False
+) -> None:
     """Raise if the predicate of a write uses metadata columns.
 
     Addresses and provisional ids belong to one version, and a write uses the latest version.
+
+    Parameters
+    ----------
+    row_ids
+        Accept `_rowid` if the table tracks rows: such an id identifies the same row in all versions.
 
     Raises
     ------
     InvalidInputError
         The predicate uses them.
     """
-    metadata = visible_metadata(snapshot)
+    metadata = set(visible_metadata(snapshot))
+    if row_ids and snapshot.has_stable_row_ids:
+        metadata.discard(ROW_ID)
     for path in () if where is None else columns_of(where):
         if path[0] in metadata:
+            other = " or `_rowid` if the table tracks rows (delta.enableRowTracking=true)"
             raise InvalidInputError(
                 argument="where",
                 field=path[0],
                 reason="a write cannot use metadata columns, because they may identify other rows "
                 "in a newer version",
-                remedy="Use columns of the table",
+                remedy=f"Use columns of the table{other if row_ids else ''}",
             )
 
 

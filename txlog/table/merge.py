@@ -155,13 +155,8 @@ class MergeInsert:
 
         Columns that the rows lack keep their values, and get their defaults in new rows.
         """
-        from txlog.data_files.incoming import as_reader
         from txlog.verbs.merge.condition import equal_columns
 
-        rows = as_reader(data)
-        merger = self._merge(rows, equal_columns(self._on), **options)
-        given = {name.lower() for name in rows.schema.names}
-        names = merger._table._snapshot.schema.names()
-        absent = [name for name in names if name.lower() not in given]
-        merger._clauses += [replace(clause, except_cols=absent) for clause in self._clauses]
+        merger = self._merge(data, equal_columns(self._on), **options)
+        merger._clauses += [replace(clause, partial=True) for clause in self._clauses]
         return merger.execute()

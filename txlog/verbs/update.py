@@ -66,7 +66,7 @@ class Update(Operation):
         )
         files = load_files(self.context.store, base).live
         plan = plan_scan(base, files, columns=[], where=self._where)
-        require_table_columns(plan.where, base)
+        require_table_columns(plan.where, base, row_ids=True)
         self._read = Reads(everything=plan.where is None, where=plan.where)
         rows = find_rows(self.context.store, plan, self.context.engine)
         if not rows:

@@ -34,6 +34,7 @@ class Clause:
     predicate: Any = None  # SQL text or an expression; of a merge on Spark, a Column too.
     updates: Mapping[str, Any] | None = None  # None: all columns, of an update or insert.
     except_cols: Sequence[str] = ()
+    partial: bool = False  # All columns that the source has, of an update or insert of all.
 
 
 @dataclass(frozen=True)
@@ -218,6 +219,7 @@ def columns_of_same_name(
             given[field.name] = held.name
         elif not (
             merges_schema
+            or clause.partial
             or is_generated(field)
             or field.is_identity
             or (clause.action == "insert" and has_default(field))

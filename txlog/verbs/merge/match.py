@@ -24,11 +24,13 @@ from txlog.scan.read_plan import ReadPlan
 from txlog.schema.types import StructField
 from txlog.store.base import Store
 from txlog.verbs.merge.clauses import BoundClause, decide
-from txlog.verbs.merge.condition import Condition, Sides
+from txlog.verbs.merge.condition import Condition, Sides, by_own_names
 from txlog.verbs.merge.keys import SourceKeys, named
 from txlog.verbs.merge.source import MergeSource
 
 Indices = NDArray[np.int64]
+
+_KEYS_NAMED = 5  # The number of keys that an error names.
 
 
 @dataclass(frozen=True)
@@ -184,10 +186,12 @@ def _matched(plan: MatchPlan, rows: pa.RecordBatch, ours: Indices, theirs: Indic
     ours, theirs, actions = ours[order], theirs[order], actions[order]
     fails = np.array([clause.action == "fail" for clause in plan.clauses])[actions]
     if fails.any():
-        which = _key_of(plan, rows, int(ours[fails][0]))
+        found = np.unique(ours[fails])
+        which = [_key_of(plan, rows, place) for place in found[:_KEYS_NAMED].tolist()]
+        more = ", …" if len(found) > _KEYS_NAMED else ""
         raise InvalidInputError(
             argument="source",
-            reason=f"a row of the source matches a row of the table: {which}",
+            reason=f"rows of the source match rows of the table: {'; '.join(which)}{more}",
             remedy="Nothing was committed; leave out the rows whose key is in the table",
         )
     first = np.ones(len(ours), np.bool_)
@@ -223,7 +227,8 @@ def _key_of(plan: MatchPlan, rows: pa.RecordBatch, place: int) -> str:
     """Return the key of a target row as text, or the condition if it compares no keys."""
     row = rows.slice(place, 1)
     keys = [
-        f"{to_sql(key.target)} = {evaluate(key.target, row)[0].as_py()!r}"
+        f"{to_sql(by_own_names(key.target, plan.sides))} = "
+        f"{evaluate(key.target, row)[0].as_py()!r}"
         for key in plan.condition.keys
     ]
     return ", ".join(keys) or to_sql(plan.condition.whole)
