@@ -73,7 +73,7 @@ def test_a_column_of_the_table_hides_the_one_of_its_name(tmp_path: Path) -> None
 @pytest.mark.parametrize("column", ["_rowaddr", "_rowid", "_fragid"])
 def test_a_write_does_not_go_by_them(tmp_path: Path, column: str) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"a": [1, 2]}))
-    with pytest.raises(InvalidInputError, match="metadata columns.*`_rowid` if the table tracks"):
+    with pytest.raises(InvalidInputError, match=r"metadata columns.*`_rowid` if the table tracks"):
         table.delete(f"{column} = 0")
     with pytest.raises(InvalidInputError, match="metadata columns"):
         table.update({"a": "0"}, f"{column} = 0")

@@ -173,7 +173,7 @@ def require_table_columns(
     Parameters
     ----------
     row_ids
-        Accept `_rowid` if the table tracks rows: such an id identifies the same row in all versions.
+        Accept `_rowid` if the table tracks rows: the id identifies the same row in all versions.
 
     Raises
     ------

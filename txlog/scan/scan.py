@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from txlog.errors import UnsupportedFeatureError, not_installed, require_whole
+from txlog.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    UnsupportedFeatureError,
+    not_installed,
+    require_whole,
+)
 from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
@@ -98,6 +104,44 @@ def first_rows(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Reco
             return
 
 
+Batches = Generator[pa.RecordBatch, None, None]
+
+
+def split_by_rows(batches: Iterable[pa.RecordBatch], rows: int) -> Batches:
+    """Yield batches of 1 to `rows` rows, none of which spans two of the given ones."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows) if batch.num_rows > rows else batch
+
+
+def split_by_bytes(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Batches:
+    """Yield batches of at most `max_bytes` in Arrow's memory, or of one larger row."""
+    for batch in batches:
+        if batch.nbytes <= max_bytes or batch.num_rows <= 1:
+            yield batch
+            continue
+        rows = max(1, batch.num_rows * max_bytes // batch.nbytes)  # Rows of an average size.
+        yield from split_by_bytes(split_by_rows([batch], rows), max_bytes)
+
+
+def filled(batches: Iterable[pa.RecordBatch], rows: int) -> Batches:
+    """Yield batches of exactly `rows` rows; the last one may have fewer."""
+    held: list[pa.RecordBatch] = []
+    missing = rows
+    for batch in batches:
+        start = 0
+        while batch.num_rows - start >= missing:
+            held.append(batch.slice(start, missing))
+            start += missing
+            yield pa.concat_batches(held)
+            held, missing = [], rows
+        if start < batch.num_rows:
+            held.append(batch.slice(start))
+            missing -= batch.num_rows - start
+    if held:
+        yield pa.concat_batches(held)
+
+
 def _read_share(store: Store, plan: ReadPlan, share: Share) -> list[pa.RecordBatch]:
     batches = chain.from_iterable(
         read_fragment(store, plan, fragment) for fragment in share.fragments
@@ -152,16 +196,50 @@ class Scan(ArrowStream):
         """
         return uris_of(self.store, self.plan.paths)
 
-    def to_batches(self, *, batch_size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    def to_batches(
+        self,
+        *,
+        batch_size: int = BATCH_ROWS,
+        strict_batch_size: bool = False,
+        batch_size_bytes: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the rows, fragment by fragment, in batches of 1 to `batch_size` rows.
 
         Only one batch is in memory; `to_arrow` reads fragments in parallel instead. From a remote
         store, the next fragments are read ahead up to a limited number of bytes.
+
+        Parameters
+        ----------
+        strict_batch_size
+            Give all batches except the last exactly `batch_size` rows, also across fragments.
+        batch_size_bytes
+            The largest size of a batch in memory. A single row may be larger.
+
+        Raises
+        ------
+        InvalidInputError
+            A size is not a whole number from 1, or `strict_batch_size` and `batch_size_bytes` are
+            both set.
         """
         require_whole("batch_size", batch_size, 1)
-        return observed_batches(
-            "SCAN", self.store.root, self._batches(batch_size), lambda: _facts(self.plan.to_read)
-        )
+        if not isinstance(strict_batch_size, bool):
+            raise InvalidTypeError(
+                argument="strict_batch_size",
+                reason=f"True or False was expected, not {strict_batch_size!r}",
+            )
+        batches = self._batches(batch_size)
+        if batch_size_bytes is not None:
+            require_whole("batch_size_bytes", batch_size_bytes, 1)
+            if strict_batch_size:
+                raise InvalidInputError(
+                    argument="strict_batch_size",
+                    reason="with batch_size_bytes, the number of rows of a batch varies",
+                    remedy="Set one of them",
+                )
+            batches = split_by_bytes(batches, batch_size_bytes)
+        elif strict_batch_size:
+            batches = filled(batches, batch_size)
+        return observed_batches("SCAN", self.store.root, batches, lambda: _facts(self.plan.to_read))
 
     def _batches(self, batch_size: int) -> Generator[pa.RecordBatch, None, None]:
         label = f"SCAN {short_name(self.store.root)}"
@@ -169,12 +247,13 @@ class Scan(ArrowStream):
             read = partial(_read_ahead, self.store, self.plan.reading, batch_size)
             parts = map_many(self.store, read, self.plan.to_read, size=_bytes_of)
             for batches in tracked(parts, self.plan.to_read, label):
-                yield from batches
+                yield from split_by_rows(batches, batch_size)
             return
         for fragment in tracked(iter(self.plan.to_read), self.plan.to_read, label):
-            yield from read_fragment(
+            rows = read_fragment(
                 self.store, self.plan.reading, fragment, batch_rows=batch_size, threads=True
             )
+            yield from split_by_rows(rows, batch_size)  # Without columns, batches are larger.
 
     @reading("SCAN")
     def to_arrow(self) -> pa.Table:

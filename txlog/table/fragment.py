@@ -165,10 +165,14 @@ class TableFragment:
         filter: Filter = None,
         *,
         batch_size: int | None = None,
+        strict_batch_size: bool = False,
+        batch_size_bytes: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as Arrow batches of at most `batch_size` rows."""
+        """Yield the rows as Arrow batches, in sizes as of `Table.to_batches`."""
         sized = {} if batch_size is None else {"batch_size": batch_size}
-        return self.scanner(columns, filter).to_batches(**sized)
+        return self.scanner(columns, filter).to_batches(
+            **sized, strict_batch_size=strict_batch_size, batch_size_bytes=batch_size_bytes
+        )
 
     def head(self, num_rows: int = 5, columns: list[str] | None = None) -> pa.Table:
         """Return the first rows."""

@@ -81,10 +81,14 @@ class Reading(Handle):
         where: Where = None,
         *,
         batch_size: int | None = None,
+        strict_batch_size: bool = False,
+        batch_size_bytes: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as Arrow batches of at most `batch_size` rows; otherwise as `scan`."""
+        """Yield the rows as Arrow batches; the arguments are those of `scan` and of its result."""
         sized = {} if batch_size is None else {"batch_size": batch_size}
-        return self.scan(columns, where).to_batches(**sized)
+        return self.scan(columns, where).to_batches(
+            **sized, strict_batch_size=strict_batch_size, batch_size_bytes=batch_size_bytes
+        )
 
     def to_pyarrow_dataset(
         self,

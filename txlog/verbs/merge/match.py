@@ -227,8 +227,7 @@ def _key_of(plan: MatchPlan, rows: pa.RecordBatch, place: int) -> str:
     """Return the key of a target row as text, or the condition if it compares no keys."""
     row = rows.slice(place, 1)
     keys = [
-        f"{to_sql(by_own_names(key.target, plan.sides))} = "
-        f"{evaluate(key.target, row)[0].as_py()!r}"
+        f"{to_sql(by_own_names(key.target, plan.sides))} = {evaluate(key.target, row)[0].as_py()!r}"
         for key in plan.condition.keys
     ]
     return ", ".join(keys) or to_sql(plan.condition.whole)
