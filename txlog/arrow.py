@@ -1,12 +1,12 @@
 """pyarrow without the imports that are slow: pandas, `pyarrow.compute`, `pyarrow.parquet`. Pure.
 
-`pa.array` and `pa.scalar` import pandas when they get Python or NumPy values, to see whether these
-are a Series. That takes a quarter of a second and 40 MB. So do the functions of `pyarrow.compute`
-and methods such as `fill_null` when they get a Python value, `Schema.empty_table` and `to_numpy`.
-`arrow_array` and `arrow_scalar` build the same values from buffers. `pc`, `pq` and `ds` are the
-modules, imported when the first of their functions is called; the functions of `pc` make their
-Python values scalars in this way. `text_bytes` gives the bytes of Arrow texts as NumPy arrays, to
-search many texts at once.
+`pa.array` and `pa.scalar` import pandas when they get Python or NumPy values, to check whether
+these are a Series. This takes a quarter of a second and 40 MB. `Schema.empty_table` and `to_numpy`
+import pandas, too, and so do functions of `pyarrow.compute` and methods such as `fill_null` when
+they get a Python value. `arrow_array` and `arrow_scalar` build the same values from buffers. `pc`,
+`pq` and `ds` are modules that are imported when one of their functions is called first. The
+functions of `pc` convert Python values with `arrow_scalar`. `text_bytes` gives the bytes of Arrow
+texts as NumPy arrays, to search many texts at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Module:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python asks for some of these, to inspect the object.
+        if name.startswith("__"):  # Python uses such names to inspect the object.
             raise AttributeError(name)
         value = getattr(import_module(self._name), name)
         setattr(self, name, value)  # From now on Python finds it without this function.
@@ -51,9 +51,8 @@ _REGISTERED = {"and_": "and", "or_": "or"}
 class _Compute(_Module):
     """`pyarrow.compute`, whose functions take Python values without importing pandas.
 
-    A function of Arrow's registry is called without importing the module: half of the time of its
-    import goes into the texts of its documentation. Functions that the module writes in Python
-    are the module's own.
+    A function of Arrow's registry is called without importing the module: half of its import time
+    goes into docstrings. Functions that the module implements in Python are taken from it.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -71,14 +70,16 @@ class _Compute(_Module):
             registered = _REGISTERED.get(name, name)
             function = compiled.function_registry().get_function(registered)
             return None if name in _IN_PYTHON else _wrapped(function, compiled)
-        except (AttributeError, ImportError, KeyError):  # Not registered, or another pyarrow.
+        # The function is not registered, or this version of pyarrow has another structure.
+        except (AttributeError, ImportError, KeyError):
             return None
 
 
 def _wrapped(function: Any, compiled: Any) -> Callable[..., Any]:
     """Return a function of the registry as `pyarrow.compute` offers it.
 
-    Its values come first; Python values become scalars. Its options follow, by position or name.
+    The values are the first arguments; Python values become scalars. Options follow, by position or
+    name.
     """
     arity = None if function.arity is Ellipsis else function.arity
     options_class: Any = getattr(compiled, function._doc.options_class or "", None)
@@ -112,7 +113,7 @@ def _fill_null(values: Any, fill_value: Any) -> Any:
 
 pc: Any = _Compute("pyarrow.compute")
 pq: Any = _Module("pyarrow.parquet")
-ds: Any = _Module("pyarrow.dataset")  # It imports pandas, whatever one does.
+ds: Any = _Module("pyarrow.dataset")  # This import always imports pandas.
 
 # For numbers: the type code of `array.array`, and the Python type that values must have.
 _CODES = {
@@ -208,7 +209,7 @@ def numpy_array(values: pa.Array) -> Any:
 
 
 def numpy_type(kind: pa.DataType) -> np.dtype[Any]:
-    """Return NumPy's type of numbers or booleans; Arrow's own method may ask for pandas."""
+    """Return NumPy's type of numbers or booleans; Arrow's own method may import pandas."""
     return np.dtype({"halffloat": "f2", "float": "f4"}.get(str(kind)) or str(kind))
 
 
@@ -461,4 +462,4 @@ def without_views(rows: pa.Table) -> pa.Table:
     return rows
 
 
-_TRUTHS = tuple(arrow_array([False, True], _BOOL))  # Made once: planning asks for them often.
+_TRUTHS = tuple(arrow_array([False, True], _BOOL))  # Made once: planning uses them often.

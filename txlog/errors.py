@@ -35,7 +35,7 @@ class TxlogError(Exception):
 
     reason: str = ""  # What is wrong, in one clause.
     remedy: str = ""  # What the caller can do, in one sentence.
-    table: str | None = None  # The root of the table that a relative `path` is in.
+    table: str | None = None  # The root of the table. A relative `path` is below it.
 
     def __str__(self) -> str:
         facts = ", ".join(
@@ -50,11 +50,11 @@ class TxlogError(Exception):
         names = [field.name for field in fields(self) if field.name not in _PROSE]
         path = getattr(self, "path", None)
         if self.table is not None and path is not None and path.startswith(self.table):
-            names.remove("table")  # The path names the table already.
+            names.remove("table")  # The path contains the table's root.
         return names
 
     def __reduce__(self) -> tuple[Callable[..., TxlogError], tuple[Any, ...]]:
-        # Exception's own pickling replays positional args, and there are none here.
+        # `Exception` pickles only positional arguments, and this class has none.
         return _restore, (type(self), {f.name: getattr(self, f.name) for f in fields(self)})
 
 
@@ -278,8 +278,8 @@ class TxlogWarning(UserWarning):
 def warn_committed(message: str, *, stacklevel: int) -> None:
     """Warn of a failure after a commit landed.
 
-    Where warnings are errors (`-W error`) the message goes to stderr: an error would be taken for
-    that of a failed commit, and a retry would double the rows.
+    If warnings are errors (`-W error`), the message goes to stderr. An exception would look like a
+    failed commit, and a retry would write the rows twice.
     """
     try:
         warnings.warn(message, TxlogWarning, stacklevel=stacklevel + 1)
@@ -367,7 +367,7 @@ def resource_error(error: BaseException, path: str | None = None) -> OutOfMemory
 
 
 class resource_errors:  # noqa: N801 # Used as a function.
-    """Raise `resource_error` of an error in the `with` block in its place, if there is one."""
+    """Replace an error in the `with` block by its `resource_error`, if it has one."""
 
     __slots__ = ()
 
@@ -394,7 +394,7 @@ class os_errors:  # noqa: N801 # Used as a function.
     InvalidInputError
         The text cannot be a path: it has a NUL, or characters that UTF-8 cannot encode.
     StoreError
-        Anything else; its remedy is chosen by the errno.
+        Any other error. The remedy depends on the errno.
     """
 
     __slots__ = ("operation", "path", "table")
@@ -408,7 +408,7 @@ class os_errors:  # noqa: N801 # Used as a function.
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # Some classes of txlog are OSErrors too.
+        # Some error classes of txlog are also subclasses of `OSError`.
         if error is None or isinstance(error, TxlogError):
             return
         if isinstance(error, OSError):

@@ -1,4 +1,4 @@
-"""Small pieces of HTML by which notebooks show values: escaped, without script, light and dark."""
+"""Small pieces of HTML with which notebooks show values: escaped, without scripts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def titled(title: str, *parts: str) -> str:
 
 
 def facts_html(facts: Mapping[str, Any]) -> str:
-    """Return names with their values, one pair a line; a value that is None is left out."""
+    """Return names with their values, one pair on each line; None values are omitted."""
     lines = [
         f'<tr><th {_LEFT} scope="row">{_shown(name)}</th><td {_LEFT}>{_shown(value)}</td></tr>'
         for name, value in facts.items()
@@ -29,7 +29,7 @@ def facts_html(facts: Mapping[str, Any]) -> str:
 
 
 def rows_html(names: Sequence[str], rows: Iterable[Sequence[Any]], *, most: int = 30) -> str:
-    """Return rows as a table with a head; of more than `most`, the first ones and their number."""
+    """Return rows as a table with a head: the first `most` rows, and the number of the others."""
     listed = list(rows)
     head = "".join(f'<th {_LEFT} scope="col">{_shown(name)}</th>' for name in names)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in listed[:most])

@@ -1,7 +1,8 @@
 """Dataclasses, regular expressions and names of packages that are made at their first use.
 
-A dataclass costs a quarter of a millisecond and a pattern a fifth, and a process that opens a table
-imports a hundred of them. Use both names as those of `dataclasses` and `re`.
+A dataclass costs a quarter of a millisecond, a pattern a fifth, and a process that opens a table
+imports a hundred of them. Use `dataclass` like `dataclasses.dataclass`, and `compiled` like
+`re.compile`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ else:
     import re
     from threading import RLock
 
-    _BUILDING = RLock()  # A class may be asked for the first time by two threads at once.
+    _BUILDING = RLock()  # Two threads may use a class for the first time at once.
     _PENDING = {}  # The options of each class that is not built yet.
     # A forked child must not inherit a class that is half built.
     if hasattr(os, "register_at_fork"):
@@ -61,7 +62,7 @@ else:
             for owner in reversed(cls.__mro__):
                 if owner in _PENDING:
                     dataclasses.dataclass(**_PENDING[owner])(owner)
-                    # If this one were deleted, `object.__new__` would remain, which takes no
+                    # `__new__` must be replaced and not deleted: `object.__new__` accepts no
                     # arguments.
                     new = _new_error if issubclass(owner, BaseException) else _new
                     owner.__new__ = staticmethod(new)
@@ -77,18 +78,18 @@ else:
     def _new_error(cls, *_args, **_kwargs):
         base = cls
         while base.__module__ != "builtins":
-            base = base.__base__  # The one whose layout the class has, which need not be the first.
+            base = base.__base__  # The base with the layout of the class; it need not be the first.
         return base.__new__(cls)
 
     class _Pattern:
-        """A pattern that is compiled when one of its attributes is asked for."""
+        """A pattern that is compiled when one of its attributes is used first."""
 
         def __init__(self, text, flags=0):
             self._given = text, flags
 
         def __getattr__(self, name):
             value = getattr(re.compile(*self._given), name)
-            setattr(self, name, value)  # The next call goes straight to the method.
+            setattr(self, name, value)  # The next call finds the method without `__getattr__`.
             return value
 
     compiled = _Pattern
@@ -112,7 +113,7 @@ def lazy_names(
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(f"{package}.{homes[name]}"), name)
-        known[name] = value  # Asked once.
+        known[name] = value  # The next use finds the name without this function.
         return value
 
     return find, lambda: sorted({*known, *names})

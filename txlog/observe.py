@@ -266,7 +266,8 @@ Result = TypeVar("Result")
 def reading(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
     """Observe a reading method, whose result is rows or a number of rows.
 
-    Its object has a `store`. If memory or threads are lacking, an `OutOfMemoryError` is raised.
+    The method's object has a `store`. If memory or threads are lacking, an `OutOfMemoryError` is
+    raised.
     """
 
     def decorate(method: Callable[P, Result]) -> Callable[P, Result]:
@@ -304,7 +305,8 @@ def creating(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
 def removing(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
     """Observe a function of a context and a snapshot that deletes files, except in a dry run.
 
-    Its result is a table with a decision for each file, or has this table as `decided`.
+    The function's result is a table with a decision for each file, or has such a table as
+    `decided`.
     """
 
     def decorate(function: Callable[P, Result]) -> Callable[P, Result]:

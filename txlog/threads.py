@@ -63,16 +63,16 @@ Key = TypeVar("Key")
 
 
 class BoundedCache(Generic[Key, Value]):
-    """The values that were used last, of a bounded size together; the last one always stays.
+    """A cache whose values have a bounded total size. The value that was used last always stays.
 
-    When they become too large, those that were used least recently go until a quarter is free, so
-    that the sizes need not be added up at every call. Threads may share it.
+    If the total size exceeds the limit, the least recently used values are removed until a quarter
+    is free, so that the sizes need not be added up at each call. Threads may share it.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
-        self._bytes = 0  # About: threads may miss each other's changes.
+        self._bytes = 0  # Approximate: threads may miss each other's changes.
 
     def get(self, key: Key) -> Value | None:
         """Return a value, or None if there is none."""
@@ -83,7 +83,7 @@ class BoundedCache(Generic[Key, Value]):
         return entry[0]
 
     def put(self, key: Key, value: Value, size: int) -> None:
-        """Keep a value of a size in bytes, in place of an older one."""
+        """Store a value with its size in bytes. It replaces an older value of the key."""
         older = self._entries.pop(key, None)
         self._entries[key] = value, size
         self._bytes += size - (0 if older is None else older[1])
@@ -91,7 +91,7 @@ class BoundedCache(Generic[Key, Value]):
             self._shrink()
 
     def grow(self, key: Key, size: int) -> None:
-        """Note that a value, if it is still there, takes so many bytes more."""
+        """Add `size` bytes to the size of a value, if it is still in the cache."""
         entry = self._entries.get(key)
         if entry is not None:
             self.put(key, entry[0], entry[1] + size)
@@ -158,7 +158,7 @@ class Call(Generic[Result]):
         self._workers = workers
         self._function = function
         self._future: Future[Result] = Future()
-        # A thread may have taken a call although the pool reports that none has.
+        # A thread may run the call although `submit` raised.
         self._claim = Lock()
 
     @property
@@ -177,7 +177,7 @@ class Call(Generic[Result]):
 
     def result(self) -> Result:
         """Return what the function returns, or raise what it raises."""
-        if not self._workers.is_here:  # In a forked process no thread would ever run it.
+        if not self._workers.is_here:  # A forked process has no threads that could run the call.
             return self._function()
         if not self.is_started:
             self.run()
@@ -261,24 +261,24 @@ doing: ContextVar[str] = ContextVar("txlog.doing", default="txlog")  # The label
 def progress(
     bar: Callable[..., Any] | None = None, *, after_s: float = 2.0
 ) -> AbstractContextManager[None]:
-    """Show a progress bar for what takes long within a `with`: reading, rewriting, merging, ….
+    """Show progress bars for long work in the `with` block: reading, rewriting, merging, ….
 
     Parameters
     ----------
     bar
-        What makes a bar as tqdm does: called as `bar(total=…, desc=…, unit=…)`, it returns an
-        object with `update(n)` and `close()`. `total` is None where nobody knows it. Default:
-        `tqdm.auto.tqdm`, which is a widget in a notebook.
+        A function like tqdm: `bar(total=…, desc=…, unit=…)` returns an object with `update(n)` and
+        `close()`. `total` is None if it is unknown. Default: `tqdm.auto.tqdm`, which is a widget in
+        a notebook.
     after_s
-        Show a bar only of work that takes longer than so many seconds. It counts parts (of files,
-        of rows), and appears when one of them is done.
+        Show a bar only for work that takes longer than this number of seconds. The bar counts
+        parts of the work (files, groups of rows), and appears when one of them is done.
 
     Raises
     ------
     UnsupportedFeatureError
         No bar is given, and tqdm is not installed.
     InvalidTypeError
-        `bar` cannot be called, or `after_s` is no number.
+        `bar` cannot be called, or `after_s` is not a number.
 
     Examples
     --------
@@ -316,7 +316,7 @@ def _shown(wanted: _Progress) -> Iterator[None]:
 def tracked(
     results: Iterator[Item] | Generator[Item, None, None], items: object, label: str | None = None
 ) -> Iterator[Item]:
-    """Yield results, and show how many of the items are done if somebody asked for `progress`."""
+    """Yield results. Within `progress`, show how many of the items are done."""
     shown = PROGRESS.get()
     if shown is None:
         yield from results
@@ -334,7 +334,7 @@ def tracked(
             yield result
     finally:
         if isinstance(results, Generator):
-            results.close()  # Its threads live until then.
+            results.close()  # This ends the generator's threads.
         if bar is not None:
             bar.close()
 

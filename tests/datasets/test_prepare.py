@@ -252,7 +252,7 @@ def test_files_of_any_kind_as_they_were(tmp_path: Path) -> None:
     failed = raw.prepare(form="csv")
     assert failed.state == "FAILED"
     assert failed.error is not None
-    assert "different files of the name 'a.bin'" in failed.error.text
+    assert "different files with the name 'a.bin'" in failed.error.text
     last = raw.prepare(form="csv", options={"names": "last"})
     assert bytes_of(tmp_path, last.parts) == {**files, "a.bin": b"other"}
     raw.prepare(options={"names": "last"}).download(tmp_path / "last")

@@ -318,8 +318,8 @@ def test_case_computes_values_of_its_rows_alone() -> None:
         ("coalesce(s, i)", "coalesce needs values of one type, not string, integer"),
         ("CASE WHEN i THEN 1 END", "AND, OR and NOT need boolean values"),
         ("CASE WHEN f THEN 1 ELSE s END", "the values of CASE have no common type"),
-        ("substring(s, i, 2)", "needs constants"),
-        ("left(s, n)", "needs constants"),
+        ("substring(s, i, 2)", "needs a constant of type"),
+        ("left(s, n)", "needs a constant of type"),
         ("trunc(day, 'HOUR')", "does not know the unit"),
         ("size(s)", "size needs array or map, not string"),
         ("l['k']", "needs an integer as the index"),
@@ -363,12 +363,15 @@ def test_case_computes_values_of_its_rows_alone() -> None:
         ("array_sort(l, (a, b) -> a - b)", "array_sort takes no function such as x -> x"),
         ("transform(m, e -> 1)", "transform needs an array, not map"),
         ("transform(l, 1)", "transform needs a function such as x -> x"),
-        ("transform(l, (e, e) -> e)", "names that differ"),
+        ("transform(l, (e, e) -> e)", "variables with different names"),
         ("transform(l, e -> NULL)", "transform needs a typed NULL"),
         ("filter(l, e -> e + 1)", "filter needs a function that is true or false, not long"),
         ("exists(l, (e, at) -> true)", "exists needs a function such as x -> x"),
         ("exists(l)", "exists needs 2 arguments"),
-        ("aggregate(lx, 0, (a, e) -> a + e)", "begins with long, but its function gives double"),
+        (
+            "aggregate(lx, 0, (a, e) -> a + e)",
+            "has a start value of type long, but its function gives double",
+        ),
         ("aggregate(l, 0, e -> e)", "aggregate needs a function such as"),
         ("exists(l, e -> missing = e)", "no column missing"),
     ],
@@ -403,7 +406,9 @@ def test_functions_in_predicates() -> None:
     ],
 )
 def test_a_column_in_quotes_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="in quotes is a text, as in Spark"):
+    with pytest.raises(
+        InvalidInputError, match="in quotes is a text and not a column, as in Spark"
+    ):
         bind(parse_sql(text), TYPES)
 
 

@@ -143,7 +143,9 @@ def check(log: Log, name: str, kind: str, data: bytes | None) -> str:
     assert found == log.expected, (name, kind)
     for warning in caught:
         text = str(warning.message)
-        gone = kind == "remove" and ("_last_checkpoint names" in text or "not all there" in text)
+        gone = kind == "remove" and (
+            "_last_checkpoint names" in text or "only some of its parts" in text
+        )
         assert bare in text or gone, (name, kind, text)
     return "same"
 

@@ -181,7 +181,7 @@ def test_a_file_system_whose_links_overwrite_is_refused(
     monkeypatch.setattr("txlog.store.local.put._EXCLUSIVE", set())
     with monkeypatch.context() as mounted:
         mounted.setattr(os, "link", lambda source, target: shutil.copyfile(source, target))
-        with pytest.raises(UnsupportedFeatureError, match="took the place of a file") as caught:
+        with pytest.raises(UnsupportedFeatureError, match="replaced an existing file") as caught:
             txlog.write(tmp_path / "t", pa.table({"x": [1]}))
         assert "coordinator" in caught.value.remedy
         assert not [path for path in (tmp_path / "t").rglob("*") if path.is_file()]

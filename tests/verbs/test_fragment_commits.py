@@ -217,7 +217,7 @@ def test_bad_operations(table: txlog.Table) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "no JSON"),
+        ("", "not JSON"),
         ("[]", "an object"),
         ('{"id": 0, "other": 1}', "an object"),
         ('{"id": -1, "read_version": 0, "files": [{}]}', "fragment id"),

@@ -5,12 +5,14 @@ A row of a checkpoint is one action. It has a struct column for each kind of act
 row group to `FILE_ROWS` in four steps:
 
 1. `_require_all_rows` checks that each row contains an action with its key. Usually the counts in
-the footer show this, and nothing is read. 2. `_leaves` chooses the columns to read: the wanted
-ones, except those that are null in the whole row group according to the footer. 3. The row group is
-decoded in batches, so that only a bounded part of it is in memory. 4. `_flattened` keeps the rows
-whose struct is not null, and converts each field of the struct to a column of `FILE_ROWS`.
+   the footer show this, and nothing is read.
+2. `_leaves` chooses the columns to read: the wanted ones, except those that are null in the whole
+   row group according to the footer.
+3. The row group is decoded in batches, so that only a bounded part of it is in memory.
+4. `_flattened` keeps the rows whose struct is not null, and converts each field of the struct to a
+   column of `FILE_ROWS`.
 
-For example, of a row group with these three rows
+For example, a row group has these three rows:
 
     add                        remove                   txn
     {path: a, size: 10, …}     null                     null
@@ -44,13 +46,14 @@ from txlog.stats.partition import format_partition_values
 from txlog.stats.structs import with_json_stats
 
 _BATCH_ROWS = 16_384  # The smallest number of rows of a batch.
-_MOST = 8  # Batches of narrow rows may have so many times more rows.
+_MOST = 8  # Batches of narrow rows have up to this many times more rows.
 _BATCH_BYTES = 8 << 20
 # A file with fewer bytes cannot have many rows, unless they expand strongly.
 _SMALL_BYTES = 4 << 20
 _SMALL_BATCH_ROWS = 4096
-_LEAST_BOUND = 256 << 20  # Each file may use so many bytes when it is decoded,
-_MOST_TIMES = 1000  # and so many times its size, which no file of file actions reaches.
+# A decoded file may use 256 MiB, or 1,000 times its size. No file of file actions reaches both.
+_LEAST_BOUND = 256 << 20
+_MOST_TIMES = 1000
 _LOGGED = {column: name for name, column in FIELDS.items()} | {
     "partition_values": "partitionValues",
     "tags": "tags",
@@ -65,12 +68,12 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which columns of file actions a caller wants."""
+    """The columns of file actions that a caller wants."""
 
     columns: Collection[str] = tuple(FILE_ROWS.names)  # Columns of `FILE_ROWS`.
-    removes: bool = True  # Or the adds alone.
-    # Physical paths of the columns of which statistics are wanted, where these are structs. None
-    # for those of all columns, and only for files whose statistics are nothing else.
+    removes: bool = True  # False: only `add` actions are wanted.
+    # For statistics that are structs: the physical paths of the columns whose statistics are
+    # wanted. None: all columns, but only of files without statistics as text.
     bounds_of: tuple[Path, ...] | None = None
     encoded: bool = False  # Whether maps of partition values may contain dictionary arrays.
 
@@ -101,7 +104,7 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
         return
     count = _batch_rows(file, group, columns)
     left = most = max(_LEAST_BOUND, _MOST_TIMES * file.size)
-    # What one thread decodes and another one gives back costs more than it saves, but for all.
+    # Threads save time only if all columns are read: one thread frees memory of another one.
     batches = file.file.iter_batches(
         count, row_groups=[group], columns=columns, use_threads=wanted.columns == ALL.columns
     )
@@ -127,7 +130,7 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
 
 
 def _batch_rows(file: Opened, group: int, columns: Collection[str]) -> int:
-    """Return the number of rows of a batch: each batch costs time, and large ones cost memory."""
+    """Return the number of rows of a batch: many batches cost time, large batches cost memory."""
     if file.size < _SMALL_BYTES:  # A text that is stored once may occur in each row.
         return _SMALL_BATCH_ROWS
     least = file.bytes(group, columns) * _BATCH_ROWS / max(1, file.rows(group))
@@ -152,7 +155,7 @@ def _leaves(file: Opened, group: int, kind: str, wanted: Wanted) -> list[str]:
         if wanted.bounds_of is None:
             return [*found, f"add.{STRUCTS}"]
         structs = _struct_leaves(file, wanted.bounds_of)
-        # If all files have structs, the text is not needed as well.
+        # If all files have structs, the texts are not read.
         counted = file.values(group, f"add.{STRUCTS}.numRecords")
         if counted is not None and counted == file.actions(group, "add"):
             found = [leaf for leaf in found if leaf != "add.stats"]

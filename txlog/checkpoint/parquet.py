@@ -24,7 +24,7 @@ KEYS = {
 }  # fmt: skip
 REMEDY = "Restore the checkpoint, or delete it if the commits that it covers still exist"
 _BUFFER_BYTES = 1 << 20
-# Whole numbers that are what their bytes say, and booleans; others are signed there and here not.
+# Signed integers and booleans. pyarrow returns the raw bounds of unsigned integers as signed ones.
 _NUMBERS = ("NONE", "INT_8", "INT_16", "INT_32", "INT_64")
 
 
@@ -63,7 +63,7 @@ class Opened:
             buffer_size=_BUFFER_BYTES if near else 0,
             page_checksum_verification=True,
             coerce_int96_timestamp_unit="us",
-            read_dictionary=_few_texts(footer),  # This order of reads costs least.
+            read_dictionary=_few_texts(footer),  # These columns stay dictionary-encoded.
         )
         self.kinds = [name for name in footer.schema.names if name in KEYS]
         """The kinds of actions for which the file has columns."""

@@ -78,7 +78,7 @@ def _group_controls(file: Opened, group: int) -> list[tuple[str, dict[str, Any]]
     for kind, values in told.items():
         found.append((kind, _put({}, values)))
     if any(kind == "protocol" and _lacks_features(body) for kind, body in found):
-        # Absent and empty mean the same, except here.
+        # Only for lists of features, an absent list differs from an empty one.
         found = list(_read(file, group, counts, leaves))
     return found
 
@@ -147,7 +147,9 @@ def _read(
             if column.null_count == len(column):
                 continue
             for body in pc.filter(column, pc.is_valid(column)).to_pylist(maps_as_pydicts="lossy"):
-                if body.get(mark) is not None:  # Some writers write structs of nulls.
+                if (
+                    body.get(mark) is not None
+                ):  # Some writers write a struct of nulls instead of a null.
                     yield kind, body
                     count = left[kind]
                     left[kind] = None if count is None else count - 1

@@ -361,7 +361,7 @@ def _in_order(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def _taken(batches: Sequence[pa.RecordBatch], rows: pa.Array) -> pa.Table:
-    """Return the rows with these numbers in this order, without copying other rows."""
+    """Return the rows with the given numbers, in their order, without copying other rows."""
     places = pc.sort_indices(rows)  # Each batch then takes its own rows with one call.
     stored = rows.take(places)
     starts = np.cumsum([0, *(batch.num_rows for batch in batches)])

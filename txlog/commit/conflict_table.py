@@ -1,4 +1,4 @@
-"""The answer for each kind of intent to each effect of a winner. Total.
+"""The table of answers: one cell for each kind of intent and each effect of a winner.
 
 Rules: spec/commit.md, CON-11, where the reasons are, and CON-13 for the conditions.
 """
@@ -15,8 +15,8 @@ from txlog.commit.winner import Effect
 Outcome = Literal["ok", "rebase", "redo", "fail"]
 """The answers, from the mildest to the hardest.
 
-`ok`: commit on top of the winner. `rebase`: the same, with the winner's rows deleted too, if both
-delete different rows. `redo`: run the operation again from the new version. `fail`: raise.
+`ok`: commit on top of the winner. `rebase`: if both delete different rows, do the same, and delete
+the winner's rows, too. `redo`: run the operation again from the new version. `fail`: raise.
 """
 
 
@@ -36,7 +36,7 @@ class When(StrEnum):
 
 
 Cell: TypeAlias = Mapping[When, Outcome]
-"""The answer for each condition; the hardest one of all true conditions counts, else ok."""
+"""The answer for each condition. The hardest answer of all true conditions counts; else ok."""
 
 _OK: Cell = {}
 _REDO: Cell = {When.ALWAYS: "redo"}

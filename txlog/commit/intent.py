@@ -43,10 +43,10 @@ Kind = Literal[
     "restore",
     "protocol",
 ]
-"""What a transaction does, as far as conflicts go: its row of the table in spec/commit.md.
+"""The kind of change of a transaction: its row of the table in spec/commit.md.
 
-`replace`: rows found by a predicate go and others come (update, merge, an overwrite with a
-predicate). `metadata`: nothing but the schema or properties. `protocol`: an upgrade.
+`replace`: other rows replace the rows that match a predicate (update, merge, an overwrite with a
+predicate). `metadata`: only the schema or properties change. `protocol`: an upgrade.
 """
 
 
@@ -97,13 +97,13 @@ class Intent:
 
     @property
     def is_blind_append(self) -> bool:
-        """Whether it only adds rows, independent of the table's rows."""
+        """Whether the intent only adds rows, independent of the table's rows."""
         appends = self.kind == "append" and bool(self.adds)  # Column files add no rows.
         return appends and not self.removes and not self.reads and self.metadata is None
 
     @property
     def txns(self) -> tuple[Txn, ...]:
-        """All application versions that it records."""
+        """All application versions that the intent records."""
         return self.query_txns if self.txn is None else (self.txn, *self.query_txns)
 
     def facts(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Judge whether an intent may be committed after another writer's commit. Pure and total.
 
-The answer is the hardest one in the cells of `TABLE` for a winner's effects, and of a few rules
-about names. A condition of the table is true for some of a winner's files or columns. If the log
-does not show it, the condition counts as true. Rules: spec/commit.md.
+The verdict is the hardest answer in the cells of `TABLE` for a winner's effects, and of a few rules
+about names. A condition of the table refers to a winner's files or columns. If the log does not
+show whether a condition is true, it counts as true. Rules: spec/commit.md.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def _rows_read(intent: Intent, effect: Effect, files: pa.Table, base: Snapshot) 
     if not intent.reads or intent.isolation == "SnapshotIsolation" or blind:
         return files.slice(0, 0)
     if effect is Effect.VECTORS:
-        by_rows = _is_at(files, _keys(intent.row_deletes))  # Another condition covers these.
-        # A `remove` has less information.
+        by_rows = _is_at(files, _keys(intent.row_deletes))  # `When.BY_ROWS` covers these files.
+        # The `remove` of the same file has less information than its `add`.
         files = files.filter(pc.and_not(files["is_add"], by_rows))
     where = intent.reads.where
     if intent.reads.everything or where is None:
@@ -124,7 +124,7 @@ def _rows_read(intent: Intent, effect: Effect, files: pa.Table, base: Snapshot) 
         )
         possible = keep(where, bounds)
     except TxlogError:
-        return files  # The log's information on them cannot be read.
+        return files  # The statistics of the files cannot be read.
     unknown = pc.is_null(files["partition_values"])
     return files.filter(pc.or_(unknown, possible))
 
@@ -202,17 +202,17 @@ def _tightens(intent: Intent, base: Snapshot) -> bool:
     """Return whether other writers may have written rows that the intent forbids."""
     if intent.protocol is not None:
         now, then = features_of(intent.protocol), features_of(base.protocol)
-        if then - now or FEATURE in now - then:  # With it, each file needs its own id.
+        if then - now or FEATURE in now - then:  # With fragments, each file needs its own id.
             return True
     return intent.metadata is not None and tightens(base.metadata, intent.metadata)
 
 
 _SEVERITY: tuple[Outcome, ...] = ("ok", "rebase", "redo", "fail")
 
-# Set again on each attempt, so two writers may both set it.
+# Each attempt sets this domain again, so two writers may both set it.
 _ROW_TRACKING = "delta.rowTracking"
 
-# These kinds change metadata besides rows; a redo writes no data file again.
+# These kinds change rows, and may also change metadata. A redo writes no data file again.
 _OF_ROWS = ("append", "delete", "replace", "overwrite")
 
 _RULES = {
@@ -268,7 +268,7 @@ def judge(intent: Intent, winner: Commit, files: pa.Table, base: Snapshot) -> Ve
     if only_enables_vectors(winner, base):
         changes.pop(Effect.PROTOCOL, None)
         changes.pop(Effect.METADATA, None)
-        # They lack the feature that it added.
+        # The intent's metadata and protocol lack the feature that the winner added.
         if intent.metadata is not None or intent.protocol is not None:
             found.append(Verdict("redo", "CON-22", reason="enabled deletion vectors"))
     found += _by_table(intent, changes, base)
@@ -281,18 +281,15 @@ def worse(one: Verdict, other: Verdict) -> bool:
 
 
 def refusal(verdict: Verdict, version: int) -> CommitConflictError:
-    """Return the error for a verdict that the caller must resolve.
-
-    `version` is the winner's.
-    """
+    """Return the error for a verdict that the caller must resolve; `version` is the winner's."""
     return CommitConflictError(
         version=version,
         rule=verdict.rule,
         path=verdict.path,
         field=verdict.column,
         reason=f"another writer {verdict.reason} meanwhile",
-        remedy="Nothing was committed. Look at the table's current state, and try again if the "
-        "change is still needed",
+        remedy="Nothing was committed. Check the latest version of the table, and try again if "
+        "the change is still needed",
     )
 
 
@@ -301,7 +298,7 @@ def _place(verdict: Verdict) -> tuple[int, int]:
 
 
 def _by_name(intent: Intent, winner: Commit) -> Iterator[Verdict]:
-    """Yield the verdicts for names that both use, and for intents that also change the table."""
+    """Yield verdicts on shared names (applications, domains) and on changed metadata (CON-4)."""
     apps = {action.app_id for _, action in winner.controls if isinstance(action, Txn)}
     for same in (txn.app_id for txn in intent.txns if txn.app_id in apps - {ID_APP}):
         yield Verdict("redo", "CON-3", reason=f"wrote as the application {same}")

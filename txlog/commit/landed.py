@@ -1,8 +1,9 @@
 """Check whether a commit that was put is a version of the table.
 
-A put-if-absent succeeds if no file has the name. Then the name is that of the table's next version,
-or of an old version whose commit a clean-up deleted. In the second case a checkpoint of that
-version or a later one exists, so readers begin there and never see the commit. Rule: CON-19.
+A put-if-absent succeeds if no file has the name. Then the name belongs to the table's next version,
+or to an old version whose commit a clean-up deleted. In the second case, a checkpoint of that
+version or a later one exists. Readers begin at the checkpoint, so they never see the commit. Rule:
+CON-19.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _seen_near(store: Store, version: int) -> _Seen:
 def _seen_far(store: Store, version: int) -> _Seen:
     try:
         files = list_log(store, since=max(0, version - 1))
-    except StoreError:  # It says nothing about the log.
+    except StoreError:  # The error says nothing about the log.
         return _Seen(False, None)
     commits = {file.version: file.modified_ms for file in files if file.kind == "commit"}
     covered = any(file.kind == "checkpoint" and file.version >= version for file in files)
@@ -84,7 +85,7 @@ def _is_gone(store: Store, version: int) -> bool:
         store.info(log_path(commit_name(version)))
     except NotFoundError:
         return True
-    except StoreError:  # It says nothing about the log.
+    except StoreError:  # The error says nothing about the log.
         return False
     return False
 

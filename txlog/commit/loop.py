@@ -254,7 +254,7 @@ def _version_after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Sna
 
 
 DEADLINE_S = 120.0
-_AT_ONCE = 10  # Lost races before the first wait, since waiting writers lose.
+_AT_ONCE = 10  # Lost races before the first wait. A writer that waits usually loses again.
 _FIRST_WAIT_S = 0.005
 _LONGEST_WAIT_S = 1.0
 _LOST_ANSWERS = 10  # Consecutive failures before the outcome counts as unknown.
@@ -452,7 +452,7 @@ def _pass_winners(
             file = file._replace(content=first)
         winner = read_commit(store, file)
         passed.append(winner)
-        # All are judged, because a redo is wrong after a commit that forbids it.
+        # All winners are judged, because a later winner may forbid a redo.
         few = intent.kind == "append" and are_readable_as_models([winner])
         if few and passes_blindly(intent, winner):
             current = advance_lazily(current, winner)

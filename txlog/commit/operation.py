@@ -136,11 +136,11 @@ class Operation(ABC):
         """Return the changes of `base`, or None if there are none."""
 
     def read(self) -> Reads:
-        """Return the rows that were read if `intent` returned None."""
+        """Return the rows that `intent` read before it returned None."""
         return Reads(everything=True)
 
     def rebase(self, current: Snapshot, intent: Intent, winners: Sequence[Commit]) -> Intent | None:
-        """Return the intent on top of winners that deleted other rows; None: use `intent` again."""
+        """Return the intent on top of winners that deleted other rows; None to call `intent`."""
         return None
 
     def discard(self) -> None:  # noqa: B027 (many verbs write no files)
@@ -229,7 +229,7 @@ def execute(
     intent, version = result.intent, result.snapshot.version
     try:
         operation.landed(intent)
-    except TxlogError as error:  # An error would look like that of a failed commit.
+    except TxlogError as error:  # If this raised, the commit would seem to have failed.
         warn_committed(
             f"version {version} is committed, but files that it does not need could not be "
             f"deleted: {error}",
@@ -245,7 +245,7 @@ def execute(
     return Done(outcome, result.snapshot)
 
 
-_PATIENCE = 2  # Conflicts, before others are asked to wait.
+_PATIENCE = 2  # The number of conflicts before the operation asks for precedence.
 
 
 @dataclass
@@ -257,7 +257,7 @@ class _Attempts:
     user_metadata: UserMetadata | None
 
     def until_done(self, base: Snapshot) -> Done | Committed:
-        """Return the commit; or what was done, if nothing was committed."""
+        """Return the commit, or an outcome if there was nothing to commit."""
         with ExitStack() as stack:
             return self._until_done(base, stack)
 
@@ -272,7 +272,8 @@ class _Attempts:
             result = self._committed(base, intent)
             if isinstance(result, Redo) and conflicts >= _PATIENCE and not preferred:
                 preferred = stack.enter_context(operation.context.store.precedence())
-                result = self._committed(base, intent)  # Judges who won while this was waited for.
+                # Other writers may have won during the wait.
+                result = self._committed(base, intent)
             if not isinstance(result, Redo):
                 return result
             note("conflict", {"version": result.version, "rule": result.verdict.rule})

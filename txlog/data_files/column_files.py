@@ -28,7 +28,7 @@ from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructType
 
-_ONE_FILE = 1 << 62  # So large that a fragment's columns are never split into several files.
+_ONE_FILE = 1 << 62  # This size is so large that a fragment never gets several column files.
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ColumnWriter:
     """Writes column files of fragments of one version. It pickles if its values do."""
 
     context: Context
-    plan: ReadPlan  # How to read the columns from which values are computed.
+    plan: ReadPlan  # The plan to read the columns from which values are computed.
     values: ColumnValues
     properties: Properties
     rules: tuple[Constraint, ...] = ()
@@ -44,12 +44,12 @@ class ColumnWriter:
     def write(self, fragment: Fragment) -> Add | None:
         """Write the column file of a fragment and return its `add`, or None if it has no rows.
 
-        Deleted rows have nulls in it.
+        Deleted rows have nulls in the file.
 
         Raises
         ------
         DataFileError, BadDeletionVectorError
-            A file of the fragment is missing, unreadable, or other than the log says.
+            A file of the fragment is missing or unreadable, or contradicts the log.
         InvalidInputError, SchemaMismatchError
             The values do not fit.
         """

@@ -113,7 +113,7 @@ def write_deletions(
     if snapshot.deletion_format != "lance":
         return write_vectors(context.store, deletes, context.effects)
     descriptors = []
-    with context.store.new_files() as open_output:  # All of them, or none.
+    with context.store.new_files() as open_output:  # All files are written, or none.
         for one in deletes:
             gone = one.rows | one.deleted
             kind = deletion_kind(len(gone))
@@ -220,7 +220,7 @@ def with_vector(add: Add, vector: DeletionVectorDescriptor, physical_rows: int) 
 class RowDeletes:
     """The actions that delete rows, and their metrics."""
 
-    where: Expression | None  # Bound.
+    where: Expression | None  # A bound predicate.
     removes: tuple[Remove, ...] = ()
     adds: tuple[Add, ...] = ()
     written: tuple[Add, ...] = ()  # The new files among `adds`.
@@ -346,7 +346,7 @@ def _applied(
     removed = [*whole, *(one.fragment for one in emptied)]
     marks = snapshot.marks_deletions
     leaving = [file.path for fragment in removed for file in fragment.files]
-    for one in partial_ones:  # Deletion vectors do not concern their other files.
+    for one in partial_ones:  # A deletion vector changes only the primary file's `add`.
         leaving.extend(file.path for file in one.fragment.files[: 1 if marks else None])
     touched = files_at(files, leaving)
     result = RowDeletes(

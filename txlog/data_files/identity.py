@@ -94,7 +94,7 @@ def require_not_given(schema: StructType, given: Iterable[str]) -> None:
     Raises
     ------
     SchemaMismatchError
-        Names it.
+        The error names the column.
     """
     always = {
         name.lower(): name for name, found in identities(schema).items() if not found.explicit
@@ -106,14 +106,14 @@ def require_not_given(schema: StructType, given: Iterable[str]) -> None:
                 field=always[name.lower()],
                 reason=f"column {always[name.lower()]} is GENERATED ALWAYS AS IDENTITY: the table "
                 "gives its values",
-                remedy=f"Leave {always[name.lower()]} out",
+                remedy=f"Omit {always[name.lower()]}",
             )
 
 
 def with_identities(
     schema: StructType, given: Mapping[str, Identity] | Sequence[str] | str | None
 ) -> StructType:
-    """Return a schema with identity columns; plain names count from 1 in steps of 1, ALWAYS.
+    """Return a schema with identity columns. A name alone means `Identity()`.
 
     Raises
     ------

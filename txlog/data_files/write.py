@@ -139,7 +139,7 @@ def check_partitioning(schema: StructType, partition_by: Sequence[str]) -> None:
     Raises
     ------
     InvalidInputError
-        Names the column.
+        The error names the column.
     """
     for name in partition_by:
         column = next((f for f in schema.fields if f.name == name), None)
@@ -342,7 +342,7 @@ class _Writer:
                 raise
             raise InvalidInputError(
                 argument="txlog.pageRows",
-                reason=f"pyarrow {pa.__version__} does not let the rows of a page be chosen",
+                reason=f"pyarrow {pa.__version__} cannot limit the rows of a page",
                 remedy="Install a newer pyarrow, or unset the property",
             ) from error
 
@@ -430,7 +430,7 @@ def _require_partition_values(values: Sequence[str | None], layout: FileLayout) 
     Raises
     ------
     SchemaMismatchError
-        Names the column.
+        The error names the column.
     """
     columns = zip(layout.partition_by, values, layout.required_partitions, strict=True)
     for name, value, required in columns:

@@ -124,7 +124,7 @@ class Catalog:
         type
             For example `TEXT_INTENT`, `IMAGE_CLASS`, `GENERIC` or `TABLE`.
         txn
-            `(application, version)`: if a data set was created with it, this data set is returned.
+            `(application, version)`. A data set that was created with this pair is returned.
 
         Raises
         ------
@@ -210,18 +210,18 @@ class Catalog:
     ) -> list[Summary]:
         """Return summaries of the data sets, in the order of their creation.
 
-        A data set whose table is damaged has no commits here, and a warning names it.
+        If the table of a data set is damaged, its summary has no commits, and a warning names it.
 
         Parameters
         ----------
         limit
             The largest number of data sets.
         after
-            Only data sets after the one with this number, the last one of the previous page.
+            The number of the last data set of the previous page: only later ones are returned.
         type
             Only data sets of this type.
         deleted
-            Also deleted data sets that are not purged.
+            Also return deleted data sets that are not purged.
         """
         require_whole("limit", limit, 1)
         wanted = None if type is None else type_of(type).name

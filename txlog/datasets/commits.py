@@ -1,8 +1,8 @@
 """Commits of a data set: versions of its table, and the domains that describe them.
 
 A commit is one Delta version: it adds the rows of the partition `commit_id=k` and sets the domain
-`txlog.dataset.commit.k`. Two writers that take the same number set the same domain, and CON-16
-refuses one of them, which takes the next number. Rules: spec/datasets.md, DST-1 to DST-6.
+`txlog.dataset.commit.k`. If two writers take the same number, they set the same domain. CON-16
+refuses one of them, and this writer takes the next number. Rules: spec/datasets.md, DST-1 to DST-6.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ TYPE_PROPERTY = "txlog.dataset.type"
 PROPERTIES = {
     FORMAT_PROPERTY: FORMAT,
     "delta.feature.domainMetadata": "supported",
-    "delta.appendOnly": "true",  # A commit never changes, with all engines.
-    "delta.enableRowTracking": "true",  # The order of rows survives compaction by any engine.
+    "delta.appendOnly": "true",  # No engine may change the rows of a commit.
+    "delta.enableRowTracking": "true",  # Row ids keep the order of rows if an engine compacts.
 }
 
 
@@ -144,13 +144,13 @@ def _configuration(commit: Commit, txn: tuple[str, int] | None) -> str:
 
 @dataclass(frozen=True)
 class Note:
-    """The description of a commit, besides its rows."""
+    """The description of a commit, without its rows."""
 
     dataset: str
     type: str
     message: str
     tags: Mapping[str, str]
-    inputs: Callable[[], Sequence[Input]]  # Called when all rows are read.
+    inputs: Callable[[], Sequence[Input]]  # It is called after all rows are read.
     code: Code | None = None
     txn: tuple[str, int] | None = None
 
@@ -180,12 +180,12 @@ class AddCommit(Operation):
         self.commit: Commit | None = None  # The last committed or attempted commit.
 
     def intent(self, base: Snapshot) -> Intent:
-        """Return the files of the next commit; they are written the first time."""
+        """Return the files of the next commit. The first call writes them."""
         try:
             return self._intent(base)
         except TxlogError:
-            raise  # `add_commit` gives up.
-        except BaseException:  # Nothing is committed yet.
+            raise  # `add_commit` calls `give_up`.
+        except BaseException:  # Nothing is committed yet, so the files can be deleted.
             self.give_up()
             raise
 
@@ -224,7 +224,7 @@ class AddCommit(Operation):
             self._files.discard()
 
     def _write(self, base: Snapshot) -> None:
-        """Write the rows; hash and count them meanwhile."""
+        """Write, hash and count the rows in one pass."""
         numbered = _with_number(self._reader, self._number)
         rows = incoming(numbered, base.schema, self._schema_mode)
         schema = settled(base, rows.schema)
@@ -251,8 +251,8 @@ class AddCommit(Operation):
         if not digest.rows:
             raise InvalidInputError(
                 argument="source",
-                reason="it has no rows, and a commit needs some",
-                remedy="Look whether it is the right source",
+                reason="it has no rows, but a commit needs at least one row",
+                remedy="Check whether it is the right source",
             )
         note = self._note
         self.commit = Commit(
@@ -270,7 +270,7 @@ class AddCommit(Operation):
         )
 
     def _renumber(self, number: int) -> None:
-        """Copy the files to the folder of another commit: some readers need its name."""
+        """Copy the files to the folder of another number: some readers need the folder's name."""
         assert self._files is not None
         store = self.context.store
         adds, self._files.adds = self._files.adds, []
@@ -354,7 +354,7 @@ def add_commit(operation: AddCommit, snapshot: Snapshot, txn: tuple[str, int] | 
 
 
 def pieces(table: Table, commit_id: int) -> list[Fragment] | None:
-    """Return the fragments of a commit in the order of its rows; None: the rows must be sorted.
+    """Return the fragments of a commit in the order of its rows; None if rows must be sorted.
 
     The order is that of row ids, which survive compaction. txlog writes files in this order; other
     engines may write the rows of one range into several files.
@@ -380,7 +380,7 @@ def read_rows(
     Parameters
     ----------
     columns
-        Default: all except `commit_id`.
+        Default: all columns except `commit_id`.
     """
     names = [name for name in table.schema.names if name != COMMIT_ID]
     wanted = names if columns is None else list(columns)

@@ -92,7 +92,7 @@ class Dataset:
         schema_mode
             `merge` adds columns that only the source has; only for the type TABLE.
         txn
-            `(application, version)`: if a commit was made with it, this commit is returned, and
+            `(application, version)`. If a commit was made with this pair, it is returned, and
             nothing is written.
 
         Raises
@@ -120,7 +120,7 @@ class Dataset:
         Raises
         ------
         NotFoundError
-            There is none.
+            There is no such commit.
         """
         state = self._state()
         commits = self._home.commits(state)
@@ -152,12 +152,12 @@ class Dataset:
         Parameters
         ----------
         commit
-            Default: all commits that are not purged; then there must be no rows of other commits.
+            Default: all commits that are not purged. Then rows of other commits are an error, too.
 
         Raises
         ------
         DataFileError
-            The rows of a commit, or contents beside them, are not those that were committed.
+            The rows of a commit, or contents in `files/`, differ from what was committed.
         NotFoundError
             There is no such commit, or it is purged.
         """
@@ -201,7 +201,7 @@ class Dataset:
         commit
             The last commit to use, by its number or name. Default: the last one.
         tags
-            Only commits that have all of these. Hidden ones are never picked.
+            Only commits that have all these tags are picked. Hidden commits are never picked.
         form
             `parquet` or `csv` (rule DST-44).
         options
@@ -328,15 +328,15 @@ class Dataset:
         Raises
         ------
         AlreadyExistsError
-            Another data set has the name now.
+            Now another data set has the name.
         """
         self._mark("undeleted")
 
     def purge(self, commit: int | str | None = None, *, confirm: str) -> None:
-        """Remove the bytes of a commit, or of the whole data set, for good.
+        """Remove the bytes of a commit, or of the whole data set, permanently.
 
-        Training sets with the commit are also removed, and objects beside the rows to which nothing
-        else refers. The number, message, digest and inputs of the commit stay. If it is
+        Training sets with the commit are removed, too, and contents in `files/` to which nothing
+        else refers. The number, message, digest and inputs of the commit stay. If a purge is
         interrupted, call it again.
 
         Parameters
@@ -354,7 +354,7 @@ class Dataset:
             raise InvalidInputError(
                 argument="confirm",
                 reason=f"{confirm!r} is not the name of the data set, {known.name!r}",
-                remedy="Nothing was removed; pass its name if you mean it",
+                remedy="Nothing was removed; to purge it, pass its name",
             )
         if commit is None:
             purge_dataset(self._home, known)
@@ -369,8 +369,8 @@ class Dataset:
         Parameters
         ----------
         a, b
-            Commits (each stands for all commits up to it that are not hidden), version hashes, or
-            names.
+            Commits, version hashes, or names. A commit means all commits up to it that are not
+            hidden.
         key
             Columns that identify rows, so that rows can be `changed`.
         """
@@ -440,7 +440,7 @@ def _options(limits: Limits, options: Mapping[str, str] | None) -> dict[str, str
 
 
 def _require_known(table: Table, commits: Sequence[Commit]) -> None:
-    """Raise if a table has rows of a commit that is purged, or that no version made."""
+    """Raise if a table has rows of a commit that is purged or that does not exist."""
     partitions = table.files(["partition_values"])["partition_values"]
     held = {value for part in partitions.chunks for value in part.items.unique().to_pylist()}
     purged = sorted(c.commit_id for c in commits if c.purged and str(c.commit_id) in held)
@@ -449,11 +449,11 @@ def _require_known(table: Table, commits: Sequence[Commit]) -> None:
             path=table.uri,
             version=table.version,
             reason=f"it has rows of the commits {purged}, which are purged",
-            remedy="The purge was broken off: call purge once more, or Catalog.sweep",
+            remedy="The purge was interrupted: call purge again, or Catalog.sweep",
         )
     unknown = sorted(held - {str(commit.commit_id) for commit in commits})
     if unknown:
-        raise _damaged(table, f"it has rows of the commits {unknown}, which no version made")
+        raise _damaged(table, f"it has rows of the commits {unknown}, which do not exist")
 
 
 def _damaged(table: Table, reason: str) -> DataFileError:
@@ -461,5 +461,5 @@ def _damaged(table: Table, reason: str) -> DataFileError:
         path=table.uri,
         version=table.version,
         reason=reason,
-        remedy="Restore the table to a version before, if its rows were changed by hand",
+        remedy="If its rows were changed by hand, restore the table to an earlier version",
     )

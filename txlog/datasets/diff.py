@@ -56,7 +56,7 @@ class Diff:
     def statistics(self) -> dict[str, tuple[int, int]]:
         """The statistics that differ, as sums over the commits of `a` and of `b`.
 
-        A label counts once for each commit that has it; `labels_added` has distinct labels.
+        A label counts once in each commit that has it. `labels_added` returns distinct labels.
         """
         before, after = _summed(self.a), _summed(self.b)
         names = sorted(before.keys() | after.keys())
@@ -64,7 +64,7 @@ class Diff:
         return {name: pair for name, pair in both.items() if pair[0] != pair[1]}
 
     def labels_added(self) -> list[str]:
-        """Return the labels that only `b` has, in alphabetic order; the rows' labels are read."""
+        """Return the labels that only `b` has, in alphabetic order. This reads the rows' labels."""
         return sorted(self._labels(self.b) - self._labels(self.a))
 
     def labels_removed(self) -> list[str]:
@@ -80,7 +80,7 @@ class Diff:
         return self._stream(self.commits_added, self.commits_removed)
 
     def removed(self) -> pa.RecordBatchReader:
-        """Return a stream of the rows that only `a` has; otherwise as `added`."""
+        """Return a stream of the rows that only `a` has, in the same way as `added`."""
         return self._stream(self.commits_removed, self.commits_added)
 
     def changed(self) -> pa.Table:

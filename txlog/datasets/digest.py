@@ -61,7 +61,7 @@ class Digest:
         node.take_validity(array)
         match kind:
             case StructType(fields):
-                # `flatten` has children null where the struct is, whatever is stored there.
+                # The children from `flatten` are null where the struct is null.
                 for field, child in zip(fields, array.flatten(), strict=True):
                     self._take((*path, field.name), field.type, child)
             case ArrayType(element):
@@ -88,7 +88,7 @@ class _Node:
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._rows = self._nulls = 0
-        self._validity = sha256()  # A byte for each row; begun at the first null.
+        self._validity = sha256()  # One byte for each row. It stays empty until the first null.
         self._lengths = sha256()
         self._values = sha256()
 
@@ -117,7 +117,7 @@ class _Node:
         self._lengths.update(_little(numpy_array(lengths).astype(np.int64)))
 
     def take_bytes(self, texts: pa.Array) -> None:
-        if texts.null_count:  # There may be stored values below nulls.
+        if texts.null_count:  # Arrow may store values where the array is null.
             texts = pc.fill_null(texts, "" if pa.types.is_string(texts.type) else b"")
         if len(texts) == 0:
             return

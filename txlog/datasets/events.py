@@ -24,7 +24,7 @@ def canonical(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text that JSON can store: bytes of a file name that are not UTF-8 are escaped."""
+    """Return a text that JSON can store: bytes that are not UTF-8 (in file names) are escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -91,7 +91,7 @@ class LedgerState:
     swept_ms: int = 0  # The start of the last sweep, by its clock; 0 if there was none.
 
     def dataset(self, dataset_id: int) -> DatasetState:
-        """Return a data set that is not purged; raises `NotFoundError`, which lists those known."""
+        """Return a data set that is not purged; raises `NotFoundError` with the known data sets."""
         found = self.datasets.get(dataset_id)
         if found is None or found.purged:
             raise self.unknown(dataset_id)
@@ -238,7 +238,7 @@ def _next_set(known: SetState | None, event: Event) -> SetState:
 
 
 def pending(state: LedgerState, now_ms: int) -> Sequence[tuple[DatasetState, SetState]]:
-    """Return the training sets that a worker may claim: those of dead workers, and unclaimed.
+    """Return the training sets that a worker may claim: unclaimed ones, and of dead workers.
 
     They include those of deleted data sets, so that waiting callers get a result.
     """

@@ -109,7 +109,7 @@ class Home:
         """Return a data set's table at its latest version."""
         return Table._of(self.context(uuid), self.snapshot(uuid))
 
-    # What is known of a data set ------------------------------------------------------------
+    # Facts about a data set -----------------------------------------------------------------
 
     def commits(self, state: DatasetState) -> list[Commit]:
         """Return the commits in order, including hidden and purged ones."""
@@ -133,16 +133,16 @@ class Home:
         return self._summary(state, self.commits(state))
 
     def listed(self, state: DatasetState) -> Summary | None:
-        """Return the same; without commits if it is damaged, and None if it is purged meanwhile."""
+        """Return the summary: without commits of a damaged data set, None if it was just purged."""
         commits = self.if_whole(state, self.commits)
         if commits is None and self.ledger.state().datasets[state.dataset_id].purged:
             return None
         return self._summary(state, commits or [])
 
     def if_whole(self, state: DatasetState, asked: Callable[[DatasetState], T]) -> T | None:
-        """Return the result of a function of a data set; None with a warning if it is damaged.
+        """Return a function's result for a data set. If this is damaged, warn and return None.
 
-        There is no warning if it was purged meanwhile.
+        There is no warning if the data set was purged meanwhile.
         """
         try:
             return asked(state)
@@ -153,9 +153,9 @@ class Home:
             return None
 
     def require_contents(self, table: Table, commit_id: int) -> None:
-        """Raise `DataFileError` unless the contents beside the rows of a commit are complete.
+        """Raise `DataFileError` unless the contents in `files/` of a commit are complete.
 
-        The type of the table stores objects.
+        Call it only if the data set's type stores objects.
         """
         if not {"uri", "sha256"} <= set(table.schema.names):
             return
@@ -171,12 +171,13 @@ class Home:
                             digest.update(data)
                     found = digest.hexdigest()
                 except NotFoundError:
-                    found = "none: it is gone"
+                    found = None
                 if found != wanted:
+                    wrong = "the file is missing" if found is None else f"the file has {found}"
                     raise DataFileError(
                         path=self.uri(uri),
                         reason=f"commit {commit_id} refers to a content with the SHA-256 {wanted}, "
-                        f"and it has {found}",
+                        f"but {wrong}",
                         remedy="Restore the file from a backup, or hide the commit",
                     )
 

@@ -116,7 +116,7 @@ def _of_path(kind: DatasetType, text: str, sources: Sources, limits: Limits) -> 
     versioned = _VERSIONED.fullmatch(text.rstrip("/"))
     if versioned:
         if sources.allowed is not None:
-            sources.open(versioned[1], limits)  # It refuses links in the path and below it.
+            sources.open(versioned[1], limits)  # This refuses links in the path and below it.
         return _table_at(versioned[1], int(versioned[2]), sources)
     found = sources.open(text, limits)
     if found.is_folder and any(file.name.startswith(_LOG) for file in found.files):
@@ -146,8 +146,8 @@ def _of_table(table: Table, shown: str) -> Source:
 def _of_frame(frame: Any, store: Store) -> Source:
     """Return the rows of a Spark frame, in the order of its partitions.
 
-    Executors write them as a table beside the data sets, and this process reads the table once. So
-    the frame is computed once and in parallel, and no process holds all of it.
+    Executors write the rows as a table in the catalog's folder, and this process reads the table
+    once. So the frame is computed once, in parallel, and no process holds all rows.
     """
     from txlog.spark_ext import write
 
@@ -222,9 +222,9 @@ class StoredObjects:
         return path
 
     def put_chunks(self, chunks: Iterator[bytes], digest: Callable[[], str]) -> str:
-        """Do the same for a content in chunks; its digest is requested after the last chunk.
+        """Do the same for a content in chunks; `digest` is called after the last chunk.
 
-        A reader sees the whole file or none, because the file gets its name when it is complete.
+        A reader never sees a part of the file: it gets its name when it is complete.
         """
         staged = f"{STAGED}/{REAL.uuid()}"
         try:
@@ -238,7 +238,7 @@ class StoredObjects:
                 self._store.move([(staged, path)])
             except TxlogError:
                 if not is_there(self._store, path):
-                    raise  # Otherwise another writer has written the same content meanwhile.
+                    raise  # If it is there, another writer has written the same content meanwhile.
         finally:
             with suppress(TxlogError):
                 self._store.delete([staged])

@@ -212,9 +212,9 @@ def _made_before(home: Home, dataset_id: int, snapshot: Snapshot, txn: tuple[str
     if found is None:
         raise InvalidInputError(
             argument="txn",
-            reason=f"the data set records a later version of {txn[0]!r} than {txn[1]}, and no "
-            "commit of that one",
-            remedy="Count the versions of an application upwards",
+            reason=f"the data set records a later version of {txn[0]!r} than {txn[1]}, but no "
+            f"commit of version {txn[1]}",
+            remedy="Use ascending versions for an application",
         )
     if purges_of(state) and found.commit_id not in dataset.purged_commits:
         require_whole_commit(home, dataset_id, found.commit_id)
@@ -222,10 +222,10 @@ def _made_before(home: Home, dataset_id: int, snapshot: Snapshot, txn: tuple[str
 
 
 def require_made(home: Home, dataset: DatasetState) -> None:
-    """Raise if a data set that was just made lost its table, or objects, to a sweep or a purge.
+    """Raise if a sweep or a purge has deleted the table, or objects, of a new data set.
 
-    A sweep takes a new table for an old one if the clock jumped by a day. The data set is purged
-    then. Errors as of `require_whole_commit`.
+    If the clock jumped by a day, a sweep mistakes a new table for an old one. Then this function
+    purges the data set. Errors as for `require_whole_commit`.
     """
     _require_not_purged(home, dataset.dataset_id)
     try:
@@ -234,7 +234,7 @@ def require_made(home: Home, dataset: DatasetState) -> None:
         purge_dataset(home, dataset)
         raise DataFileError(
             path=home.uri(f"data/{dataset.uuid}"),
-            reason="another process swept the table of the data set while it was made",
+            reason="the sweep of another process deleted the table while the data set was made",
             remedy="Check the clocks, and make the data set again",
         ) from error
     require_whole_commit(home, dataset.dataset_id, 1)
@@ -243,8 +243,8 @@ def require_made(home: Home, dataset: DatasetState) -> None:
 def require_whole_commit(home: Home, dataset_id: int, commit_id: int) -> None:
     """Raise if a purge has meanwhile removed bytes of a new commit.
 
-    A purge first appends its event, and then searches for other rows that refer to an object. So if
-    there is no new purge in the ledger after a commit, every later purge sees the commit's rows.
+    A purge first appends its event, and then searches for rows that refer to an object. So if the
+    ledger has no new purge after a commit, each later purge sees the commit's rows.
 
     Raises
     ------
@@ -288,7 +288,8 @@ def purge_dataset(home: Home, dataset: DatasetState) -> None:
         objects = _objects(home, dataset)
     _delete_unused(home, objects)
     delete_tree(home.store_of(f"sets/{dataset.uuid}"))
-    delete_tree(home.store_of(f"data/{dataset.uuid}"))  # Last: it refers to the objects.
+    # The table is deleted last: a repeated purge finds the objects in it.
+    delete_tree(home.store_of(f"data/{dataset.uuid}"))
 
 
 def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
@@ -298,7 +299,8 @@ def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
     _delete_unused(home, _objects(home, dataset, is_it))
     sets = home.store_of(f"sets/{dataset.uuid}")
     made = [file.name for file in sets.list_tree("")]
-    kept = home.ledger.state().dataset(dataset.dataset_id).sets  # Each was asked for, then made.
+    # The list is older than this state, so the state knows each training set of the list.
+    kept = home.ledger.state().dataset(dataset.dataset_id).sets
     sets.delete([name for name in made if name.partition("/")[0] not in kept])
     table = home.table(dataset.uuid)
     _delete_rows(table, is_it, f"purge commit {commit_id}")
@@ -313,7 +315,7 @@ def _delete_rows(table: Table, where: Expression, why: str) -> None:
         try:
             table.delete(where, user_metadata=why)
         except UnsupportedFeatureError as error:
-            if error.features != ("appendOnly",):  # Another purge has set it again meanwhile.
+            if error.features != ("appendOnly",):  # Another purge may have set the property again.
                 raise
         table.refresh()
     if table.properties[_APPEND_ONLY] != "true":
@@ -351,7 +353,7 @@ def _files_of(table: Table, commit_id: str) -> list[str]:
 
 
 def _objects(home: Home, dataset: DatasetState, where: Expression | None = None) -> set[str]:
-    """Return the objects beside the rows of a data set, as paths below the root."""
+    """Return the objects to which the rows of a data set refer, as paths below the root."""
     table = home.table(dataset.uuid)
     if not stores_objects(dataset.type, table.schema.names):
         return set()

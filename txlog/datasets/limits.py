@@ -17,19 +17,19 @@ class Limits:
     """The limits of a source. Each limit can be raised: `Limits(field_bytes=8 << 20)`."""
 
     files: int = 1_000_000  # Files of a folder, or members of a zip.
-    file_bytes: int = 64 * _GiB  # Of one file.
-    total_bytes: int = 1024 * _GiB  # Of all files of a source, unpacked.
-    zip_ratio: int = 200  # Unpacked to packed bytes of a member that is larger than 1 MiB.
-    field_bytes: int = _MiB  # Of one field of a CSV.
-    fields: int = 1000  # Of one row of a CSV.
-    image_bytes: int = 64 * _MiB  # Of one image, encoded.
-    pixels: int = 1 << 26  # Of one image.
-    row_bytes: int = 8 * _MiB  # A larger content becomes a file of its own, beside the rows.
-    name_bytes: int = 255  # Of a label, and of one step of a file's name.
-    path_bytes: int = 1024  # Of a file's name with its folders.
-    tags: int = 100  # Of one commit.
-    tag_bytes: int = 1024  # Of the value of a tag.
-    message_bytes: int = 65_536  # Of the message of a commit, and of a description.
+    file_bytes: int = 64 * _GiB  # The size of one file.
+    total_bytes: int = 1024 * _GiB  # The size of all files of a source, unpacked.
+    zip_ratio: int = 200  # Unpacked size / packed size of a zip member that is larger than 1 MiB.
+    field_bytes: int = _MiB  # The size of one field of a CSV.
+    fields: int = 1000  # The fields of one row of a CSV.
+    image_bytes: int = 64 * _MiB  # The encoded size of one image.
+    pixels: int = 1 << 26  # The pixels of one image.
+    row_bytes: int = 8 * _MiB  # A larger content is stored in a separate file.
+    name_bytes: int = 255  # The size of a label, or of one step of a file's path.
+    path_bytes: int = 1024  # The size of a file's path.
+    tags: int = 100  # The tags of one commit.
+    tag_bytes: int = 1024  # The size of the value of a tag.
+    message_bytes: int = 65_536  # The size of the message of a commit, or of a description.
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -44,7 +44,7 @@ class Limits:
         Raises
         ------
         InvalidInputError
-            The error says what is wrong with the name.
+            The error says why the name is not valid.
         """
         if not isinstance(name, str):
             raise InvalidTypeError(
@@ -116,23 +116,23 @@ def require_no_number(argument: str, name: str) -> None:
     if name.isdigit():
         raise InvalidInputError(
             argument=argument,
-            reason=f"the name {name!r} has digits alone, and would be taken for a number",
+            reason=f"the name {name!r} has only digits, so it looks like a number",
             remedy="Add a letter",
         )
 
 
 def fault_of_step(name: str, most_bytes: int) -> str | None:
-    """Return what is wrong with one step of a path, as the rest of a sentence; None if nothing."""
+    """Return why a step of a path is not valid, as the rest of a sentence; None if it is valid."""
     if not name:
         return "is empty"
     if name in (".", ".."):
-        return "means a folder"
+        return "is the name of a folder"
     if "/" in name or "\\" in name:
         return "has a slash"
     if "\0" in name:
         return "has a NUL character"
     if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
-        return "has a control character, or half of one"
+        return "has a control character, or an incomplete character"
     size = len(name.encode())
     if size > most_bytes:
         return f"has {size} bytes, {most_bytes} are allowed"
@@ -140,7 +140,7 @@ def fault_of_step(name: str, most_bytes: int) -> str | None:
 
 
 def fault_of_path(path: str, limits: Limits) -> str | None:
-    """Return what is wrong with the relative path of a file; None if nothing."""
+    """Return why the relative path of a file is not valid; None if it is valid."""
     if path.startswith("/"):
         return "is absolute"
     if len(path) > limits.path_bytes or len(path.encode(errors="replace")) > limits.path_bytes:
@@ -160,7 +160,7 @@ def _size(argument: str, text: str) -> int:
         return len(text.encode())
     except UnicodeEncodeError as error:
         raise InvalidInputError(
-            argument=argument, reason=f"it has characters that are no Unicode text: {error.reason}"
+            argument=argument, reason=f"it has characters that are not Unicode: {error.reason}"
         ) from error
 
 

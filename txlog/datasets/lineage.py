@@ -1,4 +1,4 @@
-"""Lineage: graphs of what commits and training sets were made from. Pure."""
+"""Lineage: graphs of the inputs of commits and training sets. Pure."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Found:
         self._children: dict[str, list[tuple[Edge, Node]]] | None = None
 
     def node(self, node_id: str, given: Input | None = None) -> Node:
-        """Return a node by its id; an input provides the facts that are not known."""
+        """Return a node by its id. `given` provides facts if the node is not known."""
         digest = None if given is None else given.digest
         if node_id.startswith("code:"):
             return Node(node_id, "code", node_id.removeprefix("code:"))
@@ -215,7 +215,7 @@ def provenance(training_set: Picked) -> Graph:
 
 
 def node_of(dataset: str, commit: int | str) -> str:
-    """Return the id of the node of a commit or, of a version hash, of a training set."""
+    """Return the id of a node: of a commit, or of a training set if a version hash is given."""
     return f"{TRAINING_SET}{commit}" if isinstance(commit, str) else _commit_id(dataset, commit)
 
 

@@ -124,7 +124,7 @@ def make(job: Job, ledger: Ledger, engine: Engine | None = None) -> None:
     """
     worker = f"{ledger.by}/{REAL.uuid()[:8]}"
     claim = None
-    with suppress(NotFoundError):  # It was purged meanwhile.
+    with suppress(NotFoundError):  # The data set or the training set was purged meanwhile.
         claim = ledger.claim(job.dataset_id, job.asked.version_hash, worker)
     if claim is None:
         return
@@ -145,7 +145,7 @@ def make(job: Job, ledger: Ledger, engine: Engine | None = None) -> None:
                 return
             ledger.ready(claim, parts, statistics)
     except (_TakenOverError, *_GONE):
-        discard_tree(folder)  # Another attempt is current, or the set is not requested any more.
+        discard_tree(folder)  # Another attempt is current, or the set was purged.
 
 
 def _told(error: Exception) -> str:
@@ -176,7 +176,7 @@ class _TakenOverError(Exception):
 
 
 class _Lease:
-    """The lease of an attempt; a thread renews it, or the check whether it is still current."""
+    """The lease of an attempt. A thread renews it; without a thread, `require` does."""
 
     def __init__(self, ledger: Ledger, claim: Claim) -> None:
         self.ended = Event()
@@ -194,7 +194,7 @@ class _Lease:
             raise _TakenOverError
 
     def start(self) -> Thread | None:
-        """Start the thread; None if the interpreter is about to end, and starts no threads."""
+        """Start the thread; return None if the interpreter ends and starts no threads."""
         thread = Thread(target=self._run, name="txlog-lease", daemon=True)
         try:
             thread.start()
@@ -234,7 +234,7 @@ def _renewed(ledger: Ledger, claim: Claim) -> Iterator[_Lease]:
             thread.join()
 
 
-# Getting them ----------------------------------------------------------------------------------
+# Copying parts ---------------------------------------------------------------------------------
 
 
 def download(
@@ -266,12 +266,12 @@ def unpack(
 ) -> list[str]:
     """Write the files that are rows of GENERIC into a folder; errors as for `download`.
 
-    Of several files with the same name, the last one stays.
+    If several files have the same name, the last one is written.
 
     Parameters
     ----------
     opened
-        Opens a content beside the rows; its `uri` is relative to the catalog's root.
+        A function that opens a content in `files/`. Its `uri` is relative to the catalog's root.
     """
     written: dict[str, None] = {}
     columns = ("name", "uri", "sha256", "size")
@@ -290,7 +290,8 @@ def fetch_file(part: Part, folder: str | os.PathLike[str], opened: Callable[[], 
     Parameters
     ----------
     opened
-        Opens the bytes: a context manager of what has `read`. Errors as for `download`.
+        A function that opens the bytes as a context manager whose value has `read`. Errors as for
+        `download`.
     """
     if wrong := fault_of_path(part.name, DEFAULT_LIMITS):
         raise InvalidInputError(argument="parts", reason=f"the name {part.name[:100]!r} {wrong}")
@@ -315,7 +316,7 @@ def _fetch(part: Part, path: Path, opened: Callable[[], Any]) -> None:
                 path=part.uri,
                 reason=f"the part {part.name} has other bytes than when it was made: SHA-256 "
                 f"{digest.hexdigest()}, {part.sha256} was expected",
-                remedy="Copy the folder again from where it was made, or restore it from a backup",
+                remedy="Copy the folder again from its original place, or restore it from a backup",
             )
         staged.replace(path)
     finally:

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _CHUNK_BYTES = 4 << 20
-_SPOOLED_BYTES = 16 << 20  # Of a file that must be read at any place, in memory; else on the disk.
-_WEB = ("http", "https", "ftp")  # Servers can redirect to internal ones.
+# Up to this size, a file for random reading is copied to memory; a larger file to the disk.
+_SPOOLED_BYTES = 16 << 20
+_WEB = ("http", "https", "ftp")  # Refused: a server can redirect to an internal address.
 _FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _FOLDER_FLAGS = _FILE_FLAGS | getattr(os, "O_DIRECTORY", 0)
-_LINK = "a symbolic link is not followed"
+_LINK = "symbolic links are not followed"
+_REMEDY = "Replace the link by its target"
 
 
 class SourceFile:
@@ -90,18 +92,18 @@ class SourceFile:
 class Source:
     """The data for a commit: files, or Arrow data."""
 
-    uri: str  # For messages and lineage; empty for data that has no place.
+    uri: str  # For messages and lineage; empty for data without a URI.
     name: str  # The last step of the URI.
     files: list[SourceFile] = field(default_factory=list)  # Ascending by name.
     is_folder: bool = False
     data: pa.RecordBatchReader | None = None
-    given: Input | None = None  # Of a table at a version.
+    given: Input | None = None  # The input for lineage if the source is a table at a version.
 
     def inputs(self) -> tuple[Input, ...]:
         """Return the source's input for lineage, after it was read.
 
-        The digest of a file is the SHA-256 of its bytes; that of a folder the SHA-256 of lines as
-        `sha256sum` prints them, a file each: digest, two spaces, name.
+        The digest of a file is the SHA-256 of its bytes. The digest of a folder is the SHA-256 of
+        one line for each file, in the format of `sha256sum`: digest, two spaces, name.
         """
         if self.given is not None:
             return (self.given,)
@@ -123,15 +125,16 @@ class Sources:
     Parameters
     ----------
     allowed
-        Names with the folders or prefixes that they mean: `{"incoming": "s3://raw/in"}`. Then a
-        source is `incoming/001.csv`, or a path or URI below one of the places; anything else is
-        refused. None: any path and URI that this process may read.
+        Names of folders or prefixes: `{"incoming": "s3://raw/in"}`. Then a source is
+        `incoming/001.csv`, or a path or URI below one of these places; other sources are refused.
+        None: any path and URI that this process may read.
     storage_options
-        As for `Table`, for all of them.
+        As for `Table`, for all places.
 
-    Symbolic links are followed only in the place itself and, without a list, in a source's own
-    path. Web addresses are refused: a server may redirect to any other. An object store of the list
-    is trusted with its answers; if it redirects, no credentials are sent there.
+    Symbolic links are followed only in the path of a place and, if `allowed` is None, in the path
+    of a source. Web addresses are refused, because a server may redirect to any other address. The
+    object stores in `allowed` are trusted; if one redirects, no credentials are sent to the new
+    address.
     """
 
     allowed: Mapping[str, str | os.PathLike[str]] | None = None
@@ -184,11 +187,11 @@ class Sources:
         if "\0" in text:
             raise refused("it has a NUL character")
         if not text.strip("/"):
-            raise refused(f"{text!r} names nothing")
+            raise refused(f"{text!r} does not name a file or folder")
         if scheme_of(text) in _WEB:
             raise refused(
                 f"{without_secrets(text)!r} is a web address",
-                "Download it, or use an object store's own address, such as s3://",
+                "Download it, or use the address of an object store, such as s3://",
             )
         if self.allowed is None:
             return _anywhere(text)
@@ -206,7 +209,7 @@ class Sources:
             )
             if found is None:
                 raise refused(
-                    f"{without_secrets(text)!r} is in none of the allowed places",
+                    f"{without_secrets(text)!r} is not in an allowed place",
                     f"Begin it with one of {', '.join(sorted(self.allowed)) or '(there is none)'}",
                 )
             alias, root = found
@@ -214,7 +217,7 @@ class Sources:
             shown = f"{alias}/{path}".rstrip("/")
         path = path.rstrip("/")
         if not path:
-            raise refused(f"{text!r} is a whole place, not a source in it")
+            raise refused(f"{text!r} is a whole place, not a file or folder in it")
         if wrong := fault_of_path(path, Limits()):
             raise refused(f"the path {path[:200]!r} {wrong}")
         return (file_path(root, decode=True) if is_file_uri(root) else root), path, shown
@@ -236,7 +239,7 @@ def _plain(place: str) -> str:
 
 
 def _anywhere(text: str) -> tuple[str, str, str]:
-    """Return the place of a source without an allow-list; links in its own path are followed."""
+    """Return the place of a source if all places are allowed; links in its path are followed."""
     if scheme_of(text) not in (None, "file"):
         place, _, path = text.rstrip("/").rpartition("/")
         if not path or place.endswith(("/", ":")):  # A whole bucket.
@@ -246,7 +249,7 @@ def _anywhere(text: str) -> tuple[str, str, str]:
     try:
         real = plain.resolve()
     except (OSError, RuntimeError) as error:
-        raise refused(f"{text!r} leads nowhere: {error}") from error
+        raise refused(f"{text!r} cannot be resolved: {error}") from error
     return str(real.parent), real.name, str(plain.absolute())
 
 
@@ -276,7 +279,9 @@ def _remote_files(store: Store, path: str, limits: Limits) -> tuple[list[SourceF
             pass
     files: list[SourceFile] = []
     for info in store.list_tree(path):
-        if info.name.endswith("/") or not info.name:  # Consoles create it for an empty folder.
+        if (
+            info.name.endswith("/") or not info.name
+        ):  # Web consoles create such a file for an empty folder.
             continue
         if wrong := fault_of_path(info.name, limits):
             raise refused(f"the name {info.name[:200]!r} below {path!r} {wrong}")
@@ -324,7 +329,7 @@ def _walk(folder: str, above: str, limits: Limits) -> Iterator[tuple[str, int]]:
         for entry in entries:
             name = above + entry.name
             if entry.is_symlink():
-                raise refused(f"{name!r} is a symbolic link", "Put the file itself there")
+                raise refused(f"{name!r} is a symbolic link", "Replace the link by its target")
             if wrong := fault_of_path(name, limits):
                 raise refused(f"the name {name[:200]!r} {wrong}")
             if entry.is_dir(follow_symlinks=False):
@@ -340,7 +345,7 @@ def _opened(root: str, path: str) -> Any:
     descriptor = _open_below(root, path, _FILE_FLAGS)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise refused(f"{path!r} is no file")
+            raise refused(f"{path!r} is not a file")
         return os.fdopen(descriptor, "rb", buffering=0)
     except BaseException:
         os.close(descriptor)
@@ -348,9 +353,9 @@ def _opened(root: str, path: str) -> Any:
 
 
 def _open_below(root: str, path: str, flags: int) -> int:
-    """Return the descriptor of a path below a folder; no step of it may be a symbolic link.
+    """Return the descriptor of a path below a folder; raise if a step is a symbolic link.
 
-    Each part is opened in the folder that was opened before, so no link can be inserted meanwhile.
+    Each step is opened relative to the previous folder, so no link can be inserted meanwhile.
     """
     if os.open not in os.supports_dir_fd:
         return _open_plainly(root, path, flags)
@@ -370,9 +375,10 @@ def _open_step(step: str, flags: int, folder: int, path: str) -> int:
     try:
         return os.open(step, flags, dir_fd=folder)
     except OSError:
-        found = os.stat(step, dir_fd=folder, follow_symlinks=False)  # Or it does not exist.
+        # If the step does not exist, this raises.
+        found = os.stat(step, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
-            raise refused(f"{step!r} in {path!r}: {_LINK}", "Put the file itself there") from None
+            raise refused(f"{step!r} in {path!r}: {_LINK}", _REMEDY) from None
         raise
 
 
@@ -382,5 +388,5 @@ def _open_plainly(root: str, path: str, flags: int) -> int:
     for step in path.split("/"):
         place /= step
         if place.is_symlink():
-            raise refused(f"{step!r} in {path!r}: {_LINK}", "Put the file itself there")
+            raise refused(f"{step!r} in {path!r}: {_LINK}", _REMEDY)
     return os.open(place, flags | getattr(os, "O_BINARY", 0))

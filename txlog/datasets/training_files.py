@@ -39,7 +39,8 @@ from txlog.verbs.fragments.workers import write_first_fragments
 
 Result = TypeVar("Result")
 
-RUN_BYTES = 32 << 20  # Of data files, about: so much is read, and becomes one file, at a time.
+# The approximate bytes of data files that are read at a time. They become one file.
+RUN_BYTES = 32 << 20
 _AT_ONCE = 32  # The number of runs whose results are held at a time.
 _ROW_ID = "_rowid"
 _CHUNK_BYTES = 8 << 20
@@ -49,7 +50,7 @@ _CHUNK_BYTES = 8 << 20
 def part_properties() -> Mapping[str, str]:
     """Return the properties of tables of parts.
 
-    A loader that shuffles takes rows one by one, so pages are small, if pyarrow supports this.
+    A loader that shuffles reads single rows, so the pages are small, if pyarrow supports this.
     """
     can_choose = "max_rows_per_page" in signature(pq.ParquetWriter).parameters
     return {"txlog.pageRows": "1024"} if can_choose else {}
@@ -103,7 +104,7 @@ class PickedRows:
         function: Callable[[Iterator[pa.RecordBatch]], Result],
         columns: Sequence[str] | None = None,
     ) -> Iterator[Result]:
-        """Yield the results of a function for each run, in order; it runs on the table's engine."""
+        """Yield the result of a function for each run, in order, from the table's engine."""
         return self.map_numbered(partial(_of_batches, function), columns)
 
     def map_numbered(
@@ -111,7 +112,7 @@ class PickedRows:
         function: Callable[[tuple[int, Iterator[pa.RecordBatch]]], Result],
         columns: Sequence[str] | None = None,
     ) -> Iterator[Result]:
-        """Do the same with a function that gets the number of the run, too."""
+        """Do the same with a function that also gets the number of the run."""
         work = partial(_of_run, function, self._reading(columns))
         for start in range(0, len(self.runs), _AT_ONCE):
             runs = self.runs[start : start + _AT_ONCE]
@@ -319,7 +320,7 @@ class _Numbered(Effects):
     _count: list[int] = field(default_factory=list)
 
     def uuid(self) -> str:
-        """Return an id that sorts after those of runs and files before."""
+        """Return an id that sorts after the ids of earlier runs and files."""
         self._count.append(1)
         return f"{self.number:06d}-{len(self._count):04d}-{super().uuid()}"
 
@@ -330,7 +331,7 @@ def _write_run(
     convert: Convert,
     item: tuple[int, Iterator[pa.RecordBatch]],
 ) -> list[tuple[FragmentMetadata, str]]:
-    """Write a run as data files, and return each with its digest; it runs on the engine."""
+    """Write a run as data files, and return each with its digest. The engine calls this."""
     number, batches = item
     made = pa.RecordBatchReader.from_batches(schema, map(convert, batches))
     written = write_first_fragments(

@@ -51,12 +51,12 @@ class TrainingSet:
         return tuple(commit.commit_id for commit in self.commits)
 
     def table(self) -> Table:
-        """Return the examples as a table; of the type GENERIC, the files.
+        """Return the examples as a table; for the type GENERIC, a table of the files.
 
         Raises
         ------
         NotFoundError
-            The training set is not made, or cannot be.
+            The training set is not made yet, or it cannot be made.
         InvalidInputError
             Its form is not `parquet`.
         """
@@ -66,7 +66,7 @@ class TrainingSet:
         if self.form != "parquet":
             raise InvalidInputError(
                 argument="form",
-                reason=f"the training set has the form {self.form!r}, which is no table",
+                reason=f"the training set has the form {self.form!r}, which is not a table",
                 remedy='Prepare it with form="parquet"',
             )
         name = next(part.name.partition("/")[0] for part in self.parts if "/" in part.name)
@@ -97,7 +97,7 @@ class TrainingSet:
         return unpack(self.table().scan().to_batches(), folder, opened)
 
     def content(self, digest: str) -> Part:
-        """Return the place of a content that a row of the table names in `uri`.
+        """Return the URI of a content to which a row of the table refers in `uri`.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class TrainingSet:
         Raises
         ------
         NotFoundError
-            The training set is not made, or none of its rows names such a content.
+            The training set is not made, or none of its rows refers to such a content.
         InvalidInputError
             Its form is not `parquet`.
         """
@@ -128,7 +128,7 @@ class TrainingSet:
         return Part(digest, f"{self._home()}/{path}", size, None, digest)
 
     def _is_of_files(self) -> bool:
-        """Return whether its parts are a table whose rows are files."""
+        """Return whether the parts are a table whose rows are files."""
         from txlog.datasets.types import type_of
 
         if self.form != "parquet":

@@ -15,12 +15,12 @@ FORMAT = "1"  # The format of the ledger and of the tables of data sets.
 
 @dataclass(frozen=True)
 class Input:
-    """What a commit was made from: a file, a table at a version, or a commit of a data set."""
+    """An input of a commit: a file, a table at a version, or a commit of a data set."""
 
     uri: str
     role: str = "source"
-    version: int | None = None  # Of a table; of a data set, the number of a commit.
-    digest: str | None = None  # Of a file, SHA-256 of its bytes; of a commit, its digest.
+    version: int | None = None  # The version of a table, or the number of a commit.
+    digest: str | None = None  # The SHA-256 of a file's bytes, or the digest of a commit.
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Commit:
     statistics: Mapping[str, int] = field(default_factory=dict)
     inputs: tuple[Input, ...] = ()
     code: Code | None = None
-    hidden: bool = False  # Later training sets do not pick it.
-    purged: bool = False  # Its rows are gone for good.
+    hidden: bool = False  # Later training sets do not pick the commit.
+    purged: bool = False  # The rows were removed permanently.
 
     def __hash__(self) -> int:
         return hash((self.dataset, self.commit_id, self.digest))
@@ -62,10 +62,10 @@ class Summary:
     name: str
     type: str  # Such as `TEXT_INTENT`.
     created_ms: int  # Milliseconds since the epoch, UTC.
-    last_updated_ms: int  # Of the last commit.
+    last_updated_ms: int  # The time of the last commit.
     description: str | None = None
     commits: tuple[Commit, ...] = ()
-    names: Mapping[str, int | str] = field(default_factory=dict)  # Tags: a commit, or a hash.
+    names: Mapping[str, int | str] = field(default_factory=dict)  # Of `tag`: a number or a hash.
     deleted: bool = False
 
     def __hash__(self) -> int:
@@ -97,7 +97,7 @@ class Asked:
 
     version_hash: str
     type: str  # The recipe: name and version of the type, such as `text-intent/1`.
-    picked: tuple[tuple[int, str], ...]  # Commits: number and digest, ascending.
+    picked: tuple[tuple[int, str], ...]  # Number and digest of each commit, ascending.
     form: str = "parquet"
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -118,7 +118,7 @@ class Job:
     dataset_id: int
     dataset: str  # The data set's uuid.
     asked: Asked
-    table_uri: str  # Of the data set's rows, partitioned by `commit_id`.
+    table_uri: str  # The table of the data set's rows, partitioned by `commit_id`.
     table_version: int
     folder: str  # `<root>/sets/<uuid>/<hash>`; attempt n writes into `<folder>/<n>`.
     files_uri: str  # `<root>/files`: objects that are too large for a row.
@@ -132,7 +132,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to make a training set, until a time; only the last attempt may record `ready`."""
+    """The right to make a training set for a time. Only the last attempt may record `ready`."""
 
     dataset_id: int
     version_hash: str

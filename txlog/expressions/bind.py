@@ -226,7 +226,7 @@ def _typed(node: Literal) -> tuple[Literal, DataType]:
         case value if hasattr(value, "item"):
             return _typed(Literal(value.item()))
         case _:
-            raise InvalidTypeError(argument="where", reason=f"no constant: {type(node.value)}")
+            raise InvalidTypeError(argument="where", reason=f"{type(node.value)} is not a constant")
     return Literal(node.value, kind), kind
 
 
@@ -328,7 +328,7 @@ def _with_exact(
         greatest = 10**kind.precision - 1
         least = -greatest
         if isinstance(value, float) and math.isfinite(value):
-            value = Decimal(repr(value))  # Not the nearest double.
+            value = Decimal(repr(value))  # The shortest text of the double, not its exact value.
     else:
         least, greatest = -(2**63), 2**63 - 1
     if isinstance(value, float) and not math.isfinite(value):
@@ -346,9 +346,10 @@ def _with_exact(
 def _against(
     op: Comparator, node: Expression, constant: Literal, *, exact: bool, above: bool
 ) -> Expression:
-    """Return a comparison with a constant that may replace another one.
+    """Return a comparison with a constant that may replace the original constant.
 
-    If it is not exact, the original is between it and the next value, or below it (`above`).
+    `exact` means that both are equal. Otherwise the original is below the constant (`above`), or
+    between the constant and the next value of the type.
     """
     if exact:
         return Comparison(op, node, constant)

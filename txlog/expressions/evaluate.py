@@ -262,7 +262,7 @@ def _in(operand: Any, values: tuple[Literal, ...]) -> Any:
     if pa.types.is_null(kind) or not known:
         return _all_null(operand)
     if pa.types.is_integer(kind):
-        operand, kind = operand.cast(pa.int64()), pa.int64()  # A constant may be out of the range.
+        operand, kind = operand.cast(pa.int64()), pa.int64()  # A constant may need 64 bits.
     elif pa.types.is_floating(kind):
         operand, kind = operand.cast(pa.float64()), pa.float64()
     constants = [v.value for v in known]

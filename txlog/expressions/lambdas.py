@@ -74,8 +74,8 @@ def _bound_aggregate(
     if held == VOID or merged not in (held, VOID):
         raise refuse(
             "aggregate",
-            f"begins with {type_name(held)}, but its function gives {type_name(merged)}: write "
-            f"CAST(… AS {type_name(merged)}) around what it begins with",
+            f"has a start value of type {type_name(held)}, but its function gives "
+            f"{type_name(merged)}: write CAST(… AS {type_name(merged)}) around the start value",
         )
     parts: list[Expression] = [array, Cast(start, held), Lambda(function.names, body)]
     if len(args) == 3:
@@ -120,18 +120,18 @@ def _entries_type(name: str, first: DataType, result: DataType) -> DataType:
     if not isinstance(first, MapType):
         return ArrayType(result)
     key = result if name == "transform_keys" else first.key
-    if name != "transform_values":  # It alone compares no keys.
+    if name != "transform_values":  # All other functions compare keys.
         require_key(name, key)
     return MapType(key, first.value if name == "transform_keys" else result)
 
 
 def _required(name: str, node: Expression, counts: tuple[int, ...]) -> Lambda:
-    """Return a lambda of one of some numbers of variables."""
+    """Return an argument as a lambda; raise unless its number of variables is in `counts`."""
     if not isinstance(node, Lambda) or len(node.names) not in counts:
         wanted = {2: "(a, x) -> a + x", 3: "(k, a, b) -> a + b"}.get(min(counts), "x -> x + 1")
         raise refuse(name, f"needs a function such as {wanted}")
     if len({one.lower() for one in node.names}) < len(node.names):
-        raise refuse(name, "needs variables with names that differ")
+        raise refuse(name, "needs variables with different names")
     return node
 
 
@@ -191,7 +191,7 @@ def _of_entries(
     assert isinstance(function, Lambda)
     given = [one_array(value(arg, data), data.num_rows) for arg in args[:-1]]
     absent = np.any([numpy_array(pc.is_null(one)) for one in given], axis=0)
-    if len(given) == 2:  # An entry is in the result only if both are there.
+    if len(given) == 2:  # A row where one argument is null has no entries.
         given = [one.take(arrow_array(np.arange(len(one)), pa.int64(), mask=absent))
                  for one in given]  # fmt: skip
     flat, _, lengths = flat_values(given[0])
@@ -234,7 +234,7 @@ def _zipped(arrays: Sequence[pa.Array]) -> tuple[Any, list[pa.Array]]:
 
 
 def _joined(maps: Sequence[pa.Array]) -> tuple[Any, list[pa.Array]]:
-    """Return how many keys two maps of each row have together, and these keys with their values.
+    """Return the number of distinct keys in two maps of each row, and the keys with their values.
 
     The keys of the first map come first. A value is null where a map lacks the key.
     """
@@ -251,7 +251,7 @@ def _joined(maps: Sequence[pa.Array]) -> tuple[Any, list[pa.Array]]:
     done = 0
     for flat, *_ in parts:
         places = np.full(len(first), -1)
-        entries = np.arange(len(flat))[::-1]  # Of a key that is there twice, the first counts.
+        entries = np.arange(len(flat))[::-1]  # If a key occurs twice, the first counts.
         places[which[done + entries]] = entries
         done += len(flat)
         taken = arrow_array(places[order], pa.int64(), mask=places[order] < 0)

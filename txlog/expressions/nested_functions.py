@@ -285,9 +285,9 @@ def _array(*values: Any) -> Any:
 def _struct_type(name: str, args: Sequence[Typed]) -> DataType:
     names = [node.value if isinstance(node, Literal) else None for node, _ in args[::2]]
     if len(args) % 2 or not all(isinstance(one, str) for one in names):
-        raise refuse(name, "needs names, which are constants, and values alternately")
+        raise refuse(name, "needs pairs of a constant name and a value")
     if len({str(one).lower() for one in names}) < len(names):
-        raise refuse(name, "needs names that differ")
+        raise refuse(name, "needs different names")
     kinds = [kind for _, kind in args[1::2]]
     if VOID in kinds:
         raise refuse(name, "needs a typed NULL: CAST(NULL AS …)")

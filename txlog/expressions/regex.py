@@ -32,7 +32,7 @@ class JavaRegex:
     may_be_empty: bool
     has_end: bool  # The pattern has a `$`, which ignores a line break at the end.
     groups: int = 0
-    # Groups that engines may fill from different repetitions.
+    # Groups in a repeated part: the engines may report another repetition for them.
     repeated: frozenset[int] = frozenset()
 
 

@@ -106,18 +106,19 @@ def bound_type(name: str, function: Function, args: Sequence[Typed]) -> DataType
             name, f"needs {'' if exact else 'at least '}{least} arguments, not {len(args)}"
         )
     for place, (node, kind) in enumerate(args):
-        _require(name, function.taken(place), node, kind)
+        _require(name, place, function.taken(place), node, kind)
     return function.gives(name, args) if callable(function.gives) else function.gives
 
 
-def _require(name: str, taken: str, node: Expression, kind: DataType) -> None:
+def _require(name: str, place: int, taken: str, node: Expression, kind: DataType) -> None:
     constant = taken.endswith("!")
     groups = taken.removesuffix("!").split("|")
     if kind != VOID and not any(_is_of(kind, group) for group in groups):
         words = " or ".join(_WORDS.get(group, group) for group in groups)
         raise refuse(name, f"needs {words}, not {type_name(kind)}")
     if constant and not isinstance(node, Literal):
-        raise refuse(name, f"needs constants of type {_CONSTANTS[groups[0]].__name__} there")
+        wanted = _CONSTANTS[groups[0]].__name__
+        raise refuse(name, f"needs a constant of type {wanted} as argument {place + 1}")
 
 
 def _is_of(kind: DataType, group: str) -> bool:

@@ -45,8 +45,8 @@ from txlog.schema.types import SQL_NAMES, DecimalType, PrimitiveType, type_name
 
 _ESCAPES = compiled(r"\x1b\[[0-9;]*m")  # The terminal codes with which the parser underlines text.
 _MISSING = compiled(r"Required keyword: '\w+' missing for <class '[^']*'>")
-_LONGEST_NUMBER = 800  # In digits; further digits never distinguish two doubles.
-_DEEPEST = 200  # Levels of nesting.
+_LONGEST_NUMBER = 800  # The number of digits; more digits never distinguish two doubles.
+_DEEPEST = 200  # The number of levels of nesting.
 
 Where: TypeAlias = "str | Expression | Filters | None"
 """The forms in which callers write a predicate."""
@@ -438,7 +438,7 @@ def _text(value: Any, kind: str | None) -> str:
         return "NULL"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
-    if isinstance(value, Nanos):  # The value that it is compared with shows that it is a timestamp.
+    if isinstance(value, Nanos):  # The other side of the comparison has the type.
         return _quoted(format_nanos(value, zone="Z"))
     if isinstance(value, str):
         return _quoted(value) if kind in (None, "string") else f"CAST({_quoted(value)} AS {kind})"

@@ -123,7 +123,7 @@ def _named_type(text: str) -> DataType:
             raise InvalidInputError(
                 argument="kind",
                 reason=f"{text!r} is not a decimal of at most 38 digits",
-                remedy="Give it 1 to 38 digits, and no more after the point than in all",
+                remedy="Choose a precision from 1 to 38, and a scale from 0 to the precision",
             )
         return DecimalType(digits, fraction)
     name = SQL_NAMES.get(name.strip().upper(), name.strip().lower())
@@ -283,12 +283,12 @@ def children(node: Expression) -> tuple[Expression, ...]:
 
 
 def has_lambda(node: Call) -> bool:
-    """Return whether a call is one of a function of lambdas, or has a lambda."""
+    """Return whether a call has a lambda, or calls a function that requires one."""
     return node.name in LAMBDA_FUNCTIONS or any(isinstance(arg, Lambda) for arg in node.args)
 
 
 def nodes(node: Expression) -> Iterator[Expression]:
-    """Yield an expression and all that is in it, from left to right."""
+    """Yield an expression and all expressions in it, from left to right."""
     waiting = [node]
     while waiting:
         current = waiting.pop()
@@ -296,13 +296,14 @@ def nodes(node: Expression) -> Iterator[Expression]:
         waiting.extend(reversed(children(current)))
 
 
-_MOST_NODES = 20_000  # Beside those of the text.
+_MOST_NODES = 20_000  # In addition to four nodes for each character of the text.
 
 
 def is_too_large(node: Expression, characters: int) -> bool:
     """Return whether the tree of a text has so many nodes that walks over it take too long.
 
-    Parts that BETWEEN, CASE and NULLIF repeat count in each place: nested, they double each time.
+    BETWEEN, CASE and NULLIF repeat some of their parts, and each repetition counts. If they are
+    nested, the size doubles at each level.
     """
     sizes: dict[int, int] = {}
 

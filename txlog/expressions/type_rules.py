@@ -162,10 +162,10 @@ def require_constant(value: Any) -> None:
 
 
 def require_unquoted(predicate: Expression, names: Collection[str]) -> None:
-    """Raise if a text that only constants are compared with is the name of a column.
+    """Raise if a quoted text is compared only with constants, and is the name of a column.
 
-    Engines such as DataFusion take `"n" > 3` for a column; in Spark it is a text, so that the
-    predicate would be true of all rows or of none.
+    In engines such as DataFusion, `"n" > 3` reads the column `n`. In Spark `"n"` is a text, so the
+    predicate would be true for all rows or for none.
     """
     for node in nodes(predicate):
         match node:
@@ -180,13 +180,13 @@ def require_unquoted(predicate: Expression, names: Collection[str]) -> None:
                 raise InvalidInputError(
                     argument="where",
                     field=text,
-                    reason=f"{text!r} in quotes is a text, as in Spark, and no column",
+                    reason=f"{text!r} in quotes is a text and not a column, as in Spark",
                     remedy=f"Write the column in backticks: `{text}`",
                 )
 
 
 def beside_text(value: Any) -> DataType | None:
-    """Return the type that text is cast to beside a constant, as in Spark; None for itself."""
+    """Return the type to which Spark casts a text that is compared with a constant, or None."""
     if isinstance(value, bool):
         return BOOLEAN
     if isinstance(value, int | float | Decimal) and not isinstance(value, Nanos):
@@ -194,11 +194,11 @@ def beside_text(value: Any) -> DataType | None:
     return PrimitiveType("date") if type(value) is date else None
 
 
-_FEW_PARTS = 20  # Of a disjunction that stays as it is.
+_FEW_PARTS = 20  # Up to this number of parts, a disjunction is not changed.
 
 
 def any_of(parts: Sequence[Expression]) -> Expression:
-    """Return a disjunction; in a long one, equalities of a column with constants are a list."""
+    """Return a disjunction. In a long one, equalities of one column with constants become IN."""
     if len(parts) <= _FEW_PARTS:
         return Or(tuple(parts))
     equal: dict[tuple[str, ...], tuple[Column, list[Literal]]] = {}

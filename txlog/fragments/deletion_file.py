@@ -31,12 +31,12 @@ _COOKIE = 12346  # No container is a list of runs.
 _RUNS_COOKIE = 12347
 # The number of containers from which offsets are stored with the runs cookie.
 _NO_OFFSETS_BELOW = 4
-_CONTAINERS = 1 << 16  # At most: one for each high half of a 32-bit offset.
+_CONTAINERS = 1 << 16  # At most one container for each high half of a 32-bit offset.
 _ARRAY_LIMIT = 4096  # A container with more offsets and without runs is a bitset.
 _BITSET_BYTES = 8192
 
 _PADDING = 64  # The size of a buffer's descriptor in bytes.
-_MOST_BUFFERS = 8  # A column has two.
+_MOST_BUFFERS = 8  # A column has two buffers.
 
 _REMEDY = "Restore the file from a copy, or time travel to a version before the delete"
 _NUMBER = "(0|[1-9][0-9]{0,19})"
@@ -161,8 +161,8 @@ def decode_deletions(
     Raises
     ------
     BadDeletionVectorError
-        The file is torn, of the other kind, not in the form that Lance reads, names a row twice
-        or one that the fragment has not, or holds another number than `cardinality`.
+        The file is incomplete, has the other encoding, or has a form that Lance does not read. Or
+        a row occurs twice or is not in the fragment, or the number of rows is not `cardinality`.
     """
     most = min(count for count in (cardinality, rows, 1 << 32) if count is not None)
     found = _from_arrow(data, most, path) if kind == "arrow" else _from_roaring(data, path)
@@ -174,7 +174,7 @@ def decode_deletions(
 
 
 def _from_arrow(data: bytes, most: int, path: str) -> BitMap64:
-    # Arrow itself looks at the end of the file only.
+    # Arrow itself checks only the end of the file.
     if not data.startswith(_ARROW_MAGIC):
         raise _bad(path, "it is not an Arrow file: the magic is missing")
     try:

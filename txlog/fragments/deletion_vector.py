@@ -57,7 +57,7 @@ def decode(text: str) -> bytes:
 
 
 _FEW = 8
-"""Deletions are few if at most one in so many positions is deleted."""
+"""Deletions are few if at most one in eight positions is deleted."""
 
 
 def as_bitmap(positions: pa.Array) -> BitMap64:
@@ -85,7 +85,7 @@ def alive_mask(deleted: BitMap64 | None, start: int, count: int) -> pa.Array | N
     if len(here) * _FEW > count:
         run = pa.arange(start, start + count).cast(pa.uint64())
         return pc.invert(pc.is_in(run, value_set=as_array(here)))
-    alive = bytearray(b"\1" * count)  # Marking few positions is faster than looking all of them up.
+    alive = bytearray(b"\1" * count)  # To mark few positions is faster than to look up all of them.
     for position in here:
         alive[position - start] = 0
     flags = pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(alive)])
@@ -132,11 +132,11 @@ def decode_vector(data: bytes, *, cardinality: int, path: str) -> BitMap64:
     magic = struct.unpack_from("<I", data)[0]
     if magic != MAGIC:
         old = NATIVE_MAGIC in (magic, struct.unpack_from(">I", data)[0])
-        what = "in in the native format of old Spark versions" if old else f"magic {magic}"
-        raise _bad(path, f"a portable vector was expected, but it is {what}")
+        what = "is in the native format of old Spark versions" if old else f"has the magic {magic}"
+        raise _bad(path, f"a portable vector was expected, but this one {what}")
     try:
         positions = BitMap64.deserialize(data[4:])
-    except Exception as error:  # pyroaring raises what it likes on torn input.
+    except Exception as error:  # pyroaring raises various errors for damaged input.
         raise _bad(path, f"the bitmap cannot be decoded: {error}") from error
     if len(positions) != cardinality:
         raise _bad(path, f"it holds {len(positions)} rows, but the log says {cardinality}")

@@ -67,7 +67,7 @@ def places_of(wanted: Sequence[bytes], paths: pa.Array) -> tuple[Numbers, Number
         rows, alike = rows[same], first[same]
         ours_alike = np.searchsorted(ours, ours, "left")
         start += WORD_BYTES
-    # They equal a wanted path, except for trailing zeros.
+    # The remaining paths equal a wanted path, except for trailing zeros.
     same = np.zeros(len(wanted), np.int64)
     for row, path in zip(
         rows.tolist(), paths.take(arrow_array(rows)).cast(pa.binary()).to_pylist(), strict=True
@@ -110,7 +110,7 @@ ID_TAG = "txlog.fragmentId"
 ID_APP = "txlog.fragments"  # The `txn` that records the highest id that was ever assigned.
 PROVISIONAL = 1 << 30  # Durable ids are below this, provisional ids start here.
 
-_FEW = 64  # Up to so many files, Python is faster than the import of `pyarrow.compute`.
+_FEW = 64  # Up to this number of files, Python is faster than the import of `pyarrow.compute`.
 _ID_TEXT = r"^(0|[1-9][0-9]{0,9})$"
 _IS_ID = compiled(_ID_TEXT)
 

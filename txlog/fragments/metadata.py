@@ -21,14 +21,15 @@ _KEYS = frozenset({"id", "read_version", "written_for", "reads", "files"})
 class FragmentMetadata:
     """A fragment that a worker wrote or changed and that is not committed yet.
 
-    It goes from worker to driver as JSON, and into the table by `Table.commit`.
+    The worker sends it to the driver as JSON, and `Table.commit` adds it to the table.
     """
 
     id: int | None  # None for a new fragment: its commit assigns the id.
     # The `add` of the primary file, then those of column files.
     adds: tuple[Add, ...] = field(repr=False)
-    read_version: int  # Of the table that it was made from.
-    # Of a new one: a digest of the table, columns and rules. Of one that got columns: of those.
+    read_version: int  # The version of the table from which the fragment was made.
+    # For a new fragment: a digest of the table, its columns and rules. For a fragment with new
+    # columns: a digest of these columns.
     written_for: str | None = None
     reads: tuple[str, ...] = ()  # The columns whose values determined the change.
 
@@ -92,7 +93,7 @@ class FragmentMetadata:
         try:
             body = data if isinstance(data, Mapping) else orjson.loads(data)
         except (orjson.JSONDecodeError, TypeError) as error:
-            raise _bad(None, f"no JSON: {error}") from error
+            raise _bad(None, f"it is not JSON: {error}") from error
         if not isinstance(body, Mapping) or not set(body) <= _KEYS:
             raise _bad(None, f"an object with the fields {', '.join(sorted(_KEYS))} was expected")
         number, version = body.get("id"), body.get("read_version")
@@ -130,7 +131,7 @@ def _add(body: Any) -> Add:
     try:
         names = column_fields(found)
     except orjson.JSONDecodeError as error:
-        raise _bad(FIELDS_TAG, f"no JSON: {error}") from error
+        raise _bad(FIELDS_TAG, f"it is not JSON: {error}") from error
     if names is not None and not (names and all(isinstance(name, str) for name in names)):
         raise _bad(FIELDS_TAG, "a list of column names was expected")
     return found

@@ -21,8 +21,8 @@ from txlog.scan.data_file import OpenFile
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import chosen_columns
 
-_STREAMED_ROWS = 1 << 14  # Rows of one step, so that they stay in the CPU's cache.
-_WORTH = 4 / 3  # A piece is divided only if a quarter of it or more is left.
+_STREAMED_ROWS = 1 << 14  # The rows that one step decodes: few, so that the CPU's cache holds them.
+_WORTH = 4 / 3  # A piece is divided only if at least a quarter of it is left for a later read.
 
 Columns = dict[str, Rows]
 """Rows as columns, by name."""
@@ -31,10 +31,11 @@ Portion = tuple[Piece, Piece]
 """A piece, and a part of it."""
 
 Chunk = tuple[Piece, int, Columns]
-"""A piece, and adjacent rows of it, with the offset of the first one in the block."""
+"""A piece, the offset in its block of the first row that was read, and the rows that were read."""
 
-ADDRESS = "\0address"  # Where each row is: fragment id × 2³² + position. No column has this name.
-RECORDS = "\0records"  # Columns of a fixed size, side by side, so that a row is moved at once.
+# Names that no column of a table has.
+ADDRESS = "\0address"  # The address of each row: fragment id × 2³² + position.
+RECORDS = "\0records"  # The columns of a fixed size as one array, so that one copy moves a row.
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class BlockReader:
     Parameters
     ----------
     views, fill
-        By the name of the column.
+        The views and the replacements of nulls, by the name of the column.
     """
 
     plan: BlockPlan
@@ -52,7 +53,7 @@ class BlockReader:
     fill: Mapping[str, Any]
 
     def load(self, wanted: Sequence[Portion]) -> list[Chunk]:
-        """Return the rows of portions of one file, which do not overlap.
+        """Return the rows of portions of one file. The portions do not overlap.
 
         A page or row group that has rows of several portions is decoded once.
 
@@ -83,8 +84,8 @@ class BlockReader:
     def end_of_pages(self, portion: Portion) -> int:
         """Return the offset behind the page of the last row of a part, or the end of the piece.
 
-        The page is that of the largest column. The end of the piece is returned instead if
-        less than a quarter of the rows is behind the page, or if whole row groups are read.
+        The page is a page of the largest column. The result is the end of the piece if less than
+        a quarter of the rows is behind the page, or if whole row groups are read.
         """
         piece, part = portion
         positions = self.plan.positions(replace(part, stop=piece.stop))
@@ -96,15 +97,15 @@ class BlockReader:
         return piece.stop if count * _WORTH > len(positions) else part.start + count
 
     def has_pages(self, owner: int) -> bool:
-        """Return whether the page of a fragment's first row is read, and not its row group."""
+        """Return whether single pages of a fragment are read, and not whole row groups."""
         return self._paged(owner, 0) is not None
 
     def _paged(self, owner: int, position: int) -> OpenFile | None:
-        """Return the file of a fragment if the page of a position is read by itself."""
+        """Return the file of a fragment; None if the row group of a position is read whole."""
         plan = self.plan
         try:
             file = FragmentReader(plan.store, plan.reading, plan.fragments[owner]).paged_file()
-        except TxlogError:  # It is raised again when the rows are read.
+        except TxlogError:  # Reading the rows will raise it again.
             return None
         return None if file is None or file.picked(np.array([position])) is None else file
 
@@ -136,7 +137,7 @@ class BlockReader:
     def _batches(
         self, fragment: Fragment, kept: Kept | None, start: int
     ) -> Iterator[tuple[Numbers, pa.RecordBatch]]:
-        """Yield the rows of a fragment that count, from a position on, and their positions."""
+        """Yield a fragment's rows of the epoch, from a position on, and their positions."""
         plan = self.plan
         reader = FragmentReader(plan.store, plan.reading, fragment)
         only = BitMap64(range(start, fragment.physical_rows or 0)) if start else None
@@ -166,11 +167,11 @@ class BlockReader:
 
     @property
     def addressed(self) -> bool:
-        """Whether rows may still prove not to fit when they become a batch."""
+        """Whether `finished` needs the addresses of rows, because it may raise for a row."""
         return any(isinstance(view, Image) for view in self.views.values())
 
     def empty(self) -> Columns:
-        """Return no rows."""
+        """Return columns without rows."""
         none = empty_table(self.plan.reading.schema).combine_chunks()
         found: Columns = {}
         for name, view in self.views.items():
@@ -189,8 +190,8 @@ class BlockReader:
         return DataFileError(
             path=fragment.path,
             version=self.plan.reading.version,
-            reason=f"it has {seen} of the {wanted} rows from position {start} on that the log "
-            "says it has",
+            reason=f"the log says that it has {wanted} rows from position {start} on, but it has "
+            f"{seen}",
             remedy="The log's numRecords is wrong; its writer is at fault",
         )
 
@@ -209,7 +210,7 @@ def unfit(column: str, error: UnfitError, address: int) -> InvalidInputError:
 
 
 def as_records(parts: Sequence[Columns], memory: Columns) -> Columns:
-    """Return joined rows; columns of a fixed size are the fields of one array.
+    """Return joined rows. Columns of a fixed size become the fields of one array.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ from txlog.store.base import Store, is_far, is_there, map_many
 from txlog.store.open import locate
 from txlog.table.table import Table
 
-_LISTED_FROM = 256  # For so many remote files or more, the table's folder is listed instead.
+_LISTED_FROM = 256  # From this number of remote files on, the table's folder is listed instead.
 _SHOWN = 3
 
 
@@ -31,8 +31,8 @@ _SHOWN = 3
 class Kept:
     """The rows of a fragment that are in the epoch."""
 
-    positions: BitMap64  # The positions in the epoch, or those that are not.
-    inverted: bool
+    positions: BitMap64
+    inverted: bool  # If true, `positions` are the rows that are not in the epoch.
 
     def count(self, start: int, stop: int) -> int:
         """Return the number of positions of a range that are in the epoch."""
@@ -58,9 +58,9 @@ class BlockPlan:
     """
 
     store: Store
-    reading: ReadPlan  # Of the columns; the predicate is decided already.
+    reading: ReadPlan  # It reads columns without a predicate: `kept` has the predicate's result.
     fragments: tuple[Fragment, ...]
-    kept: Mapping[int, Kept]  # By the place of the fragment; of others all rows count.
+    kept: Mapping[int, Kept]  # By the place of the fragment. All rows of other fragments count.
     owners: Numbers  # For each block, the place of its fragment,
     starts: Numbers  # the position of its first row in it,
     stops: Numbers  # the position after its last row,
@@ -88,8 +88,8 @@ def plan_blocks(
 ) -> BlockPlan:
     """Plan the rows of an epoch of a version as blocks.
 
-    This reads deletion vectors, the predicate's columns in files for which the log does not decide
-    it, and footers of files without a row count in the log.
+    This reads deletion vectors, and the footers of files without a row count in the log. If the
+    log does not decide the predicate for a file, this also reads the predicate's columns in it.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def plan_blocks(
     some = counts > 0
     return BlockPlan(
         store=scan.store,
-        reading=replace(whole.plan.reading, where=None, fixes=False),  # Views take lists.
+        reading=replace(whole.plan.reading, where=None, fixes=False),  # Views accept lists.
         fragments=fragments,
         kept=kept,
         owners=owners[some],

@@ -16,15 +16,15 @@ from txlog.loader.views import Rows, UnfitError, is_bytes
 
 @dataclass(frozen=True)
 class Image:
-    """Encoded images: with `size` an array (n, height, width, channels) of uint8.
+    """Encoded images: an array (n, height, width, channels) of uint8.
 
-    Without `size` each image keeps its own: an array of objects, each (height, width, channels).
-    Pillow decodes them, in the loader's threads.
+    Without `size` the result is an array of objects: each image is an array (height, width,
+    channels) in its own size. Pillow decodes images in the loader's threads.
 
     Parameters
     ----------
     size
-        Height and width; images of other sizes are scaled, bilinearly.
+        Height and width. Images of other sizes are scaled bilinearly.
     mode
         Pillow's name of the colours: `RGB` has three channels, `L` one, `RGBA` four.
     max_pixels
@@ -78,6 +78,6 @@ class Image:
                 pixels = np.array(made, np.uint8)
         except UnfitError:
             raise
-        except Exception as error:  # Pillow raises what it likes on what is not an image.
+        except Exception as error:  # Pillow raises errors of any class for other bytes.
             raise UnfitError(at, f"no readable image: {error}") from error
         return pixels if pixels.ndim == 3 else pixels[:, :, None]

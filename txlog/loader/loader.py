@@ -61,9 +61,9 @@ class Loader:
         `torch.distributed` if it is initialised, else the variables `RANK` and `WORLD_SIZE`, else 0
         and 1.
     even
-        The use of the last rows of an epoch, which are too few for a batch of each rank. `drop`
-        leaves them out, `pad` adds the first rows of the epoch, `short` returns shorter batches,
-        perhaps none for some ranks.
+        What happens to the last rows of an epoch if they are too few for a batch of each rank.
+        `drop` leaves them out. `pad` adds the first rows of the epoch. `short` returns shorter
+        batches, and some ranks may get no batch.
     threads
         The number of threads that read and decode; 0 uses the caller's thread.
     ahead
@@ -74,7 +74,7 @@ class Loader:
     fill
         The replacement of nulls, by column. Nulls in other columns are refused.
     transform
-        Called with each batch; its result is returned instead.
+        A function that is called with each batch. The loader returns its result.
     storage_options
         As for `Table`, if `table` is a URI.
 

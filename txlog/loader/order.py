@@ -1,7 +1,7 @@
 """The order of rows in an epoch, as numbers. Pure.
 
-Rules: spec/loader.md. Nothing here may change within a format, because saved states are only a
-position in this order.
+Rules: spec/loader.md. A saved state is only a position in this order, so the order must not change
+within a format.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ Selected: TypeAlias = slice | NDArray[np.signedinteger[Any]]
 _WORD = 0xFFFF_FFFF_FFFF_FFFF
 _START = 0x5851_F42D_4C95_7F2D
 _GOLDEN = 0x9E37_79B9_7F4A_7C15
-_STEPS = (30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB)  # Of splitmix64's finaliser,
-_LAST_SHIFT = 31  # and its end.
+# The finaliser of splitmix64: two steps, and a last shift.
+_STEPS = (30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB)
+_LAST_SHIFT = 31
 # The largest default: most writers end a page after so many rows.
 _BLOCK_ROWS = 20_000
-_PLAIN_BLOCK_ROWS = 1 << 18  # The same without shuffling, where the order does not depend on it.
+_PLAIN_BLOCK_ROWS = 1 << 18  # Without shuffling, when the order does not depend on the block size.
 _BLOCK_BYTES = 4 << 20  # The approximate bytes of a block in files.
 _PLAIN_BLOCK_BYTES = 32 << 20
 _WINDOW_ROWS = 4096
@@ -107,7 +108,8 @@ def permutation(count: int, *seeds: int) -> Numbers:
         words ^= words >> np.uint64(shift)
         words *= np.uint64(factor)
     words ^= words >> np.uint64(_LAST_SHIFT)
-    # Numbers of 16 bits are sorted by radix, in a third of the time; 32 bits are mostly enough.
+    # NumPy sorts 16-bit numbers by radix, in a third of the time. Two such sorts order 32 bits,
+    # which are almost always enough.
     order = np.argsort((words >> np.uint64(32)).astype(np.uint16), kind="stable")
     order = order[np.argsort((words[order] >> np.uint64(48)).astype(np.uint16), kind="stable")]
     ordered = words[order]
@@ -117,7 +119,7 @@ def permutation(count: int, *seeds: int) -> Numbers:
 
 
 def _mixed(word: int) -> int:
-    """Return the finaliser of splitmix64 of a word."""
+    """Return the result of splitmix64's finaliser for a word."""
     for shift, factor in _STEPS:
         word = (word ^ word >> shift) * factor & _WORD
     return word ^ word >> _LAST_SHIFT
@@ -127,8 +129,8 @@ def _mixed(word: int) -> int:
 class Piece:
     """Rows of a block: those of the epoch from the offset `first` to `stop` (exclusive)."""
 
-    block: int  # Its number in the order of the table,
-    place: int  # and in that of the epoch.
+    block: int  # The block's number in the order of the table.
+    place: int  # The block's number in the order of the epoch.
     start: int
     stop: int
 
@@ -163,7 +165,7 @@ class Order:
     block_counts
         The number of rows of the epoch in each block, in the table's order.
     window_rows
-        Of each lane in a round.
+        The number of rows of each lane in a round.
     seeds
         The shuffle's seed and the epoch; None without shuffling, which is one lane.
     """
@@ -210,8 +212,8 @@ class Order:
     ) -> tuple[list[int], Selected]:
         """Return the lanes of a rank in a round, and the positions of their rows.
 
-        Only positions from `first` to `stop` (exclusive) that leave `rank` when divided by `ranks`
-        are selected. The second value selects these rows, in their order, from the concatenated
+        A position between `first` and `stop` (exclusive) is selected if its remainder by `ranks`
+        is `rank`. The second value selects these rows, in their order, from the concatenated
         windows of the lanes.
         """
         first, stop = max(first, of.first), min(stop, of.stop)
@@ -228,9 +230,9 @@ class Order:
             lines * self._lanes + longer[at - lines * self._lanes] for at in places[len(whole) :]
         ]
         step = gcd(self._lanes, ranks)
-        given = whole[: self._lanes // step]  # Then the lanes begin again.
+        given = whole[: self._lanes // step]  # Later places use the same lanes again.
         lanes = sorted({place % self._lanes for place in (*given, *rest)})
-        word = np.int32 if of.stop - of.first < 1 << 31 else np.int64  # A cache holds more of one.
+        word = np.int32 if of.stop - of.first < 1 << 31 else np.int64  # More int32 fit a cache.
         table = np.zeros((max(counts), self._lanes), word)
         before = 0
         for lane in lanes:

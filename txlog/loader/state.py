@@ -17,7 +17,7 @@ from txlog.loader.order import FORMAT
 State = dict[str, Any]
 
 _FIELDS = {"format": int, "epoch": int, "position": int, "seed": int, "fingerprint": str}
-_VERSIONS = 1000  # The number of later versions in which a loader searches for that of a state.
+_VERSIONS = 1000  # How many later versions are tried to find the version of a state.
 
 
 @dataclass(frozen=True)

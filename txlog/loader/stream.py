@@ -20,7 +20,7 @@ from txlog.loader.order import Order, Piece, Selected
 from txlog.store.base import is_far, map_many
 from txlog.threads import map_ahead, prefetch
 
-_WORTH_BYTES = 1 << 16  # So many bytes behind the first windows of a piece are read later.
+_WORTH_BYTES = 1 << 16  # A piece is read in two parts if the second part has more bytes than this.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +32,10 @@ class Share:
     first, stop
         The positions that all ranks return; positions after the last row begin the epoch again.
     batch_rows
-        Of one batch of one rank.
+        The number of rows of one batch of one rank.
     skip, stride
-        The batches of the rank that this process makes: one of `stride`, after the first `skip`.
+        The batches of the rank that this process makes: every `stride`-th one, after the first
+        `skip`.
     """
 
     first: int
@@ -64,7 +65,7 @@ class _RoundPlan:
     reads: int
 
 
-_Item = tuple[_RoundPlan, tuple[Portion, ...]]  # Without portions: the round begins.
+_Item = tuple[_RoundPlan, tuple[Portion, ...]]  # A round begins with an item without portions.
 
 
 def stream(
@@ -75,8 +76,8 @@ def stream(
     Parameters
     ----------
     threads
-        The number of threads that read; 0 for none. A remote store uses as many as it accepts
-        reads.
+        The number of threads that read; 0 for none. For a remote store there is at least one
+        thread for each concurrent read that the store recommends.
     ahead
         The number of rounds that are read in advance.
     """
@@ -92,7 +93,7 @@ def stream(
 def _in_order(
     reader: BlockReader, order: Order, share: Share
 ) -> Generator[tuple[Columns, Selected], None, None]:
-    """Yield the rows from the share's first position on, and the places of returned rows."""
+    """Yield the rows from the share's first position on, and the places of the rows to return."""
     for first, stop, rank in _spans(order.rows, share):
         (piece,) = order.pieces((first, first + 1))
         at = first
@@ -107,8 +108,8 @@ def _in_order(
 def _rounds(
     reader: BlockReader, order: Order, share: Share, threads: int, ahead: int
 ) -> Generator[tuple[Columns, Selected], None, None]:
-    """Yield the rows of each round that are read, and the places of returned rows."""
-    held: dict[Piece, list[tuple[int, Columns]]] = {}  # With the offset of their first row.
+    """Yield the rows that each round reads, and the places of the rows to return."""
+    held: dict[Piece, list[tuple[int, Columns]]] = {}  # Rows, with the offset of their first row.
     memory: Columns = {}
     missing = 0
     with closing(_loaded(reader, order, share, threads, ahead)) as loaded:
@@ -154,7 +155,7 @@ def _loaded(
     if threads == 0:
         yield from map(load, items)
         return
-    # Reads are counted by their portions, because one read may return those of a whole round.
+    # The limit counts portions and not reads: one read may return the portions of a whole round.
     most = max(workers, ahead * (order.pieces_per_round(share.ranks) + 1))
     yield from map_ahead(
         load,
@@ -167,7 +168,7 @@ def _loaded(
 
 
 def _items(reader: BlockReader, order: Order, share: Share, workers: int) -> Iterator[_Item]:
-    """Yield each round, and after it what is read for it.
+    """Yield each round, and after it the portions that are read for it.
 
     The first round reads only the pages that it needs, so that the first batch comes early. The
     second one reads the rest of these pieces.
@@ -226,13 +227,13 @@ def _together(
     """Divide portions into those that are read together.
 
     Portions of one block are read together, because they may share pages. If the row groups of a
-    file must be read whole, all its portions are divided among as many reads as there are workers.
+    file must be read whole, each of the workers gets one read with a part of the file's portions.
 
     Parameters
     ----------
     paged
-        By the place of a fragment, whether its pages are read by themselves. What is missing is
-        added.
+        Whether single pages of a fragment are read, by the place of the fragment. This function
+        adds missing fragments.
     """
     by_file: dict[int, dict[int, list[Portion]]] = {}
     for one in portions:
@@ -252,7 +253,7 @@ def _together(
 
 
 def _spans(rows: int, share: Share) -> Iterator[tuple[int, int, int]]:
-    """Yield ranges of positions within an epoch, and the rank there that has the share."""
+    """Yield the share's ranges of positions within an epoch, and the share's rank in each range."""
     first, stop, before = share.first, share.stop, 0
     while first < stop and rows:
         end = min(stop, before + rows)

@@ -29,7 +29,8 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]  # torch is not there
     def __init__(self, loader: Loader) -> None:
         super().__init__()
         self.loader = loader
-        self._skip: int | None = None  # Of the batches to come, how many first ones are others'.
+        # How many of the next batches belong to other workers.
+        self._skip: int | None = None
         self._resumed_skip: int | None = None  # The same for a loaded state.
         self._ended: dict[str, Any] | None = None  # The state at the end of an epoch.
 
@@ -46,7 +47,7 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]  # torch is not there
             state = self.loader.state_dict()
             yield tensors(batch)
         self._skip = None
-        # Other workers may still be in this epoch: the next one begins with the next iteration.
+        # Other workers may still be in this epoch, so the next iteration begins the next epoch.
         self._ended = {**state, "position": self.loader.num_rows}
 
     def set_epoch(self, epoch: int) -> None:
@@ -54,7 +55,7 @@ class TorchDataset(IterableDataset):  # type: ignore[misc]  # torch is not there
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the loader; in a worker of a `DataLoader`, of this worker."""
+        """Return the position of the loader, or of this worker in a worker of a `DataLoader`."""
         state = self.loader.state_dict()
         worker, workers = _worker()
         if workers == 1:

@@ -15,7 +15,7 @@ from txlog.arrow import arrow_array, arrow_scalar, numpy_array, numpy_type, pc
 from txlog.errors import InvalidInputError
 
 Rows: TypeAlias = "NDArray[Any] | pa.Array"
-"""A column of rows that are read: an array with a row for each, or Arrow values of any length."""
+"""A column of rows: an array with one entry for each row, or Arrow values of any length."""
 
 
 class UnfitError(Exception):
@@ -97,7 +97,7 @@ class Number:
     dtype: str | None = None
 
     def require(self, kind: pa.DataType) -> None:
-        """Raise if a column is not numeric, or if a cast would lose more than digits."""
+        """Raise if a column is not numeric, or if `dtype` cannot hold its kind of numbers."""
         if pa.types.is_decimal(kind):
             if self.dtype is None or np.dtype(self.dtype).kind != "f":
                 raise TypeError("decimals need Number('float64')")
@@ -165,11 +165,11 @@ class Vector:
     Parameters
     ----------
     dtype
-        NumPy's name of the numbers' type. For binary columns it defines how the bytes are read,
-        little endian.
+        NumPy's name of the numbers' type. It also defines how the bytes of binary columns are
+        read: as little-endian numbers of this type.
     shape
-        The length, or several lengths. Each row of a column of lists must have so many numbers;
-        lists in lists are accepted too.
+        The length, or several lengths. Each row of a column of lists must have this number of
+        elements. Nested lists are accepted too.
     """
 
     dtype: str

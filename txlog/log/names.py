@@ -13,7 +13,7 @@ Kind = Literal["commit", "checkpoint", "compaction", "checksum"]
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _BELOW = f"{LOG_FOLDER}/"
-_COMMIT_LENGTH = 25  # Of `00000000000000000007.json`.
+_COMMIT_LENGTH = 25  # The length of `00000000000000000007.json`.
 _LAST_VERSION = 2**63 - 1  # A greater number is not a version.
 _NAME = compiled(
     rf"""(?P<version>\d{{20}})\.(?:
@@ -30,7 +30,7 @@ _NAME = compiled(
 
 
 class LogFile(NamedTuple):
-    """A file of the log, as its name describes it. The version is that of the name."""
+    """A file of the log, with the facts that its name contains."""
 
     name: str
     kind: Kind
@@ -41,7 +41,7 @@ class LogFile(NamedTuple):
     part: int = 0  # For a multi-part checkpoint, from 1; 0 for all others.
     parts: int = 1
     uuid: str | None = None  # A checkpoint with a UUID in its name is a V2 checkpoint.
-    content: bytes | None = None  # For a commit that is not a file.
+    content: bytes | None = None  # The bytes of a commit that a catalog stores instead of a file.
 
     @property
     def last_version(self) -> int:

@@ -28,7 +28,7 @@ _FOLDER_AND_NAME = r"^(?P<folder>(?s:.*)/)(?P<name>[^/%.][^/%]*)$"
 
 _SLASH, _DOT = b"/."
 _FIRST = np.frombuffer(b"/.", np.uint8)  # The first characters of a step in a special path.
-_BLOCK = 1 << 16  # So many bytes stay in the processor's cache.
+_BLOCK = 1 << 16  # This many bytes stay in the processor's cache.
 
 
 def decode_path(path: str) -> str:

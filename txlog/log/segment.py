@@ -132,7 +132,7 @@ def _deltas(
     target: int,
     later: int | None,
 ) -> tuple[LogFile, ...]:
-    if target - base <= len(commits):  # Otherwise one is missing.
+    if target - base <= len(commits):  # Otherwise a commit is missing.
         found = tuple(filter(None, map(commits.get, range(base + 1, target + 1))))
         if len(found) == target - base:
             return found

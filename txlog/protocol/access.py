@@ -74,16 +74,16 @@ VECTORS_ON_USE = "txlog.deletionVectors"
 
 
 def brings_vectors(properties: Properties) -> bool:
-    """Return whether the first commit that leaves a deletion vector enables them (rule CON-22)."""
+    """Return whether the first commit with a deletion vector enables the feature (rule CON-22)."""
     if DELETION_VECTORS in properties.raw or properties.get(VECTORS_ON_USE) != "auto":
         return False
     return not {1, 2}.intersection(compatibilities(properties.raw))
 
 
 def with_vectors(protocol: Protocol, metadata: Metadata) -> tuple[Protocol, Metadata]:
-    """Return the protocol and metadata of a table in which a commit leaves deletion vectors.
+    """Return the protocol and metadata of a table after a commit with deletion vectors.
 
-    They are unchanged if the table already has the feature and its property.
+    Both are unchanged if the table already has the feature and its property.
     """
     if not supports(protocol, "deletionVectors"):
         protocol = upgraded(protocol, ["deletionVectors"])
@@ -228,12 +228,12 @@ def _can_write(row: Feature | None, name: str, active: set[str]) -> bool:
 
 
 def _active(metadata: Metadata) -> Iterator[str]:
-    """Yield the features that columns make use of, of those that can only be left alone."""
+    """Yield the features in use that txlog can write only while they are unused."""
     if _COLLATED in (metadata.schema_string or ""):
         yield from ("collations", "collations-preview")
 
 
-_COLLATED = '"__COLLATIONS"'  # In a field's metadata: how its texts are compared.
+_COLLATED = '"__COLLATIONS"'  # A field's metadata: how its texts are compared.
 
 
 def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:

@@ -1,6 +1,6 @@
-"""Iceberg compatibility: what a table must be, so that its data files are also an Iceberg table's.
+"""Iceberg compatibility: rules for tables whose data files an Iceberg table can also use.
 
-txlog writes no Iceberg metadata: that is the part of a converter, such as UniForm. Pure.
+txlog writes no Iceberg metadata: a converter, such as UniForm, does this. Pure.
 Rules: the Delta protocol, "Iceberg Compatibility V1" and "V2", and its proposal of V3;
 spec/commit.md, CON-27.
 """
@@ -45,17 +45,17 @@ def feature_of(version: int) -> str:
 
 
 def gives_nested_ids(raw: Mapping[str, str | None]) -> bool:
-    """Return whether elements of lists, and keys and values of maps, have ids too."""
+    """Return whether elements of lists, and keys and values of maps, also have ids."""
     return any(version > 1 for version in compatibilities(raw))
 
 
 def moved_ids(raw: Mapping[str, str | None]) -> tuple[int, int] | None:
-    """Return the ids in files of the columns for rows' ids and versions; None for none."""
+    """Return the field ids of the columns for row ids and row versions; None without such ids."""
     return _MOVED_IDS if 3 in compatibilities(raw) else None
 
 
 def completed(raw: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the properties of a new table, with those that its Iceberg compatibility needs."""
+    """Return the properties of a new table, and the properties that its compatibility needs."""
     needed: dict[str, str | None] = {}
     for version in compatibilities(raw):
         needed[_MAPPING] = "name"
@@ -67,9 +67,9 @@ def completed(raw: Mapping[str, str | None]) -> dict[str, str | None]:
 def fault_of(
     schema: StructType, raw: Mapping[str, str | None], features: Iterable[str] = ()
 ) -> tuple[str, str] | None:
-    """Return why a table with these properties breaks its Iceberg compatibility, and what to do.
+    """Return why a table breaks its Iceberg compatibility, and the remedy.
 
-    None if it does not, or has none.
+    The result is None if the table does not break it, or has no Iceberg compatibility.
     """
     versions = compatibilities(raw)
     if not versions:
@@ -129,19 +129,19 @@ def require_compatible(
     before: Metadata | None = None,
     adds: Sequence[Add] = (),
 ) -> None:
-    """Raise if a table, or a commit to it, breaks the Iceberg compatibility that it has.
+    """Raise if a table, or a commit to it, breaks the table's Iceberg compatibility.
 
     Parameters
     ----------
     before
-        The metadata below the commit.
+        The metadata before the commit.
     adds
         Files that the commit adds.
 
     Raises
     ------
     UnsupportedFeatureError
-        Names the feature, and what it excludes.
+        The error names the feature and what it excludes.
     """
     raw = metadata.configuration
     versions = compatibilities(raw)
@@ -173,7 +173,7 @@ def require_makeable(schema: StructType, raw: Mapping[str, str | None]) -> None:
     Raises
     ------
     InvalidInputError
-        Says how.
+        The error names the broken rule.
     """
     if (found := fault_of(schema, raw)) is not None:
         raise InvalidInputError(argument="properties", reason=found[0], remedy=found[1])

@@ -155,7 +155,7 @@ def _nested_paths(kind: DataType, path: str) -> Iterator[str]:
 
 
 def _name(number: int, path: tuple[str, ...]) -> str:
-    from hashlib import sha256  # It loads OpenSSL.
+    from hashlib import sha256  # Only needed here, and its import loads OpenSSL.
 
     digest = sha256("\0".join((str(number), *path)).encode()).hexdigest()
     return "col-" + "-".join(

@@ -151,7 +151,7 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.setTransactionRetentionDuration": (_interval_ms, None),
     "delta.targetFileSize": (_bytes, None),
     "delta.writePartitionColumnsToParquet": (_flag, False),
-    "txlog.dataset.format": (_positive, None),  # These three are of txlog.datasets.
+    "txlog.dataset.format": (_positive, None),  # txlog.datasets sets these three.
     "txlog.dataset.ledger": (_positive, None),
     "txlog.dataset.type": (_text, None),
     "txlog.deletionFormat": (_deletion_format, "delta"),
@@ -276,7 +276,7 @@ def asked_versions(raw: Mapping[str, str | None]) -> tuple[int, int]:
 
 
 _OWNED = ("delta.", "txlog.")  # Names with these prefixes have a meaning.
-_REFUSED = ("delta.enable", "txlog.")  # An unknown one would have no effect.
+_REFUSED = ("delta.enable", "txlog.")  # An unknown name with these prefixes has no effect.
 
 
 def _version(known: tuple[int, ...]) -> Callable[[str], int]:
@@ -377,7 +377,7 @@ COMPATIBILITY = {n: f"delta.enableIcebergCompatV{n}" for n in (1, 2, 3)}
 
 
 def compatibilities(raw: Mapping[str, str | None]) -> list[int]:
-    """Return which versions of Iceberg compatibility properties turn on; rightly, one at most."""
+    """Return the versions of Iceberg compatibility that are turned on; only one is valid."""
     return [version for version, name in COMPATIBILITY.items() if is_on(raw, name)]
 
 

@@ -39,7 +39,7 @@ from txlog.store.base import Store, map_many
 from txlog.store.open import locate
 from txlog.threads import Engine, is_in_process
 
-_RUN_FILES = 128  # Of one call of polars: it spreads them over threads, and a call has its price.
+_RUN_FILES = 128  # The files of one call: polars distributes them over threads, and a call costs.
 
 
 def read_frame(
@@ -75,7 +75,7 @@ def _sources(
     ]
     asked = [fragment for fragment, may in zip(fragments, chosen, strict=True) if may]
     footer = partial(_footer, store, plan.version)
-    # On a local disk, threads that take turns at so short a work cost more than they gain.
+    # A footer on a local disk is read so quickly that threads would cost more than they save.
     near = is_in_process(engine)
     found = map_many(store, footer, asked) if near else engine.map(footer, asked)
     return find_sources(plan, fragments, [next(found) if may else None for may in chosen])
@@ -86,7 +86,7 @@ def _footer(store: Store, version: int, fragment: Fragment) -> FileFooter | None
         with ExitStack() as stack:
             return FileFooter.of(open_parquet(stack, store, fragment.files[0], version))
     except TxlogError:
-        return None  # Reading it without polars raises the right error.
+        return None  # Reading the file without polars raises the right error.
 
 
 def _local_path(store: Store, fragment: Fragment) -> str | None:
@@ -98,7 +98,7 @@ def _local_path(store: Store, fragment: Fragment) -> str | None:
 
 
 def _run_frames(store: Store, plan: ReadPlan, schema: pl.Schema, run: Run) -> list[pl.DataFrame]:
-    """Return the rows of a run, in their order: of all its fragments at once, or of each."""
+    """Return the rows of a run in order, from one read of all fragments or one read of each."""
     frame = _by_polars(store, plan, run)
     if frame is not None and plan.fixes:
         frame = _with_arrays(frame, schema)
@@ -113,13 +113,13 @@ def _run_frames(store: Store, plan: ReadPlan, schema: pl.Schema, run: Run) -> li
 def _with_arrays(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame | None:
     """Return a frame with its fixed-size lists; None if a list has another length."""
     try:
-        return frame.cast(dict(schema))  # type: ignore[arg-type]  # No other type differs.
+        return frame.cast(dict(schema))  # type: ignore[arg-type]  # All other types are equal.
     except pl.exceptions.PolarsError:
         return None
 
 
 def _by_polars(store: Store, plan: ReadPlan, run: Run) -> pl.DataFrame | None:
-    """Return the rows of a run, or None if polars cannot read them, or might read others."""
+    """Return the rows of a run, or None if polars cannot read them or might read other rows."""
     if not run.sources:
         return None
     found = run.sources[0].layout
@@ -132,7 +132,7 @@ def _by_polars(store: Store, plan: ReadPlan, run: Run) -> pl.DataFrame | None:
         alive = _alive(store, run)
         rows = _rows([path for path in paths if path], plan, found, where, alive)
     except (TxlogError, pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
-        return None  # Read the other way, it says what is wrong, or is not.
+        return None  # `read_fragment` then raises the right error, or succeeds.
     left = sum(source.rows for source in run.sources) if alive is None else alive.sum()
     if where is None and rows.height != left:
         return None
@@ -146,7 +146,7 @@ def _by_polars(store: Store, plan: ReadPlan, run: Run) -> pl.DataFrame | None:
 
 
 def _alive(store: Store, run: Run) -> pl.Series | None:
-    """Return which rows of a run's files are not deleted, or None if none of them is."""
+    """Return which rows of a run's files are not deleted, or None if no row is deleted."""
     masks = []
     for fragment, source in zip(run.fragments, run.sources, strict=True):
         deleted = load_deletions(store, replace(fragment, physical_rows=source.rows))
@@ -165,7 +165,7 @@ def _alive(store: Store, run: Run) -> pl.Series | None:
 
 
 def _constants(reader: FragmentReader, plan: ReadPlan, found: Layout) -> dict[str, pl.Series]:
-    """Return the columns that have one value in all rows, by one row of each."""
+    """Return the columns that have the same value in all rows, each as a series of one row."""
     values = {
         column.name: pa.repeat(reader.partition_value(column), 1)
         for column in plan.needed
@@ -177,13 +177,13 @@ def _constants(reader: FragmentReader, plan: ReadPlan, found: Layout) -> dict[st
 def _predicate(
     where: Expression, found: Layout, constants: Mapping[str, pl.Series]
 ) -> pl.Expr | None:
-    """Return a predicate over the columns of a file, or None if polars cannot say the same."""
+    """Return a predicate over a file's columns, or None if polars has no equal predicate."""
     held = {name: _literal(series) for name, series in constants.items()}
     return as_polars(where, held | {name: pl.col(own) for name, own in found.names.items()})
 
 
 def _literal(one: pl.Series) -> pl.Expr:
-    if one.dtype.is_temporal():  # Python has no years after 9999.
+    if one.dtype.is_temporal():  # Python's types end with the year 9999.
         return pl.lit(one.to_physical().item()).cast(one.dtype)
     return pl.lit(one.item(), dtype=one.dtype)
 
@@ -195,8 +195,8 @@ def _rows(
     where: pl.Expr | None,
     alive: pl.Series | None,
 ) -> pl.DataFrame:
-    """Return the wanted rows of some files, with those of the wanted columns that they have."""
-    position = max(found.schema.names, key=len) + "_"  # A name that no column has.
+    """Return the wanted rows of some files, with the wanted columns that the files have."""
+    position = max(found.schema.names, key=len) + "_"  # No column has this name.
     filtered = where is not None
     rows = pl.scan_parquet(
         paths,
@@ -219,7 +219,7 @@ def _rows(
 
 
 def _statistics_agree(plan: ReadPlan) -> bool:
-    """Whether what polars makes of row groups' statistics is sure to leave out no wanted row."""
+    """Return whether polars certainly keeps all wanted rows if it uses row groups' statistics."""
     asked = set() if plan.where is None else {path[0] for path in columns_of(plan.where)}
     return all(
         isinstance(column.type, PrimitiveType) and column.type.name in ORDERED

@@ -50,7 +50,7 @@ from txlog.store.base import Store
 from txlog.threads import cached_property
 
 NARROW = ("path", "size", "dv_id")
-_BESIDES = ("deletion_vector", "tags")  # They are always there.
+_BESIDES = ("deletion_vector", "tags")  # Also kept if a batch has them.
 _STATISTICS = ("stats", STRUCTS)
 _COUNTED = ("files", "pruned_by_partition", "pruned_by_statistics", "files_to_read",
             "files_with_deletions", "bytes_to_read")  # fmt: skip
@@ -69,7 +69,7 @@ Batches = Iterator[tuple[Source | None, pa.Table]]
 class _Survivors:
     """The files that a predicate does not exclude, and their row groups in the log."""
 
-    files: pa.Table  # The `NARROW` columns, `_BESIDES`, and what else of them was read.
+    files: pa.Table  # The `NARROW` columns, `_BESIDES`, and other columns that were read.
     sources: tuple[Source, ...]
     explanation: Explanation
 
@@ -93,10 +93,10 @@ class LoggedPlan(ScanPlan):
 
     @cached_property
     def read_files(self) -> PlannedFiles:
-        """As of `ScanPlan`."""
+        """As for `ScanPlan`."""
         if self.where is None or self.metadata_columns or "files" in vars(self):
             return self.files
-        # Without statistics, deletions may take all of the log, and then the survivors too.
+        # Without statistics, deletions may require all of the log, and then also `_survivors`.
         counted = "stats" in self._narrowing[0].columns
         found = self._readable(self._possible if counted else self._survivors.files)
         return self.files if found is None else found
@@ -105,7 +105,7 @@ class LoggedPlan(ScanPlan):
     def paths(self) -> pa.ChunkedArray:
         """The logged paths of the files to read, unordered.
 
-        Whether a checkpoint says other things of one of them elsewhere is not looked at.
+        This does not check whether a checkpoint has one of these files twice.
         """
         if "files" in vars(self):
             return self.files.paths
@@ -160,7 +160,7 @@ class LoggedPlan(ScanPlan):
 
     @cached_property
     def _possible(self) -> pa.Table:
-        """The files of `_survivors`; how many others there are, it does not take."""
+        """The files of `_survivors`, without counting the other files."""
         if "_survivors" in vars(self):
             return self._survivors.files
         wanted, narrow = self._narrowing
@@ -178,10 +178,10 @@ class LoggedPlan(ScanPlan):
         )
 
     def _readable(self, files: pa.Table) -> PlannedFiles | None:
-        """Return the survivors as they are to be read, or None if that takes all of the log.
+        """Return the surviving files for reading, or None if this requires all of the log.
 
-        It does where a checkpoint has one of them twice, or does not have it any more; and where
-        one has deletions, and its rows were not counted.
+        This is the case if a checkpoint has one of them twice, or no longer has it, or if one has
+        deletions and no row count.
         """
         keys = flat(file_keys(files))
         counted = any(name in files.column_names for name in _STATISTICS)
@@ -212,9 +212,9 @@ class LoggedPlan(ScanPlan):
         return plan_rows(self.snapshot, self, single_files(files, fragment_ids(files)))
 
     def _whole(self, found: _Survivors) -> pa.Table | None:
-        """Return the survivors as `FILE_ROWS`, of whose statistics no more is read than counts.
+        """Return the surviving files as `FILE_ROWS`. Of other statistics, only counts are read.
 
-        None if they are not there any more.
+        None if the checkpoint no longer has one of the files.
         """
         paths = flat(found.files["path"])
         held = [name for name in _STATISTICS if name in found.files.column_names]
@@ -241,10 +241,9 @@ class LoggedPlan(ScanPlan):
         return whole
 
     def _ids(self, files: pa.Table) -> pa.Array | None:
-        """Return the ids of some live files: without durable ones, they go by all paths.
+        """Return the ids of some live files. Provisional ids depend on the paths of all files.
 
-        None if the checkpoint that they are out of turns out to be one to be skipped, or to
-        have a file twice.
+        None if the checkpoint of the files proves to be damaged, or has a file twice.
         """
         paths = flat(files["path"])
         elsewhere: list[Source] = []
@@ -291,17 +290,18 @@ def plan_snapshot(
 
 def is_large(snapshot: Snapshot, reading: ReadPlan | None = None) -> bool:
     """Return whether to plan a scan without reading all columns of the log."""
-    if snapshot.supports(FEATURE):  # Which file gives which column, only all of them tell.
+    if snapshot.supports(FEATURE):  # All files are needed to find the column files of a fragment.
         return False
     if reading is not None and reading.where is not None:
         about = columns_of(reading.where)
-        if any(path[0] in reading.metadata_columns for path in about):  # Ids go by all paths.
+        # Provisional ids depend on the paths of all files.
+        if any(path[0] in reading.metadata_columns for path in about):
             return False
     return has_large_checkpoint(snapshot)
 
 
 def wanted_by(snapshot: Snapshot, reading: ReadPlan) -> Wanted:
-    """Return which columns of the log tell the files that a scan can do without."""
+    """Return the columns of the log that show which files a scan can skip."""
     paths = [] if reading.where is None else columns_of(reading.where)
     partitions = [path for path in paths if path[0] in reading.partition_columns]
     others = [path for path in paths if path not in partitions and snapshot.schema.get(path[0])]
@@ -314,7 +314,7 @@ def wanted_by(snapshot: Snapshot, reading: ReadPlan) -> Wanted:
 
 
 def _kept(wanted: Wanted) -> list[str]:
-    """Return which columns of the survivors are kept; commits after a checkpoint have all."""
+    """Return the columns of surviving files to keep. (Commits after a checkpoint have all.)"""
     structs = [STRUCTS] if "stats" in wanted.columns else []
     return ["is_add", *wanted.columns, *_BESIDES, *structs]
 
@@ -322,8 +322,8 @@ def _kept(wanted: Wanted) -> list[str]:
 def _narrow(
     snapshot: Snapshot, reading: ReadPlan, kept: Sequence[str], rows: pa.Table
 ) -> tuple[pa.Table, Explanation]:
-    """Return which files of a batch survive, of the columns to keep those that are there. Pure."""
-    # No predicate is about ids here, so any will do.
+    """Return the surviving files of a batch, with the columns to keep that exist. Pure."""
+    # No predicate uses ids here, so the ids have no meaning.
     plan = plan_rows(snapshot, reading, single_files(rows, pa.arange(0, rows.num_rows)))
     found = plan.rows.primaries
     found = _plain(found.select([name for name in kept if name in found.column_names]))
@@ -333,14 +333,14 @@ def _narrow(
 def _survivors(
     narrow: Callable[[pa.Table], tuple[pa.Table, Explanation]], batches: Batches
 ) -> _Survivors:
-    """Return which files survive, of batches with the columns of `wanted_by`. Pure.
+    """Return the surviving files of batches with the columns of `wanted_by`. Pure.
 
-    A file that a checkpoint has twice counts twice among those that are ruled out.
+    If a checkpoint has an excluded file twice, it counts twice in the explanation.
 
     Raises
     ------
     TwiceError
-        One is there twice.
+        A surviving file may occur twice.
     """
     tables: list[pa.Table] = []
     sources: dict[Source, None] = {}
@@ -351,17 +351,17 @@ def _survivors(
         tables.append(found)
         if source is not None and found.num_rows:
             sources[source] = None
-    assert total is not None  # The tail is a batch, be it empty.
+    assert total is not None  # The tail is a batch, even if it is empty.
     return _Survivors(_once(tables), tuple(sources), total)
 
 
 def _once(tables: list[pa.Table]) -> pa.Table:
-    """Return files as one table, of which each is there once.
+    """Return distinct files as one table.
 
     Raises
     ------
     TwiceError
-        One is there twice.
+        A file may occur twice.
     """
     files = united(tables)
     if not are_different(file_keys(files)):
@@ -370,7 +370,7 @@ def _once(tables: list[pa.Table]) -> pa.Table:
 
 
 def _plain(rows: pa.Table) -> pa.Table:
-    """Return `FILE_ROWS` whose partition values are texts, and no dictionaries of them."""
+    """Return `FILE_ROWS` whose partition values are plain and not dictionary-encoded."""
     if "partition_values" not in rows.column_names:
         return rows
     place = rows.column_names.index("partition_values")

@@ -43,12 +43,12 @@ from txlog.store.base import Store, is_far, map_many
 from txlog.store.ranged import FileRanges, read_ranges
 from txlog.threads import BoundedCache
 
-_FAR_GAP = 1 << 20  # Bytes between two ranges that are still one request, far away,
-_NEAR_GAP = 1 << 12  # and on a local disk.
-_DECODED_AT_ONCE = 32 << 20  # Bytes of pages.
+_FAR_GAP = 1 << 20  # Ranges with at most this gap are one request to a remote store;
+_NEAR_GAP = 1 << 12  # the same for a local disk.
+_DECODED_AT_ONCE = 32 << 20  # The bytes of pages that are decoded at a time.
 _CACHED_BYTES = 64 << 20
-_LEAST_BYTES = 256  # That a file takes in a cache.
-MANY_ROWS, _SMALL_PAGE = 512, 2_048  # So many of pages of so few are left to pyarrow's threads.
+_LEAST_BYTES = 256  # The smallest size of a file in a cache.
+MANY_ROWS, _SMALL_PAGE = 512, 2_048  # pyarrow's threads read many rows from pages of few rows.
 
 Picks = list[tuple[PickedPages, Numbers]]
 """Pages of a file, and the positions of the wanted rows in their row groups."""
@@ -56,16 +56,16 @@ Picks = list[tuple[PickedPages, Numbers]]
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """What of a file holds wanted rows, ascending.
+    """The pages of a file that contain wanted rows, ascending.
 
     Parameters
     ----------
     few
-        By the names of columns whose values are read here: their pages.
+        The pages of columns whose values are decoded here, by the columns' names.
     picks
-        The pages of all other columns, for pyarrow.
+        The pages of all other columns, which pyarrow decodes.
     size
-        Of all pages in bytes, dictionaries left out.
+        The size of all pages in bytes, without dictionaries.
     """
 
     positions: Numbers
@@ -83,11 +83,11 @@ class PagedFile:
     size: int
     told: FileFooter
     footer: Footer
-    cost: int  # Bytes that its footer takes, about.
-    tail: FetchedBytes  # The bytes from `tail_start` on, if offset indexes are among them.
+    cost: int  # The approximate size of the footer in memory, in bytes.
+    tail: FetchedBytes  # The bytes from `tail_start` on, which may contain offset indexes.
     tail_start: int
-    grow: Callable[[int], None] = lambda _: None  # Told how many more the offset indexes take.
-    opened: tuple[object, int, object] | None = None  # For a plan and fragment: its `OpenFile`.
+    grow: Callable[[int], None] = lambda _: None  # It is called with the bytes of new indexes.
+    opened: tuple[object, int, object] | None = None  # A plan, a fragment, and its `OpenFile`.
     _flat: dict[str, FlatColumn | None] = field(default_factory=dict)
     _dictionaries: dict[ChunkPlace, Dictionary | None] = field(default_factory=dict)
     _columns: dict[tuple[int, tuple[str, ...]], ColumnsOfGroup] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class PagedFile:
 
     @property
     def layout(self) -> tuple[bytes, bytes | None, bytes | None]:
-        """What is the same of files whose pages can be decoded as those of one."""
+        """The properties that files share if their pages can be decoded together."""
         return self.footer.schema, self.footer.pairs, self.footer.created_by
 
     def picked(
@@ -123,7 +123,7 @@ class PagedFile:
     ) -> Picked | None:
         """Return the pages with rows at ascending positions; None if row groups cost less.
 
-        `many`: `MANY_ROWS` are wanted, of all files. `ThriftError` if the metadata is damaged.
+        `many`: at least `MANY_ROWS` of all files are wanted. Damaged metadata is a `ThriftError`.
         """
         footer, names = self.footer, tuple(columns)
         wanted = footer.by_group(positions)
@@ -136,8 +136,8 @@ class PagedFile:
         few: dict[str, list[FewOfChunk]] = {name: [] for name, _, _ in kinds[0].flat}
         size = 0
         for (_, part), kind in zip(wanted, kinds, strict=True):
-            # For all row groups or for none: a column is decoded in one way. Another thread may
-            # have left some to pyarrow meanwhile.
+            # A column is decoded in the same way in all row groups. Meanwhile another thread may
+            # have left columns to pyarrow.
             added = None
             if few and kind.others == kinds[0].others and not (many and kind.has_small_pages):
                 added = add_few(footer, kind, part, few)
@@ -155,7 +155,7 @@ class PagedFile:
         return None if 2 * size > total else Picked(positions, few, picks, size)
 
     def _kinds(self, group: int, names: tuple[str, ...]) -> ColumnsOfGroup:
-        """Return columns of a row group, whose offset indexes are known, by how they are read."""
+        """Group a row group's columns by how they are read; their offset indexes are known."""
         footer = self.footer
         flat, others = [], []
         for name in names:
@@ -177,14 +177,14 @@ class PagedFile:
         if name not in self._flat:
             leaf = self.footer.columns[name][0]
             found = flat_column(self.told, leaf, self.told.schema.names.index(name))
-            # Of texts, one tells where the next one begins.
+            # The end of a text shows where the next one begins, so texts of long pages take long.
             if found is not None and found.physical == "BYTE_ARRAY" and self._is_long(leaf):
                 found = None
             self._flat[name] = found
         return self._flat[name]
 
     def _is_long(self, leaf: int) -> bool:
-        """Return whether a column chunk has pages of many rows, and no dictionary."""
+        """Return whether a chunk of the column has pages of many rows, and no dictionary."""
         footer = self.footer
         return any(
             rows > MOST_STEPS * len(pages.offset) and footer.dictionary(group, leaf) is None
@@ -198,7 +198,7 @@ class PagedFile:
         self._columns.clear()
 
     def ranges(self, picked: Picked) -> list[ByteRange]:
-        """Return the bytes that `picked` needs, with the dictionaries that are not known."""
+        """Return the byte ranges that `picked` needs, including dictionaries not read yet."""
         found: list[ByteRange] = []
         for chunks in picked.few.values():
             for chunk, pages in chunks:
@@ -222,7 +222,7 @@ class PagedFile:
         Raises
         ------
         ThriftError
-            A page is damaged, or other than its offset index says.
+            A page is damaged, or differs from its offset index.
         """
         for chunk, pages in few:
             codec = self.footer.row_group(chunk.group).chunks[chunk.leaf].codec
@@ -241,7 +241,7 @@ class PagedFile:
         return True
 
     def _dictionary_place(self, chunk: ChunkPlace) -> ByteRange | None:
-        """Return the bytes of a dictionary that is not known yet; None: it is, or there is none."""
+        """Return the byte range of a dictionary; None if it is known or does not exist."""
         if chunk in self._dictionaries:
             return None
         place = self.footer.dictionary(*chunk)
@@ -250,7 +250,7 @@ class PagedFile:
         return place
 
     def _load_indexes(self, columns: Sequence[str], groups: Sequence[int]) -> bool:
-        """Read the offset indexes of columns that are not known yet; False if there are none."""
+        """Read missing offset indexes of columns; return false if the file does not have them."""
         footer = self.footer
         places: list[tuple[int, int, ByteRange]] = []
         for group in groups:
@@ -278,13 +278,13 @@ def rows_of(parts: Sequence[tuple[PagedFile, Picked]], columns: Sequence[str]) -
     Parameters
     ----------
     parts
-        Files of the same `layout`, and what `picked` gave for the same columns: of the same ones
-        few rows.
+        Files of the same `layout`, with the results of `picked` for the same columns. The results
+        have the same columns in `few`.
 
     Raises
     ------
     ThriftError, ArrowException, OSError, StoreError
-        The pages cannot be read or decoded, or are other than the files' metadata says.
+        The pages cannot be read or decoded, or differ from the files' metadata.
     """
     fetched = fetch([(file, file.ranges(picked)) for file, picked in parts])
     arrays: dict[str, pa.Array | pa.ChunkedArray] = {}
@@ -316,7 +316,7 @@ def rows_of(parts: Sequence[tuple[PagedFile, Picked]], columns: Sequence[str]) -
 def _few_values(
     parts: Sequence[tuple[PagedFile, Picked]], fetched: Sequence[FetchedBytes], name: str
 ) -> pa.Array | None:
-    """Return a column of which few rows of each page are wanted; None if pyarrow has to do it."""
+    """Return a column with few wanted rows in each page; None if pyarrow must decode it."""
     column = parts[0][0].flat_column(name)
     found: list[bytes | None] = []
     if column is None or not all(
@@ -328,7 +328,7 @@ def _few_values(
 
 
 def _left(parts: Sequence[tuple[PagedFile, Picked]], names: Sequence[str]) -> pa.RecordBatch:
-    """Return columns that looked flat, but have pages that pyarrow has to decode."""
+    """Return columns that seemed flat, but have pages that pyarrow must decode."""
     again = []
     for file, picked in parts:
         file.leave(names)
@@ -345,7 +345,7 @@ _Fetched = tuple[PickedPages, Numbers, FetchedBytes]
 def _same_columns(columns: Sequence[str], picks: Sequence[_Fetched]) -> Iterator[_Fetched]:
     """Yield picks whose columns are the same in all row groups.
 
-    Where row groups group the columns differently, each column is by itself.
+    If the row groups divide the columns differently, each pick has one column.
     """
     groups = {(id(pick.footer), pick.group) for pick, _, _ in picks}
     sets = {pick.columns for pick, _, _ in picks}
@@ -361,7 +361,7 @@ def _same_columns(columns: Sequence[str], picks: Sequence[_Fetched]) -> Iterator
 
 
 def _bounded(picks: Sequence[_Fetched]) -> Iterator[list[_Fetched]]:
-    """Yield picks by so many as are decoded at once."""
+    """Yield picks in groups that are decoded at once."""
     some: list[_Fetched] = []
     size = 0
     for pick, part, data in picks:
@@ -388,7 +388,7 @@ def _decoded(names: Sequence[str], picks: Sequence[_Fetched]) -> pa.Table:
 
 
 def fetch(wanted: Sequence[tuple[PagedFile, Sequence[ByteRange]]]) -> list[FetchedBytes]:
-    """Read ranges of files: far away neighbours together, and several at a time."""
+    """Read ranges of files. Neighbouring ranges are read together, remote ones concurrently."""
     files = []
     for file, ranges in wanted:
         gap = _FAR_GAP if is_far(file.store) else _NEAR_GAP
@@ -405,12 +405,12 @@ def fetch(wanted: Sequence[tuple[PagedFile, Sequence[ByteRange]]]) -> list[Fetch
 def load_paged(
     store: Store, name: str, size: int, tail: tuple[int, bytes] | None = None
 ) -> PagedFile | None:
-    """Read the footer of a data file; None if its pages cannot be read by themselves.
+    """Read the footer of a data file; None if its pages cannot be read separately.
 
     Parameters
     ----------
     size
-        In bytes, as the log has it; where it is wrong, the answer is None.
+        The size in bytes, from the log. If it is wrong, the result is None.
     tail
         The file's bytes from a position on, if they are known.
     """
@@ -422,28 +422,28 @@ def load_paged(
         return None
     try:
         told = FileFooter.parse(end)
-    except UnicodeDecodeError:  # A damaged name of a column.
+    except UnicodeDecodeError:  # The name of a column is damaged.
         return None
     held = FetchedBytes([(start, size)], [data])
     return PagedFile(store, name, size, told, footer, 4 * len(end) + len(data), held, start)
 
 
 def _end_of(store: Store, name: str, size: int) -> tuple[int, bytes]:
-    """Return the end of a file, with its footer, and where that begins."""
+    """Return the offset of a file's last bytes, which contain the footer, and these bytes."""
     with store.open_input(name, size=size) as source:
         data = end_bytes(source, size)
     return size - len(data), data
 
 
 class FooterCache:
-    """Footers of a table's data files, by their paths in the log and sizes: they never change."""
+    """A cache of data files' footers by logged path and size. Data files never change."""
 
     def __init__(
         self,
         max_bytes: int = _CACHED_BYTES,
         tails: Callable[[str, int], tuple[int, bytes] | None] = lambda *_: None,
     ) -> None:
-        """Take what knows the last bytes of a file by its name and size, as `load_paged`."""
+        """Take a function that returns the known last bytes of a file, as for `load_paged`."""
         self._files: BoundedCache[tuple[str, int], tuple[PagedFile | None]] = BoundedCache(
             max_bytes
         )
@@ -457,7 +457,7 @@ class FooterCache:
         return self._files.get((path, size))
 
     def paged(self, store: Store, name: str, size: int, path: str) -> PagedFile | None:
-        """Return a file, and keep it by its path in the log; errors and None as of `load_paged`."""
+        """Return a file, and cache it by its logged path; errors and None as for `load_paged`."""
         file = load_paged(store, name, size, self._tails(name, size))
         self._files.put((path, size), (file,), _LEAST_BYTES if file is None else file.cost)
         if file is not None:

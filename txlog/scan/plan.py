@@ -45,12 +45,12 @@ class Explanation:
     version: int
     predicate: str | None
     columns: tuple[str, ...]
-    files: int  # In the snapshot.
+    files: int  # All files of the snapshot.
     pruned_by_partition: int
-    pruned_by_statistics: int  # Or by the ids and addresses that their rows have.
+    pruned_by_statistics: int  # Or by the ids and addresses of rows.
     files_to_read: int
-    files_with_deletions: int  # Of those to read.
-    bytes_to_read: int  # At most: row groups and columns are left out as well.
+    files_with_deletions: int  # The number among the files to read.
+    bytes_to_read: int  # An upper limit, because row groups and columns are skipped, too.
 
     def __str__(self) -> str:
         return "\n".join(
@@ -72,8 +72,8 @@ class PlannedFiles:
     """The fragments that a scan reads, as unordered columns."""
 
     rows: FragmentRows = field(repr=False)
-    physical_rows: pa.Array = field(repr=False)  # int64, of each; null where the log does not say.
-    certain: pa.Array = field(repr=False)  # bool, of each: the predicate is true of all its rows.
+    physical_rows: pa.Array = field(repr=False)  # int64; null if the log has no count.
+    certain: pa.Array = field(repr=False)  # bool: the predicate is true for all rows.
     explanation: Explanation
 
     @property
@@ -120,22 +120,22 @@ class ScanPlan(ReadPlan):
 
     @property
     def read_files(self) -> PlannedFiles:
-        """The fragments that the predicate leaves, with what reading takes of them.
+        """The fragments that the predicate does not exclude, with the facts that reading needs.
 
-        Unless the scan asks for ids, those that are not durable may be others than in `files`,
-        which have the same order; and without deletions the number of rows may not be told. What it
-        explains is of these files alone.
+        If the scan has no column of ids, provisional ids may differ from those in `files`, but the
+        order is the same. Without deletions, row counts may be missing. The explanation counts only
+        these files.
         """
         return self.files
 
     @property
     def explanation(self) -> Explanation:
-        """What is read and what is left out."""
+        """The files that are read and the files that are skipped."""
         return self.files.explanation
 
     @property
     def paths(self) -> pa.ChunkedArray:
-        """The paths of the files to read, as logged, in no order."""
+        """The logged paths of the files to read, unordered."""
         return self.files.paths
 
     @cached_property
@@ -167,7 +167,7 @@ class ScanPlan(ReadPlan):
         return tuple(pc.take(known, pc.sort_indices(files.rows.ids)).to_pylist())
 
     def count(self) -> tuple[int, Sequence[Fragment]]:
-        """Return how many rows the log counts, and the fragments of which only reading tells."""
+        """Return the number of rows that the log counts, and the fragments that must be read."""
         known = pc.if_else(self.files.certain, self.files.live_rows, None)
         unknown = self.files.filter(pc.is_null(known))
         return pc.sum(known).as_py() or 0, tuple(unknown.fragments())
@@ -210,7 +210,7 @@ class GivenPlan(ScanPlan):
 
     @property
     def explanation(self) -> Explanation:
-        """What is read: all of it."""
+        """The files that are read: all of them."""
         return Explanation(
             version=self.version,
             predicate=None if self.where is None else to_sql(self.where),
@@ -230,7 +230,7 @@ class GivenPlan(ScanPlan):
         return pa.chunked_array([arrow_array(paths, pa.string())])
 
     def count(self) -> tuple[int, Sequence[Fragment]]:
-        """Return how many rows the log counts, and the fragments of which only reading tells."""
+        """Return the number of rows that the log counts, and the fragments that must be read."""
         pairs = list(zip(self.given, self.counts, strict=True))
         known = sum(count for _, count in pairs if count is not None)
         return known, tuple(fragment for fragment, count in pairs if count is None)
@@ -242,9 +242,9 @@ def parts_of(plan: ReadPlan) -> dict[str, Any]:
 
 
 def live_counts(physical_rows: pa.Array, files: pa.Table) -> pa.Array:
-    """Return how many rows of files are not deleted; null where the log does not say that."""
+    """Return the number of rows that are not deleted in each file; null if the log has no count."""
     left = pc.subtract(physical_rows, deleted_counts(files))
-    return pc.if_else(pc.greater_equal(left, 0), left, None)  # A log may be wrong.
+    return pc.if_else(pc.greater_equal(left, 0), left, None)  # A wrong log may give less than 0.
 
 
 def plan_scan(
@@ -302,7 +302,7 @@ def plan_rows(
     Parameters
     ----------
     counted
-        How many rows each has, if somebody looked already.
+        The number of rows of each fragment, if the caller has it.
     """
     where, files = reading.where, len(rows.ids)
     if files and snapshot.metadata.schema_string is None:
@@ -361,7 +361,7 @@ def narrowed(
     of_files = any(path[0] not in snapshot.partition_columns for path in columns_of(where))
     for known in Known:
         if known is Known.RANGES and not of_files:
-            continue  # Partition values are both ends of their range.
+            continue  # A partition value is both bounds of its range.
         told = bounds_of(rows, known=(known,))
         if known is Known.COUNTS:
             told = _with_metadata(snapshot, rows, told, tracking)
@@ -374,9 +374,9 @@ def narrowed(
 
 
 def _computed_away(snapshot: Snapshot, where: Expression, rows: FragmentRows) -> FragmentRows:
-    """Return the fragments that parts of a predicate leave which compute with partition values.
+    """Omit fragments for which a part of a predicate that computes partition values is not true.
 
-    A part that only compares them is left to their bounds.
+    Parts that only compare partition values are checked later, by bounds.
     """
     for part in where.parts if isinstance(where, And) else (where,):
         names = {path[0] for path in columns_of(part)}
@@ -389,7 +389,7 @@ def _computed_away(snapshot: Snapshot, where: Expression, rows: FragmentRows) ->
         )
         try:
             rows = rows.filter(flat(is_true(part, values)))
-        except TxlogError:  # Reading the rows says so.
+        except TxlogError:  # Reading the rows raises the error.
             continue
     return rows
 

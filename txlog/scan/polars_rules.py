@@ -19,23 +19,24 @@ from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField
 
-# Of these, row groups' statistics mean the same to all: no NaN, no order of text, no cut values.
+# For these types, all engines read statistics of row groups in the same way: there is no NaN, no
+# order of texts, and no value is cut.
 ORDERED = frozenset({"byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz"})
 _READ_ALIKE = ORDERED | {"boolean", "float", "double", "string", "binary"}
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 _BYTES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
-_RUN_ROWS = 1 << 31  # Polars numbers the rows of a scan by 32 bits.
+_RUN_ROWS = 1 << 31  # Polars numbers the rows of a scan with 32 bits.
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where files of one schema have the columns of a plan."""
+    """The columns of a plan in files of one schema."""
 
     schema: pa.Schema
     physical: tuple[str, ...]
-    names: Mapping[str, str]  # By the table's names, the files'.
-    absent: tuple[StructField, ...]  # Null in all rows.
+    names: Mapping[str, str]  # The names in the files, by the table's names.
+    absent: tuple[StructField, ...]  # Columns that are null in all rows.
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Run:
-    """Fragments in a row that are read together, or one that polars is not sure to read."""
+    """Adjacent fragments that polars reads together, or one fragment that it may not read."""
 
     fragments: tuple[Fragment, ...]
-    sources: tuple[Source, ...]  # Of each fragment its file; none: polars might read others.
+    # The file of each fragment; empty if polars might read other rows.
+    sources: tuple[Source, ...]
 
     def singles(self) -> Iterator[Run]:
         """Yield the fragments one by one."""
@@ -60,7 +62,7 @@ class Run:
 
 
 def may_read(plan: ReadPlan, fragment: Fragment) -> bool:
-    """Return whether polars can read a fragment, as far as the log tells."""
+    """Return whether polars can read a fragment, as far as the log shows."""
     return (
         len(fragment.files) == 1
         and not plan.metadata_columns
@@ -76,13 +78,14 @@ def may_read(plan: ReadPlan, fragment: Fragment) -> bool:
 def find_sources(
     plan: ReadPlan, fragments: Sequence[Fragment], footers: Sequence[FileFooter | None]
 ) -> list[Source | None]:
-    """Return the file of each fragment, or None if polars might read other rows of it.
+    """Return the file of each fragment, or None if polars might read other rows.
 
-    It does not know the old calendar, nor does it notice another number of rows than the log's.
+    Polars does not convert dates from the old calendar. It does not notice if the number of rows
+    differs from the log.
     """
     found: list[Source | None] = []
     layout: Layout | None = None
-    known: FileFooter | None = None  # That of the layout: files in a row are mostly alike.
+    known: FileFooter | None = None  # The footer of `layout`: adjacent files are mostly alike.
     for fragment, footer in zip(fragments, footers, strict=True):
         rows = fragment.physical_rows
         if (
@@ -99,17 +102,17 @@ def find_sources(
 
 
 def _same_schema(one: FileFooter, other: FileFooter) -> bool:
-    # Fields' metadata tell their ids.
+    # The metadata contains the ids of fields.
     return one.physical_types == other.physical_types and one.schema.equals(
         other.schema, check_metadata=True
     )
 
 
 def _layout(plan: ReadPlan, footer: FileFooter) -> Layout | None:
-    """Return where files have a plan's columns, or None if polars might read others.
+    """Return the columns of a plan in files, or None if polars might read other values.
 
-    It reads the types of the table itself, but casts none to them, and knows no timestamps that
-    are longer than the table's.
+    A file must have the table's types, because polars does not cast here. Files with INT96
+    timestamps are excluded, too.
     """
     if "INT96" in footer.physical_types:
         return None
@@ -139,9 +142,9 @@ def _alike(have: pa.DataType, want: pa.DataType) -> bool:
 def runs_of(
     plan: ReadPlan, fragments: Sequence[Fragment], sources: Sequence[Source | None], *, files: int
 ) -> Iterator[Run]:
-    """Yield the fragments in their order, those that can be read together by up to `files`.
+    """Yield the fragments in their order, in groups of up to `files` that polars reads together.
 
-    Those are of one schema, and have the same values in the partition columns that are needed.
+    The files of a group have the same schema, and equal values in the needed partition columns.
     """
     held: list[tuple[Fragment, Source]] = []
     for fragment, source in zip(fragments, sources, strict=True):
@@ -184,7 +187,7 @@ def _read_alike(one: Layout, other: Layout) -> bool:
 
 
 def _partition(plan: ReadPlan, fragment: Fragment) -> Mapping[str, str | None]:
-    """Return the partition values that tell fragments apart: all, or none if none is needed."""
+    """Return the partition values to compare: all of them, or none if no column is needed."""
     needed = any(column.name in plan.partition_columns for column in plan.needed)
     return fragment.partition_values if needed else {}
 
@@ -211,17 +214,17 @@ _COMPARED: Mapping[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
 
 
 def as_polars(where: Expression, columns: Mapping[str, pl.Expr]) -> pl.Expr | None:
-    """Return a bound predicate for polars, or None if it cannot say exactly the same.
+    """Return a bound predicate for polars, or None if polars has no predicate of equal meaning.
 
     Parameters
     ----------
     columns
-        What each column of the table is: one of a frame, or a constant.
+        The polars expression for each column of the table: a column of the frame, or a constant.
 
     Notes
     -----
-    Polars has NaN equal to itself and above all numbers, and three-valued logic, as Spark does.
-    What computes values, or compares across types, is left to `evaluate`.
+    In polars, as in Spark, NaN equals itself and is greater than all numbers, and logic has three
+    values. `evaluate` handles predicates that compute values or compare different types.
     """
     return translated(where, _Polars(columns))
 
@@ -251,7 +254,7 @@ class _Polars(Dialect[pl.Expr]):
         known = [literal.value for literal in values if literal.value is not None]
         if not known or any(_compared_as(literal.type) != kind for literal in values):
             raise OtherwiseError
-        if kind == pl.Float64:  # Equality, of which it is known what it makes of NaN and -0.0.
+        if kind == pl.Float64:  # `eq` handles NaN and -0.0 as Spark does.
             found = reduce(or_, (value.eq(pl.lit(one, dtype=kind)) for one in known))
         else:
             found = value.cast(kind).is_in(pl.Series(known, dtype=kind).implode())
@@ -277,8 +280,8 @@ def _value(node: Expression, columns: Mapping[str, pl.Expr]) -> tuple[pl.DataTyp
     match node:
         case Column((name,), kind):
             wide = _compared_as(kind)
-            # Widening floats is exact. Integers are left as they are, so that polars can hold
-            # their row groups' statistics against a constant.
+            # A cast to a wider float is exact. Integers are not cast, so that polars can compare
+            # the statistics of row groups with a constant.
             return wide, columns[name].cast(wide) if wide == pl.Float64 else columns[name]
         case Literal(value, kind):
             wide = _compared_as(kind)

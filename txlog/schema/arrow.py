@@ -31,8 +31,8 @@ from txlog.schema.types import (
     StructType,
 )
 
-# The number of elements, in a field's metadata, as Lance's connector for Spark has it. The sizes of
-# inner lists have the path to them behind it: `.element`, `.key`, `.value`.
+# The metadata key of a field for the number of elements, as in Lance's connector for Spark. For an
+# inner list, the path to it follows the key: `.element`, `.key`, `.value`.
 FIXED_SIZE = "arrow.fixed-size-list.size"
 
 _ARROW: dict[str, pa.DataType] = {
@@ -128,7 +128,7 @@ def fixed_schema(schema: StructType) -> pa.Schema:
 def fixed_rows(
     rows: pa.RecordBatch, columns: Sequence[StructField], error: Callable[[StructField], Exception]
 ) -> pa.RecordBatch:
-    """Return rows in these columns with their fixed-size lists; the same rows if there are none.
+    """Return rows whose lists have a fixed size where the columns require it.
 
     Raises `error(column)` if a list of a column has another number of elements.
     """
@@ -145,7 +145,7 @@ def fixed_rows(
 
 
 def is_list_size(text: str) -> bool:
-    """Return whether a text of a field's metadata is the size of a fixed-size list."""
+    """Return whether a text from a field's metadata is a valid size of a fixed-size list."""
     return text.isdecimal() and 0 < int(text[:20]) < 2**31
 
 
@@ -156,16 +156,16 @@ def _fixed_field(field: StructField, plain: pa.Field) -> pa.Field:
 def _fixed_type(
     kind: DataType, plain: pa.DataType, sizes: Mapping[str, Any], name: str
 ) -> pa.DataType:
-    """Return an Arrow type with the fixed-size lists whose sizes a field's metadata has."""
+    """Return an Arrow type with the fixed-size lists whose sizes are in a field's metadata."""
 
     def part(kind: DataType, plain: pa.Field, below: str) -> pa.Field:
         return plain.with_type(_fixed_type(kind, plain.type, sizes, f"{name}.{below}"))
 
     match kind:
-        case StructType(fields):  # They have metadata of their own.
+        case StructType(fields):  # Each field of a struct has its own metadata.
             return pa.struct([_fixed_field(*pair) for pair in zip(fields, plain, strict=True)])
         case ArrayType(element):
-            size = str(sizes.get(name, ""))  # Text, if a user has set it.
+            size = str(sizes.get(name, ""))  # A user may have set it as text.
             length = int(size) if is_list_size(size) else -1
             return pa.list_(part(element, plain.value_field, "element"), length)
         case MapType(key, value):
@@ -175,7 +175,7 @@ def _fixed_type(
 
 
 def _sizes(kind: pa.DataType, name: str = FIXED_SIZE) -> dict[str, int]:
-    """Return the metadata of a field that keeps the sizes of its fixed-size lists."""
+    """Return the metadata that records the sizes of a field's fixed-size lists."""
     if isinstance(kind, pa.BaseExtensionType):
         return _sizes(kind.storage_type, name)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
@@ -197,8 +197,8 @@ def from_arrow(
     Unsigned integers become the next wider signed type (uint64 becomes decimal(20,0), as in
     Spark), dictionaries their value type. Text metadata of fields, such as `comment`, is kept,
     except for reserved keys: `delta.…`, defaults, and those that Arrow libraries write for
-    themselves. So are the sizes of fixed-size lists. Of `delta.…` the expression of a generated
-    column is kept, as in deltalake.
+    themselves. The sizes of fixed-size lists are kept, too. `delta.generationExpression` is the
+    only kept key that begins with `delta.`, as in deltalake.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def _from_arrow(schema: pa.Schema, _: bytes, taken: _Leniency) -> StructType:
 
 
 class _Leniency(NamedTuple):
-    """Which Arrow types are accepted that only some tables can hold."""
+    """Whether Arrow types are accepted that only some tables can hold."""
 
     voids: bool
     nanos: bool
@@ -346,10 +346,10 @@ _LARGEST_OFFSET = 2**31 - 1
 
 
 class Casting(NamedTuple):
-    """What `cast_array` may do besides.
+    """Additional conversions that `cast_array` may do.
 
-    `truncates`: cut nanoseconds off if the type has microseconds. `variants`: make variants, at any
-    depth, of other values. `fixes`: the type may have lists of a fixed size.
+    `truncates`: cut nanoseconds off if the type has microseconds. `variants`: convert other values
+    to variants, at any depth. `fixes`: the type may have lists of a fixed size.
     """
 
     truncates: bool = False
@@ -373,7 +373,7 @@ def cast_array(
     target
         `arrow_type(kind)`.
     how
-        What is allowed besides.
+        The allowed additional conversions.
 
     Raises
     ------
@@ -425,7 +425,8 @@ def _mask(array: pa.Array) -> pa.Array | None:
 
 def _struct(array: pa.Array, kind: StructType, target: Any, how: Casting) -> pa.Array:
     positions = {field.name.lower(): position for position, field in enumerate(array.type)}
-    # What is below a null struct is no text that could be read as a variant, and of any length.
+    # Arrow may store any values below a null struct: texts that are not variants, or lists of
+    # another length.
     masked = (how.variants is not None or how.fixes) and array.null_count
     parts = array.flatten() if masked else [array.field(at) for at in range(len(array.type))]
     children = []
@@ -442,7 +443,7 @@ def _struct(array: pa.Array, kind: StructType, target: Any, how: Casting) -> pa.
 def _list(array: pa.Array, kind: ArrayType, target: Any, how: Casting) -> pa.Array:
     if len(array) == 0:
         return pa.nulls(0, target)
-    elements = array.flatten()  # Without the values below null lists.
+    elements = array.flatten()  # This omits values that are stored below null lists.
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
     ends = pc.cumulative_sum(lengths)
     if ends[-1].as_py() > _LARGEST_OFFSET:
@@ -458,7 +459,7 @@ def _list(array: pa.Array, kind: ArrayType, target: Any, how: Casting) -> pa.Arr
 
 def _map(array: pa.Array, kind: MapType, target: Any, how: Casting) -> pa.Array:
     if array.offset or len(array.keys) != len(array.items):
-        array = pa.concat_arrays([array])  # Then its children begin at the same offset.
+        array = pa.concat_arrays([array])  # In the copy, all children begin at the same offset.
     keys = cast_array(array.keys, kind.key, target.key_type, how)
     items = cast_array(array.items, kind.value, target.item_type, how)
     return pa.MapArray.from_arrays(array.offsets, keys, items, type=target, mask=_mask(array))

@@ -16,14 +16,14 @@ from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.lazy import compiled, dataclass
 from txlog.threads import cached_property
 
-WHOLE_NUMBERS = ("byte", "short", "integer", "long")  # From the narrowest.
+WHOLE_NUMBERS = ("byte", "short", "integer", "long")  # The narrowest type first.
 # The change data column that names a row's change: insert, delete, update.
 CHANGE_TYPE = "_change_type"
-CURRENT_DEFAULT = "CURRENT_DEFAULT"  # In a field's metadata, the SQL text of its default value.
+CURRENT_DEFAULT = "CURRENT_DEFAULT"  # A field's metadata: the SQL text of its default value.
 GENERATION = "delta.generationExpression"  # The SQL text of the expression of a generated column.
 IDENTITY = "delta.identity."  # The prefix of the metadata keys of identity columns.
 NANOS = ("timestamp_nanos", "timestamp_nanos_ntz")  # Timestamps in nanoseconds.
-TYPE_CHANGES = "delta.typeChanges"  # In a field's metadata, how its type was widened.
+TYPE_CHANGES = "delta.typeChanges"  # A field's metadata: how its type was widened.
 
 PRIMITIVES = frozenset(
     {
@@ -136,7 +136,7 @@ class StructType:
 
     @cached_property
     def _by_name(self) -> tuple[dict[str, StructField], dict[str, StructField]]:
-        backwards = self.fields[::-1]  # So that the first column of a name counts.
+        backwards = self.fields[::-1]  # If names are equal, the first column counts.
         exact = {f.name: f for f in backwards}
         return exact, {f.name.lower(): f for f in backwards}  # As in Java, ß stays ß.
 

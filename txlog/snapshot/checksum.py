@@ -111,11 +111,12 @@ _SHOWN = 5  # The most differences of one field to show.
 _WIDTH = 200  # The most characters of one difference to show.
 
 _ADVICE = """\
-The log decides: a checksum is a by-product of its commit, and txlog takes nothing from it. But if
-one engine wrote both, one of them may have been damaged or changed since: compare both with a copy
-of the table. If the log is right, the checksum may be deleted."""
+The log decides: txlog reads nothing from a checksum. But if one engine wrote both, one of them may
+have been damaged or changed since then: compare both with a copy of the table. If the log is right,
+the checksum may be deleted."""
 _IF_MALFORMED = """\
-Nothing was compared, and the table reads without it: restore the file from a copy, or delete it."""
+Nothing was compared. The table can be read without this file: restore the file from a copy, or
+delete it."""
 
 _Fact = tuple[object, ...]
 
@@ -236,11 +237,11 @@ def compare(
 ) -> tuple[Comparison, ...]:
     """Compare all fields of a checksum with a snapshot and its files.
 
-    Pure. Left out are `txnId`, which no snapshot holds, and the in-commit timestamp where the
-    version's own commit is gone (or the store gives it no time), for only that commit has it.
-    The order of a list has no meaning, except that of columns; nor has the spelling of paths and
-    of a schema's JSON. Where `delta.setTransactionRetentionDuration` is set, a dated transaction
-    that only one side has may have expired on the other, and is skipped.
+    Pure. `txnId` is not compared, because no snapshot has it. The in-commit timestamp is not
+    compared if the version's own commit is gone, or if the store has no time for it: no other file
+    has this timestamp. The order of lists (except columns) and the spelling of paths and of a
+    schema's JSON make no difference. If `delta.setTransactionRetentionDuration` is set, a dated
+    transaction that only one side has is skipped: it may have expired on the other side.
 
     Returns
     -------
@@ -250,7 +251,7 @@ def compare(
 
 
 def _compare_controls(checksum: VersionChecksum, snapshot: Snapshot) -> Iterator[Comparison]:
-    # A snapshot has one of each, or it could not be.
+    # Each snapshot has exactly one metadata and one protocol.
     yield Comparison("numMetadata", checksum.num_metadata, 1)
     yield Comparison("numProtocol", checksum.num_protocol, 1)
     if checksum.metadata is not None:

@@ -28,7 +28,7 @@ _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
 _ANY_CONTROL = frozenset(_CONTROLS)
 
 FEW_FILES = 64
-"""Up to so many lines, file actions are cheaper to read as models than as columns."""
+"""Up to this number of lines, file actions are cheaper to read as models than as columns."""
 
 Rows = tuple[list[dict[str, Any]], tuple[tuple[int, Action], ...]]
 """The JSON objects of a log file, and its table state actions with their version."""
@@ -38,7 +38,7 @@ Rows = tuple[list[dict[str, Any]], tuple[tuple[int, Action], ...]]
 class Commit:
     """A parsed log file: its table state actions as models, its file actions as JSON objects."""
 
-    version: int  # Of a compaction, its last.
+    version: int  # The last version of a compaction.
     path: str
     modified_ms: int
     controls: tuple[tuple[int, Action], ...]
@@ -47,7 +47,7 @@ class Commit:
 
     @cached_property
     def info(self) -> CommitInfo | None:
-        """Its `commitInfo`; raises `LogCorruptError` if that breaks the protocol."""
+        """The commit's `commitInfo`; raises `LogCorruptError` if it breaks the protocol."""
         if self.told is None:
             return None
         line, body = self.told
@@ -55,9 +55,9 @@ class Commit:
         return action if isinstance(action, CommitInfo) else None
 
     def made_ms(self, protocol: Protocol | None, metadata: Metadata | None) -> int:
-        """Return the time of the commit: the in-commit timestamp if these are enabled.
+        """Return the time of the commit: its in-commit timestamp if the table enables these.
 
-        Otherwise it is the file's time.
+        Otherwise the result is the file's time.
         """
         if not is_stamped(protocol, metadata) or self.info is None:
             return self.modified_ms
@@ -92,9 +92,9 @@ _INFO = b'{"commitInfo"'
 
 
 def glance_at_commit(store: Store, file: LogFile) -> Commit:
-    """Return one commit, of a large one without its file actions; errors as for `read_commit`.
+    """Return one commit; errors as for `read_commit`. A large one is without its file actions.
 
-    They are read all the same, by Arrow into columns, so that damage is found.
+    Arrow nevertheless reads these as columns, so that damage is found.
     """
     data = _content(store, file)
     large = None
@@ -104,13 +104,13 @@ def glance_at_commit(store: Store, file: LogFile) -> Commit:
         large = decode_large(data, version=file.last_version)
     with naming(store):
         if large is not None:
-            with suppress(LogCorruptError):  # It is raised below, with its line.
+            with suppress(LogCorruptError):  # `parse_commit` raises it with the line.
                 return commit_of(file, *checked_rows(large[1], data, file))
         return parse_commit(data, file)
 
 
 def told_by_commit(store: Store, file: LogFile) -> Commit:
-    """Return one commit; of a large one nothing but its `commitInfo`, if that has a plain line."""
+    """Return one commit. A large one has only its `commitInfo`, if this has a plain line."""
     data = _content(store, file)
     start = 0 if data.startswith(_INFO) else data.find(b"\n" + _INFO) + 1
     if len(data) < _LARGE_BYTES or not data.startswith(_INFO, start):
@@ -178,7 +178,7 @@ def _any_control(found: Iterable[dict[str, Any]]) -> bool:
 
 def checked_rows(found: list[dict[str, Any]], data: bytes, file: LogFile) -> Rows:
     """Return the objects of a file and its table state actions after checks."""
-    # Nearly all commits of a log have none.
+    # Nearly all commits of a log have no table state actions.
     controls = _controls(found, file) if _any_control(found) else ()
     first_line = data.find(b"\n")
     if is_broken(data, COMMIT_MARK, within=None if first_line < 0 else first_line):

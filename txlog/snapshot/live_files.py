@@ -160,7 +160,7 @@ def _fold(
         with closing(_states(store, current, wanted, of_this, distinct, select)) as states:
             return fold(states, current)
 
-    with suppress(TwiceError):  # Perhaps: only a comparison of all of them shows it.
+    with suppress(TwiceError):  # Equal hashes: only a comparison of all paths shows duplicates.
         return _from_sound_files(store, snapshot, read)
     found = _selected(load_files(store, snapshot), select)
     return fold(iter([(ANYWHERE, found)]), snapshot)
@@ -192,7 +192,7 @@ def _states(
     chosen = whole if sources is None else sources
 
     batches = file_batches(store, chosen, version, wanted, footers=snapshot.footers)
-    # Not of all columns: of those, Arrow itself decodes several at a time.
+    # If all columns are wanted, Arrow itself decodes in several threads.
     if wanted != Wanted() and has_large_checkpoint(snapshot):
         batches = prefetch(batches)
     with closing(batches):
@@ -206,7 +206,7 @@ def _states(
 
 def _left(snapshot: Snapshot, batch: pa.Table, newer: Newer, select: Select | None) -> FileState:
     if select is not None:
-        with suppress(LogCorruptError):  # It may be of a file that a later commit touches.
+        with suppress(LogCorruptError):  # The damaged row may be of a file that a commit replaced.
             require_sound(snapshot, batch)
             return left_of(select(batch), newer)
     found = left_of(batch, newer)

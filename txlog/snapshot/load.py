@@ -245,8 +245,8 @@ def _warn_of_oddities(files: Sequence[LogFile], segment: Segment, hint: Hint | N
     )
     for file in torn:
         _say(
-            f"{file.name} and its like are not all there, so that the checkpoint of version "
-            f"{file.version} is skipped; restore or delete them"
+            f"the checkpoint of version {file.version} is skipped, because only some of its parts "
+            f"exist, such as {file.name}; restore the other parts, or delete these"
         )
 
 
@@ -261,7 +261,7 @@ def warn_of_damage(damage: DamagedError) -> None:
 
 def _head(store: Store, segment: Segment, files: Sequence[LogFile]) -> LogFile | None:
     """Return the version's own commit with its size and time, if it still exists."""
-    # Usually the newest one is needed, and names ascend.
+    # Names ascend, and usually the newest commit is needed.
     for file in reversed(files):
         if file.kind == "commit" and file.version == segment.version:
             return _told(store, file)

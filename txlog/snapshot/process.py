@@ -20,7 +20,7 @@ _paused: list[bool] = []
 def collector_paused() -> Iterator[None]:
     """Pause garbage collection: reading a log creates many objects without garbage.
 
-    Several threads may pause it; after the last one, the state before the first is restored.
+    Several threads may pause it. The end of the last pause restores the state before the first.
     """
     with _lock:
         _paused.append(gc.isenabled() if not _paused else _paused[0])
@@ -29,7 +29,7 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            was_on = _paused.pop() if _paused else False  # None after a fork inside the `with`.
+            was_on = _paused.pop() if _paused else False  # Empty after a fork in the `with`.
             if was_on and not _paused:
                 gc.enable()
 

@@ -54,8 +54,8 @@ class _Paths:
 class Tail:
     """File actions of the commits after a checkpoint, converted to `FILE_ROWS` at their first use.
 
-    A writer that only appends never uses them, so its commits do not pay for earlier ones. An
-    immutable value that pickles. Versions ascend.
+    A writer that only appends never uses them, so the cost of its commits does not grow with
+    earlier commits. An immutable value that pickles. Versions ascend.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Tail:
     def __init__(self, rows: pa.Table) -> None:
         self._folded = rows
         self._newer: tuple[Commit | pa.Table, ...] = ()
-        self._count = 1  # Parts of the whole line, folded ones included.
+        self._count = 1  # The number of parts since the first tail, combined parts included.
         self._highest_id: int | None = None
         self._paths: _Paths | None = None
 
@@ -119,7 +119,9 @@ class Tail:
 
     def _parts_after(self, known: int) -> Iterable[Commit | pa.Table]:
         new, newer = self._count - known, self._newer
-        if new <= len(newer):  # Of those that became fewer, as many hold what is new, and more.
+        # `rows` may have combined parts of `newer`. Then this returns more than the new parts,
+        # which is harmless.
+        if new <= len(newer):
             return newer[len(newer) - max(new, 0) :]
         return (self._folded, *newer)
 
@@ -385,7 +387,7 @@ def advance(
     """Return the snapshot after the next commits, which are in order and without gaps.
 
     Nothing is replayed: the cost is that of the new commits. Errors as for opening the table.
-    `files` are the file actions of the commits as `FILE_ROWS`, where they are known already.
+    `files` are the file actions of the commits as `FILE_ROWS`, if the caller has them.
     """
     if not commits:
         return snapshot

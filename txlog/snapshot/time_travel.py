@@ -1,8 +1,8 @@
 """Find versions by number or time, the times of versions, and the history of commits.
 
-Where in-commit timestamps are enabled they decide, from the version on that enabled them; else the
-times of the commit files. Those may stand still or go back, so each counts as at least a
-millisecond after the one before it.
+From the version on that enables in-commit timestamps, these are the times of versions. Earlier
+versions have the times of their commit files. Files may have equal or descending times, so each
+time counts as at least a millisecond after the previous one.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def version_of(text: str | None) -> int | str | None:
 def pick_version(commits: Sequence[tuple[int, int]], moment_ms: int) -> int | None:
     """Return the last version at or before a time, or None if all versions are later.
 
-    Pure. `commits` are (version, time in milliseconds), ascending by version. File times may
-    stand still or go back; each counts as at least a millisecond after the one before it.
+    Pure. `commits` are (version, time in milliseconds), ascending by version. Each time counts as
+    at least a millisecond after the previous one.
     """
     picked = None
     times = ascending(stamp for _, stamp in commits)
@@ -94,7 +94,7 @@ def version_at(
 ) -> int:
     """Return the version that was the latest at a time.
 
-    Where in-commit timestamps are enabled they decide, else the times of the commit files.
+    The times are in-commit timestamps if these are enabled, else the times of the commit files.
 
     Raises
     ------
@@ -301,7 +301,7 @@ def snapshot_at(
     Raises
     ------
     InvalidInputError
-        Both are given, or one is not a version or no moment.
+        Both are given, or the argument is not a version or not a timestamp.
     NotFoundError, UnsupportedFeatureError, LogCorruptError
         As for `load_snapshot`.
     """
@@ -332,9 +332,9 @@ def snapshot_at(
 def history(store: Store, snapshot: Snapshot, limit: int | None = None) -> list[dict[str, Any]]:
     """Return the `commitInfo` of each commit up to a snapshot's version, newest first.
 
-    Each entry has `version` and `timestamp` (milliseconds since the epoch), whatever the writer
-    said: the time by which time travel finds this version. Versions whose commits were cleaned up
-    are not in the list.
+    Each entry has `version` and `timestamp` (milliseconds since the epoch). This is the time by
+    which time travel finds the version, even if the writer recorded another one. Versions whose
+    commits were cleaned up are not in the list.
     """
     commits = list_commits(store, snapshot)
     times = file_times(snapshot, commits)
@@ -345,7 +345,8 @@ def history(store: Store, snapshot: Snapshot, limit: int | None = None) -> list[
 def versions(store: Store, snapshot: Snapshot) -> list[dict[str, Any]]:
     """Return the versions up to a snapshot's version that can be opened, ascending.
 
-    Each has `version`, `timestamp` (None without its commit) and `pins`, by the latest version.
+    Each has `version`, `timestamp` (None if its commit is gone) and the `pins` of the latest
+    version.
     """
     from txlog.snapshot.references import pins_of
 

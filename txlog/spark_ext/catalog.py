@@ -157,7 +157,7 @@ def require_in_log(entry: CatalogEntry, name: str, snapshot: Snapshot) -> None:
     Raises
     ------
     UnsupportedFeatureError
-        Names them.
+        The error names them.
     """
     features, properties = split_features(entry.properties)
     own = snapshot.metadata.configuration

@@ -148,7 +148,7 @@ class Options:
         Raises
         ------
         InvalidInputError
-            Names the option, and the one that was probably meant.
+            The error names the option, and the one that was probably meant.
         """
         for name in self._raw:
             if name not in _FOLDED and (meant := _meant(name)) is not None:
@@ -304,7 +304,7 @@ class Options:
         Raises
         ------
         InvalidInputError
-            Names the option.
+            The error names the option.
         """
         for name in UNKNOWN_TO_WRITES:
             if self.text(name) is not None:

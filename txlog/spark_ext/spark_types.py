@@ -101,7 +101,7 @@ def require_storable(schema: StructType) -> None:
     Raises
     ------
     InvalidInputError
-        Names the first of them.
+        The error names the first of them.
     """
     for name, reason in _unstorable(schema, ""):
         raise InvalidInputError(argument="df", field=name, reason=reason, remedy=_CAST)

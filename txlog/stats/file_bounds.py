@@ -227,7 +227,7 @@ def struct_bounds(
 ) -> Bounds:
     """Return the bounds of columns from the `stats_parsed` structs of a checkpoint.
 
-    `known` is what is asked for; all else is unknown.
+    `known` names the kinds of statistics to read; all others are unknown.
     """
     array = flat(parsed)
     nothing = pa.nulls(len(array), pa.int64())
@@ -269,7 +269,7 @@ def _loosened(low: pa.Array, high: pa.Array, kind: DataType) -> tuple[pa.Array, 
         return _loose_moments(low, up=False), _loose_moments(high, up=True)
     if pa.types.is_string(low.type):
         return low, without_cut(high)
-    if pa.types.is_binary(low.type):  # No rule says how writers may cut them.
+    if pa.types.is_binary(low.type):  # The protocol does not say how writers may cut binary bounds.
         return pa.nulls(len(low), low.type), pa.nulls(len(low), low.type)
     return low, high
 
@@ -303,7 +303,7 @@ def _loose_moments(bounds: pa.Array, *, up: bool) -> pa.Array:
     odd = pc.if_else(pc.less_equal(units, LAST_ODD_OFFSET_US * scale), error, 0)
     margin = pc.add(odd, cut)
     moved = pc.add(units, margin) if up else pc.subtract(units, margin)
-    # The sum overflows for the last timestamps, and then it is below them.
+    # Near the limits of int64 the sum or difference overflows, and then it has the wrong order.
     turned = pc.less(moved, units) if up else pc.greater(moved, units)
     return pc.if_else(turned, None, moved).cast(bounds.type)
 

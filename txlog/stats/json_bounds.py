@@ -44,10 +44,10 @@ from txlog.stats.skip import EVERYTHING, Bounds, ColumnBounds, Known
 from txlog.threads import cached_property
 
 _FEW = 64
-"""At most so many texts are parsed at a time."""
+"""The number of texts that are parsed at a time."""
 _SAMPLE = 8  # The size of the sample that shows whether the texts are in an unusual spelling.
 _MANY = 16 * 1024
-"""Smaller pieces are joined up to so many texts."""
+"""Smaller pieces are joined until they have this number of texts."""
 
 
 def json_counts(stats: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -189,7 +189,8 @@ class _Documents:
         return self._filled(counts, unclear, lambda document: _null_count(document, path))
 
     def _found(self, section: str, path: Path) -> Found:
-        # Between two strings there is a comma or colon: such a name might be found there.
+        # A comma or colon separates two strings. The scan could mistake it for a name of only
+        # these characters.
         if (
             self.plain
             and len(path) == 1
@@ -264,7 +265,7 @@ def _read(scanned: Found, read: Reader, kind: DataType, *, up: bool) -> pa.Array
     joined = ",".join(pc.fill_null(tokens, "null").to_pylist())
     try:
         values = orjson.loads(f"[{joined}]")
-    except orjson.JSONDecodeError:  # It only looks like JSON.
+    except orjson.JSONDecodeError:  # A token is not valid JSON.
         values = [_value(token) for token in tokens.to_pylist()]
     return typed(values, read, kind)
 

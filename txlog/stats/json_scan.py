@@ -9,9 +9,10 @@ is found in four steps, each over all texts:
 
 1. Find all braces. Here there are six, so this text is an object with two inner objects.
 2. Compare the bytes before each inner opening brace: they name `minValues` and `maxValues`.
-3. Find the bytes `"n":` between the braces of `minValues`. Usually their distance from the start is
-the same as in the text before. 4. Take the bytes from there to the next comma or brace: `17`.
-Arithmetic on columns of bytes turns digits into numbers; other forms stay texts, which Arrow casts.
+3. Find the bytes `"n":` between the braces of `minValues`. Their distance from the start is usually
+   the same as in the previous text.
+4. Take the bytes from there to the next comma or brace: `17`. Arithmetic on columns of bytes turns
+   digits into numbers; other forms stay texts, which Arrow casts.
 
 One space after each colon, as many writers put it, is part of the keys: `"n": `. The first text
 shows whether the space is there. Texts that this method cannot read, such as those with nested
@@ -43,7 +44,7 @@ Bytes: TypeAlias = "NDArray[np.uint8]"
 _BLOCK = 1 << 19  # This many bytes stay in the processor's cache.
 _PAIR_BYTES = 2 * WORD_BYTES
 _MISSED = _PAIR_BYTES - 1  # No pair of words begins in the last bytes.
-_FEW = 32  # At most so many texts are searched one by one.
+_FEW = 32  # Up to this number, texts are searched one by one.
 _GUESSES = 24
 
 
@@ -61,7 +62,7 @@ class JoinedTexts:
             self.ends = np.where(numpy_array(texts.is_valid()), self.ends, self.starts)
 
     def where(self, begin: Places, end: Places, needle: bytes) -> Places:
-        """Return a place of some bytes in each text between two places, not always the first one.
+        """Return a place of `needle` between two places of each text; not always the first place.
 
         The texts of a table are similar: usually the distance from `begin` is the same.
         """
@@ -78,7 +79,7 @@ class JoinedTexts:
                 break
             guess = begin[unfound] + (place - begin[first])
             fits = (guess + len(needle) <= end[unfound]) & self.is_at(guess, needle)
-            fits[0] = True  # It was found there, even at the very end.
+            fits[0] = True  # `_find` found it there; `is_at` may miss it in the last bytes.
             places[unfound[fits]] = guess[fits]
             unfound = unfound[~fits]
         if len(unfound) > _FEW:
@@ -112,9 +113,9 @@ class JoinedTexts:
         return any((self.bytes[start : start + _BLOCK] == byte).any() for start in blocks)
 
     def _search(self, begin: Places, end: Places, needle: bytes) -> Places:
-        """Return the first place of some bytes in each text, by a search for all of their places.
+        """Return the first place of `needle` in each text, by a search in all texts at once.
 
-        As `is_at`, it may miss the last bytes.
+        Like `is_at`, it may miss the last bytes.
         """
         words, first = words_of(self.bytes), needle[:WORD_BYTES]
         wanted, mask = _word(first), _mask(first)
@@ -222,11 +223,11 @@ class JsonScan:
     def _under(self, name: str, begin: Places, end: Places, places: Places) -> Found:
         """Return the values of a name between two places in each text.
 
-        `places` are those of its key, or -1.
+        `places` are the places of the name as a key, or -1.
         """
         unclear = self.unclear
         missed = places < 0
-        if missed.any():  # This text may have a space where others have none.
+        if missed.any():  # A text may have a space after the name where the first text has none.
             unclear = unclear | (missed & (self._texts.where(begin, end, orjson.dumps(name)) >= 0))
         scalars = self._scalars(np.where(unclear | missed, -1, places + len(self._key(name))))
         return replace(scalars, unclear=unclear | scalars.unclear)
@@ -383,7 +384,7 @@ def _whole_numbers(window: Bytes) -> NDArray[np.int64] | None:
     lead, second = (np.where(negative, columns[place + 1], columns[place]) for place in (0, 1))
     # JSON does not allow leading zeros, and -0 is not an integer.
     zero = (lead == _ZERO) & (negative | (second - _ZERO <= _MOST_DIGIT))
-    if zero.any() or (lead - _ZERO > _MOST_DIGIT).any():  # A lower byte wraps around.
+    if zero.any() or (lead - _ZERO > _MOST_DIGIT).any():  # A byte below "0" wraps around.
         return None
     columns[0][negative] = _ZERO
     live = np.ones(len(window), np.bool_)  # The rows whose digits continue.

@@ -63,11 +63,11 @@ class ColumnBounds:
     )
 
     def all_null(self, rows: pa.Array) -> pa.Array:
-        """Return true for each file of so many rows of which all values are known to be null."""
+        """Return true for files of these numbers of rows whose values are known to be all null."""
         if not self._all_null or self._all_null[0][0] is not rows:
             counted = pc.equal(self.nulls, rows)
             found = pc.fill_null(pc.or_kleene(counted, pc.equal(self.nulls, ALL)), False)
-            self._all_null[:] = [(rows, found)]  # Each part of a predicate asks for it.
+            self._all_null[:] = [(rows, found)]  # Each part of a predicate needs it.
         return self._all_null[0][1]
 
 
@@ -144,7 +144,7 @@ def _holds(node: Expression, bounds: Bounds, negated: bool, *, certain: bool) ->
                 known_part = pc.fill_null(found, not certain) if found.null_count else found
                 whole = pc.and_(whole, known_part) if both else pc.or_(whole, known_part)
                 if whole.true_count == (0 if both else len(whole)):
-                    break  # No other part changes that.
+                    break  # The remaining parts cannot change the result.
             return whole
         case Literal(value):
             return _all(bounds, value is not None and bool(value) != negated)
@@ -265,7 +265,8 @@ def _may_be_in(
 def _may_be_among(known: ColumnBounds, values: tuple[Literal, ...], bounds: Bounds) -> pa.Array:
     """Return whether a value of a long list lies within the bounds.
 
-    Of numbers and times each value is looked at, of others the least and the greatest.
+    Each value is compared if the values are numbers or times. For other types, only the least and
+    the greatest value are compared.
     """
     constants = [value.value for value in values if value.value is not None]
     if not constants:
@@ -284,14 +285,14 @@ def _may_be_among(known: ColumnBounds, values: tuple[Literal, ...], bounds: Boun
 
 
 def _is_number(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether values of two types compare as the integers that they are stored as."""
+    """Return whether values of two types are stored as integers of the same order."""
     if pa.types.is_signed_integer(kind):
         return bool(pa.types.is_signed_integer(other))
     return kind == other and bool(pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 
 
 def _is_within(values: pa.Array, known: ColumnBounds) -> pa.Array:
-    """Return whether one of the values is within the bounds; true where one is unknown."""
+    """Return whether one of the values is within the bounds; true where a bound is unknown."""
     asked = np.unique(_int64(values))
     low = _int64(pc.fill_null(known.low, arrow_scalar(0, known.low.type)))
     places = np.searchsorted(asked, low)

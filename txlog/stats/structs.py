@@ -24,7 +24,7 @@ from txlog.stats.partition import logged_partition_values, parse_partition_value
 
 _UNCOUNTED = ("void", "variant")
 _UNBOUNDED = ("binary", "boolean", *_UNCOUNTED)
-# Texts that are read together. An unusual text slows down only its neighbours.
+# The number of texts that are read together. An unusual text slows down only these.
 _CHUNK_ROWS = 32 * 1024
 _BOUNDS = ("minValues", "maxValues")
 _PLAIN_MOMENT = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?$"

@@ -21,7 +21,7 @@ from txlog.errors import (
 from txlog.lazy import compiled
 from txlog.threads import Threads, map_ahead
 
-# One letter before a colon is a drive; `a::b://` is a chain of fsspec file systems.
+# A single letter before a colon is a drive; `a::b://` is a chain of fsspec file systems.
 _URI = compiled(r"([a-zA-Z][a-zA-Z0-9+.-]+)(?:::[^/]*)?://")
 _FILE = compiled(r"file:", re.IGNORECASE)
 _CREDENTIALS = compiled(r"(?<=://)[^/@]*@")
@@ -236,16 +236,15 @@ class Store(Protocol):
     def attempts(self) -> AbstractContextManager[PutIfAbsent]:
         """Return a context manager whose value is `put_if_absent`, to call until a name is free.
 
-        Between the calls, a store may keep the bytes that it wrote. At the end, nothing of that
-        remains.
+        Between the calls, a store may keep the bytes that it wrote. It deletes them at the end.
         """
         ...
 
     def precedence(self) -> AbstractContextManager[bool]:
-        """Return a `with` in which other writers wait with their commits, where that can be.
+        """Return a context manager in which other writers delay their commits, if possible.
 
-        Nothing depends on it but that an operation which others made start again gets done. The
-        value is false if it may be worth to ask again.
+        It affects only time: an operation that lost to other commits several times can finish.
+        Its value is false if the caller should ask for precedence again.
         """
         ...
 
@@ -257,10 +256,10 @@ class Store(Protocol):
         ...
 
     def move(self, places: Sequence[tuple[str, str]]) -> None:
-        """Move files to new places, durably; those that are not there are skipped.
+        """Move files to new paths, durably; missing files are skipped.
 
-        A file is at its old place until it is durable at the new one, so a crash may leave it at
-        both. A new place must be free.
+        A file keeps its old path until it is durable at the new one, so a crash may leave it at
+        both. The new path must be free.
         """
         ...
 
@@ -273,16 +272,16 @@ class Store(Protocol):
         ...
 
     def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
-        """Return the files of `list_after`, but with sizes and times 0 if these cost more.
+        """Return the files of `list_after`. Sizes and times are 0 if they need more system calls.
 
-        Errors are raised by the call.
+        The call itself raises errors.
         """
         ...
 
     def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
-        """Yield all files below a folder in ascending order of names, which are relative to it.
+        """Yield all files below a folder in ascending order, with names relative to the folder.
 
-        Symbolic links are neither followed nor yielded. A folder that does not exist has none.
+        Symbolic links are neither followed nor yielded. A folder that does not exist has no files.
         """
         ...
 
@@ -340,7 +339,7 @@ class BasicStore:
         try:
             yield open_output
         except BaseException:
-            with suppress(TxlogError):  # It would hide what failed.
+            with suppress(TxlogError):  # A second error would hide the first one.
                 self.delete(paths)
             raise
 

@@ -139,11 +139,12 @@ class CloudStore(BasicStore):
     def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
         """Yield the files of a folder whose names are not below `name`, by name, ascending.
 
-        Stores also list files in its subfolders. A long subfolder is skipped with a new request.
+        Stores also list files in subfolders. A subfolder with many files is skipped by a new
+        request.
         """
         found: list[ObjectInfo] = []
-        # The offset is exclusive, so it is the name without its last character. Few names lie
-        # between.
+        # The offset is exclusive, so it is the name without its last character. Few files have
+        # names between the offset and `name`.
         offset = name[:-1]
         while True:
             below = self._page_of_folders(folder, offset, found)
@@ -153,7 +154,7 @@ class CloudStore(BasicStore):
         yield from sorted((info for info in found if info.name >= name), key=lambda info: info.name)
 
     def _page_of_folders(self, folder: str, offset: str, found: list[ObjectInfo]) -> str | None:
-        """Add files to `found`; return a folder to skip, because its files fill a page, or None."""
+        """Add files to `found`. Return a folder to skip if its files fill a page, else None."""
         for infos in self._pages(folder, offset):
             found.extend(info for info in infos if "/" not in info.name)
             last = infos[-1].name
@@ -235,7 +236,7 @@ class CloudStore(BasicStore):
             client.put(key, data, mode="create", use_multipart=False)
         except Exception as error:
             name = type(error).__name__
-            # Perhaps this call created it, if the client tried again.
+            # If the client tried again, this call itself may have created the file.
             if name == "AlreadyExistsError":
                 return "exists"
             failure = self._error("create", path, error)
@@ -269,7 +270,7 @@ class CloudStore(BasicStore):
             if self.read(path) == data:
                 return
         except TxlogError:
-            if answer is not None:  # It may still succeed; no other file has its name.
+            if answer is not None:  # The write may still succeed. No other file has this name.
                 with suppress(Exception):
                     client.delete([key])
         raise StoreError(

@@ -1,9 +1,9 @@
 """Commits on stores without an atomic create: a database decides which writer was first.
 
-A writer stages a commit under a unique name, inserts an entry into the database, which accepts one
-entry for each name, and copies the commit to its final name. Any process that finds an entry
-without a copy makes the copy. delta-rs and delta-spark's `S3DynamoDBLogStore` work in the same way;
-with DynamoDB the entries are compatible with theirs.
+A writer stages a commit under a unique name, inserts an entry into the database, and copies the
+commit to its final name. The database accepts only one entry for each final name. Any process that
+finds an entry without a copy makes the copy. delta-rs and delta-spark's `S3DynamoDBLogStore` work
+in the same way; with DynamoDB, txlog's entries are compatible with theirs.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class CoordinatedStore(BasicStore):
 
     @property
     def root(self) -> str:
-        """Where the table is."""
+        """The location of the table."""
         return self.inner.root
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The options of the table."""
+        """The options with which the table was opened."""
         return self.inner.options
 
     def require_writable(self) -> None:
         """Accept the store: the coordinator's insert is atomic."""
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
-        """Create a file, atomically; tell whether it was there before."""
+        """Create a file atomically; return whether it was created or existed before."""
         name = path.removeprefix(_LOG)
         if self._finished(name) or is_there(self.inner, path):
             return "exists"

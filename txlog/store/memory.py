@@ -93,7 +93,7 @@ class MemoryStore(BasicStore):
             self._put(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
-        """Create a file, atomically; tell whether it was there before."""
+        """Create a file atomically; return whether it was created or existed before."""
         with _lock:
             if self._key(path) in _files().store:  # fsspec's `exists` reads the names of all files.
                 return "exists"

@@ -142,10 +142,10 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
 
 
 def folders_in(store: Store, folder: str) -> list[str]:
-    """Return the names of the folders in a folder of a store, ascending; links are left out.
+    """Return the names of the folders in a folder of a store, ascending, without links.
 
-    A store whose `list_folders` tells them is asked for no more; of another one, all files below
-    are listed. A folder that does not exist has none.
+    If the store has no method `list_folders`, all files below the folder are listed. A folder that
+    does not exist has no folders.
     """
     tell = getattr(store, "list_folders", None)
     if tell is not None:

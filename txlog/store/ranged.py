@@ -75,7 +75,7 @@ class _Tailed(RangedFile):
         self._kept: list[tuple[int, bytes]] = []
 
     def keep(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Read ranges of bytes, and keep them until others are; reads inside of them cost none."""
+        """Read ranges of bytes, and keep them until the next call, so that they are read once."""
         self._kept = [(start, self._asked(start, end)) for start, end in ranges]
 
     def _part(self, start: int, end: int) -> bytes:
@@ -100,15 +100,15 @@ class _Tailed(RangedFile):
 
 
 def open_ranged(store: Store, path: str, size: int | None = None) -> Any:
-    """Return a file for random reading, for use in a `with`.
+    """Return a file for random reading, for use in a `with`, as `Store.open_input` does.
 
-    It is that of `Store.open_input`. For a remote store, the file's end is read once and cached.
+    For a remote store, the end of the file is read once and cached.
 
     Parameters
     ----------
     size
-        The size in bytes, if it is known. Then no request to a remote store asks for it, and a
-        missing file raises when it is read.
+        The size in bytes, if it is known. Then a remote store gets no request for the size, and a
+        missing file raises at the first read.
     """
     if not is_far(store):
         return store.open_input(path)
@@ -122,12 +122,12 @@ _WAITING = 2  # The number of parts that wait between the writer and the uploads
 _LOOK_S = 0.1  # How often a waiting writer checks whether the upload failed.
 
 
-class _GivenUp(Exception):  # noqa: N818  # Not an error: it tells the sender to drop the parts.
+class _GivenUp(Exception):  # noqa: N818  # It is a signal: the sender drops the parts.
     """The writer failed."""
 
 
 class Upload(RawIOBase):
-    """The file that a writer uses. If all bytes are less than a part, `finish` returns them unsent.
+    """The file that a writer uses. If the file is smaller than a part, `finish` returns it unsent.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class Upload(RawIOBase):
         self._error: BaseException | None = None
 
     def writable(self) -> bool:
-        """Return that it is for writing."""
+        """Return true: the file is for writing."""
         return True
 
     def tell(self) -> int:
@@ -165,7 +165,7 @@ class Upload(RawIOBase):
         return len(view)
 
     def finish(self) -> bytes | None:
-        """Send the rest and wait. If all bytes are less than a part, return them unsent."""
+        """Send the rest and wait. If the file is smaller than a part, return it unsent."""
         if self._thread is None:
             return bytes(self._buffer)
         if self._buffer:
@@ -182,7 +182,7 @@ class Upload(RawIOBase):
         if self._thread is not None and self._error is None:
             try:
                 self._hand_over(_GivenUp())
-            except Exception:  # The upload failed meanwhile.
+            except Exception:  # The upload has failed.
                 return
             self._thread.join()
 
@@ -212,23 +212,22 @@ class Upload(RawIOBase):
             yield part
 
 
-_OPEN_FILES = 64  # At a time.
+_OPEN_FILES = 64  # The number of files that are open at a time.
 
 
 class FileRanges(NamedTuple):
-    """Ranges of a file's bytes, each from its first byte to the one after its last."""
+    """Ranges of a file's bytes: each is the first byte and the end (exclusive)."""
 
     store: Store
     path: str
     ranges: Sequence[tuple[int, int]]
-    size: int  # Of the file, in bytes.
+    size: int  # The size of the file in bytes.
 
 
 def read_ranges(files: Sequence[FileRanges]) -> list[list[bytes]]:
-    """Read ranges of files; of a range beyond the end of its file, what there is comes back.
+    """Read ranges of files. A range that exceeds the end of its file is cut at the end.
 
-    A local disk is told of all of them before the first is waited for, so that it reads many at a
-    time.
+    All ranges are announced to a local disk before the first read, so that it reads many at a time.
     """
     found: list[list[bytes]] = []
     for begin in range(0, len(files), _OPEN_FILES):
@@ -237,7 +236,7 @@ def read_ranges(files: Sequence[FileRanges]) -> list[list[bytes]]:
 
 
 def _read_together(files: Sequence[FileRanges]) -> list[list[bytes]]:
-    descriptors: list[int] = []  # -1: of no file on a local disk.
+    descriptors: list[int] = []  # -1 for a file that is not on a local disk.
     try:
         descriptors.extend(map(_opened, files))
         if hasattr(os, "posix_fadvise"):
@@ -256,7 +255,7 @@ def _opened(file: FileRanges) -> int:
     if here is None:
         return -1
     with os_errors("open", file.path, file.store.root):
-        # Not to wait forever for a writer, should it be a pipe.
+        # Non-blocking: if the file is a pipe, do not wait forever for a writer.
         return os.open(here, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 

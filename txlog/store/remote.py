@@ -74,7 +74,7 @@ class FsspecStore(BasicStore):
     def _creates_by(self) -> Literal["put", "rename"] | None:
         if scheme_of(self.root) in _RENAME:
             return "rename"
-        # For others, fsspec's create checks first and writes then.
+        # On other file systems, fsspec's create checks first and writes later.
         own = getattr(type(self._backend().files), "_pipe_file", None)
         is_native = own is not None and "mode" in signature(own).parameters
         return "put" if is_native and kind_of(scheme_of(self.root) or "") is not None else None
@@ -93,7 +93,7 @@ class FsspecStore(BasicStore):
         return path if scheme_of(path) else "/".join(part for part in (self.root, path) if part)
 
     def _at(self, path: str) -> str:
-        """Return a path in the backend's own form."""
+        """Return a path in the form that the backend uses."""
         backend = self._backend()
         if scheme_of(path):
             return str(backend.files._strip_protocol(path))
@@ -109,7 +109,7 @@ class FsspecStore(BasicStore):
         """Return a file for random reading, with exact ranges if the backend supports them."""
         with self._errors("open", path):
             files, at = self._backend().files, self._at(path)
-            if getattr(files, "async_impl", False):  # With others, each range opens the file again.
+            if getattr(files, "async_impl", False):  # Elsewhere each range opens it anew.
                 length = files.info(at).get("size") if size is None else size
                 if isinstance(length, int):
                     return RangedFile(length, partial(self._range, path))
@@ -166,7 +166,7 @@ class FsspecStore(BasicStore):
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """Return a new file for writing in a `with`; large ones are uploaded meanwhile."""
+        """Return a new file for writing in a `with`; the upload of a large one begins at once."""
         self.require_writable()
         upload = Upload(partial(self._send, path))
         try:
@@ -228,7 +228,7 @@ class FsspecStore(BasicStore):
                 raise
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
-        """Create a file, atomically; tell whether it was there before.
+        """Create a file atomically; return whether it was created or existed before.
 
         Before the first create, the store is probed: threads race for names, and each name must
         have exactly one winner.
@@ -299,7 +299,7 @@ class FsspecStore(BasicStore):
             self._make_folder(at)
             files.pipe_file(temporary, data)
         try:
-            with suppress(Exception):  # Its answer does not matter: the files show the outcome.
+            with suppress(Exception):  # An error does not matter: the files show the outcome.
                 files.mv(temporary, at)
             if not files.exists(temporary):
                 return "created"
@@ -316,7 +316,7 @@ class FsspecStore(BasicStore):
             path=path,
             table=without_secrets(self.root),
             reason=reason,
-            remedy="Look whether the file is there before writing it again",
+            remedy="Check whether the file exists before you write it again",
         )
 
     def replace(self, path: str, data: bytes) -> None:
@@ -390,7 +390,7 @@ _MODIFIED = (
 
 @dataclass(frozen=True)
 class Backend:
-    """A file system of fsspec, and the table's root in its form."""
+    """A file system of fsspec, and the table's root in the form that it uses."""
 
     files: Any
     root: str

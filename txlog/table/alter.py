@@ -115,7 +115,7 @@ class TableAlter(AlterProtocol):
             A column does not exist; a constraint, a generated column, the partitioning or the
             clustering needs it; or no column would remain.
         UnsupportedFeatureError
-            The table has neither.
+            The table has neither column mapping nor the feature.
         """
         from txlog.data_files.options import as_names
         from txlog.verbs.mapped_columns import DropColumns

@@ -31,26 +31,26 @@ def sql(
 ) -> pa.Table:
     """Return what a query selects from tables: `SELECT`, in the SQL of the engine that runs it.
 
-    A table is named by a name of `tables`, or by its path: `FROM flights`, `FROM raw.flights` (the
-    folder `raw/flights`), `FROM 's3://bucket/flights'`. `flights VERSION AS OF 3` and
-    `flights TIMESTAMP AS OF '2026-11-01'` travel in time. Filters and columns are pushed down to
-    the tables, so that files that cannot hold wanted rows are not opened.
+    The query names a table by a key of `tables`, or by its path: `FROM flights`, `FROM raw.flights`
+    (the folder `raw/flights`), `FROM 's3://bucket/flights'`. `flights VERSION AS OF 3` and
+    `flights TIMESTAMP AS OF '2026-11-01'` read older versions. Filters and columns are pushed down
+    to the tables, so files without wanted rows are not opened.
 
     Parameters
     ----------
     tables
-        What names of the query mean: tables, scans, or any Arrow data.
+        The data for names in the query: tables, scans, or any Arrow data.
     engine
         `duckdb` or `polars`. Default: the one that is installed, duckdb if both are.
     root
-        The folder, or a URI of one, that paths which are not absolute begin at.
+        The folder, or its URI, to which relative paths are relative.
     storage_options
-        As for `Table`, of the tables that are named by path.
+        As for `Table`, for tables that the query names by path.
 
     Raises
     ------
     InvalidInputError
-        It is no single query, or the engine refuses it.
+        The text is not a single query, or the engine refuses it.
     NotFoundError
         A name is not one of `tables`, and there is no table at that path.
     UnsupportedFeatureError
@@ -84,7 +84,7 @@ def _engine(engine: str | None) -> str:
             return name
     raise UnsupportedFeatureError(
         features=(engine or "sql",),
-        reason=f"{engine or 'neither duckdb nor polars'} is not installed, and runs the query",
+        reason=f"the query needs {engine or 'duckdb or polars'}, which is not installed",
         remedy=f"Install it: pip install {engine or 'duckdb'}",
     )
 
@@ -109,9 +109,9 @@ def _parse(query: str) -> exp.Query:
 
 @cache
 def _dialect() -> Any:
-    """Return the SQL of duckdb, with `VERSION AS OF` and `TIMESTAMP AS OF` behind tables.
+    """Return the SQL of duckdb, with `VERSION AS OF` and `TIMESTAMP AS OF` after tables.
 
-    Newer versions of sqlglot read both; older ones are told the words.
+    Newer versions of sqlglot know both; for older ones the keywords are added.
     """
     from sqlglot import dialects, tokens
 
@@ -129,7 +129,7 @@ def _dialect() -> Any:
 
 
 def _references(parsed: exp.Query) -> list[exp.Table]:
-    """Return where a query names tables, without the names that it defines itself (`WITH`)."""
+    """Return the references to tables in a query, without names that the query defines (`WITH`)."""
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 
@@ -142,7 +142,7 @@ def _references(parsed: exp.Query) -> list[exp.Table]:
 
 
 def _refuse_functions(parsed: exp.Query) -> None:
-    """Refuse what reads other files; duckdb is told to refuse it itself."""
+    """Refuse functions that read other files. (For duckdb, its configuration refuses them.)"""
     from sqlglot import exp
 
     for source in parsed.find_all(exp.Table):
@@ -188,8 +188,8 @@ def _relation(
             raise
         raise NotFoundError(
             path=uri,
-            reason=f"the query names {'.'.join(parts)!r}, and there is no such table",
-            remedy="Name a path in quotes (FROM 'folder/table'), or say what the name means",
+            reason=f"the query names {'.'.join(parts)!r}, but there is no such table",
+            remedy="Write a path in quotes (FROM 'folder/table'), or pass the name in tables",
         ) from error
 
 
@@ -212,7 +212,7 @@ def _moment(reference: exp.Table) -> dict[str, Any]:
 def _by_duckdb(text: str, relations: Mapping[str, Any]) -> pa.Table:
     import duckdb
 
-    # The query reads the tables that it names, and no other files.
+    # The query may read only the tables that it names, and no other files.
     config: dict[str, Any] = {
         "python_enable_replacements": "false",
         "enable_external_access": "false",
@@ -248,10 +248,10 @@ def _refused(engine: str, error: Exception) -> InvalidInputError:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Give a notebook the magic `%%txlog`: what `%load_ext txlog` calls.
+    """Add the magic `%%txlog` to a notebook. `%load_ext txlog` calls this function.
 
-    `%%txlog [-o NAME] [--engine duckdb|polars]` above the SQL of a cell shows what `sql` returns,
-    or keeps it under a name. Names of the query are variables of the notebook, or paths.
+    `%%txlog [-o NAME] [--engine duckdb|polars]` above the SQL of a cell shows the result of `sql`,
+    or assigns it to a variable. Names in the query are variables of the notebook, or paths.
     """
     magic = partial(_run_cell, shell)
     magic.__doc__ = load_ipython_extension.__doc__
@@ -281,7 +281,7 @@ def _run_cell(shell: Any, line: str, cell: str | None = None) -> Any:
 
 
 def _as_frame(rows: pa.Table) -> Any:
-    """Return rows as what notebooks show best: a frame of polars or pandas, if one is there."""
+    """Return rows in a form that notebooks show well: a frame of polars or pandas, if installed."""
     if find_spec("polars") is not None:
         import polars as pl
 

@@ -193,8 +193,8 @@ class Reading(Handle):
         """Return rows by their offsets in the table, in the given order.
 
         Offsets count the rows that are not deleted, in the order of `to_arrow`, as in pylance's
-        `Dataset.take`. Only the pages with these rows are read; of a file without an offset index
-        they are its row groups.
+        `Dataset.take`. Only the pages with these rows are read, or the row groups of a file without
+        an offset index.
 
         Parameters
         ----------

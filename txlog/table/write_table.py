@@ -139,7 +139,7 @@ def require_mode(
     Raises
     ------
     InvalidInputError
-        Names the argument.
+        The error names the argument.
     """
     for argument, value, known in (
         ("mode", mode, ("append", "overwrite", "error", "ignore")),
@@ -172,7 +172,7 @@ def require_same(
     Raises
     ------
     InvalidInputError
-        Names the argument.
+        The error names the argument.
     """
     wanted = list(as_names(partition_by))
     if partition_by is not None and wanted != snapshot.partition_columns:

@@ -67,7 +67,7 @@ class Writing(Handle):
         SchemaMismatchError
             The data does not fit the table. Nothing was committed.
         CommitConflictError, OutcomeUnknownError, StoreError
-            As their names say.
+            The commit failed; see these classes.
         """
         from txlog.data_files.options import write_options
         from txlog.verbs.append import Append
@@ -232,8 +232,8 @@ class Writing(Handle):
                 .execute()
             )
 
-        Files whose statistics show that no source row can match are not read. From the others, the
-        columns of the condition are read first, and only changed rows are written. Memory holds the
+        Files whose statistics show that no source row can match are not read. In other files, the
+        columns of the condition are read first. Only changed rows are written. Memory holds the
         keys of the source and a few batches; a source of more than 1 GiB is kept in a temporary
         file.
 
@@ -370,7 +370,7 @@ class Writing(Handle):
         Raises
         ------
         InvalidInputError
-            A fragment occurs twice, is invalid, or must be in the table and is not, or the reverse.
+            A fragment occurs twice, is not valid, is missing in the table, or is already in it.
         CommitConflictError
             The rows or columns from which the fragments were made have changed since. Nothing was
             committed, and no file was deleted.

@@ -110,7 +110,7 @@ def require_free_names(base: Snapshot, schema: StructType) -> None:
     Raises
     ------
     InvalidInputError
-        Names the column.
+        The error names the column.
     """
     taken = {(base.metadata.configuration.get(name) or "").lower() for name in _ROW_COLUMNS}
     for name in schema.names():

@@ -55,7 +55,7 @@ def require_partition_columns(where: Expression | None, snapshot: Snapshot) -> N
     Raises
     ------
     InvalidInputError
-        Names the column.
+        The error names the column.
     """
     for path in () if where is None else columns_of(where):
         if path[0] not in snapshot.partition_columns:

@@ -226,7 +226,7 @@ def _require_rebuildable(store: Store, plan: Expiry) -> None:
     Raises
     ------
     LogCorruptError
-        It cannot be read.
+        The checkpoint cannot be read.
     """
     with warnings.catch_warnings():
         # The check below detects that it was ignored.
@@ -255,7 +255,7 @@ def _require_known_protocols(store: Store, gone: Iterable[LogFile], root: str) -
     Raises
     ------
     UnsupportedFeatureError
-        Names them.
+        The error names them.
     """
     for file in gone:
         actions: Iterable[object] = ()

@@ -44,10 +44,10 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.verbs.metadata import Changed, ChangeMetadata
 
-_TAIL_LEVEL = 15  # Of zstd, where an index is built. Appends have less time.
-MOST_SEGMENTS = 32  # A write merges the small segments if there are so many.
-_SEGMENT_KEYS = 64 << 20  # The approximate maximum for a new segment.
-_YOUNG_MS = 86_400_000  # A segment of files that no version has yet may be of a commit under way.
+_TAIL_LEVEL = 15  # The zstd level when an index is built. Appends use a faster level.
+MOST_SEGMENTS = 32  # From this number of segments on, a write merges the small ones.
+_SEGMENT_KEYS = 64 << 20  # The approximate maximum of keys in a new segment.
+_YOUNG_MS = 86_400_000  # A younger segment may belong to a commit that is not finished.
 
 
 @dataclass(frozen=True)
@@ -225,8 +225,8 @@ def _require_indexable(base: Snapshot, columns: Sequence[StructField]) -> None:
                 argument="columns",
                 field=name,
                 reason=f"{name} {odd or 'is named twice'}",
-                remedy="Files hold no partition columns: index other columns, a look-up may name "
-                "both"
+                remedy="Files do not contain partition columns: index other columns; a look-up may "
+                "name both"
                 if odd
                 else "Name each column once",
             )
@@ -257,7 +257,7 @@ def _with_property(base: Snapshot, key: str, text: str | None) -> Metadata:
 def delete_index(context: Context, name: str) -> None:
     """Delete all segments of an index, as `delete_segments` does."""
 
-    def paths() -> Iterator[str]:  # The caller has listed them, and handles errors of listing.
+    def paths() -> Iterator[str]:  # `delete_segments` lists them, and handles errors of listing.
         yield from (path for path, _ in list_segments(context.store, name))
 
     delete_segments(context, paths())
@@ -269,7 +269,7 @@ def delete_segments(context: Context, paths: Iterable[str]) -> None:
         context.store.delete(list(paths))
     except (TxlogError, OSError) as error:
         warn_committed(
-            f"segments of an index could not be deleted, vacuum will do it: {error}",
+            f"segments of an index could not be deleted; vacuum will delete them: {error}",
             stacklevel=3,
         )
 
@@ -419,7 +419,7 @@ def _is_loose(segment: Segment, is_known: Callable[[CoveredFile], bool]) -> bool
 
 
 def _by_keys(runs: Iterable[CoveredRun], most: int) -> Iterator[list[CoveredRun]]:
-    """Yield groups of runs with at most so many keys in all, or with one run."""
+    """Yield groups of runs with at most `most` keys in total, or with one run."""
     some: list[CoveredRun] = []
     for covered in runs:
         if some and sum(one.run.keys for one in some) + covered.run.keys > most:
@@ -438,7 +438,7 @@ def read_run(
     bits: int,
     fragment: Fragment,
 ) -> CoveredRun:
-    """Read the key columns of a fragment, deleted rows too, and return their run."""
+    """Read the key columns of a fragment, including deleted rows, and return their run."""
     builder = RunBuilder(columns)
     reader = FragmentReader(store, plan, fragment)
     for _, batch in reader.batches(

@@ -123,7 +123,7 @@ def _require_true(context: Context, base: Snapshot, predicate: Expression) -> No
     Raises
     ------
     SchemaMismatchError
-        States the number of these rows, and shows one.
+        The error states the number of these rows, and shows one.
     """
     broken = Or((Not(predicate), IsNull(predicate)))
     plan = plan_scan(base, load_files(context.store, base).live, where=broken)

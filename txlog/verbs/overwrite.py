@@ -176,7 +176,7 @@ def require_modes(
     Raises
     ------
     InvalidInputError
-        Names the argument.
+        The error names the argument.
     """
     if partition_mode not in ("static", "dynamic"):
         raise InvalidInputError(
@@ -202,7 +202,7 @@ def require_kept(base: Snapshot, schema: StructType, schema_mode: SchemaMode) ->
     Raises
     ------
     InvalidInputError
-        Names the argument.
+        The error names the argument.
     """
     if schema_mode == "overwrite" and schema != base.schema:
         raise _all_or_nothing("schema_mode")

@@ -42,8 +42,8 @@ REPAIRS = pa.schema(
         pa.field("reason", pa.string(), False),
     ]
 )
-"""A row for each repair: what is done to which file, how many rows go (null: unknown), `do` or
-`skip`, and why."""
+"""A row for each repair: the action, the file, the number of removed rows (null: unknown), `do` or
+`skip`, and the reason."""
 
 _REMOVE, _CHECKPOINT, _CHECKSUM = "remove entry", "write checkpoint", "delete checksum"
 

@@ -297,7 +297,7 @@ def require_there(
     Raises
     ------
     DataFileError
-        Names them.
+        The error names them.
     """
     missing = [path for paths in missing_files(context, adds) for path in paths]
     if missing:

@@ -184,7 +184,7 @@ class ChangeColumn(ChangeSchema):
                 raise InvalidInputError(
                     argument="metadata",
                     field=name,
-                    reason=f"{size!r} is no size of a list",
+                    reason=f"{size!r} is not a valid size of a list",
                     remedy="Give a positive number as text",
                 )
 

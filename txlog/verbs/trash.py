@@ -30,7 +30,7 @@ DECISIONS = pa.schema(
         pa.field("reason", pa.string(), False),
     ]
 )
-"""A row for each file: its path below the table, its size, `keep` or `delete`, and why."""
+"""A row for each file: its path below the table, its size, `keep` or `delete`, and the reason."""
 
 HOUR_MS = 3_600_000
 

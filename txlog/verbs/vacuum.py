@@ -285,7 +285,7 @@ def needed_elsewhere(
     Raises
     ------
     NotFoundError, LogCorruptError
-        A pinned version or a clone cannot be read, so that nobody knows which files it needs.
+        A pinned version or a clone cannot be read, so it is unknown which files it needs.
     """
     root = snapshot.root
     if kept_ms > retention_ms(snapshot, None, enforce=False):

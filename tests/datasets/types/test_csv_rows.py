@@ -80,7 +80,7 @@ def test_any_bytes_are_rows_or_one_clear_error(data: bytes, size: int) -> None:
         (b'a,b\n5" x,l\n"a",b\n', "row 2, column 1 (line 2) of x.csv: a quote is in the middle"),
         (b'"b"c\n', "a quote is in the middle"),
         (b'a,"b"c"d"\n', "row 1, column 2 (line 1) of x.csv: a quote is in the middle"),
-        (b"a,b\nx\xff,y\n", "row 2, column 1 (line 2) of x.csv: it is no UTF-8: byte 0xff"),
+        (b"a,b\nx\xff,y\n", "row 2, column 1 (line 2) of x.csv: it is not UTF-8: byte 0xff"),
         (b"a,b\nc,d\0\n", "row 2, column 2 (line 2) of x.csv: it has a NUL character"),
         ("a,b".encode("utf-16"), "x.csv: it is UTF-16, UTF-8 was expected"),
         (b"a,b\n" + b"," * 1001 + b"\n", "row 2 (line 2) of x.csv: it has more than 1000 fields"),
@@ -139,5 +139,5 @@ def test_what_is_written_python_reads(
 
 def test_bytes_have_no_text() -> None:
     batch = pa.record_batch([pa.array([b"x"])], names=["content"])
-    with pytest.raises(UnsupportedFeatureError, match="the column content of binary"):
+    with pytest.raises(UnsupportedFeatureError, match="the column content of type binary"):
         csv_bytes(batch)

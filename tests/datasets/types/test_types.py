@@ -245,16 +245,16 @@ def lying_png(width: int, height: int) -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("cat/x.jpg", image(), "cat/x.jpg in i.zip is of the format PNG, which its name does not"),
-        ("cat/x.png", b"no image", "cat/x.png in i.zip is no image that can be read"),
-        ("cat/x.png", b"", "is no image that can be read"),
-        ("cat/x.png", image((50, 50))[:-40], "is no image that can be read"),
-        ("cat/x.png", lying_png(300, 200), "is no image that can be read"),
+        ("cat/x.jpg", image(), "cat/x.jpg in i.zip has the format PNG, but its name has another"),
+        ("cat/x.png", b"no image", "cat/x.png in i.zip is not a readable image"),
+        ("cat/x.png", b"", "is not a readable image"),
+        ("cat/x.png", image((50, 50))[:-40], "is not a readable image"),
+        ("cat/x.png", lying_png(300, 200), "is not a readable image"),
         ("cat/x.png", lying_png(9000, 9000), "has 9000 × 9000 pixels, 67108864 are allowed"),
         ("cat/x.png", lying_png(60000, 60000), "has more than 67108864 pixels"),
-        ("x.png", image(), "'x.png' in i.zip lies beside the folders"),
-        ("cat/deep/x.png", image(), "'cat/deep/x.png' in i.zip lies deeper"),
-        ("cat/x.zip", b"PK\x05\x06" + bytes(18), "is no image that can be read"),
+        ("x.png", image(), "'x.png' in i.zip is not in a folder"),
+        ("cat/deep/x.png", image(), "'cat/deep/x.png' in i.zip is nested too deeply"),
+        ("cat/x.zip", b"PK\x05\x06" + bytes(18), "is not a readable image"),
         (" /x.png", image(), "the label of ' /x.png' in i.zip is empty"),
     ],
 )
@@ -325,15 +325,15 @@ ZIPS: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda p: edited(zipped({"cat/x.png": image()}, p), b"cat/x.png", b"cat/x\0png"),
         "NUL character",
     ),
-    "swells": (lambda p: zipped({"cat/x.png": bytes(3 << 20)}, p), "swells from"),
-    "lies over itself": (overlapping, "lie over each other"),
+    "swells": (lambda p: zipped({"cat/x.png": bytes(3 << 20)}, p), "expands from"),
+    "lies over itself": (overlapping, "overlap"),
     "is a link": (linked, "is a link"),
-    "is cut": (lambda p: edited(zipped(IMAGES, p), b"PK\x05\x06", b"PK"), "is no zip"),
+    "is cut": (lambda p: edited(zipped(IMAGES, p), b"PK\x05\x06", b"PK"), "is not a zip"),
     "is damaged": (
         lambda p: edited(zipped(IMAGES, p, zipfile.ZIP_STORED), b"IEND", b"XEND"),
         "is damaged: Bad CRC-32",
     ),
-    "is no zip": (lambda p: edited(zipped({}, p), b"PK", b"NO"), "is no zip"),
+    "is no zip": (lambda p: edited(zipped({}, p), b"PK", b"NO"), "is not a zip"),
     "is packed oddly": (lambda p: zipped({"cat/x.png": image()}, p, zipfile.ZIP_LZMA), "method 14"),
 }
 
@@ -475,13 +475,13 @@ def test_parquet_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"x": [1]}), tmp_path / "in" / "a.parquet")
     pq.write_table(pa.table({"x": ["a"]}), tmp_path / "in" / "b.parquet")
-    with pytest.raises(SchemaMismatchError, match=r"b\.parquet has another column x"):
+    with pytest.raises(SchemaMismatchError, match=r"the column x of b\.parquet differs"):
         rows("TABLE", tmp_path / "in", tmp_path)
     (tmp_path / "in" / "b.parquet").write_bytes(b"PAR1 and then nothing")
     with pytest.raises(SchemaMismatchError, match=r"b\.parquet is a Parquet file that cannot"):
         rows("TABLE", tmp_path / "in", tmp_path)
     (tmp_path / "in" / "b.parquet").write_bytes(b"x,y")
-    with pytest.raises(SchemaMismatchError, match=r"b\.parquet is no Parquet file"):
+    with pytest.raises(SchemaMismatchError, match=r"b\.parquet is not a Parquet file"):
         rows("TABLE", tmp_path / "in", tmp_path)
 
 
@@ -550,7 +550,7 @@ def test_types_are_registered_by_one_door() -> None:
 @pytest.mark.usefixtures("_same_types")
 def test_what_is_no_type_is_refused() -> None:
     for wrong in (Scored, object(), 7):
-        with pytest.raises(InvalidTypeError, match="is no type of data sets"):
+        with pytest.raises(InvalidTypeError, match="is not a type of data sets"):
             register(wrong)  # type: ignore[arg-type]
     odd = Scored()
     odd.name = "scored text"
@@ -573,7 +573,7 @@ def test_types_come_from_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata.EntryPoint, "load", _load)
     registry._known.clear()
     registry._is_loaded.clear()
-    with pytest.warns(txlog.TxlogWarning, match="the type broken of a package is left out"):
+    with pytest.warns(txlog.TxlogWarning, match="the type broken of a package cannot be loaded"):
         found = types()
     assert [*found] == ["GENERIC", "IMAGE_CLASS", "SCORED_TEXT", "TABLE", "TEXT_INTENT"]
 

@@ -1,6 +1,6 @@
 """The types of data sets, and their registry.
 
-A package provides its own types by the entry point `txlog.dataset_types`, a program by `register`.
+A package provides its types by the entry point `txlog.dataset_types`; a program calls `register`.
 The built-in types are registered in the same way.
 """
 
@@ -48,7 +48,7 @@ def register(kind: DatasetType, *, replace: bool = False) -> None:
     Raises
     ------
     InvalidInputError
-        The name is not in capitals, or something that a type must have is missing.
+        The name is not in capitals, or a required attribute of a type is missing.
     AlreadyExistsError
         Another type has one of its names.
     """
@@ -88,8 +88,8 @@ def type_of(name: str) -> DatasetType:
 def stores_objects(name: str, columns: Collection[str]) -> bool:
     """Return whether the column `uri` of rows of a type, with these columns, names objects.
 
-    It does if it is one of the type's own columns; in a TABLE it is a column of the user's. A type
-    that is not known in this process may store objects.
+    It does if `uri` is a column that the type itself defines. In a TABLE, `uri` is a column of the
+    user. A type that this process does not know may store objects.
     """
     if OBJECTS not in columns:
         return False
@@ -114,15 +114,16 @@ def _register(kind: DatasetType, *, replace: bool) -> None:
     if isinstance(kind, type) or missing:
         raise InvalidTypeError(
             argument="type",
-            reason=f"{kind!r} is no type of data sets"
-            + (f": it has no {', '.join(missing)}" if missing else ", but a class"),
-            remedy="Pass an object with what txlog.datasets.DatasetType says",
+            reason=f"{kind!r} is not a type of data sets: "
+            + (f"it has no {', '.join(missing)}" if missing else "it is a class"),
+            remedy="Pass an object with the members of txlog.datasets.DatasetType",
         )
     names = (kind.name, *kind.aliases)
     for name in names:
         if not name.replace("_", "").isalnum() or name != name.upper() or not name.isascii():
             raise InvalidInputError(
-                argument="type", reason=f"{name!r} is no name of capitals, digits and _"
+                argument="type",
+                reason=f"a name of capitals, digits and _ was expected, not {name!r}",
             )
     if type(kind.version) is not int or kind.version < 1:
         raise InvalidInputError(
@@ -135,7 +136,7 @@ def _register(kind: DatasetType, *, replace: bool) -> None:
         if taken:
             raise AlreadyExistsError(
                 reason=f"there is a type {taken[0]} already",
-                remedy="" if taken[0] != kind.name else "Pass replace=True to take its place",
+                remedy="" if taken[0] != kind.name else "Pass replace=True to replace it",
             )
         _known.update(dict.fromkeys(names, kind))
 
@@ -156,7 +157,7 @@ def _load() -> None:
             except Exception as error:
                 package = entry.dist.name if entry.dist else "a package"
                 warnings.warn(
-                    f"the type {entry.name} of {package} is left out: {error}",
+                    f"the type {entry.name} of {package} cannot be loaded: {error}",
                     TxlogWarning,
                     stacklevel=4,
                 )

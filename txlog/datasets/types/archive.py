@@ -30,8 +30,8 @@ def opened_zip(file: SourceFile, limits: Limits) -> Iterator[tuple[ZipFile, list
     Raises
     ------
     InvalidInputError
-        It is not a zip, is damaged or encrypted, or has a member that is outside of the folder, is
-        a link, occurs twice, or expands beyond the limits.
+        The file is not a zip, or is damaged or encrypted. Or a member leads out of the folder, is a
+        link, occurs twice, or expands beyond the limits.
     """
     with file.seekable() as copy:
         try:
@@ -39,11 +39,11 @@ def opened_zip(file: SourceFile, limits: Limits) -> Iterator[tuple[ZipFile, list
             with ZipFile(copy) as archive:
                 yield archive, _members(archive, file, limits)
         except (BadZipFile, EOFError, NotImplementedError, struct.error, UnicodeError) as error:
-            raise refused(f"{file.name} is no zip that can be read: {error}") from error
+            raise refused(f"{file.name} is not a readable zip: {error}") from error
 
 
 def member_content(archive: ZipFile, member: ZipInfo, file: SourceFile) -> bytes:
-    """Return the content of a member; its length and checksum are as the directory says."""
+    """Return the content of a member; raise if the directory has another length or checksum."""
     import zlib
 
     try:
@@ -53,7 +53,7 @@ def member_content(archive: ZipFile, member: ZipInfo, file: SourceFile) -> bytes
         raise _damaged(file, member, str(error)) from error
     if len(content) != member.file_size:
         raise _damaged(
-            file, member, f"it has {len(content)} bytes, the directory says {member.file_size}"
+            file, member, f"it has {len(content)} bytes, but {member.file_size} in the directory"
         )
     return content
 
@@ -63,23 +63,23 @@ def _damaged(file: SourceFile, member: ZipInfo, wrong: str) -> InvalidInputError
 
 
 def _require_directory(copy: IO[Any], file: SourceFile, limits: Limits) -> None:
-    """Refuse a zip whose directory is too large: reading it makes an object of each member."""
+    """Refuse a zip whose directory is too large: reading it makes an object for each member."""
     size = copy.seek(0, 2)
     copy.seek(max(0, size - _END_BYTES - _COMMENT_BYTES))
     tail = copy.read()
     at = tail.rfind(_END)
     copy.seek(0)
     if at < 0 or len(tail) - at < _END_BYTES:
-        raise refused(f"{file.name} is no zip")
+        raise refused(f"{file.name} is not a zip")
     (directory,) = struct.unpack_from("<I", tail, at + 12)
     if directory == 0xFFFFFFFF:
         directory = _zip64_directory(copy, tail[max(0, at - _LOCATOR_BYTES) : at], size)
     if directory > limits.files * _ENTRY_BYTES:
-        raise refused(f"{file.name} has a directory of {directory} bytes: too many members")
+        raise refused(f"{file.name} has too many members: its directory has {directory} bytes")
 
 
 def _zip64_directory(copy: IO[Any], locator: bytes, size: int) -> int:
-    """Return the size of a directory that the record of Zip64 says, or the file's."""
+    """Return the size of the directory by the Zip64 record; without a record, the file's size."""
     if len(locator) < _LOCATOR_BYTES or not locator.startswith(_LOCATOR):
         return size
     (start,) = struct.unpack_from("<Q", locator, 8)
@@ -105,7 +105,7 @@ def _members(archive: ZipFile, file: SourceFile, limits: Limits) -> list[ZipInfo
         if one.filename == other.filename:
             raise refused(f"{file.name} has the member {one.filename[:200]!r} twice")
     if sum(member.compress_size for member in members) > file.size:
-        raise refused(f"the members of {file.name} lie over each other")
+        raise refused(f"the members of {file.name} overlap")
     total = sum(member.file_size for member in members)
     if total > limits.total_bytes:
         raise refused(f"{file.name} unpacks to {total} bytes, {limits.total_bytes} are allowed")
@@ -121,14 +121,14 @@ def _fault_of_member(member: ZipInfo, limits: Limits) -> str | None:
         return "is encrypted"
     kind = member.external_attr >> 16
     if stat.S_IFMT(kind) not in (0, stat.S_IFREG, stat.S_IFDIR):
-        return "is a link, or no file"
+        return "is a link or a special file"
     if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-        return f"is packed by method {member.compress_type}, not stored or deflated"
-    swells = member.file_size > member.compress_size * limits.zip_ratio
-    if member.file_size > _SMALL_BYTES and swells:
+        return f"has the compression method {member.compress_type}, not stored or deflated"
+    is_bomb = member.file_size > member.compress_size * limits.zip_ratio
+    if member.file_size > _SMALL_BYTES and is_bomb:
         return (
-            f"swells from {member.compress_size} to {member.file_size} bytes, "
-            f"{limits.zip_ratio} times are allowed"
+            f"expands from {member.compress_size} to {member.file_size} bytes; at most "
+            f"{limits.zip_ratio} times the compressed size is allowed"
         )
     return None
 
@@ -139,5 +139,5 @@ def write_zip(sink: IO[bytes], members: Iterator[tuple[str, bytes]]) -> None:
         for name, content in members:
             info = ZipInfo(name, _EPOCH)
             info.external_attr = 0o644 << 16
-            info.create_system = 3  # As on Unix, wherever it is written.
+            info.create_system = 3  # Unix, so that each platform writes the same bytes.
             archive.writestr(info, content)

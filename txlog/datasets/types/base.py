@@ -22,7 +22,7 @@ Convert = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class Statistics(Protocol):
-    """Counts over the rows of one commit: a fold, so that one pass writes, digests and counts."""
+    """Counts over the rows of one commit. Rows are added batch by batch, while they are written."""
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows, in the ingestion schema."""
@@ -63,7 +63,8 @@ class Rows(Protocol):
     ) -> Iterator[Result]:
         """Yield the results of a function for each run of consecutive rows, in their order.
 
-        It runs on the table's engine, perhaps in other processes: function and results pickle.
+        The function may run in other processes on the table's engine, so it and its results must
+        pickle.
         """
         ...
 
@@ -89,8 +90,9 @@ class Parts(Protocol):
     ) -> int:
         """Write the converted batches of rows as one part, and return its number of rows.
 
-        As `parquet` it is a Delta table `name`, whose data files are the parts; as `csv` one file
-        `name.csv` without a header. It runs on the table's engine: `convert` pickles.
+        In the form `parquet` the output is a Delta table `name`, whose data files are the parts. In
+        the form `csv` it is one file `name.csv` without a header. `convert` runs on the table's
+        engine, so it must pickle.
         """
         ...
 
@@ -110,11 +112,11 @@ class Parts(Protocol):
 class DatasetType(Protocol):
     """A type of data sets.
 
-    `version` is that of the recipe by which training sets are made: another recipe needs another
-    version, since the same version hash must always give the same bytes. A type that has a true
-    attribute `as_files` gets a folder with a table in it as files; others get the table's rows. A
-    type that gives contents to `files` keeps their paths in a column `uri` of its `ingestion`:
-    contents that no such column names are deleted after a day.
+    `version` is the version of the recipe by which training sets are made. Another recipe needs
+    another version, because the same version hash must always give the same bytes. If the source is
+    a folder with a table in it, a type with a true attribute `as_files` gets its files; other types
+    get the table's rows. A type that stores contents with `files` keeps their paths in the column
+    `uri` of its `ingestion`. Contents that no such column names are deleted after a day.
     """
 
     @property
@@ -134,12 +136,12 @@ class DatasetType(Protocol):
 
     @property
     def ingestion(self) -> pa.Schema | None:
-        """The columns that the table keeps; None: those of the first commit."""
+        """The columns of the table; None means the columns of the first commit."""
         ...
 
     @property
     def training(self) -> Mapping[str, pa.Schema | None]:
-        """The schema of each part of a training set; None: the ingestion columns, or bytes."""
+        """The schema of each part of a training set; None means the ingestion columns, or bytes."""
         ...
 
     def read(self, source: Source, limits: Limits, files: ObjectFiles) -> Iterator[pa.RecordBatch]:
@@ -148,9 +150,9 @@ class DatasetType(Protocol):
         Raises
         ------
         SchemaMismatchError
-            Something does not fit; the file, row and column are named.
+            Something does not fit; the error names file, row and column.
         InvalidInputError
-            The source exceeds a limit, or is not of a kind that the type reads.
+            The source exceeds a limit, or the type cannot read it.
         """
         ...
 
@@ -164,7 +166,7 @@ class DatasetType(Protocol):
 
 
 def type_key(kind: DatasetType) -> str:
-    """Return the name and version of a type as commits and hashes have it: `text-intent/1`."""
+    """Return the name and version of a type in the form of commits and hashes: `text-intent/1`."""
     return f"{kind.name.lower().replace('_', '-')}/{kind.version}"
 
 
@@ -193,7 +195,7 @@ def require_options(options: Mapping[str, str], known: Mapping[str, Sequence[str
     Parameters
     ----------
     known
-        The values that each option takes.
+        The valid values of each option.
     """
     for name, value in options.items():
         if value not in known.get(name, ()):

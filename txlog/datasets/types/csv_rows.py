@@ -1,8 +1,7 @@
-"""CSV as RFC 4180 has it, many rows at a time: bytes to Arrow texts, without an object a field.
+"""CSV as in RFC 4180, many rows at a time: bytes become Arrow texts, without Python objects.
 
-A byte is inside of quotes where an odd number of quotes stands before it. So the ends of all fields
-of a chunk are found with array operations, and what breaks the rules is found where the quotes of
-one field do not add up.
+A byte is inside quotes if the number of quotes before it is odd. So array operations find the ends
+of all fields of a chunk. A field breaks the rules if its quotes do not form pairs.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from txlog.datasets.limits import Limits
 from txlog.errors import SchemaMismatchError, UnsupportedFeatureError
 
 _QUOTE, _COMMA, _LF, _CR, _SPACE, _TAB = b'",\n\r \t'
-_ROW_FIELDS = 16  # A row may have as many bytes as so many of the largest fields.
+_ROW_FIELDS = 16  # A row may have the bytes of 16 fields of the largest size.
 _MARK, _UTF16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 
 Places = NDArray[np.int64]
@@ -29,15 +28,15 @@ Places = NDArray[np.int64]
 class CsvRows:
     """Consecutive rows of a CSV."""
 
-    fields: pa.StringArray  # Of all rows, one after another, without the quotes around them.
-    starts: Places  # Of each row its first field, and at the end the number of fields.
-    first_row: int  # Number of the first row, from 1; blank lines do not count.
-    first_line: int  # Line that the chunk begins in, from 1.
+    fields: pa.StringArray  # The fields of all rows, one after another, without outer quotes.
+    starts: Places  # The index of each row's first field, and at the end the number of fields.
+    first_row: int  # The number of the first row, from 1; blank lines do not count.
+    first_line: int  # The line in which the chunk begins, from 1.
     data: bytes  # The chunk.
-    places: Places  # Of each field, where it begins in the chunk.
+    places: Places  # The offset of each field in the chunk.
 
     def where(self, row: int, column: int = 0) -> str:
-        """Return how a message names a row, counted in this chunk from 0."""
+        """Return a row's name in messages; rows of this chunk are counted from 0."""
         number = self.first_row + row
         start = int(self.places[self.starts[row] + column])
         line = self.first_line + self.data.count(b"\n", 0, start)
@@ -45,15 +44,15 @@ class CsvRows:
 
 
 def read_csv(chunks: Iterator[bytes], name: str, limits: Limits) -> Iterator[CsvRows]:
-    """Yield the rows of a CSV in UTF-8; rows end with LF, CR LF or CR, blank ones are left out.
+    """Yield the rows of a CSV in UTF-8. Rows end with LF, CR LF or CR. Blank rows are omitted.
 
-    Blanks around a quoted field are dropped, others are kept.
+    Blanks around a quoted field are dropped; other blanks are kept.
 
     Raises
     ------
     SchemaMismatchError
         A quote is not closed, or in the middle of a field; a field or row is too large; the text
-        is no UTF-8, or has a NUL. File, row, column and line are named.
+        is not UTF-8, or has a NUL. The error names file, row, column and line.
     """
     row, line, rest = 1, 1, b""
     for chunk in _without_mark(chunks, name):
@@ -66,7 +65,7 @@ def read_csv(chunks: Iterator[bytes], name: str, limits: Limits) -> Iterator[Csv
         line += block.lines()
     if rest:
         last = _Block(rest + b"\n", name, row, line, limits)
-        if last.is_open:  # Closed here, to see whether something before is wrong.
+        if last.is_open:  # The quote is closed here, so that `rows` raises for an earlier error.
             closed = _Block(rest + b'"\n', name, row, line, limits)
             found = closed.rows()
             assert found is not None
@@ -76,7 +75,7 @@ def read_csv(chunks: Iterator[bytes], name: str, limits: Limits) -> Iterator[Csv
 
 
 def _without_mark(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Yield chunks without a byte order mark of UTF-8; one of UTF-16 is refused."""
+    """Yield chunks without the byte order mark of UTF-8; raise for a byte order mark of UTF-16."""
     start = b""
     for chunk in chunks:
         start += chunk
@@ -107,12 +106,13 @@ class _Block:
         self._ends: Places = np.flatnonzero(is_field_end)
         self._ends_row = is_end[self._ends]
         last = np.flatnonzero(self._ends_row)
-        self._count = int(last[-1]) + 1 if len(last) else 0  # Fields of whole rows.
-        self._size = int(self._ends[last[-1]]) + 1 if len(last) else 0  # Bytes of whole rows.
+        # The numbers of fields and of bytes of complete rows.
+        self._count = int(last[-1]) + 1 if len(last) else 0
+        self._size = int(self._ends[last[-1]]) + 1 if len(last) else 0
         self._starts: Places = np.concatenate([np.zeros(1, np.int64), self._ends + 1])
 
     def rest(self) -> bytes:
-        """Return the part of a row at the end, which goes on in the next chunk."""
+        """Return the incomplete row at the end, which continues in the next chunk."""
         rest = self._data[self._size :]
         opened = len(self._data) - int(self._starts[len(self._ends)])
         most = self._limits.field_bytes
@@ -128,11 +128,11 @@ class _Block:
         return rest
 
     def lines(self) -> int:
-        """Return how many lines the whole rows have."""
+        """Return the number of lines of the complete rows."""
         return self._data.count(b"\n", 0, self._size)
 
     def rows(self) -> CsvRows | None:
-        """Return the whole rows; None if there are none, or only blank ones."""
+        """Return the complete rows; None if there are none, or only blank ones."""
         count = self._count
         if not count:
             return None
@@ -167,7 +167,7 @@ class _Block:
         except UnicodeDecodeError as error:
             raise self.error(
                 self._field_at(error.start),
-                f"it is no UTF-8: byte {whole[error.start]:#04x}",
+                f"it is not UTF-8: byte {whole[error.start]:#04x}",
                 remedy="Convert the file to UTF-8",
             ) from error
 
@@ -193,7 +193,7 @@ class _Block:
         opening, closing = quotes[first], quotes[first + counts - 1]
         blank_before = self._blanks_between(starts[quoted], opening)
         blank_after = self._blanks_between(closing + 1, ends[quoted])
-        # Of the quotes inside, each second one must follow the one before at once.
+        # Inside a field, quotes form pairs: the second quote directly follows the first one.
         place = np.arange(len(quotes)) - np.repeat(first, counts)
         inner = (place % 2 == 1) & (place != np.repeat(counts, counts) - 1)
         following = np.append(quotes[1:], -1)
@@ -213,7 +213,7 @@ class _Block:
         return starts, ends, has_doubled
 
     def _blanks_between(self, starts: Places, ends: Places) -> NDArray[np.bool_]:
-        """Return whether there is nothing but spaces and tabs from each start to its end."""
+        """Return whether there are only spaces and tabs between each start and its end."""
         if (starts == ends).all():
             return np.ones(len(starts), bool)
         other = np.zeros(len(self._bytes) + 1, np.int64)
@@ -222,7 +222,7 @@ class _Block:
         return found
 
     def _is_blank(self, starts: Places, ends: Places) -> NDArray[np.bool_]:
-        """Return whether each field has nothing, or nothing but blanks, in it."""
+        """Return whether each field is empty, or has only blanks."""
         blank: NDArray[np.bool_] = starts == ends
         long = np.flatnonzero(~blank & (ends - starts < 64))
         first = self._bytes[starts[long]]
@@ -237,10 +237,10 @@ class _Block:
     def error(
         self, field: int, reason: str, *, column: bool = True, remedy: str = ""
     ) -> SchemaMismatchError:
-        """Return the error of one field, counted from the first of the block."""
+        """Return the error of one field; `field` counts from the first field of the block."""
         before = np.flatnonzero(self._ends_row[:field])
         row_start = int(before[-1]) + 1 if len(before) else 0
-        # Blank lines are no rows.
+        # Blank lines do not count as rows.
         firsts = np.concatenate([np.zeros(1, np.int64), before + 1])[:-1]
         is_alone = np.diff(np.append(firsts, row_start)) == 1
         blanks = self._is_blank(self._starts[firsts], self._ends[firsts]) & is_alone
@@ -251,7 +251,7 @@ class _Block:
 
 
 def _texts(data: bytes, starts: Places, ends: Places) -> pa.StringArray:
-    """Return the texts between places of valid UTF-8 that do not overlap."""
+    """Return the texts between places of valid UTF-8. The texts do not overlap."""
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, ends
     size = 2 * len(starts) - 1
@@ -271,14 +271,14 @@ _TO_QUOTE = r'[",\r\n]|^[ \t]|[ \t]$|^$'
 
 
 def csv_bytes(batch: pa.RecordBatch) -> bytes:
-    """Return rows as CSV without a header, each ended by LF.
+    """Return rows as CSV without a header. Each row ends with LF.
 
     A null is an empty field, an empty text is `""`; lists are joined by `;`.
 
     Raises
     ------
     UnsupportedFeatureError
-        A column is of a type that has no text.
+        CSV cannot hold the type of a column.
     """
     fields = [
         _as_fields(column, field.name)
@@ -323,6 +323,6 @@ def _as_texts(values: pa.Array, name: str) -> pa.Array:
     raise UnsupportedFeatureError(
         features=(f"{kind} in CSV",),
         field=name,
-        reason=f"the column {name} of {kind} cannot be written as CSV",
+        reason=f"the column {name} of type {kind} cannot be written as CSV",
         remedy='Prepare the set with form="parquet"',
     )

@@ -20,22 +20,22 @@ from txlog.datasets.types.base import (
 from txlog.datasets.types.text_intent import column_of
 from txlog.errors import InvalidInputError, SchemaMismatchError
 
-_PARTS = 10_000  # Files of a set that can be parts of their own.
+_PARTS = 10_000  # The largest number of files of a set that can be separate parts.
 
 
 class Generic:
-    """Files under their names: one, or all files of a folder or prefix.
+    """Files under their names: one file, or all files of a folder or prefix.
 
-    It also takes Arrow data with the columns `name` and `content`. In the form `parquet` a training
-    set is a table of them; in the form `csv` each file is a part, with the same bytes under the
-    same name. Where commits have different files of one name, the option `names` decides:
-    `unique`, the default, refuses to choose, `last` takes that of the last commit.
+    The type also accepts Arrow data with the columns `name` and `content`. In the form `parquet` a
+    training set is a table of the files. In the form `csv` each file is a part, with the same bytes
+    under the same name. If commits have different files with one name, the option `names` decides:
+    `unique` (the default) raises an error, `last` uses the file of the last commit.
     """
 
     name = "GENERIC"
     version = 1
     aliases: tuple[str, ...] = ()
-    as_files = True  # A folder with a table in it is a folder.
+    as_files = True  # A folder with a table in it is read as files.
     ingestion = pa.schema(
         [
             pa.field("name", pa.string(), nullable=False),
@@ -48,7 +48,7 @@ class Generic:
     training: Mapping[str, pa.Schema | None] = {"files": ingestion}
 
     def read(self, source: Source, limits: Limits, files: ObjectFiles) -> Iterator[pa.RecordBatch]:
-        """Yield files, by name."""
+        """Yield files, ordered by name."""
         rows = (
             _of_data(source, limits, files)
             if source.data is not None
@@ -61,7 +61,7 @@ class Generic:
         return FileCounts()
 
     def build(self, rows: Rows, out: Parts, options: Mapping[str, str]) -> dict[str, int]:
-        """Write the files as a table, or each as a part."""
+        """Write the files as a table, or each file as a part."""
         require_options(options, {"names": ("unique", "last")})
         chosen = _chosen(rows, options.get("names", "unique"))
         if out.form == "csv":
@@ -73,13 +73,13 @@ class Generic:
 
 
 class FileCounts:
-    """How many files a commit has, and how many bytes they have together."""
+    """The number of files of a commit, and the sum of their sizes."""
 
     def __init__(self) -> None:
         self._files = self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take further rows."""
+        """Count more rows."""
         self._files += batch.num_rows
         self._bytes += pc.sum(batch["size"]).as_py() or 0
 
@@ -92,11 +92,11 @@ def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-# In --------------------------------------------------------------------------------------------
+# Read ------------------------------------------------------------------------------------------
 
 
 def _of_file(file: SourceFile, limits: Limits, files: ObjectFiles) -> dict[str, object]:
-    """Return the row of a file; a large one is copied, chunk by chunk."""
+    """Return the row of a file; a large file is copied, chunk by chunk."""
     content = uri = None
     if file.size <= limits.row_bytes:
         content = file.content()
@@ -136,11 +136,11 @@ def _of_data(source: Source, limits: Limits, files: ObjectFiles) -> Iterator[dic
         first += batch.num_rows
 
 
-# Out -------------------------------------------------------------------------------------------
+# Write -----------------------------------------------------------------------------------------
 
 
 def _chosen(rows: Rows, names: str) -> dict[str, tuple[str, int]]:
-    """Return of each name the digest and size of the file that has it."""
+    """Return the digest and size of the chosen file for each name."""
     chosen: dict[str, tuple[str, int]] = {}
     for batch in rows.batches(["name", "sha256", "size"]):
         for name, digest, size in zip(*(column.to_pylist() for column in batch), strict=True):
@@ -148,8 +148,8 @@ def _chosen(rows: Rows, names: str) -> dict[str, tuple[str, int]]:
                 raise InvalidInputError(
                     argument="options",
                     field="names",
-                    reason=f"commits have different files of the name {name!r}",
-                    remedy='Pick other commits by tags, or take the last by {"names": "last"}',
+                    reason=f"commits have different files with the name {name!r}",
+                    remedy='Pick other commits by tags, or use the last file: {"names": "last"}',
                 )
             chosen[name] = (digest, size)
     return chosen
@@ -159,15 +159,15 @@ def _write_files(rows: Rows, out: Parts, chosen: dict[str, tuple[str, int]]) -> 
     if len(chosen) > _PARTS:
         raise InvalidInputError(
             argument="form",
-            reason=f"{len(chosen)} files cannot be parts of their own, {_PARTS} can",
-            remedy='Prepare the set with form="parquet": then they are the rows of a table',
+            reason=f"the set has {len(chosen)} files; at most {_PARTS} can be separate parts",
+            remedy='Prepare the set with form="parquet": then the files are the rows of a table',
         )
     left = dict(chosen)
     for batch in rows.batches():
         columns = (batch[name].to_pylist() for name in ("name", "uri", "sha256"))
         for content, name, uri, digest in zip(batch["content"], *columns, strict=True):
             if left.get(name, ("",))[0] != digest:
-                continue  # Another commit's file has the name, or it is written already.
+                continue  # The file of another commit was chosen, or the file is written already.
             _, size = left.pop(name)
             if uri is not None:
                 out.refer(name, uri, size, digest)

@@ -38,9 +38,9 @@ from txlog.threads import map_ahead
 
 Named = TypeVar("Named")
 
-_AHEAD_BYTES = 64 << 20  # Of images that wait to be looked at.
+_AHEAD_BYTES = 64 << 20  # The bytes of images that wait to be checked.
 
-# Formats that are taken, with the endings of their files. Pillow's others may run programs.
+# The accepted formats, with the endings of their files. Other formats of Pillow may run programs.
 FORMATS = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
     "PNG": (".png",),
@@ -49,13 +49,13 @@ FORMATS = {
     "TIFF": (".tif", ".tiff"),
     "WEBP": (".webp",),
 }
-# What file managers leave in folders and zips.
+# Files that file managers leave in folders and zips.
 _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
 
 
 @dataclass(frozen=True)
 class _Raw:
-    """An image that nobody looked at yet."""
+    """An image that is not checked yet."""
 
     label: str
     filename: str
@@ -65,11 +65,11 @@ class _Raw:
 
 
 class ImageClass:
-    """Images with labels: a zip, folder or prefix with a folder for each label, nothing deeper.
+    """Images with labels: a zip, folder or prefix with a folder for each label.
 
-    It also takes Arrow data with the columns `label`, `content`, and `filename` or `path`. Each
-    image is decoded once, by Pillow (extra `images`), so that none is found to be broken when it
-    is trained with.
+    Folders of labels have no folders in them. The type also accepts Arrow data with the columns
+    `label`, `content`, and `filename` or `path`. Pillow (extra `images`) decodes each image once,
+    so a damaged image is found now and not during the training.
     """
 
     name = "IMAGE_CLASS"
@@ -101,7 +101,7 @@ class ImageClass:
     }
 
     def read(self, source: Source, limits: Limits, files: ObjectFiles) -> Iterator[pa.RecordBatch]:
-        """Yield images, by label and name."""
+        """Yield images, ordered by label and name."""
         _require_pillow()
         look = partial(_looked_at, limits=limits, files=files)
         workers = os.cpu_count() or 1
@@ -122,9 +122,9 @@ class ImageClass:
     def build(self, rows: Rows, out: Parts, options: Mapping[str, str]) -> dict[str, int]:
         """Number the labels by first appearance, and write examples and labels.
 
-        In the form `csv` it is one zip: `examples.csv` (filename, label id),
-        `labels.csv`, and the images in `examples/`. Of images with one name, the second one is
-        called `name-2`.
+        The form `csv` is one zip (rules: spec/datasets.md): `examples.csv` (filename, label id),
+        `labels.csv`, and the images in `examples/`. A second image with the same name is called
+        `name-2`.
         """
         require_options(options, {})
         labels = distinct(rows.map(partial(first_seen, "label"), ["label"]))
@@ -145,7 +145,7 @@ def _numbered(labels: pa.Array, batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-# What is in a source ---------------------------------------------------------------------------
+# The content of a source -----------------------------------------------------------------------
 
 
 def _raw_images(source: Source, limits: Limits) -> Iterator[_Raw]:
@@ -182,18 +182,18 @@ def _by_label(
     Raises
     ------
     SchemaMismatchError
-        A file is not in a folder right below the source, or there is none.
+        A file is not in a folder directly below the source, or there is no file.
     """
     is_empty = True
     for name, value in named:
         is_empty = False
         label, _, filename = name.partition("/")
         if not filename or "/" in filename:
-            lies = "lies deeper" if filename else "lies beside the folders"
+            place = "nested too deeply" if filename else "not in a folder"
             raise SchemaMismatchError(
-                reason=f"{name!r} in {where} {lies}: a folder for each label was expected, and "
-                "images in it",
-                remedy="Zip what is in the folder, not the folder itself" if filename else "",
+                reason=f"{name!r} in {where} is {place}: a folder for each label was expected, "
+                "with images in it",
+                remedy="Zip the content of the folder, not the folder itself" if filename else "",
             )
         if wrong := fault_of_step(label.strip(), limits.name_bytes):
             raise SchemaMismatchError(reason=f"the label of {name!r} in {where} {wrong}")
@@ -269,20 +269,21 @@ def _decoded(raw: _Raw, content: bytes, limits: Limits) -> tuple[int, int, str]:
     too_many = f"more than {limits.pixels} pixels"
     try:
         with Image.open(BytesIO(content), formats=list(FORMATS)) as image:
-            kind = "JPEG" if image.format == "MPO" else str(image.format)  # Of several pictures.
+            # MPO is a JPEG with several pictures.
+            kind = "JPEG" if image.format == "MPO" else str(image.format)
             width, height = image.size
             if width * height > limits.pixels:
                 raise unfit(f"has {width} × {height} pixels, {limits.pixels} are allowed")
             ending = "." + raw.filename.rpartition(".")[2].lower()
             if ending not in FORMATS[kind]:
-                raise unfit(f"is of the format {kind}, which its name does not say")
+                raise unfit(f"has the format {kind}, but its name has another ending")
             image.load()
     except SchemaMismatchError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise unfit(f"has {too_many}") from error
-    except Exception as error:  # Pillow raises what it likes on what is no image.
-        raise unfit(f"is no image that can be read: {error}") from error
+    except Exception as error:  # Pillow raises errors of any class for other bytes.
+        raise unfit(f"is not a readable image: {error}") from error
     return width, height, kind
 
 
@@ -324,7 +325,7 @@ def _content(content: pa.BinaryScalar, uri: str | None, rows: Rows) -> bytes:
 
 
 def _unique(name: str, seen: dict[str, int]) -> str:
-    """Return a name, with a number before its ending if it was there already."""
+    """Return a name, with a number before its ending if an earlier file has the name."""
     while True:
         seen[name] = count = seen.get(name, 0) + 1
         if count == 1:

@@ -20,8 +20,8 @@ _PARQUET = b"PAR1"
 class TableType:
     """Rows of any columns: Arrow data, Parquet files, a table at a version, or a Spark frame.
 
-    The first commit's columns are those of the data set; later ones must fit, unless they are made
-    with `schema_mode="merge"`.
+    The first commit defines the columns. Later commits must have these columns, unless they use
+    `schema_mode="merge"`.
     """
 
     name = "TABLE"
@@ -54,13 +54,13 @@ class TableType:
 
 
 class RowCount:
-    """How many rows a commit has."""
+    """The number of rows of a commit."""
 
     def __init__(self) -> None:
         self._rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take further rows."""
+        """Count more rows."""
         self._rows += batch.num_rows
 
     def result(self) -> dict[str, int]:
@@ -73,11 +73,12 @@ def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _of_parquet(file: SourceFile) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a Parquet file; one without rows gives a batch without rows."""
+    """Yield an empty batch with the schema of a Parquet file, then the rows of the file."""
     with file.seekable() as copy:
         if copy.read(4) != _PARQUET:
             raise SchemaMismatchError(
-                reason=f"{file.name} is no Parquet file", remedy="Pass Arrow data, or Parquet files"
+                reason=f"{file.name} is not a Parquet file",
+                remedy="Pass Arrow data, or Parquet files",
             )
         copy.seek(0)
         try:
@@ -106,5 +107,5 @@ def _other_columns(file: SourceFile, found: pa.Schema, expected: pa.Schema) -> S
         different[0].name if different else next(n for n in found.names if n not in expected.names)
     )
     return SchemaMismatchError(
-        field=name, reason=f"{file.name} has another column {name} than the files before it"
+        field=name, reason=f"the column {name} of {file.name} differs from that of earlier files"
     )

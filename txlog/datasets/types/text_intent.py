@@ -25,9 +25,9 @@ LABELS = pa.schema([("label_id", pa.int32()), ("label_name", pa.string())])
 class TextIntent:
     """Utterances with their labels.
 
-    It reads CSV files without a header: utterance, label, and perhaps further labels, in fields of
-    their own or with `;` between them. It also takes Arrow data with the columns `utterance` and
-    `labels`, which is a list, or text with `;` in it.
+    It reads CSV files without a header: an utterance and one or more labels, in separate fields or
+    separated by `;`. It also accepts Arrow data with the columns `utterance` and `labels`; labels
+    are a list, or a text with `;` between them.
     """
 
     name = "TEXT_INTENT"
@@ -42,7 +42,7 @@ class TextIntent:
     }
 
     def read(self, source: Source, limits: Limits, files: ObjectFiles) -> Iterator[pa.RecordBatch]:
-        """Yield utterances with their labels; of a folder, those of all its files in order."""
+        """Yield utterances with their labels. The files of a folder are read in order."""
         if source.data is not None:
             first = 1
             for batch in source.data:
@@ -66,7 +66,7 @@ class TextIntent:
 
 
 class LabelCounts:
-    """How many examples a commit has, and how many different labels."""
+    """The numbers of examples and of different labels of a commit."""
 
     def __init__(self, column: str) -> None:
         self._column = column
@@ -74,7 +74,7 @@ class LabelCounts:
         self._labels: set[str] = set()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take further rows."""
+        """Count more rows."""
         self._examples += batch.num_rows
         self._labels.update(_different(batch[self._column]).to_pylist())
 
@@ -138,7 +138,7 @@ def _of_csv(file: SourceFile, limits: Limits) -> Iterator[pa.RecordBatch]:
         utterances = rows.fields.take(arrow_array(rows.starts[:-1]))
         is_label = np.ones(len(rows.fields), bool)
         is_label[rows.starts[:-1]] = False
-        starts = rows.starts - np.arange(len(rows.starts))  # Of each row its first label.
+        starts = rows.starts - np.arange(len(rows.starts))  # The index of each row's first label.
         labels = _split(rows.fields.filter(arrow_array(is_label)), starts)
         batch = pa.RecordBatch.from_arrays([utterances, labels], schema=TextIntent.ingestion)
         yield from _checked(batch, rows, file.name, limits)
@@ -170,7 +170,7 @@ def _split(fields: pa.Array, starts: np.ndarray[tuple[int], np.dtype[np.int64]])
     Parameters
     ----------
     starts
-        Of each row its first field, and at the end the number of fields.
+        The index of each row's first field, and at the end the number of fields.
     """
     pieces = pc.split_pattern(fields, pattern=";")
     flat = pc.utf8_trim(pieces.flatten(), characters=_SPACES)
@@ -185,7 +185,7 @@ def _split(fields: pa.Array, starts: np.ndarray[tuple[int], np.dtype[np.int64]])
 def _checked(
     batch: pa.RecordBatch, place: CsvRows | int, name: str, limits: Limits
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows, unless one has no utterance or label, or a label that cannot be one."""
+    """Yield rows; raise if a row has no utterance, no label, or a label that is not valid."""
     utterances, labels = batch.columns
 
     def unfit(row: int, column: str, wrong: str) -> SchemaMismatchError:
@@ -213,7 +213,7 @@ def _checked(
 
 
 def _has_control(texts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return whether texts have control characters; different ones are looked at once."""
+    """Return whether texts have control characters. Each distinct text is searched once."""
     encoded = texts.dictionary_encode()
     wrong = numpy_array(pc.match_substring_regex(encoded.dictionary, pattern=_CONTROL))
     found: np.ndarray[tuple[int], np.dtype[np.bool_]] = wrong[numpy_array(encoded.indices)]
@@ -229,7 +229,7 @@ def column_of(batch: pa.RecordBatch, name: str, kind: pa.DataType | None, first:
     Raises
     ------
     SchemaMismatchError
-        There is no such column, it is of another type, or a value is null; the row is named.
+        There is no such column, its type is wrong, or a value is null. The error names the row.
     """
     if name not in batch.schema.names:
         raise SchemaMismatchError(
@@ -244,7 +244,7 @@ def column_of(batch: pa.RecordBatch, name: str, kind: pa.DataType | None, first:
 
 
 def as_type(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    """Return values as a type that holds all of them."""
+    """Return values cast to a type; raise if it cannot hold all of them."""
     try:
         return values.cast(kind)
     except pa.ArrowException as error:

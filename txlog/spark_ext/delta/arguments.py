@@ -23,7 +23,7 @@ def of_type(kind: type[Value], value: Any, argument: str) -> Value:
     Raises
     ------
     InvalidTypeError
-        Names the argument. As with delta-spark, it is a `TypeError` and a `ValueError`.
+        The error names the argument. As with delta-spark, it is a `TypeError` and a `ValueError`.
     """
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         reason = f"{argument} must be a {kind.__name__}, not {type(value).__name__}"

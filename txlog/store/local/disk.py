@@ -178,7 +178,7 @@ class Folders:
         return undurable
 
     def _require_no_way_out(self, folder: str) -> None:
-        """Raise `OSError` if a link below the root leads out of it; vacuum does not follow it."""
+        """Raise `OSError` if a link below the root leads out of it: vacuum ignores such links."""
         if is_below(folder, self.root) and not is_below(
             os.path.realpath(folder), os.path.realpath(self.root)
         ):
@@ -224,7 +224,7 @@ def parents_of(made: Mapping[str, bool]) -> dict[str, bool]:
 
 
 def _key(folder: str) -> tuple[str, int, int] | None:
-    """Return the identity of a folder, even if another one takes its name; None if absent."""
+    """Return a folder's identity, which a later folder of the same name lacks; None if absent."""
     try:
         stat = os.stat(folder)
     except FileNotFoundError:

@@ -103,7 +103,7 @@ class LocalStore(BasicStore):
     def read(self, path: str) -> bytes:
         """Return a whole file."""
         with os_errors("read", path, self.root):
-            # If it is a pipe, do not wait forever for a writer.
+            # If the file is a pipe, do not wait forever for a writer.
             descriptor = os.open(self.resolve(path), _READ)
             try:
                 found = os.fstat(descriptor)
@@ -120,7 +120,7 @@ class LocalStore(BasicStore):
                 os.close(descriptor)
 
     def read_many(self, files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
-        """Yield whole files in the order given, each a path and the size that a listing told.
+        """Yield whole files in order; each file is given as a path and the size from a listing.
 
         Errors are those of `read`, raised when the file's turn comes.
         """
@@ -212,7 +212,7 @@ class LocalStore(BasicStore):
                 raise
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
-        """Create a file, atomically, whole and durable; tell whether it was there before."""
+        """Create a complete, durable file atomically; return whether it was created or existed."""
         with self._staging() as staging:
             return staging.put(path, data, last=True)
 
@@ -223,7 +223,7 @@ class LocalStore(BasicStore):
             yield staging.put
 
     def precedence(self) -> AbstractContextManager[bool]:
-        """Let other writers on this machine wait with their commits, for a limited time."""
+        """Let other writers on this machine delay their commits, for a limited time."""
         return precedence(self.root)
 
     def _staging(self) -> Staging:
@@ -240,7 +240,7 @@ class LocalStore(BasicStore):
         return self.resolve(path)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, replacing what was there; readers see the old bytes or the new ones."""
+        """Write a file over an existing one; readers see either the old or the new bytes."""
         target = self.resolve(path)
         folder = os.path.dirname(target)
         with os_errors("replace", path, self.root):
@@ -255,9 +255,9 @@ class LocalStore(BasicStore):
             self.disk.sync_folder(folder)
 
     def move(self, places: Sequence[tuple[str, str]]) -> None:
-        """Give files second names, and remove the first ones when the others are on the disk.
+        """Give files their new names, and remove the old names when the new ones are on the disk.
 
-        Where that cannot be (another user's files, no hard links) they are renamed.
+        If hard links are not possible (another user's files, some file systems), files are renamed.
         """
         folders = {os.path.dirname(self.resolve(place)): place for _, place in places}
         for folder, place in folders.items():
@@ -279,7 +279,7 @@ class LocalStore(BasicStore):
     def _linked(
         self, places: Sequence[tuple[str, str]]
     ) -> tuple[list[tuple[str, str]], list[tuple[str, str]], TxlogError | None]:
-        """Return which files have a second name now, which were renamed, and the first error."""
+        """Return the files with two names, the renamed files, and the first error."""
         linked, renamed = list[tuple[str, str]](), list[tuple[str, str]]()
         try:
             for path, place in places:
@@ -298,7 +298,7 @@ class LocalStore(BasicStore):
 def _read_listed(target: str, size: int) -> bytes | None:
     """Return a whole file with one read, without a request for its size.
 
-    None means that one read does not show the end of the file, or that an error occurred: then use
+    The result is None if one read does not show the end of the file, or after an error: then use
     `read`. A size of 0 means unknown.
     """
     most = size + 1 if size >= _SHORT_BYTES else _SHORT_BYTES

@@ -18,8 +18,8 @@ from txlog.threads import Call, Workers
 
 BUFFER_BYTES = 1 << 20
 _SYNCS_AT_ONCE = 16  # A disk writes its journal once for many waiting threads.
-_FEW_FOLDERS = 2  # Up to so many files are synced one after another, without a thread.
-_WAITING = 64  # The most files that are written but not synced yet; each of them is open.
+_FEW_FOLDERS = 2  # Up to this number, folders are synced one after another, without a thread.
+_WAITING = 64  # At most this number of files is written and not yet synced; each of them is open.
 
 
 class NewFiles:
@@ -75,7 +75,7 @@ class NewFiles:
                 if not buffered.closed:
                     buffered.flush()
             finally:
-                raw.give_up()  # What is still buffered now is not wanted.
+                raw.give_up()  # After an error, buffered bytes must not be written.
         except BaseException:
             with contextlib.suppress(OSError):
                 self._disk.close(descriptor)

@@ -1,7 +1,7 @@
 """Put-if-absent on a local disk: write and sync a temporary file, then link it to its name.
 
-Writers that lost a race for a name take turns, so that they lose no more; an operation that others
-made start again several times has precedence.
+Writers that lost a race for a name take turns, so that they do not lose again. An operation that
+had to start again several times because of other commits gets precedence.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ class Staging:
     """Attempts of one put-if-absent. Each attempt may have another name and other bytes.
 
     A put writes and syncs a hidden temporary file next to the target, links it to the target's
-    name, which fails if the name is taken, and syncs the folder. If the name is taken, the next
-    attempt reuses the file: it links the same bytes again, or overwrites them with other bytes. A
-    writer that lost waits for its turn to try again. For use in a `with`, whose end removes the
-    temporary file.
+    name, and syncs the folder. The link fails if the name is taken. Then the next attempt reuses
+    the file: it links the same bytes again, or overwrites them with other bytes. A writer that lost
+    waits for its turn to try again. For use in a `with`; its end removes the temporary file.
     """
 
     def __init__(self, disk: Disk, folders: Folders, resolve: Callable[[str], str]) -> None:
         self._disk = disk
         self._folders = folders
         self._resolve = resolve
-        self._temporary: str | None = None
-        self._data = b""  # The path of the temporary file, if there is one.
+        self._temporary: str | None = None  # The path of the temporary file, if there is one.
+        self._data = b""
         self._turn = Turn()
         self._gave_way = False
 
@@ -51,7 +50,7 @@ class Staging:
         self._drop()
 
     def put(self, path: str, data: bytes, *, last: bool = False) -> Put:
-        """Create a file, atomically, whole and durable; errors as for `Store.put_if_absent`.
+        """Create a complete, durable file atomically; errors as for `Store.put_if_absent`.
 
         `last` means that no other attempt will follow if the name is taken.
         """
@@ -65,7 +64,7 @@ class Staging:
             require_exclusive(folder, path)
             try:
                 created = self._linked(target, data, path)
-            except BaseException:  # Its content is unknown now.
+            except BaseException:  # Now the content of the temporary file is unknown.
                 self._drop()
                 raise
             if not created:
@@ -164,7 +163,8 @@ def _link(disk: Disk, temporary: str, target: str, path: str) -> bool:
     try:
         disk.link(temporary, target)
     except OSError as error:
-        # A network file system may have made the link and lost the answer, or it may have retried.
+        # A network file system may have made the link although it reports an error: the answer was
+        # lost, or the request was sent twice.
         if _is_same_file(temporary, target, path):
             return True
         if isinstance(error, FileExistsError):
@@ -182,16 +182,16 @@ def _link(disk: Disk, temporary: str, target: str, path: str) -> bool:
     return True
 
 
-_EXCLUSIVE: set[int] = set()  # Devices on which a link to a taken name was seen to fail.
+_EXCLUSIVE: set[int] = set()  # Devices on which a link to a taken name failed in a probe.
 
 
 def require_exclusive(folder: str, path: str) -> None:
-    """Find out, once for each device, that a name that is taken stays.
+    """Probe, once for each device, that a link to a taken name fails.
 
     Raises
     ------
     UnsupportedFeatureError
-        A link took the place of a file, as on some mounted file systems.
+        A link replaced an existing file, as on some mounted file systems.
     """
     device = os.stat(folder).st_dev
     if device in _EXCLUSIVE:
@@ -205,7 +205,7 @@ def require_exclusive(folder: str, path: str) -> None:
     except FileExistsError:
         _EXCLUSIVE.add(device)
     except OSError:
-        return  # The put itself tells what is wrong.
+        return  # The put will fail with the same error, and report it.
     finally:
         for name in made:
             forget(Disk(), name)
@@ -213,23 +213,23 @@ def require_exclusive(folder: str, path: str) -> None:
         raise UnsupportedFeatureError(
             path=path,
             features=("atomic create",),
-            reason="on this file system a hard link took the place of a file that was there, so a "
-            "commit could overwrite another one",
-            remedy="Keep the table on a file system that keeps names that are taken, such as ext4, "
-            "XFS, APFS or NFS, or commit through a coordinator (docs/stores.md)",
+            reason="on this file system a hard link replaced an existing file, so a commit could "
+            "overwrite another one",
+            remedy="Keep the table on a file system where a link to a taken name fails, such as "
+            "ext4, XFS, APFS or NFS, or commit through a coordinator (docs/stores.md)",
         )
 
 
 def link_or_rename(disk: Disk, source: str, target: str) -> bool:
-    """Give a file a second name, or where that cannot be another one; return whether it has both.
+    """Give a file a second name; return whether it has both names.
 
-    Raises `OSError`.
+    On a file system without hard links, the file is renamed. Raises `OSError`.
     """
     try:
         disk.link(source, target)
     except FileExistsError:
         if not os.path.samestat(os.lstat(source), os.lstat(target)):
-            raise  # Else a move was broken off.
+            raise  # If it is the same file, an earlier move was interrupted.
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
@@ -272,7 +272,7 @@ _LONGEST_POLL_S = 0.02
 
 
 class Turn:
-    """A lock on a folder that decides which writer tries next. Writers wait only shortly for it.
+    """A lock on a folder that decides which writer tries next. Writers wait for it a short time.
 
     It only affects speed: a writer that does not get the lock in time continues without it, and the
     link to the name still decides which writer wins. A process that dies releases the lock.
@@ -282,7 +282,7 @@ class Turn:
         self._descriptor: int | None = None
 
     def wait_for(self, folder: str, longest_s: float = _LONGEST_S) -> bool:
-        """Wait for the lock, but not longer than `longest_s`; return false if that was in vain."""
+        """Wait for the lock, at most `longest_s`; return false if the time was not enough."""
         if self._descriptor is not None or fcntl is None:
             return True
         try:
@@ -303,7 +303,8 @@ class Turn:
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             try:
-                with suppress(OSError):  # A child process that was forked meanwhile holds it too.
+                # Closing is not enough: a child that was forked meanwhile holds the lock too.
+                with suppress(OSError):
                     fcntl.flock(descriptor, fcntl.LOCK_UN)
             finally:
                 os.close(descriptor)
@@ -318,7 +319,7 @@ def _locked(descriptor: int, how: int, longest_s: float) -> bool:
             left_s = until - REAL.monotonic_s()
             if left_s <= 0:
                 return False
-            # Who has waited longest asks most often, and so comes first.
+            # The writer that has waited longest asks most often, so it usually gets the lock first.
             seldom_s = min(_LONGEST_POLL_S * left_s / longest_s, _POLL_S * left_s / _LONGEST_S)
             REAL.sleep_s(max(_POLL_S, seldom_s))
         except OSError:  # The file system has no locks.
@@ -328,18 +329,18 @@ def _locked(descriptor: int, how: int, longest_s: float) -> bool:
 
 
 _OWN = threading.local()  # `roots`: tables in which the thread has precedence.
-# By table: when this process last gave way in vain, and how long it does not give way after that.
+# By table: when this process last waited without success, and how long it will not wait again.
 _IN_VAIN: dict[str, tuple[float, float]] = {}
-_LONGEST_WAY_S = 15.0  # On a machine with too much work an operation takes seconds.
+_LONGEST_WAY_S = 15.0  # On an overloaded machine an operation takes seconds.
 _LONGEST_QUEUE_S = 90.0
 _PAUSE_S, _LONGEST_PAUSE_S = 5.0, 80.0
 
 
 @contextmanager
 def precedence(root: str) -> Iterator[bool]:
-    """Let other writers of a table wait with their commits during one commit.
+    """Let other writers of a table delay their commits during one commit.
 
-    Like a turn, it is advisory. Several writers get it one after another; the value is false for a
+    Like a turn, it is advisory. Several writers get it one after another. The value is false for a
     writer that waited too long for the others.
     """
     turn = Turn()
@@ -354,10 +355,11 @@ def precedence(root: str) -> Iterator[bool]:
 
 
 def give_way(root: str) -> None:
-    """Wait while somebody else has precedence in a table, but not long, nor soon again in vain.
+    """Wait, for a limited time, while another writer has precedence in a table.
 
-    The pause after a wait in vain doubles each time, so that a holder that is stopped delays others
-    by a sixth of their time in the end, and one that is slow keeps its precedence.
+    If the time was not enough, the process does not wait again during a pause. The pause doubles
+    each time: if the process with precedence is stopped, others lose at most a sixth of their time
+    in the end. If it is only slow, it keeps its precedence.
     """
     if fcntl is None or root in getattr(_OWN, "roots", ()):
         return
@@ -372,7 +374,7 @@ def give_way(root: str) -> None:
         began = REAL.monotonic_s()
         if _locked(descriptor, fcntl.LOCK_SH, _LONGEST_WAY_S):
             _IN_VAIN.pop(root, None)
-            with suppress(OSError):  # As in `Turn.leave`.
+            with suppress(OSError):  # The reason is in `Turn.leave`.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         elif REAL.monotonic_s() - began > _LONGEST_WAY_S:
             longer = min(max(2 * pause, _PAUSE_S), _LONGEST_PAUSE_S)

@@ -251,7 +251,7 @@ def commit_fragments(
             return CommitColumns(context, snapshot, request)
         case Operation.Rewrite():
             return CommitRewrites(context, snapshot, request)
-    raise AssertionError(f"no such operation: {request!r}")
+    raise AssertionError(f"there is no such operation: {request!r}")
 
 
 def _files(

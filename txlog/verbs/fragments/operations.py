@@ -66,7 +66,7 @@ def require_operation(operation: object) -> None:
     Raises
     ------
     InvalidInputError
-        Names the field.
+        The error names the field.
     """
     if not isinstance(operation, Operation.Base):
         raise InvalidTypeError(
@@ -105,5 +105,5 @@ def _wrong(name: str, value: object) -> InvalidInputError:
     return InvalidInputError(
         argument=name,
         reason=f"{value!r} is not valid for this field of an operation",
-        remedy="Look at the operation's docstring",
+        remedy="See the operation's docstring",
     )

@@ -227,7 +227,7 @@ def require_distinct(fragments: Sequence[FragmentMetadata]) -> None:
     Raises
     ------
     InvalidInputError
-        Names the file.
+        The error names the file.
     """
     seen: set[str] = set()
     for held in fragments:

@@ -22,19 +22,19 @@ from txlog.verbs.merge.source import MergeSource
 
 Indices = NDArray[np.int64]
 
-_SPAN = 8  # The range may have so many numbers for each value.
+_SPAN = 8  # The range of the values may be up to this many times larger than their number.
 
 
 @dataclass(frozen=True)
 class _KeyColumn:
-    """The distinct values of one key in the source, ascending; a code is a place among them."""
+    """The distinct values of one key in the source, ascending. A code is an index in this list."""
 
     key: Key
     kind: pa.DataType
     distinct: pa.Array
 
     def codes(self, values: pa.Array) -> pa.Array:
-        """Return the place of each value among the distinct values; null: it is not among them."""
+        """Return the code of each value; null if the source does not have the value."""
         values = _plain(values.cast(self.kind))
         if not pa.types.is_integer(self.kind) or self.key.nulls_match:
             found = pc.index_in(
