@@ -180,7 +180,7 @@ def _started(out: Console, log: Path) -> SparkSession:
         }
         with _errors_to(log):
             spark = session("txlog demo", spark__master="local[2]", **quiet)
-    out.print(f"Spark {spark.version}, and no JVM package besides.")
+    out.print(f"Spark {spark.version}, without any other JVM package.")
     return spark
 
 
