@@ -15,23 +15,30 @@ import random
 import time
 import traceback
 import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet
 
 import txlog
 from txlog import verbs
+from txlog.effects import Effects
 from txlog.errors import RetriesExhaustedError
+from txlog.expressions.sql import parse_sql
 
 # A process that is forked has all that verbs would import.
 for _module in pkgutil.walk_packages(verbs.__path__, "txlog.verbs."):
     importlib.import_module(_module.name)
 
-KEPT_S = 120
-"""For so long before the oldest verb that runs, a vacuum keeps files that no version has.
+TRAVEL_S = 1
+"""A read, and a restore, goes back to a version that was the latest up to so long before it began.
+"""
 
-Nothing else holds the files of a verb before its commit, however long that takes on a busy machine.
+OPTIONS = {"txlog.durability": "relaxed"}
+"""A process that dies loses nothing that the system has; a disk that syncs would hide races.
 """
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("who", pa.string())])
@@ -42,28 +49,72 @@ def rows(first: int, count: int, who: str) -> pa.Table:
     return pa.table({"id": ids, "n": ids, "who": [who] * count}, schema=SCHEMA)
 
 
+# What these import on first use took a process longer than it lives on a busy machine.
+_FIRST = txlog.Table, rows(0, 1, ""), parse_sql("id = 1"), pyarrow.parquet
+
+
 def plan(chance: random.Random, name: str, number: int) -> dict[str, Any]:
     """Return what to do next, as values from which the model can do it too."""
     kinds = {
         "append": 6, "delete": 3, "update": 3, "upsert": 2, "replace": 2, "transaction": 2,
         "compact": 1, "z_order": 1, "checkpoint": 1, "vacuum": 1, "restore": 0.3, "property": 1,
-        "expire": 0.5, "pin": 0.3,
+        "expire": 1, "pin": 0.3,
     }  # fmt: skip
     kind = chance.choices(list(kinds), list(kinds.values()))[0]
     first = (int(name[1:]) + 1) * 1_000_000 + number * 10
     return {
         "verb": kind, "first": first, "count": chance.randrange(1, 5), "mod": 17,
-        "rest": chance.randrange(17),
+        "rest": chance.randrange(17), "back": chance.uniform(0.5, 1),
     }  # fmt: skip
 
 
-def kept_hours(ledgers: Path) -> float:
-    """Return how old files must be to be deleted, by what the ledgers say that runs."""
-    now = oldest = time.time()
-    for ledger in ledgers.glob("*[0-9]"):
-        last = ledger.read_bytes().splitlines()[-1:]
-        oldest = min([oldest, *(entry["at"] for entry in map(json.loads, last) if "at" in entry)])
-    return (KEPT_S + now - oldest) / 3600
+def entries(ledger: Path) -> list[dict[str, Any]]:
+    """Return the lines of a ledger; one that is being written, or never will be, is left out."""
+    text = ledger.read_bytes()
+    return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+
+
+def unneeded_before(ledgers: Iterable[list[dict[str, Any]]], now: float) -> float:
+    """Return the latest time before which files and versions that ended are in nobody's way.
+
+    Pure. A verb that runs needs the files that it writes, and the versions since `TRAVEL_S` before
+    it. A file counts as removed from the time when a verb decided so, before that verb's commit:
+    so a verb whose commit may be younger than those versions must be younger as a whole.
+    """
+    running, spans = [], []
+    for ledger in ledgers:
+        began = None
+        for entry in ledger:
+            if "at" in entry:
+                began = entry["at"]
+            elif began is not None:
+                spans.append((began, entry["ended"]))
+                began = None
+        running += [] if began is None else [began]
+    moment = min([now, *running]) - TRAVEL_S
+    return min([moment, *(began for began, ended in spans if ended > moment)])
+
+
+@dataclass(frozen=True)
+class Stopped(Effects):
+    """A clock that stands: a retention that is counted back from it does not move meanwhile."""
+
+    at_ms: int
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+
+def cleaner(table: txlog.Table, ledgers: Path) -> tuple[txlog.Table, float]:
+    """Return the table for a clean-up, and the shortest retention in hours that harms nobody."""
+    now = time.time()
+    since = unneeded_before([entries(path) for path in ledgers.glob("*[0-9]")], now)
+    context = replace(table._context, effects=Stopped(int(now * 1000)))
+    return txlog.Table._of(context, table.refresh().snapshot), (now - since) / 3600
+
+
+def deleted(decisions: pa.Table) -> dict[str, int]:
+    return {"deleted": decisions["decision"].to_pylist().count("delete")}
 
 
 class Retries(logging.Handler):
@@ -77,8 +128,26 @@ class Retries(logging.Handler):
 
 def do(
     table: txlog.Table, what: dict[str, Any], name: str, note: str, number: int, ledgers: Path
-) -> Any:
-    """Do a verb; its commit carries the note."""
+) -> dict[str, Any]:
+    """Do a verb, and return what it tells; its commit carries the note."""
+    match what["verb"]:
+        case "checkpoint":
+            table.refresh().maintenance.checkpoint()
+            return {}
+        case "vacuum":
+            table, hours = cleaner(table, ledgers)
+            return deleted(table.vacuum(hours, False, False))
+        case "expire":
+            table, hours = cleaner(table, ledgers)
+            return deleted(table.maintenance.expire(hours, False))
+        case "restore":
+            what = {**what, "to": lately(table.uri, what["back"]).version}
+    version = changed(table, what, name, note, number).version
+    return {"version": version, "to": what.get("to")}
+
+
+def changed(table: txlog.Table, what: dict[str, Any], name: str, note: str, number: int) -> Any:
+    """Change the table, and return the outcome."""
     noted: dict[str, Any] = {"txn": (name, number), "user_metadata": note}
     some = f"id % {what['mod']} = {what['rest']}"
     data = rows(what["first"], what["count"], name)
@@ -107,28 +176,26 @@ def do(
             value = str(500 + what["rest"])
             return table.alter.set_properties({"txlog.pageRows": value}, **noted)
         case "restore":
-            table.refresh()
-            return table.restore(max(0, table.version - 2), **noted)
+            return table.restore(what["to"], **noted)
         case "pin":
             table.refresh()
             pin = f"pin{what['rest']}"
             if pin in table.pins.list():
                 return table.pins.delete(pin, **noted)
             return table.pins.create(pin, **noted)
-        case "checkpoint":
-            return table.refresh().maintenance.checkpoint()
-        case "vacuum":
-            return table.vacuum(kept_hours(ledgers), False, False)
-        case "expire":
-            return table.maintenance.expire(0.05, False)
     raise AssertionError(what)
 
 
+def lately(root: str, back: float) -> txlog.Table:
+    """Open the version that was the latest a part of `TRAVEL_S` ago."""
+    moment_ms = int(1000 * (time.time() - back * TRAVEL_S))
+    return txlog.Table(root, None, moment_ms, OPTIONS, out_of_range="nearest")
+
+
 def read(root: str, chance: random.Random) -> dict[str, Any]:
-    """Travel to a version of the last moments, and return what is seen."""
-    table = txlog.Table(root)
-    if chance.random() < 0.5 and table.version > 3:
-        table = txlog.Table(root, version=table.version - chance.randrange(3))
+    """Open the latest version, or travel to one of the last moments; return what is seen."""
+    travels = chance.random() < 0.5
+    table = lately(root, chance.random()) if travels else txlog.Table(root, None, None, OPTIONS)
     held = table.to_arrow()
     found = [sum(held["id"].to_pylist()), sum(held["n"].to_pylist())]
     return {"version": table.version, "count": held.num_rows, "sums": found}
@@ -152,7 +219,7 @@ def do_all(root: str, ledger: str, name: str, seconds: float) -> None:
     logger = logging.getLogger("txlog")
     logger.addHandler(retries)
     logger.setLevel(logging.INFO)
-    table = txlog.Table(root)
+    table = txlog.Table(root, None, None, OPTIONS)
     number = 0
     while time.monotonic() < until:
         number += 1
@@ -166,15 +233,12 @@ def do_all(root: str, ledger: str, name: str, seconds: float) -> None:
             if reads:
                 result = read(root, chance)
             else:
-                done = do(table, what, name, note, number, Path(ledger).parent)
-                result = {"version": getattr(done, "version", None)}
+                result = do(table, what, name, note, number, Path(ledger).parent)
         except txlog.CommitConflictError as error:
             result = {"conflict": error.rule, "gave_up": isinstance(error, RetriesExhaustedError)}
         except txlog.TxlogError as error:
             result = {"error": f"{type(error).__name__}: {error}"}
         took = time.monotonic() - began
         retried = retries.count - before
-        line = json.dumps(
-            {"note": note, "took": round(took, 3), "retried": retried, "done": result}
-        )
-        os.write(file, line.encode() + b"\n")
+        told = {"note": note, "ended": time.time(), "took": round(took, 3), "retried": retried}
+        os.write(file, json.dumps({**told, "done": result}).encode() + b"\n")
