@@ -31,10 +31,10 @@ Row = tuple[int, int, str]
 MOST_RETRIES = 30
 """How often a verb may be tried again beside 15 other writers."""
 
-EACH_S = 30
-"""In so many seconds, each writer must land a commit on average, and each reader end a read.
+PACE_S = 5
+"""In so many seconds for each process of a run, each must come forward once, on average.
 
-Two cores that did the work of twenty processes beside it took 20 s for a commit of 16 writers.
+Two cores with thirty busy processes, of which a run had eighteen, took 2.6 s for the slowest.
 """
 
 FULL_LOAD_S = 300
@@ -276,7 +276,7 @@ def test_a_vacuum_deletes_once_nothing_needs_a_file(
     assert table.refresh().to_arrow() == rows(0, 9, "second")
 
 
-@pytest.mark.spec("GUA-3", "GUA-5")
+@pytest.mark.spec("GUA-3", "GUA-5", "GUA-8")
 def test_processes_may_be_killed(tmp_path: Path) -> None:
     report = run(tmp_path, writers=2, readers=0, seconds=4, kill_every=1.5)
     check(tmp_path, report)
@@ -285,7 +285,7 @@ def test_processes_may_be_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.spec("GUA-3", "GUA-5")
+@pytest.mark.spec("GUA-3", "GUA-5", "GUA-8", "VAC-1", "VAC-2")
 def test_four_processes_are_killed_for_a_minute(tmp_path: Path) -> None:
     report = run(tmp_path, writers=4, readers=1, seconds=60, kill_every=1.5)
     print(told(report))
@@ -317,8 +317,9 @@ def test_sixteen_processes_load_a_table_for_minutes(tmp_path: Path) -> None:
 def require_progress(report: Report, *, seconds: float) -> None:
     """Raise unless each writer landed commits and each reader ended reads."""
     writers, readers = report.progress()
-    assert min(writers) >= seconds / EACH_S, "a writer does not come forward"
-    assert min(readers) >= seconds / EACH_S, "a reader does not come forward"
+    least = seconds / (PACE_S * len(report.places))
+    assert min(writers) >= least, "a writer does not come forward"
+    assert min(readers) >= least, "a reader does not come forward"
 
 
 def require_clean_ups(report: Report) -> None:

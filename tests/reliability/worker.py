@@ -38,8 +38,7 @@ TRAVEL_S = 1
 """
 
 OPTIONS = {"txlog.durability": "relaxed"}
-"""A process that dies loses nothing that the system has; a disk that syncs would hide races.
-"""
+"""A killed process loses nothing that it gave to the system, and does more if it never waits."""
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("who", pa.string())])
 
