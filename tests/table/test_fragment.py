@@ -119,3 +119,49 @@ def test_the_fragments_of_a_table_are_a_sequence(tmp_path: Path) -> None:
         fragments[5]
     with pytest.raises(TypeError):
         hash(fragments)
+
+
+def test_a_fragment_is_validated(tmp_path: Path) -> None:
+    """As pylance's `LanceFragment.validate`."""
+    rows = pa.table({"x": range(20)})
+    table = txlog.write(
+        tmp_path, rows, max_rows_per_file=10,
+        properties={"delta.feature.txlog.fragments": "supported"},
+    )  # fmt: skip
+    table.alter.add_columns({"y": "x + 1"})
+    table.delete("x = 3")
+    for fragment in table.fragments():
+        assert len(fragment.files) == 2
+        fragment.validate()
+    first, second = table.fragments()
+    other = tmp_path / second.files[1].path
+    pq.write_table(pq.read_table(other).slice(1), other)
+    with pytest.raises(txlog.DataFileError, match=r"has 9 rows, but the primary file has 10"):
+        second.validate()
+    first.validate()
+    plain = txlog.write(tmp_path / "plain", rows)
+    (whole,) = plain.fragments()
+    pq.write_table(pa.table({"x": range(30, 50)}), tmp_path / "plain" / whole.files[0].path)
+    with pytest.raises(txlog.DataFileError, match="contradicts the file: the greatest x is 49"):
+        whole.validate()
+    (tmp_path / "plain" / whole.files[0].path).unlink()
+    with pytest.raises(txlog.TxlogError, match=whole.files[0].path):
+        whole.validate()
+
+
+def test_columns_from_the_addresses_of_rows(tmp_path: Path) -> None:
+    rows = pa.table({"x": range(6)})
+    table = txlog.write(
+        tmp_path, rows, max_rows_per_file=3,
+        properties={"delta.feature.txlog.fragments": "supported"},
+    )  # fmt: skip
+
+    def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+        assert batch.schema.names == ["_rowid", "x"]
+        return pa.record_batch({"copy": batch["_rowid"], "twice": pa.array([0] * len(batch))})
+
+    merged = [one.merge_columns(copied, ["_rowid", "x"]) for one in table.fragments()]
+    table.commit(txlog.Operation.Merge([one for one, _ in merged], merged[0][1]))
+    found = table.to_arrow(["copy", "_rowid"])
+    assert found["copy"].to_pylist() == found["_rowid"].to_pylist()
+    assert found.num_rows == 6

@@ -237,6 +237,21 @@ def test_a_merge_by_key_of_some_columns(tmp_path: Path) -> None:
     assert sorted(table.to_arrow()["k"].to_pylist()) == [2, 3]
 
 
+def test_a_merge_by_key_does_not_lose_a_misspelt_column(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"k": [1, 2], "v": ["a", "b"]}))
+    rows = pa.table({"k": [2, 3], "vv": ["x", "y"]})
+    for merge in (
+        table.merge_insert("k").when_matched_update_all(),
+        table.merge_insert("k").when_not_matched_insert_all(),
+    ):
+        with pytest.raises(InvalidInputError, match=r"no column vv .*field='vv'.*Choose from k, v"):
+            merge.execute(rows)
+    merge = table.merge_insert("k").when_matched_update_all()
+    merge.execute(rows, schema_mode="merge")
+    found = table.to_arrow().sort_by("k").to_pydict()
+    assert found == {"k": [1, 2], "v": ["a", "b"], "vv": [None, "x"]}
+
+
 def test_keys_that_must_be_new(tmp_path: Path) -> None:
     properties = {"delta.appendOnly": "true"}
     table = txlog.write(tmp_path, pa.table({"k": [1, 2]}), properties=properties)

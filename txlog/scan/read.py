@@ -65,6 +65,13 @@ class FragmentReader:
         """Return the number of physical rows, from the primary file's footer."""
         return self.footer().num_rows
 
+    def file_rows(self) -> list[int]:
+        """Return the number of physical rows of each file, from its footer."""
+        with ExitStack() as stack:
+            return [
+                FileFooter.of(self._open(stack, file)).num_rows for file in self._fragment.files
+            ]
+
     def deletions(self) -> BitMap64 | None:
         """Return the positions of deleted rows, or None; errors as in `load_deletions`."""
         fragment = self._fragment

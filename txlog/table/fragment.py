@@ -214,6 +214,21 @@ class TableFragment:
             self._context.store, plan, self._fragment, offsets, self._context.engine
         )
 
+    def validate(self) -> None:
+        """Raise unless the files of the fragment and the log agree.
+
+        This reads the footers of all files and the deletions: files must exist and have equal
+        numbers of rows, and the statistics of the log must be true. `Table.doctor` checks tables.
+
+        Raises
+        ------
+        DataFileError, BadDeletionVectorError
+            A file is missing or unreadable, or contradicts the log. The error names it.
+        """
+        from txlog.verbs.statistics import require_agreeing
+
+        require_agreeing(self._context.store, self._snapshot, self._fragment, self._rows())
+
     # Changes to commit ---------------------------------------------------------------------
 
     def delete(self, predicate: str | Expression) -> FragmentMetadata | None:

@@ -19,7 +19,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
-from txlog.errors import InvalidInputError, NotFoundError, TxlogError
+from txlog.errors import DataFileError, InvalidInputError, NotFoundError, TxlogError
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import And, Column, Expression, IsNull
 from txlog.fragments.fragment import Fragment
@@ -327,6 +327,36 @@ def contradiction(store: Store, snapshot: Snapshot, row: pa.Table) -> str:
         if path in bounds.columns
     )
     return next((fault for fault in faults if fault), "")
+
+
+def require_agreeing(store: Store, snapshot: Snapshot, fragment: Fragment, rows: pa.Table) -> None:
+    """Raise unless the footers of a fragment's files, its deletions and the log agree.
+
+    `rows` are the `FILE_ROWS` of its files, with the primary file first.
+
+    Raises
+    ------
+    DataFileError, BadDeletionVectorError
+        A file is missing or unreadable, or contradicts the log.
+    """
+    plan = read_plan(snapshot, columns=[])
+    counts = FragmentReader(store, plan, fragment).file_rows()
+    faults = [
+        (file, f"it has {count} rows, but the primary file has {counts[0]}")
+        for file, count in zip(fragment.files, counts, strict=True)
+        if count != counts[0]
+    ]
+    stated = contradiction(store, snapshot, rows.slice(0, 1))
+    if stated:
+        faults.insert(0, (fragment.files[0], f"the log contradicts the file: {stated}"))
+    for file, reason in faults:
+        raise DataFileError(
+            path=file.path,
+            version=snapshot.version,
+            reason=reason,
+            remedy="Correct statistics with optimize.compute_statistics(recompute=True); restore "
+            "a damaged file from a copy",
+        )
 
 
 def _beyond(name: str, stated: ColumnBounds, extent: Extent) -> str:

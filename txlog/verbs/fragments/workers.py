@@ -28,6 +28,7 @@ from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
+from txlog.scan.columns import visible_metadata
 from txlog.scan.deletions import load_deletions
 from txlog.scan.plan import plan_fragments
 from txlog.scan.read import FragmentReader, matching_positions
@@ -185,9 +186,11 @@ def merge_into_fragment(
         )
 
     nanos = snapshot.supports("timestampNanos")
-    values = column_values(
-        columns, snapshot.schema, read_columns=read_columns, sample=sample, nanos=nanos
-    )
+    # Metadata columns identify rows of this fragment, which has the same rows at the commit.
+    readable = StructType((*snapshot.schema.fields, *visible_metadata(snapshot).values()))
+    if read_columns is None:
+        read_columns = snapshot.schema.names()
+    values = column_values(columns, readable, read_columns=read_columns, sample=sample, nanos=nanos)
     values = named_in_files(values, snapshot)
     require_addable(values, snapshot)
     plan = plan_fragments(snapshot, [fragment], columns=list(values.reads))

@@ -210,6 +210,16 @@ def columns_of_same_name(
             reason="neither side has this column",
             remedy=f"Choose from {', '.join(schema.names())}",
         )
+    if clause.partial:
+        more = [name for name in source.names() if schema.get(name) is None]
+        if more:  # Perhaps a misspelt name, whose values would be lost.
+            raise InvalidInputError(
+                argument="source",
+                field=more[0],
+                reason=f"the table has no column {more[0]}",
+                remedy=f'Choose from {", ".join(schema.names())}, or pass schema_mode="merge", '
+                "which adds the column",
+            )
     given: dict[str, str] = {}
     for field in schema.fields:
         if field.name.lower() in left_out:
