@@ -73,7 +73,6 @@ def test_reading_a_fragment(table: txlog.Table) -> None:
     ("offsets", "error", "reason"),
     [
         ([10], txlog.NotFoundError, "only 10 rows"),
-        ([1], txlog.NotFoundError, "deleted"),
         ([2, 2], txlog.InvalidInputError, "distinct"),
         ([-1], txlog.InvalidInputError, "below 0"),
         ([0.5], txlog.InvalidInputError, "whole numbers"),
@@ -86,6 +85,16 @@ def test_bad_offsets(
     with pytest.raises(error, match=reason):
         table.fragments()[0].delete_rows(offsets)
     assert sorted(Path(table.uri).iterdir()) == before
+
+
+def test_rows_that_are_already_deleted_can_be_deleted_again(table: txlog.Table) -> None:
+    first = table.fragments()[0]  # Its row 1 is deleted.
+    assert first.delete_rows([1]) == first.metadata
+    assert first.delete_rows(range(10)) is None
+    updated = first.delete_rows([0, 1])
+    assert updated is not None
+    table.commit(txlog.Operation.Delete([updated]))
+    assert table.to_arrow(where="x < 4")["x"].to_pylist() == [2, 3]
 
 
 def test_take_reads_only_the_row_groups_needed(tmp_path: Path, row_groups_read: list[int]) -> None:

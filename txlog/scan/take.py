@@ -319,22 +319,20 @@ def take_offsets(
     return take(store, plan.reading, {fragment.id: fragment}, addresses, engine)
 
 
-def positions_of(
-    offsets: Sequence[int], fragment: Fragment, deleted: BitMap64, rows: int
-) -> BitMap64:
+def positions_of(offsets: Sequence[int], fragment: Fragment, rows: int) -> BitMap64:
     """Return positions of a fragment as a bitmap.
 
     Parameters
     ----------
-    deleted, rows
-        The fragment's deleted rows, and its number of rows including them.
+    rows
+        The fragment's number of rows, including deleted ones.
 
     Raises
     ------
     InvalidInputError
         A value is not a whole number from 0, or occurs twice.
     NotFoundError
-        A position is beyond the fragment, or its row is deleted.
+        A position is beyond the fragment.
     """
     asked = _numbers(offsets, "offsets")
     found = as_bitmap(asked.cast(pa.uint64()))
@@ -346,7 +344,6 @@ def positions_of(
         )
     beyond = found - BitMap64(range(rows))
     _refuse(f"their fragment has only {rows} rows", {fragment.id: beyond})
-    _refuse("these rows are deleted", {fragment.id: found & deleted})
     return found
 
 

@@ -251,12 +251,14 @@ class TableFragment:
     def delete_rows(self, offsets: Sequence[int]) -> FragmentMetadata | None:
         """Write the deletion of rows by their offsets; otherwise as `delete`.
 
+        Rows that are already deleted remain deleted.
+
         Raises
         ------
         InvalidInputError
             A value is not a whole number from 0, or there twice.
         NotFoundError
-            A row is beyond the fragment, or it is already deleted.
+            A row is beyond the fragment.
         """
         return self._deleted(offsets)
 

@@ -134,7 +134,7 @@ def delete_from_fragment(
     InvalidInputError
         A position is not a whole number or appears twice, or the predicate does not fit.
     NotFoundError
-        A position is beyond the fragment, or its row is already deleted.
+        A position is beyond the fragment.
     UnsupportedFeatureError
         The table does not use deletion vectors, or cannot be written by txlog.
     """
@@ -155,7 +155,7 @@ def delete_from_fragment(
         found, rows = matching_positions(context.store, plan, fragment)
     else:
         rows = reader.count_rows()
-        found = positions_of(going, fragment, gone, rows)
+        found = positions_of(going, fragment, rows) - gone
     deletes = FileDeletes(fragment, found, gone, rows)
     if not found:
         return held
