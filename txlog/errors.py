@@ -304,9 +304,9 @@ REMEDIES = {
     errno.ENAMETOOLONG: "The name is too long for the file system. Use a shorter one",
     errno.ENOTDIR: "A file is where a folder was expected. Check the path",
     errno.EISDIR: "A folder is where a file was expected. Check the path",
-    errno.EEXIST: "The name is taken, though it should be a new one. Check what is there",
-    errno.ELOOP: "Symbolic links lead in a circle. Check the path",
-    errno.EXDEV: "Put a folder where the link is, or make the table where the link leads",
+    errno.EEXIST: "A file with this new name exists already. Check what it is",
+    errno.ELOOP: "Symbolic links form a circle. Check the path",
+    errno.EXDEV: "Replace the link by a folder, or make the table in the folder to which it leads",
     errno.EMFILE: "The process has too many open files. Raise `ulimit -n`, or open fewer",
     errno.ENFILE: "The machine has too many open files. Raise its limit",
     errno.EIO: "The disk itself failed. Check the disk before you trust what was written",
@@ -327,15 +327,15 @@ def store_error(error: OSError, operation: str, path: str, table: str | None = N
     )
 
 
-_NO_THREAD = ("Failed to launch worker thread", "can't start new thread")  # Of Arrow, of Python.
+_NO_THREAD = ("Failed to launch worker thread", "can't start new thread")  # Arrow, Python.
 _BLAMING = (DataFileError, LogCorruptError, InvalidInputError)
 
 
 def resource_error(error: BaseException, path: str | None = None) -> OutOfMemoryError | None:
     """Return the error for a call for which Python or Arrow got no more memory or threads.
 
-    None if `error` tells of something else. An error that blames a file or an argument is looked at
-    with its causes: a file that cannot be read for lack of memory need not be damaged.
+    None if `error` has another reason. If an error blames a file or an argument, its causes are
+    checked, too: without enough memory, a file that is not damaged cannot be read.
 
     Parameters
     ----------

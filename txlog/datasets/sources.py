@@ -63,7 +63,7 @@ class SourceFile:
                 if left < 0 or (left and not chunk):
                     raise refused(
                         f"{self.name} was changed while it was read",
-                        "Read it when nobody writes to it",
+                        "Read it again when no process writes to it",
                     )
                 if not chunk:
                     break

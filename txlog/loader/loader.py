@@ -230,7 +230,7 @@ class Loader:
         return self._state(self._epoch, self._position)
 
     def state_at(self, step: int) -> State:
-        """Return the state after so many batches of the loader's epoch, from its first row."""
+        """Return the state after the first `step` batches of the loader's epoch."""
         return self._state(self._epoch, min(_whole("step", step, 0) * self._step, self.num_rows))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

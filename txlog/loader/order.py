@@ -28,7 +28,7 @@ _GOLDEN = 0x9E37_79B9_7F4A_7C15
 # The finaliser of splitmix64: two steps, and a last shift.
 _STEPS = (30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB)
 _LAST_SHIFT = 31
-# The largest default: most writers end a page after so many rows.
+# The largest default: most writers end a page after this number of rows.
 _BLOCK_ROWS = 20_000
 _PLAIN_BLOCK_ROWS = 1 << 18  # Without shuffling, when the order does not depend on the block size.
 _BLOCK_BYTES = 4 << 20  # The approximate bytes of a block in files.
@@ -81,7 +81,7 @@ class Shuffle:
 
 
 def block_rows_for(size: int, rows: int, files: int, *, shuffled: bool) -> int:
-    """Return the default of `block_rows` for files of so many rows and bytes. Rule: LDR-3."""
+    """Return the default of `block_rows` for a number of files, rows and bytes. Rule: LDR-3."""
     block_rows = _BLOCK_ROWS if shuffled else _PLAIN_BLOCK_ROWS
     most = _BLOCK_BYTES if shuffled else _PLAIN_BLOCK_BYTES
     while (

@@ -104,7 +104,7 @@ class Number:
             return
         if pa.types.is_temporal(kind) and (pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
             if self.dtype is not None:
-                raise TypeError("dates and times have a type of their own: Number()")
+                raise TypeError("dates and times cannot be cast: use Number() without a type")
             return
         if not _is_numeric(kind):
             raise TypeError("a column of numbers was expected")

@@ -282,7 +282,7 @@ def plan_fragments(
     columns: list[str] | None = None,
     where: Expression | None = None,
 ) -> ScanPlan:
-    """Plan a scan of some fragments of a snapshot, in their order; errors as of `plan_scan`."""
+    """Plan a scan of some fragments of a snapshot, in their order; errors as for `plan_scan`."""
     reading = read_plan(snapshot, columns=columns, where=where)
     return GivenPlan(**parts_of(reading), given=tuple(fragments))
 

@@ -107,7 +107,7 @@ def _field(
         version=snapshot.version,
         field=f"domainMetadata.{domain.domain}",
         reason=f"{domain.configuration!r} does not contain its {name}",
-        remedy="Delete it with Table.pins.delete, or ask who wrote it",
+        remedy="Delete it with Table.pins.delete, or ask its writer",
     )
 
 

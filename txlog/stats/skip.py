@@ -34,7 +34,7 @@ from txlog.lazy import dataclass
 from txlog.schema.arrow import arrow_type
 
 ALL = -1
-"""A null count that means: all rows are null, whatever their number."""
+"""A null count that means: all rows are null, and their number does not matter."""
 
 
 class Known(Enum):

@@ -28,7 +28,7 @@ from txlog.threads import map_ahead
 
 # Their rename fails atomically if the target exists, but their create overwrites.
 _RENAME = ("hdfs", "webhdfs", "viewfs", "ofs")
-_NAMES, _RACERS = 6, 6  # In a probe, so many threads race for so many names.
+_NAMES, _RACERS = 6, 6  # In a probe, six threads race for each of six names.
 _EXISTS = ("PreconditionFailed", "ConditionalRequestConflict", "412")
 
 _trusted: set[tuple[str, str]] = set()  # Roots for which a probe showed that create is atomic.

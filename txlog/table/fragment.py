@@ -168,7 +168,7 @@ class TableFragment:
         strict_batch_size: bool = False,
         batch_size_bytes: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as Arrow batches, in sizes as of `Table.to_batches`."""
+        """Yield the rows as Arrow batches, in sizes as for `Table.to_batches`."""
         sized = {} if batch_size is None else {"batch_size": batch_size}
         return self.scanner(columns, filter).to_batches(
             **sized, strict_batch_size=strict_batch_size, batch_size_bytes=batch_size_bytes
@@ -327,7 +327,7 @@ class TableFragments(Sequence[TableFragment]):
             return NotImplemented
         return len(self) == len(other) and all(map(eq, self, other))
 
-    __hash__ = None  # type: ignore[assignment]  # As of a list.
+    __hash__ = None  # type: ignore[assignment]  # As for a list.
 
     @overload
     def __getitem__(self, at: int) -> TableFragment: ...

@@ -83,7 +83,7 @@ _OF_FIELDS = {
     "identityColumns": "delta.identity.step",
     "allowColumnDefaults": CURRENT_DEFAULT,
 }
-# Reader features whose traces in older parts of the log no reader misreads.
+# Reader features that leave traces in older parts of the log which no reader misreads.
 _TRACELESS = frozenset({"vacuumProtocolCheck"})
 
 

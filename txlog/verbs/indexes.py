@@ -242,7 +242,7 @@ class DropIndex(ChangeMetadata):
         self._index = name
 
     def change(self, base: Snapshot) -> Changed:
-        """Return the metadata without the index; errors as of `definition_of`."""
+        """Return the metadata without the index; errors as for `definition_of`."""
         key = f"{INDEX_PREFIX}{definition_of(base, self._index).name}"
         return Changed(_with_property(base, key, None), {"properties": [key], "ifExists": False})
 

@@ -118,7 +118,7 @@ class Overwrite(Operation):
         if self._where is not None or self._partition_mode == "dynamic":
             require_kept(base, schema, self._files.schema_mode)
         deletes = self._deletes = self._rows_replaced(base)
-        if deletes.cdc:  # Then they must include the new rows, too.
+        if deletes.cdc:  # If there are change files, they must include the new rows, too.
             rows = inserted_rows(self._files.adds)
             cdc = write_rows_of(self.context, base, rows, schema=schema)
             deletes = self._deletes = replace(deletes, cdc=(*deletes.cdc, *cdc))

@@ -96,7 +96,7 @@ class Restore(Operation):
             raise InvalidInputError(
                 argument="version", reason="either a version or a timestamp is expected"
             )
-        named = isinstance(version, str)  # By a pin.
+        named = isinstance(version, str)  # The name of a pin.
         if version is not None and not named and (type(version) is not int or version < 0):
             raise InvalidInputError(
                 argument="version", reason=f"{version!r} is not a whole number from 0"

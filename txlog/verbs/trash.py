@@ -55,7 +55,7 @@ def listed_files(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
         kept = [
             info
             for info in infos
-            # Of a million names most are plain, and a call for each would take half a second.
+            # Most names are plain. For a million names, a call for each takes half a second.
             if ("/_" not in (name := info.name) and "/." not in name and name[0] not in "_.")
             or _is_visible(name, ours)
             or _TEMPORARY.fullmatch(name)
@@ -181,7 +181,7 @@ def _restored(store: Store, names: list[str]) -> None:
 
 
 def empty_trash(context: Context) -> int:
-    """Delete the files in a table's trash for good; return their number."""
+    """Delete the files in a table's trash permanently; return their number."""
     context.store.require_writable()
     found = [f"{TRASH}/{info.name}" for info in context.store.list_tree(TRASH)]
     delete_files(context, found)

@@ -22,7 +22,7 @@ Node = TypeVar("Node", bound=Any)
 
 
 Seen = Literal["both", "source", "target"]
-"""Of which sides an expression has columns."""
+"""The sides whose columns an expression may use."""
 
 
 @dataclass(frozen=True)
