@@ -398,8 +398,8 @@ def retyped(schema: Any, metadata: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (added, "column y came"),
-        (dropped, "column p went"),
+        (added, "column y was added"),
+        (dropped, "column p was dropped or renamed"),
         (retyped, "column x was long and became string"),
         (partitioned, "the partition columns changed"),
     ],

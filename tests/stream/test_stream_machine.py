@@ -162,7 +162,7 @@ class Streaming(History, RuleBasedStateMachine):
             return None
         it = self.versions[version]
         if version > self.opened and it.columns != self.versions[self.opened].columns:
-            text = "has other columns .* came.*Load the stream again .* same checkpoint"
+            text = "has other columns .* was added.*Load the stream again .* same checkpoint"
         elif self.options.changes:
             if it.recorded:
                 return None

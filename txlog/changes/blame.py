@@ -52,7 +52,8 @@ class Blame(ArrowStream):
     snapshot: Snapshot
     scan: Scan
     marker: str  # The metadata column from which versions are found; it is not returned.
-    versions: dict[int, int] | None = field(repr=False)  # Of fragments; None: rows tell their own.
+    # The version of each fragment. None: each row has its own version.
+    versions: dict[int, int] | None = field(repr=False)
 
     @property
     def schema(self) -> pa.Schema:

@@ -94,7 +94,8 @@ class _Sides:
     added: Fragment | None = None
     removed: Fragment | None = None
     data_change: bool = False
-    stats: str | None = None  # Of the only side; two sides may each leave out rows of the other.
+    # Only if the commit has one action on the path: with two, each may omit rows of the other.
+    stats: str | None = None
 
 
 def _by_actions(

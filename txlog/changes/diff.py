@@ -44,7 +44,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.threads import Engine, Threads
 
-ROWS_AT_ONCE = 2_000_000  # Of both versions: so many are held and compared at a time.
+ROWS_AT_ONCE = 2_000_000  # The rows of both versions that are held and compared at a time.
 _TURNED = {"insert": "delete", "delete": "insert"}
 _WANTED = ("path", "deletion_vector", "dv_id", "partition_values", "size", "stats", "tags",
            "base_row_id", "default_row_commit_version", "modification_time")  # fmt: skip
@@ -65,7 +65,7 @@ class Diff(ArrowStream):
     files: tuple[ChangeFile, ...] = field(repr=False)
     start_version: int
     end_version: int
-    columns: tuple[str, ...]  # Of the table.
+    columns: tuple[str, ...]  # The names of the table's columns.
     on: tuple[str, ...]  # The key; empty: rows are compared as a whole.
     engine: Engine = field(default_factory=Threads, repr=False)
     rows_at_once: int = field(default=ROWS_AT_ONCE, repr=False)
@@ -243,7 +243,7 @@ def _ranks(codes: Codes) -> Codes:
 
 
 def _left_over(codes: Codes, others: Codes) -> Codes:
-    """Return the rows that the other side does not have, or has less often."""
+    """Return the rows that the other side does not have, or has fewer times."""
     size = int(max(codes.max(initial=-1), others.max(initial=-1))) + 1
     counts = np.bincount(others, minlength=size)
     return np.flatnonzero(_ranks(codes) >= counts[codes]) if len(codes) else codes
@@ -254,9 +254,9 @@ def compared(
 ) -> pa.Table:
     """Return the rows that only one side has, with `_change_type`.
 
-    Rows that both sides have equally often are no change. Of the rest, rows with the same key are
-    the two images of an update, paired in their order if a key occurs more than once. Null keys
-    are equal.
+    Rows that both sides have equally often do not count as changes. Among the other rows, two rows
+    with the same key are the images of an update. If a key occurs more than once, its rows are
+    paired in order. Null keys are equal.
     """
     names = dict.fromkeys((*on, *columns))
     gone, came = row_codes(before, after, names)

@@ -86,13 +86,13 @@ def differences(old: Form, new: Form) -> list[str]:
     for field in old.schema.fields:
         now = new.schema.get(field.name)
         if now is None or now.name != field.name:
-            found.append(f"column {field.name} went or was renamed")
+            found.append(f"column {field.name} was dropped or renamed")
         elif _bare_field(field) != _bare_field(now):
             found.append(_change(field, now))
     for field in new.schema.fields:
         before = old.schema.get(field.name)
         if before is None or before.name != field.name:
-            found.append(f"column {field.name} came")
+            found.append(f"column {field.name} was added")
     if not found and old.schema.names() != new.schema.names():
         found.append("the order of the columns changed")
     if old.partition_columns != new.partition_columns:
@@ -106,7 +106,7 @@ def _change(old: StructField, new: StructField) -> str:
     before, after = type_name(old.type), type_name(new.type)
     if before != after:
         return f"column {old.name} was {before} and became {after}"
-    return f"column {old.name} became another one, or changed within or whether it may be null"
+    return f"column {old.name} was replaced, or its fields or nullability changed"
 
 
 def _bare_field(field: StructField) -> StructField:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from txlog.lookup.keys import Encodings, Numbers
 
-BLOCK_WORDS = 8  # The zeros before each group of so many words of a bit array are counted.
+BLOCK_WORDS = 8  # The zeros before each group of eight words of a bit array are counted.
 
 _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
 
@@ -25,7 +25,7 @@ def ones(words: NDArray[Any]) -> NDArray[np.uint8]:
     return counts
 
 
-_GROUPS = 1_024  # Values of one step: so many fit into the cache of a processor.
+_GROUPS = 1_024  # The values of one step: they fit into the cache of a processor.
 
 
 def pack(values: Encodings, bits: int) -> Encodings:

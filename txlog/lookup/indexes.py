@@ -70,7 +70,7 @@ class Coverage:
     fragments: Sequence[Fragment]
     runs: tuple[LiveRun, ...]
     uncovered: tuple[int, ...]
-    segments: frozenset[str] = frozenset()  # Paths of those that cover something.
+    segments: frozenset[str] = frozenset()  # The paths of segments that cover a fragment.
 
 
 def cover(
@@ -282,7 +282,7 @@ class SegmentCache:
         return Path(self._folder, table, *path.split("/")[1:])  # The index, and its name.
 
     def _sweep(self, store: Store, index: str, paths: Collection[str]) -> None:
-        """Delete what is kept for other processes of segments that are no longer there."""
+        """Delete local copies of segments that no longer exist."""
         place = self._place(store, f"{FOLDER}/{index}/{SUFFIX}")
         if place is None:
             return

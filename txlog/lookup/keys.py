@@ -22,8 +22,8 @@ _SIGN = np.uint64(1 << 63)
 _GOLDEN = 0x9E3779B97F4A7C15
 _INTEGERS = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", *NANOS)
 _OTHERS = ("string", "binary", "boolean")
-_FEW = 256  # The largest number of keys that a predicate lists;
-_RANGES = 64  # for more keys, it has so many ranges.
+_FEW = 256  # The largest number of keys that a predicate lists.
+_RANGES = 64  # The number of ranges in a predicate for more keys.
 
 
 def can_be_key(column: StructField) -> bool:

@@ -55,7 +55,7 @@ KEY = "_key"
 
 _RUN_BYTES = 512 << 20
 _SHOWN = 5  # The largest number of keys in an error.
-_EXACT = 1 << 53  # This double, or a larger one, may stand for another whole number.
+_EXACT = 1 << 53  # From this number on, several whole numbers have the same double.
 # Physical names and types of the key columns, then paths and sizes of the files that may hold them.
 RunName = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, int], ...]]
 
@@ -351,7 +351,7 @@ def _is_pandas(keys: object) -> bool:
 
 
 def _of_pandas(values: Any) -> Any:
-    """Return as whole numbers those that pandas holds as doubles, since some are missing."""
+    """Convert doubles to whole numbers: pandas stores whole numbers with gaps as doubles."""
     if not pa.types.is_float64(values.type):
         return values
     if values.null_count == len(values):
@@ -377,7 +377,7 @@ def _require_names(names: Sequence[str], given: Sequence[str]) -> None:
         if given.count(name) != 1:
             count = f"{given.count(name)} columns" if name in given else "no column"
             raise InvalidInputError(
-                argument="keys", reason=f"they have {count} {name!r}, which is one of `on`"
+                argument="keys", reason=f"they have {count} {name!r}, but `on` names it"
             )
 
 

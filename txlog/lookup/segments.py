@@ -228,7 +228,7 @@ def _covered(one: dict[str, Any], arrays: memoryview, columns: int) -> CoveredRu
 def _file(one: dict[str, Any], arrays: memoryview, columns: int) -> CoveredFile:
     paths, sizes = tuple(one["paths"]), tuple(map(_whole, one["sizes"]))
     if not len(paths) == len(sizes) == columns or not all(isinstance(p, str) for p in paths):
-        raise RunError("a file has not a path and a size for each key column")
+        raise RunError("a file does not have a path and a size for each key column")
     tail = None
     if one["tail"] is not None:
         *extent, start = map(_whole, one["tail"])

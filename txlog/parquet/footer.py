@@ -18,7 +18,7 @@ Numbers = NDArray[np.int64]
 
 _REPEATED = 2  # A value of FieldRepetitionType.
 _MAX_PAGES = 1 << 24
-_PARSED_AT_ONCE = 1 << 20  # Bytes of offset indexes; numpy takes many times as much meanwhile.
+_PARSED_AT_ONCE = 1 << 20  # Bytes of offset indexes. Parsing uses many times this memory.
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Chunk:
 
     @property
     def codec(self) -> int:
-        """By what its pages are packed, as `CompressionCodec` numbers it."""
-        return self.kind[-1] >> 1  # The last of its fields, of one byte.
+        """The codec that compresses the pages: a number of Parquet's `CompressionCodec`."""
+        return self.kind[-1] >> 1  # It is the last field, and has one byte.
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Footer:
         ]
 
     def page_end(self, columns: Sequence[str], position: int) -> int:
-        """Return the position behind the page of a row, of the largest of some columns.
+        """Return the position behind the page that has a row, in the largest of some columns.
 
         `keep_pages` must have stored the pages of the columns.
         """
@@ -124,7 +124,7 @@ class Footer:
         return position + int(ends[np.searchsorted(first_row, row, "right") - 1] - row)
 
     def dictionary(self, group: int, leaf: int) -> tuple[int, int] | None:
-        """Return the bytes before the data pages of a chunk, which are a dictionary's, if any."""
+        """Return the byte range of a chunk's dictionary, before its data pages, or None."""
         pages, start = self._pages[group, leaf], self.row_group(group).chunks[leaf].start
         first = pages.offset.item(0)
         return (start, first) if start < first else None
@@ -236,8 +236,8 @@ def _schema(cursor: Cursor) -> tuple[dict[str, tuple[int, int]], list[int]]:
     elements = [_element(cursor) for _ in range(count)]
     columns: dict[str, tuple[int, int]] = {}
     repeated: list[int] = []
-    left = [elements[0][1] or 0]  # For each open group, the number of children that still follow,
-    in_lists = [0]  # and in how many lists it is.
+    left = [elements[0][1] or 0]  # For each open group: the number of remaining children,
+    in_lists = [0]  # and the number of lists around it.
     top, first = "", 0
     for name, children, is_repeated in elements[1:]:
         if not left:
@@ -343,7 +343,7 @@ def _chunk_metadata(cursor: Cursor) -> tuple[bytes, int, int, int]:
 def parse_offset_indexes(
     indexes: Sequence[bytes], rows: int, chunks: Sequence[Chunk]
 ) -> list[PageStarts]:
-    """Parse offset indexes of a row group, whose varints numpy decodes all at once.
+    """Parse offset indexes of a row group. NumPy decodes all of their varints at once.
 
     Raises
     ------
@@ -372,7 +372,7 @@ def parse_offset_indexes(
 def _consecutive(
     lists: Sequence[tuple[bytes, int]], rows: int, chunks: Sequence[Chunk]
 ) -> list[PageStarts]:
-    """Return the pages of lists of so many locations, one of each of the first chunks."""
+    """Return the pages of the first chunks; `lists` has bytes and a number of pages for each."""
     offset, size, first = _locations(lists)
     ends = offset + size
     # pyarrow sometimes writes pages without rows.
@@ -395,9 +395,9 @@ def _consecutive(
 
 
 def _locations(lists: Sequence[tuple[bytes, int]]) -> tuple[Numbers, Numbers, Numbers]:
-    """Return the offsets, sizes and first rows of page locations, one list behind the other.
+    """Return the offsets, sizes and first rows of page locations, one list after another.
 
-    Each is seven varints: three field headers, three numbers, and the zero that ends the struct.
+    A location is seven varints: three field headers, three numbers, and the zero at its end.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ DATA_PAGE, DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3  # Values of PageType.
 # Values of CompressionCodec; 0 means uncompressed.
 _CODECS = {1: "snappy", 6: "zstd", 7: "lz4_raw"}
 _ALL_CODECS = {0: "", 2: "gzip", 4: "brotli", **_CODECS}
-_MOST_UNPACKED = 16 << 20  # Pages of up to so many bytes are decompressed here.
+_MOST_UNPACKED = 16 << 20  # Pages of up to this number of bytes are decompressed here.
 
 
 class PageHeader(NamedTuple):  # One is created for each page, and this costs less than a dataclass.

@@ -118,7 +118,7 @@ def _behind(data: bytes, at: int, kind: int) -> int:
 
     Most of a footer is skipped, so this makes no call for each value.
     """
-    if I32 - 1 <= kind <= I64:  # Most numbers are so small.
+    if I32 - 1 <= kind <= I64:  # A number ends with the first byte below 0x80.
         while data[at] >= 0x80:
             at += 1
         return at + 1

@@ -56,9 +56,9 @@ class FlatColumn:
     physical
         Its type in Parquet.
     width
-        The bytes of a value in pages; 0 for truth values (a bit), and text and bytes (as they are).
+        The bytes of a value in pages; 0 for booleans (one bit), texts and binary values (any size).
     cut
-        The number of bytes that Arrow keeps; 0: all.
+        The number of bytes of a value that Arrow keeps; 0 means all bytes.
     optional
         Whether it may have nulls.
     """
@@ -182,7 +182,7 @@ def add_few(
         first_row, offset, size = pages.first_row, pages.offset, pages.size
         places = known.get(id(first_row))
         if places is None:
-            if len(positions) > _FEW:  # Of so many, each is looked at only if their pages are many.
+            if len(positions) > _FEW:  # First a quick check: do the positions span enough pages?
                 first, last = np.searchsorted(first_row, positions[[0, -1]], "right").tolist()
                 if len(positions) > _FEW_OF_PAGE * (last - first + 1) + _FEW:
                     return None
