@@ -70,6 +70,7 @@ def test_a_column_of_the_table_hides_the_one_of_its_name(tmp_path: Path) -> None
     assert table.to_arrow().column_names == ["_rowid", "a"]
 
 
+@pytest.mark.spec("FRG-11")
 @pytest.mark.parametrize("column", ["_rowaddr", "_rowid", "_fragid"])
 def test_a_write_does_not_go_by_them(tmp_path: Path, column: str) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"a": [1, 2]}))
@@ -82,6 +83,7 @@ def test_a_write_does_not_go_by_them(tmp_path: Path, column: str) -> None:
     assert table.refresh().version == 0
 
 
+@pytest.mark.spec("FRG-11")
 @pytest.mark.parametrize("column", ["_rowaddr", "_fragid"])
 def test_with_row_tracking_a_write_goes_by_ids_alone(tmp_path: Path, column: str) -> None:
     tracked = {"delta.enableRowTracking": "true"}

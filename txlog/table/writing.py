@@ -131,7 +131,7 @@ class Writing(Handle):
         """Delete the rows for which a predicate is true; None deletes all rows.
 
         Data files are not rewritten: deletion vectors mark the rows, unless the table disables
-        them.
+        them. The predicate can use `_rowid` if the table tracks rows.
 
         Raises
         ------
@@ -176,7 +176,7 @@ class Writing(Handle):
             another type is converted as in ANSI SQL: numbers if they fit, all simple values to
             strings.
         where
-            Update only rows for which this is true. Default: all rows.
+            Update only rows for which this is true; as for `delete`. Default: all rows.
         new_values
             Columns with Python values.
         error_on_type_mismatch
