@@ -14,7 +14,12 @@ class Ticking(Effects):
 
     def uuid(self) -> str:
         self.ids[0] += 1
-        return f"00000000-0000-4000-{8000 + self.actor:04d}-{self.ids[0]:012x}"
+        return f"00000000-0000-4000-{mark(self.actor)}-{self.ids[0]:012x}"
 
     def jitter(self) -> float:
         return 0.5
+
+
+def mark(actor: int) -> str:
+    """Return what is in each id of an actor, and in no other's."""
+    return f"{8000 + actor:04d}"

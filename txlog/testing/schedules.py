@@ -4,7 +4,8 @@ Actors are functions that work on a store of their own, around a common one. Eac
 step (a call of the store) until it is its turn. `all_schedules` chooses the order of the steps
 until it has tried each order. It omits orders that differ only in steps that do not touch the same
 files ("sleep sets", Godefroid 1996; "source sets", Abdulla, Aronis, Jonsson and Sagonas 2014). A
-schedule is a list of choices; it can be printed, and `replay` runs it again.
+schedule is a list of choices; it can be printed, and `replay` runs it again. Actors must be
+repeatable: the same choices lead to the same steps.
 """
 
 from __future__ import annotations
@@ -68,11 +69,28 @@ class Abandoned(BaseException):
     """The rest of a schedule is not needed."""
 
 
+class UnrepeatableError(Exception):
+    """The same choices led to other steps, so that a search would omit orders."""
+
+    def __init__(self, choices: str, expected: Enabled, found: Enabled) -> None:
+        super().__init__(
+            f"after the choices `{choices}` the next steps were {_text(expected)}, but when the "
+            f"choices were repeated, they were {_text(found)}. Give the actors ids that repeat, "
+            "and let them keep nothing from one schedule to the next"
+        )
+
+
+def _text(enabled: Enabled) -> str:
+    steps = (f"{actor}: {step.operation} {step.path}" for actor, step in sorted(enabled.items()))
+    return f"[{'; '.join(steps)}]"
+
+
 @dataclass
 class History:
     """The events of one schedule."""
 
     choices: list[Choice] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)  # The step of each choice.
     results: dict[int, Any] = field(default_factory=dict)  # The result or the error of each actor.
     is_whole: bool = True  # Otherwise it was abandoned.
 
@@ -87,6 +105,11 @@ def play(store: Store, actors: Sequence[Actor], choose: Choose) -> History:
     ----------
     choose
         Gets the next step of each actor that is not done; None abandons the schedule.
+
+    Raises
+    ------
+    ValueError
+        An actor is chosen that is done.
     """
     history = History()
     turns = _Turns(len(actors))
@@ -105,16 +128,22 @@ def play(store: Store, actors: Sequence[Actor], choose: Choose) -> History:
         threads.append(thread)
         thread.start()
         turns.wait()  # Until it is at its first step, or done.
-    while turns.pending:
-        choice = choose(dict(turns.pending)) if history.is_whole else None
-        if choice is None:
-            history.is_whole = False
-            turns.abandon(next(iter(turns.pending)))
-        else:
+    try:
+        while turns.pending:
+            choice = choose(dict(turns.pending))
+            if choice is None:
+                history.is_whole = False
+                break
+            if choice.actor not in turns.pending:
+                raise ValueError(f"actor {choice.actor} has no next step after `{history}`")
             history.choices.append(choice)
+            history.steps.append(turns.pending[choice.actor])
             turns.give(choice)
-    for thread in threads:
-        thread.join()
+    finally:
+        while turns.pending:
+            turns.abandon(next(iter(turns.pending)))
+        for thread in threads:
+            thread.join()
     return history
 
 
@@ -206,6 +235,11 @@ def all_schedules(
         The largest number of commits of a schedule whose request or answer is lost.
     prune
         Omit schedules that differ only in the order of steps that do not touch the same files.
+
+    Raises
+    ------
+    UnrepeatableError
+        The actors are not repeatable.
     """
     path: list[_Node] = []
     waits = prune and not losses  # Choices wait until a race shows that they make a difference.
@@ -221,10 +255,13 @@ def all_schedules(
                 if waits:
                     node.open.clear()
                 path.append(node)
+            _require_same(path, depth, enabled)
             depth += 1
             return path[depth - 1].chosen
 
         history = play_one(choose)
+        if depth < len(path):
+            _require_same(path, depth, {})
         if waits:
             _open_races(path, max(known - 1, 0))
         if history.is_whole:
@@ -239,6 +276,13 @@ def all_schedules(
             path.pop()
         if not path:
             return
+
+
+def _require_same(path: list[_Node], depth: int, found: Enabled) -> None:
+    """Raise unless the next steps at some depth of a path are those that it has."""
+    if path[depth].steps != found:
+        before = " ".join(str(node.chosen) for node in path[:depth])
+        raise UnrepeatableError(before, path[depth].steps, found)
 
 
 def _next_node(path: list[_Node], enabled: Enabled, losses: int, prune: bool) -> _Node | None:
