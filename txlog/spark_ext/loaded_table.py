@@ -35,7 +35,7 @@ def require_loaded(
     """
     found = list(_changes(loaded, now))
     if of_all:
-        found += [f"column {name} came" for name in now.names() if loaded.get(name) is None]
+        found += [f"column {name} was added" for name in now.names() if loaded.get(name) is None]
         if not found and loaded.names() != now.names():
             found.append("the names or the order of the columns changed")
     if found:
@@ -55,7 +55,7 @@ def _changes(loaded: StructType, now: StructType) -> Iterator[str]:
     for field in loaded.fields:
         found = now.get(field.name)
         if found is None:
-            yield f"column {field.name} went or was renamed"
+            yield f"column {field.name} was dropped or renamed"
         elif type_name(field.type) != type_name(found.type):
             yield (
                 f"column {field.name} was {type_name(field.type)} "
@@ -63,4 +63,4 @@ def _changes(loaded: StructType, now: StructType) -> Iterator[str]:
             )
         else:
             for name in tightened(StructType((found,)), StructType((field,)), "none"):
-                yield f"column {name} may be null by now"
+                yield f"column {name} may be null now"
