@@ -21,7 +21,7 @@ from txlog.expressions.bind import bind, bind_value, columns_of
 from txlog.expressions.evaluate import evaluate
 from txlog.expressions.functions import FUNCTIONS
 from txlog.expressions.sql import parse_sql, to_sql
-from txlog.schema.arrow import from_arrow
+from txlog.schema.arrow import arrow_type, from_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +58,10 @@ SCHEMA = pa.schema(
         ("st", pa.struct([("b", pa.int64())])),
         ("ls2", pa.list_(pa.struct([("b", pa.int64())]))),
         ("num", pa.string()),
+        ("js", pa.string()),
+        ("lr", pa.list_(pa.float32())),
+        ("dl", pa.list_(pa.decimal128(9, 2))),
+        ("lb", pa.list_(pa.bool_())),
     ]
 )
 VALUES: dict[str, list[Any]] = {
@@ -104,6 +108,18 @@ VALUES: dict[str, list[Any]] = {
         "2020-02-30", "2020-01-01 10:00", "2020-01-01T", "1_000", "٣", "0", "+", "--1", "\t7\n",
         "infinityd",
     ],
+    "js": [
+        '{"a": 1, "b": {"c": [1, 2.50, {"d": "x"}]}}', ' [1e3, null, [true, {}], "a\\"b"] ',
+        '{"a": "q\\u00e9\\n\\u001f/\\\\u001f\\ud83d\\ude00"}', '{"a": null, "a": 7}', "null", "",
+        '{"a" : { "b" : -0, "c" : 12345678901234567890123, "e" : 0.5, "f": [ ] } } trailing',
+        '{"a": "x\ny", "b": {"c": "Ü/\x7f", "😀": "\u2028😀"}}', "5", '{"a": [1,]}',
+        '{"a": NaN}', "[]",
+        '{"a": {"b": ["\\u0001", "\\b\\f\\t\\\\"]}, "x y": 1}', '{"a": 01}', '{"a": "1"',
+        '{"a": {"a": {"c": null}}}', '{"a": [{"c": 1}, {"c": 2}], "b": {"c": []}}', '"text"',
+    ],
+    "lr": [[0.1, 0.7], [None, -2.675], [], [1e10]],
+    "dl": [[Decimal("1.50"), None, Decimal("1.50")], [Decimal("-3.25")], []],
+    "lb": [[True, None, True], [False], []],
 }  # fmt: skip
 TEXTS = [
     "coalesce(i, 5)", "coalesce(x, n)", "coalesce(s, t, '?')", "nvl(day, day2)", "ifnull(d, n)",
@@ -209,7 +225,42 @@ TEXTS = [
     "transform(l, e -> size(filter(l2, e -> e > 1)) + e)", "filter(l, e -> array_contains(l2, e))",
     "get(transform(l, e -> struct(e AS z, s)), 0).z", "transform(l, e -> array(e, e))",
     "exists(array(i, n), e -> e > 0)", "transform(l, `n` -> `n` + 1)", "forall(l, e -> true)",
-    "aggregate(slice(l, 1, 0), n, (a, e) -> a)", "transform(l, e -> if(e > 1, 'x', s))",
+    "aggregate(slice(l, 1, 0), n, (a, e) -> a)",
+    "r + r", "r - r * r", "r * r", "r / -0.7F", "r % (abs(r) + 1F)", "r % -0.7F", "-r", "-r * 0.1F",
+    "r + x", "r * i", "r * 2.5", "r + 1", "0 - r", "negative(d)", "-i", "abs(r) + r",
+    "greatest(r, -r)", "if(f, r, r * r)", "coalesce(r * r, 0F)", "transform(lr, e -> e + e)",
+    "transform(lr, e -> e * r - 0.1F)", "transform(lr, e -> e / e)",
+    "zip_with(lr, lr, (a, b) -> a * b)", "transform_values(map('k', r), (k, v) -> v * v)",
+    "filter(lr, e -> e * e = e * 0.1F)", "aggregate(lr, 0F, (a, e) -> a + e * e)",
+    "aggregate(lr, CAST(1 AS FLOAT), (a, e) -> a * e)",
+    "aggregate(lr, r, (a, e) -> a - e, a -> a * a)", "exists(lr, e -> e + e > r + r)",
+    "array_union(l, l2)", "array_union(ls, array(s, NULL))", "array_union(dl, dl)",
+    "array_union(lb, lb)", "array_union(array(i), l2)",
+    "array_intersect(l, l2)", "array_intersect(l2, l)", "array_intersect(ls, array(s, t, NULL))",
+    "array_intersect(array(day, day2, day), array(day))", "array_except(l, l2)",
+    "array_except(ls, array(s, t))", "array_except(array(n, NULL, 3, n), l)",
+    "array_except(lb, array(f))", "arrays_overlap(l, l2)", "arrays_overlap(ls, array(s, t))",
+    "arrays_overlap(array(i), l)", "arrays_overlap(lb, array(f))", "array_remove(l, 1)",
+    "array_remove(l, n)", "array_remove(ls, s)", "array_remove(lx, x)", "array_remove(l2, i)",
+    "array_join(ls, ',')", "array_join(ls, '')", "array_join(ls, '-', '?')",
+    "array_join(ls, ',', CAST(NULL AS STRING))", "array_join(split(s, 'X'), '--')", "reverse(l)",
+    "reverse(ls)", "reverse(ls2)", "reverse(lx)", "concat(l, l2)", "concat(l, array(i), l2)",
+    "concat(ls, ls)", "concat(l)", "concat(ls2, array(st))",
+    "flatten(array(l, l2))", "flatten(array(l2, array(n)))",
+    "flatten(transform(l2, e -> array(e, n)))", "flatten(array(array(ls), array(ls, ls)))",
+    "sequence(1, i % 5)", "sequence(n % 4, 9, 3)", "sequence(5, i % 3, -2)", "sequence(i, i)",
+    "sequence(i, i, 0)", "sequence(day, date_add(day, i % 5))", "sequence(1, 3)[2]",
+    "map('a', i, 'b', n)", "map(coalesce(s, '!'), t)", "map(1, s, 2, NULL)", "map('k', l)['k']",
+    "map(DATE '2020-01-01', array(i))", "map('a', 1)['b']",
+    "map_from_arrays(array('a', 'b'), array(i, n))", "map_from_arrays(sequence(1, size(l2)), l2)",
+    "map_from_arrays(array_except(ls, array(NULL)), array_except(ls, array(NULL)))",
+    "map_keys(map('x', n))", "get_json_object(js, '$')", "get_json_object(js, '$.a')",
+    "get_json_object(js, '$.a.b')", "get_json_object(js, '$.b.c')", "get_json_object(js, '$[1]')",
+    "get_json_object(js, '$.b.c[2].d')", "get_json_object(js, '$[2][1]')",
+    "get_json_object(js, '$[3]')", "get_json_object(js, '$[\\'x y\\']')",
+    "get_json_object(js, '$.a[\\'c\\']')", "get_json_object(js, '$.a.a.c')",
+    "get_json_object(js, '$.a[0]')", "get_json_object(js, '$.A')", "get_json_object(js, '$.x y')",
+    "get_json_object(js, NULL)", "transform(l, e -> if(e > 1, 'x', s))",
 ]  # fmt: skip
 LEGACY = {"n div i"}  # Spark raises for a divisor of 0, of which txlog makes null.
 TYPES = from_arrow(SCHEMA)
@@ -235,6 +286,8 @@ def plain(values: Sequence[Any]) -> list[Any]:
     """Return values so that NaN equals NaN, and numbers of two types compare."""
     result = []
     for value in values:
+        if isinstance(value, list):
+            value = plain(value)
         if isinstance(value, float) and math.isnan(value):
             value = "NaN"
         if isinstance(value, datetime):
@@ -257,7 +310,11 @@ def test_functions_mean_what_spark_means(spark: "SparkSession") -> None:
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
     for n, text in enumerate(texts):
-        assert plain(ours(text, rows)) == plain(theirs[f"c{n}"].to_pylist()), text
+        found = theirs[f"c{n}"]
+        assert plain(ours(text, rows)) == plain(found.to_pylist()), text
+        if "float" in str(found.type) or "double" in str(found.type):
+            kind = arrow_type(bind_value(parse_sql(text), TYPES)[1])
+            assert str(kind).replace(" not null", "") == str(found.type).replace(" not null", "")
 
 
 def test_divisors_of_zero_give_null() -> None:
@@ -374,6 +431,35 @@ def test_case_computes_values_of_its_rows_alone() -> None:
         ),
         ("aggregate(l, 0, e -> e)", "aggregate needs a function such as"),
         ("exists(l, e -> missing = e)", "no column missing"),
+        ("array_union(lx, lx)", "array_union does not support array<double>"),
+        ("array_except(ls2, ls2)", "array_except does not support array<struct"),
+        ("array_union(l, ls)", "array_union needs values of one type"),
+        ("array_remove(l, s)", "array_remove looks for long, not for string"),
+        ("array_join(l, ',')", "array_join needs an array of strings, not array<long>"),
+        ("array_join(ls, s)", "array_join needs constants"),
+        ("concat(l, s)", "concat puts texts together, or arrays, but not both"),
+        ("flatten(l)", "flatten needs an array of arrays, not array<long>"),
+        ("sequence(1, 5, -1)", "sequence does not reach 5 from 1 by -1"),
+        ("sequence(1, 5, 0)", "sequence does not reach 5 from 1 by 0"),
+        ("sequence(-9223372036854775807, n)", "sequence gives more than"),
+        ("sequence(day, day2, 7)", "sequence needs whole numbers, or two dates without a step"),
+        ("sequence(at, at2)", "sequence needs whole numbers or date, not timestamp"),
+        ("sequence(day, day2, INTERVAL 1 DAY)", "sequence does not support intervals"),
+        ("map('a', 1, 'b')", "map needs keys and values alternately"),
+        ("map('a', 1, 'a', 2)", "map gave a key twice in one map"),
+        ("map(s, 1)", "map gave a null, which is not a key"),
+        ("map(x, 1)", "map does not support keys of type double"),
+        ("map('a', NULL)", "map needs a typed NULL"),
+        ("map_from_arrays(array(1, 2), array(3))", "needs as many values as keys"),
+        ("map_from_arrays(l2, l2)", "map_from_arrays gave a null"),
+        ("get_json_object(js, '$.a[*]')", "get_json_object needs a path of names and indexes"),
+        ("get_json_object(js, '$. a')", "get_json_object needs a path of names and indexes"),
+        ("get_json_object(js, s)", "get_json_object needs constants"),
+        ("get_json_object('{''a'': 1}', '$.a')", "does not read JSON with single quotes"),
+        ("get_json_object('{\"a\": 1e9}', '$.a')", "does not write the number 1e9"),
+        ("get_json_object('[1e99999999999999999999]', '$')", "does not write the number 1e9"),
+        ("get_json_object('1x', '$')", "does not read a value with other text behind it"),
+        ("get_json_object('\"\\\\ud800\"', '$')", "does not read the escapes"),
     ],
 )
 def test_what_spark_would_compute_otherwise_is_refused(text: str, message: str) -> None:
@@ -508,6 +594,41 @@ def test_lambdas_of_maps_do_as_the_same_in_python(
     for text, expected in texts.items():
         bound, _ = bind_value(parse_sql(text), from_arrow(types))
         assert evaluate(bound, batch).to_pylist() == [expected(row) for row in batch.to_pylist()]
+
+
+@settings(max_examples=examples(100))
+@given(LISTS, LISTS, st.integers(0, 3))
+def test_arrays_do_as_the_same_in_python(lists: list[Any], others: list[Any], cut: int) -> None:
+    kind = pa.list_(pa.int64())
+    types = pa.schema([("l", kind), ("o", kind), ("ll", pa.list_(kind))])
+    rows = [
+        {"l": one, "o": others[place % len(others)], "ll": others[: place % 3]}
+        for place, one in enumerate(lists)
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, types).slice(min(cut, len(rows) - 1))
+    texts = {
+        "array_union(l, o)": lambda a, b: list(dict.fromkeys(a + b)),
+        "array_intersect(l, o)": lambda a, b: [e for e in dict.fromkeys(a) if e in b],
+        "array_except(l, o)": lambda a, b: [e for e in dict.fromkeys(a) if e not in b],
+        "array_remove(l, size(o))": lambda a, b: [e for e in a if e != len(b)],
+        "concat(l, o, l)": lambda a, b: a + b + a,
+        "reverse(concat(l, o))": lambda a, b: [*reversed(a + b)],
+        "arrays_overlap(l, o)": lambda a, b: (
+            True if {*a} & {*b} - {None} else None if a and b and None in a + b else False
+        ),
+    }
+    for text, expected in texts.items():
+        wanted = [
+            None if row["l"] is None or row["o"] is None else expected(row["l"], row["o"])
+            for row in batch.to_pylist()
+        ]
+        bound, _ = bind_value(parse_sql(text), from_arrow(types))
+        assert evaluate(bound, batch).to_pylist() == wanted, text
+    bound, _ = bind_value(parse_sql("flatten(ll)"), from_arrow(types))
+    assert evaluate(bound, batch).to_pylist() == [
+        None if None in row["ll"] else [e for one in row["ll"] for e in one]
+        for row in batch.to_pylist()
+    ]
 
 
 def test_lambdas_in_verbs(tmp_path: Path) -> None:

@@ -245,6 +245,12 @@ def _called(name: str, given: list[Any], sub: Convert) -> Expression | None:
     """Return a call by its function's name; None if txlog does not know the function."""
     if name == "struct":
         return Call("named_struct", tuple(_fields(given, sub)))
+    if name == "sequence" and any(type(node).__name__ == "Interval" for node in given):
+        raise InvalidInputError(
+            argument="where",
+            reason="sequence does not support intervals",
+            remedy="Make days by numbers: transform(sequence(0, 9), n -> date_add(day, n))",
+        )
     args = tuple(map(sub, given))
     match name, args:
         case "isnull", (one,):
@@ -265,8 +271,6 @@ def _called(name: str, given: list[Any], sub: Convert) -> Expression | None:
             return Arithmetic("%", one, other)
         case "try_divide", (one, other):
             return Arithmetic("/", one, other)
-        case "negative", (one,):
-            return Arithmetic("-", Literal(0), one)
         case "positive", (one,):
             return one
         case "date_part" | "datepart", (Literal(str() as part), one):

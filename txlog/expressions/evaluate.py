@@ -308,7 +308,9 @@ def _arithmetic(op: str, left: Any, right: Any) -> Any:
         scale = max(one.scale for one in decimals)
         return _decimal_remainder(left, right, pa.decimal128(38, scale))
     kind = pa.int64() if integers and op != "/" else pa.float64()
-    if pa.types.is_floating(kind):
+    if left.type == right.type == pa.float32() and op != "/":
+        kind = left.type
+    elif pa.types.is_floating(kind):
         left, right = _as_double(left), _as_double(right)
     else:
         left, right = left.cast(kind), right.cast(kind)

@@ -19,8 +19,10 @@ import pyarrow as pa
 
 from txlog.arrow import arrow_scalar, pc
 from txlog.errors import InvalidInputError
+from txlog.expressions.array_functions import ARRAYS
 from txlog.expressions.date_functions import DATES
 from txlog.expressions.hashes import HASHES
+from txlog.expressions.json_functions import JSON
 from txlog.expressions.nested_functions import NESTED
 from txlog.expressions.signatures import (
     INTEGER,
@@ -325,6 +327,13 @@ FUNCTIONS: dict[str, Function] = {
         (_NUMBERS,),
         lambda value, _: (pc.abs_checked if pa.types.is_integer(value.type) else pc.abs)(value),
     ),
+    "negative": Function(
+        same,
+        (_NUMBERS,),
+        lambda value, _: (pc.negate_checked if pa.types.is_integer(value.type) else pc.negate)(
+            value
+        ),
+    ),
     "floor": Function(_digits(0), (_NUMBERS,), _to_long("floor")),
     "ceil": Function(_digits(0), (_NUMBERS,), _to_long("ceil")),
     "round": Function(_digits(1), (_NUMBERS, "whole!"), _round(ROUND_HALF_UP), least=1),
@@ -358,5 +367,7 @@ FUNCTIONS: dict[str, Function] = {
     **TEXTS,
     **DATES,
     **NESTED,
+    **ARRAYS,
+    **JSON,
     **HASHES,
 }

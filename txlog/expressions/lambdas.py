@@ -14,7 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.arrow import arrow_array, numpy_array, pc
-from txlog.expressions.nested_functions import flat_values, list_of, map_of, require_key
+from txlog.expressions.nested_functions import (
+    flat_values,
+    list_of,
+    map_of,
+    require_key,
+    require_keys,
+    where_all,
+)
 from txlog.expressions.signatures import INTEGER, Typed, one_array, refuse, variable_column
 from txlog.expressions.tree import (
     ENTRY_FUNCTIONS,
@@ -190,10 +197,7 @@ def _of_entries(
     function = args[-1]
     assert isinstance(function, Lambda)
     given = [one_array(value(arg, data), data.num_rows) for arg in args[:-1]]
-    absent = np.any([numpy_array(pc.is_null(one)) for one in given], axis=0)
-    if len(given) == 2:  # A row where one argument is null has no entries.
-        given = [one.take(arrow_array(np.arange(len(one)), pa.int64(), mask=absent))
-                 for one in given]  # fmt: skip
+    given, absent = where_all(*given)  # A row where one argument is null has no entries.
     flat, _, lengths = flat_values(given[0])
     if name == "zip_with":
         lengths, variables = _zipped(given)
@@ -212,12 +216,7 @@ def _of_entries(
         return map_of(keys, items, left, absent, kind)
     if name != "transform_keys":
         return map_of(variables[0], found, lengths, absent, kind)
-    codes = found.dictionary_encode().indices
-    if codes.null_count:
-        raise refuse(name, "gave a null, which is not a key of a map")
-    pairs = np.stack([rows, numpy_array(codes).astype(np.int64)])
-    if np.unique(pairs, axis=1).shape[1] < len(rows):
-        raise refuse(name, "gave a key twice in one map")
+    require_keys(name, found, rows)
     return map_of(found, variables[1], lengths, absent, kind)
 
 

@@ -97,7 +97,9 @@ def _at(name: str, value: pa.Array, place: pa.Array, _kind: pa.DataType) -> Any:
     return flat.take(arrow_array(starts + given, pa.int64(), mask=~(inside & there)))
 
 
-def _with_element(gives: DataType) -> Any:
+def with_element(gives: DataType) -> Any:
+    """Return the rule of the type of a function of an array or a map, and of a value in it."""
+
     def result(name: str, args: Sequence[Typed]) -> DataType:
         kind, other = args[0][1], args[1][1]
         element = kind.element if isinstance(kind, ArrayType) else getattr(kind, "key", VOID)
@@ -109,7 +111,7 @@ def _with_element(gives: DataType) -> Any:
     return result
 
 
-def _equal(value: pa.Array, wanted: pa.Array) -> tuple[Any, Any, Any, Any]:
+def equal_values(value: pa.Array, wanted: pa.Array) -> tuple[Any, Any, Any, Any]:
     """Return which values of all lists equal the wanted value of their row.
 
     Also return the row of each value, the values, and the number of values of each row.
@@ -139,7 +141,7 @@ def _equal(value: pa.Array, wanted: pa.Array) -> tuple[Any, Any, Any, Any]:
 
 @over_arrays
 def _contains(value: pa.Array, wanted: pa.Array, _kind: pa.DataType) -> Any:
-    equal, rows, flat, _ = _equal(value, wanted)
+    equal, rows, flat, _ = equal_values(value, wanted)
     found = np.bincount(rows[equal], minlength=len(value)) > 0
     nulls = np.bincount(rows[numpy_array(pc.is_null(flat))], minlength=len(value)) > 0
     known = numpy_array(pc.and_(pc.is_valid(value), pc.is_valid(wanted)))
@@ -148,7 +150,7 @@ def _contains(value: pa.Array, wanted: pa.Array, _kind: pa.DataType) -> Any:
 
 @over_arrays
 def _position(value: pa.Array, wanted: pa.Array, kind: pa.DataType) -> Any:
-    equal, rows, _, lengths = _equal(value, wanted)
+    equal, rows, _, lengths = equal_values(value, wanted)
     places = np.flatnonzero(equal)
     found, first = np.unique(rows[places], return_index=True)
     result = np.zeros(len(value), np.int64)
@@ -266,6 +268,33 @@ def map_of(
     ).cast(kind)
 
 
+def where_all(*arrays: pa.Array) -> tuple[list[pa.Array], Any]:
+    """Return arrays that are null in each row in which one is, and whether a row is null."""
+    absent = np.any([numpy_array(pc.is_null(one)) for one in arrays], axis=0)
+    if not absent.any():
+        return list(arrays), absent
+    places = arrow_array(np.arange(len(absent)), pa.int64(), mask=absent)
+    return [one.take(places) for one in arrays], absent
+
+
+def in_turn(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
+    """Return the first values of arrays, then the second values, and so on, in one type."""
+    count = len(arrays[0])
+    order = (np.arange(count)[:, None] + np.arange(len(arrays)) * count).ravel()
+    cast = [cast_number(one, kind) for one in arrays]
+    return pa.concat_arrays(cast).take(arrow_array(order, pa.int64()))
+
+
+def require_keys(name: str, keys: pa.Array, rows: Any) -> None:
+    """Raise if a key is null, or is there twice in the map of one row."""
+    codes = keys.dictionary_encode().indices
+    if codes.null_count:
+        raise refuse(name, "gave a null, which is not a key of a map")
+    pairs = np.stack([rows, numpy_array(codes).astype(np.int64)])
+    if np.unique(pairs, axis=1).shape[1] < len(rows):
+        raise refuse(name, "gave a key twice in one map")
+
+
 def require_key(name: str, kind: DataType) -> None:
     """Raise if txlog does not compare keys of a type as Spark does."""
     if not isinstance(kind, PrimitiveType) or kind.name in FLOATS | {"variant"}:
@@ -275,11 +304,8 @@ def require_key(name: str, kind: DataType) -> None:
 @over_arrays
 def _array(*values: Any) -> Any:
     *given, kind = values
-    arrays = [cast_number(value, kind.value_type) for value in given]
-    count = len(arrays[0])
-    order = (np.arange(count)[:, None] + np.arange(len(arrays)) * count).ravel()
-    flat = pa.concat_arrays(arrays).take(arrow_array(order, pa.int64()))
-    return list_of(flat, np.full(count, len(arrays)), None, kind)
+    lengths = np.full(len(given[0]), len(given))
+    return list_of(in_turn(given, kind.value_type), lengths, None, kind)
 
 
 def _struct_type(name: str, args: Sequence[Typed]) -> DataType:
@@ -361,15 +387,15 @@ NESTED: dict[str, Function] = {
     "try_element_at": _place("try_element_at"),
     "get": _place("get"),
     "size": Function(INTEGER, ("array|map",), _size),
-    "array_contains": Function(_with_element(BOOLEAN), ("array", "any"), _contains),
-    "array_position": Function(_with_element(LONG), ("array", "any"), _position),
+    "array_contains": Function(with_element(BOOLEAN), ("array", "any"), _contains),
+    "array_position": Function(with_element(LONG), ("array", "any"), _position),
     "array_min": Function(_orderable, ("array",), _extreme("ascending")),
     "array_max": Function(_orderable, ("array",), _extreme("descending")),
     "sort_array": Function(_same_list, ("array", "boolean!"), _sorted(True), least=1),
     "array_sort": Function(_same_list, ("array",), _sorted(False)),
     "array_distinct": Function(_same_list, ("array",), _distinct),
     "slice": Function(lambda _name, args: args[0][1], ("array", "whole", "whole"), _slice),
-    "map_contains_key": Function(_with_element(BOOLEAN), ("map", "any"), _contains),
+    "map_contains_key": Function(with_element(BOOLEAN), ("map", "any"), _contains),
     "map_keys": Function(_of_map("key"), ("map",), _map_part("key")),
     "map_values": Function(_of_map("value"), ("map",), _map_part("value")),
     "array": Function(

@@ -166,7 +166,7 @@ def _converted(node: Any, depth: int) -> Expression:
         inner = sub(node.this)
         if isinstance(inner, Literal) and isinstance(inner.value, int | float | Decimal):
             return Literal(-inner.value)
-        return Arithmetic("-", Literal(0), inner)
+        return Call("negative", (inner,))
     if kind in (exp.Cast, exp.TryCast):
         return _cast(node, sub)
     if kind in (exp.Column, exp.Identifier) or (kind is exp.Dot and _is_path(node)):
@@ -453,11 +453,9 @@ def _text(value: Any, kind: str | None) -> str:
     if isinstance(value, float):
         finite = value == value and value not in (float("inf"), float("-inf"))
         name = "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-        return (
-            repr(value) + ("" if "e" in repr(value) else "e0")
-            if finite
-            else (f"CAST('{name}' AS DOUBLE)")
-        )
+        if not finite or kind == "float":
+            return f"CAST('{repr(value) if finite else name}' AS {(kind or 'double').upper()})"
+        return repr(value) + ("" if "e" in repr(value) else "e0")
     if isinstance(value, Decimal):
         return format(
             value, "f"

@@ -115,7 +115,8 @@ def _per_item(function: Callable[..., Any]) -> Compute:
 # Putting together ------------------------------------------------------------------------------
 
 
-def _concat(*values: Any) -> Any:
+def joined(*values: Any) -> Any:
+    """Return texts put together; null if one is null."""
     *texts, _ = values
     return pc.binary_join_element_wise(*map(text, texts), "", null_handling="emit_null")
 
@@ -172,6 +173,11 @@ def _translate(item: str, old: str, new: str) -> str:
 def _replace(value: Any, old: str, *more: Any) -> Any:
     new = more[0] if len(more) > 1 else ""
     return pc.replace_substring(text(value), old, new) if old else value
+
+
+def reversed_text(value: Any, _kind: pa.DataType) -> Any:
+    """Return texts with their characters in the opposite order."""
+    return pc.utf8_reverse(text(value))
 
 
 # Regular expressions ---------------------------------------------------------------------------
@@ -289,7 +295,6 @@ TEXTS: dict[str, Function] = {
     "ascii": Function(INTEGER, (_S,), of_distinct(lambda item: ord(item[0]) if item else 0)),
     "chr": Function(STRING, ("whole",), of_distinct(_chr)),
     "space": Function(STRING, ("whole",), of_distinct(lambda item: " " * max(0, item))),
-    "concat": Function(STRING, (_TEXT,), _concat, repeats=True),
     "concat_ws": Function(STRING, ("string!", _TEXT), _concat_ws, 1, repeats=True, of_null=True),
     "substring": Function(STRING, (_S, "whole!", "whole!"), _substring, 2),
     "left": Function(STRING, (_S, "whole!"), _left),
@@ -302,7 +307,6 @@ TEXTS: dict[str, Function] = {
     "trim": Function(STRING, (_S, "string!"), _trim("utf8_trim"), 1),
     "ltrim": Function(STRING, (_S, "string!"), _trim("utf8_ltrim"), 1),
     "rtrim": Function(STRING, (_S, "string!"), _trim("utf8_rtrim"), 1),
-    "reverse": Function(STRING, (_S,), lambda value, _: pc.utf8_reverse(text(value))),
     "replace": Function(STRING, (_S, "string!", "string!"), _replace, 2),
     "translate": Function(STRING, (_S, "string!", "string!"), _per_item(_translate)),
     "repeat": Function(STRING, (_S, "whole!"), _repeat),

@@ -78,8 +78,8 @@ class Expression:
     def __mod__(self, other: object) -> Arithmetic:
         return Arithmetic("%", self, lit(other))
 
-    def __neg__(self) -> Arithmetic:
-        return Arithmetic("-", Literal(0), self)
+    def __neg__(self) -> Call:
+        return Call("negative", (self,))
 
     def eq_null_safe(self, other: object) -> Comparison:
         """Return whether both values are equal or both are null; the result is never null."""

@@ -30,6 +30,7 @@ from txlog.schema.types import NANOS, WHOLE_NUMBERS, DataType, DecimalType, Prim
 
 BOOLEAN = PrimitiveType("boolean")
 DOUBLE = PrimitiveType("double")
+FLOAT = PrimitiveType("float")
 LONG = PrimitiveType("long")
 VOID = PrimitiveType("void")
 
@@ -51,10 +52,13 @@ def is_number(kind: DataType) -> bool:
 def arithmetic_type(op: str, have: DataType, other: DataType) -> DataType:
     """Return the type of a computed number.
 
-    It is exact if both sides are exact and 38 digits are enough, else a double.
+    It is exact if both sides are exact and 38 digits are enough. It is a float if both sides are,
+    except of a division, else a double.
     """
     if {primitive_name(have), primitive_name(other)} <= INTEGERS and op != "/":
         return LONG
+    if have == other == FLOAT and op != "/":
+        return FLOAT
     a, b = _as_decimal(have), _as_decimal(other)
     if a is None or b is None or op == "/":
         return DOUBLE
