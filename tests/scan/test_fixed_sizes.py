@@ -140,6 +140,12 @@ def test_lists_of_another_length_are_an_error_with_a_remedy(table: txlog.Table) 
         with pytest.raises(txlog.DataFileError, match="column v is longer or shorter") as caught:
             read()
     assert table.count("size(v) = 2") == 1  # Predicates see lists.
+    (uri,) = table.file_uris("id = 4")
+    with pytest.raises(txlog.DataFileError, match="column v is longer or shorter") as stored:
+        table.update({"id": "id + 10"}, "id = 4")  # The new row does not blame its caller.
+    assert uri.endswith(stored.value.path)
+    with pytest.raises(txlog.SchemaMismatchError, match="column v"):
+        table.update({"id": "id + 10", "v": "array(id)"}, "id = 4")
     table.optimize.compact()
     exec(f"table.{caught.value.remedy.partition(': ')[2]}", {"table": table})
     assert table.to_arrow()["v"].to_pylist() == [*ROWS["v"].to_pylist(), [1, 2]]

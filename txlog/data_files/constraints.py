@@ -6,7 +6,7 @@ Rules: the Delta protocol, "Column Invariants", "CHECK Constraints", "Generated 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -15,7 +15,7 @@ import pyarrow as pa
 from txlog.actions.table import Metadata
 from txlog.arrow import arrow_scalar, pc
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
-from txlog.expressions.bind import bind, bind_value
+from txlog.expressions.bind import bind, bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate, is_true
 from txlog.expressions.sql import parse_sql, quote_name, to_sql
@@ -45,6 +45,7 @@ class Constraint:
     text: str
     predicate: Expression
     column: str | None = None  # The column whose invariant it is.
+    generated: str | None = None  # The SQL of the generated column whose values it checks.
 
 
 def constraints_of(metadata: Metadata, schema: StructType) -> list[Constraint]:
@@ -56,9 +57,10 @@ def constraints_of(metadata: Metadata, schema: StructType) -> list[Constraint]:
         txlog cannot evaluate the SQL of a constraint, so it cannot write rows.
     """
     rules = rules_of(metadata, schema)
+    texts = {field.name: str(field.metadata.get(GENERATION)) for field in schema.fields}
     for name, expression in generated_columns(schema).items():
         text = f"{quote_name(name)} <=> {to_sql(expression)}"
-        rules.append(Constraint(name, text, bind(parse_sql(text), schema)))
+        rules.append(Constraint(name, text, bind(parse_sql(text), schema), None, texts[name]))
     return rules
 
 
@@ -140,41 +142,49 @@ def checked(
     Raises
     ------
     SchemaMismatchError
-        The error names the constraint and the number of rows in the batch that break it.
+        The error names the constraint or the generated column, the number of rows in the batch that
+        break it, and the values of the first.
     """
     for batch in batches:
         for constraint in constraints:
             kept = is_true(constraint.predicate, batch)
             broken = batch.num_rows - int(pc.sum(kept).as_py() or 0)
             if broken:
-                raise SchemaMismatchError(
-                    argument="data",
-                    field=constraint.name,
-                    reason=f"{broken} rows break the constraint "
-                    f"{constraint.name} ({constraint.text})",
-                    remedy="Nothing was written. Correct or omit these rows",
-                )
+                row = batch.filter(pc.invert(kept)).slice(0, 1)
+                raise _broken(constraint, broken, row)
         yield batch
 
 
-def sized(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Yield the batches; raise at a list of another length than its column's metadata says.
-
-    Raises
-    ------
-    SchemaMismatchError
-        The error names the column.
-    """
-    pairs = zip(schema.fields, arrow_schema(schema), fixed_schema(schema), strict=True)
-    columns = [column for column, plain, fixed in pairs if not plain.type.equals(fixed.type)]
-    names = [column.name for column in columns]
-    for batch in batches:
-        if columns:
-            fixed_rows(batch.select(names), columns, _of_another_length)
-        yield batch
+_MOST_CHARACTERS = 80  # Of a value in an error.
 
 
-def _of_another_length(column: StructField) -> SchemaMismatchError:
+def _broken(rule: Constraint, count: int, row: pa.RecordBatch) -> SchemaMismatchError:
+    """Return the error for rows that break a constraint; `row` is one of them."""
+    values = []
+    for name in dict.fromkeys(path[0] for path in columns_of(rule.predicate)):
+        text = row.column(name).to_string(skip_new_lines=True)[1:-1].strip()
+        short = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+        values.append(f"{name} = {short}")
+    first = f"the first has {', '.join(values)}" if values else "it reads no column"
+    if rule.generated is not None:
+        return SchemaMismatchError(
+            argument="data",
+            field=rule.name,
+            reason=f"{count} rows have other values in the generated column {rule.name} than "
+            f"{rule.generated} gives; {first}",
+            remedy="Nothing was written. Correct these values, or omit the column: then they are "
+            "computed",
+        )
+    return SchemaMismatchError(
+        argument="data",
+        field=rule.name,
+        reason=f"{count} rows break the constraint {rule.name} ({rule.text}); {first}",
+        remedy="Nothing was written. Correct or omit these rows",
+    )
+
+
+def given_list_error(column: StructField) -> Exception:
+    """Return the error for a list in data of another length than its column's metadata says."""
     kind = fixed_schema(StructType((column,))).field(0).type
     return SchemaMismatchError(
         argument="data",
@@ -182,6 +192,21 @@ def _of_another_length(column: StructField) -> SchemaMismatchError:
         reason=f"the column {column.name} is {kind}, and a list has another length",
         remedy="Nothing was written. Correct these rows",
     )
+
+
+def sized(
+    batches: Iterable[pa.RecordBatch],
+    schema: StructType,
+    error: Callable[[StructField], Exception] = given_list_error,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches; raise `error(column)` at a list of another length than its column's."""
+    pairs = zip(schema.fields, arrow_schema(schema), fixed_schema(schema), strict=True)
+    columns = [column for column, plain, fixed in pairs if not plain.type.equals(fixed.type)]
+    names = [column.name for column in columns]
+    for batch in batches:
+        if columns:
+            fixed_rows(batch.select(names), columns, error)
+        yield batch
 
 
 def has_default(field: StructField) -> bool:

@@ -26,6 +26,7 @@ from txlog.data_files.change_files import (
     write_changes,
     write_rows_of,
 )
+from txlog.data_files.constraints import given_list_error
 from txlog.data_files.deletions import (
     FileDeletes,
     RowDeletes,
@@ -44,7 +45,7 @@ from txlog.scan.columns import ROW_ID, ROW_VERSION
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.plan import ScanPlan
 from txlog.scan.read import FragmentReader
-from txlog.scan.read_plan import ReadPlan
+from txlog.scan.read_plan import ReadPlan, stored_list_error
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
@@ -275,7 +276,18 @@ def _updated(
 ) -> pa.RecordBatch:
     """Return the new rows: checked, with the ids of the old rows, and the commit's version."""
     new = steps.new_rows(fragment, positions, rows)
-    (checked,) = steps.write.checked(pa.RecordBatchReader.from_batches(new.schema, [new]))
+    reader = pa.RecordBatchReader.from_batches(new.schema, [new])
+
+    def list_error(column: StructField) -> Exception:
+        name = column.name
+        if name not in rows.schema.names or not new.column(name).equals(rows.column(name)):
+            return given_list_error(column)
+        physical = column.name_in_files(steps.read.mapping_mode)
+        others = (file for file in fragment.files[1:] if physical in (file.fields or ()))
+        path = next(others, fragment.files[0]).path
+        return stored_list_error(path, steps.read.version, column)
+
+    (checked,) = steps.write.checked(reader, list_error=list_error)
     moved = steps.write.layout.moved
     ids = [rows.column(ROW_ID), pa.nulls(rows.num_rows, pa.int64())] if moved else []
     return _with_ids(steps, checked, ids)

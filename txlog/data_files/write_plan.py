@@ -14,7 +14,13 @@ from txlog.actions.file import Add
 from txlog.actions.table import Metadata, Protocol
 from txlog.arrow import pc
 from txlog.commit.context import Context
-from txlog.data_files.constraints import Constraint, checked, constraints_of, sized
+from txlog.data_files.constraints import (
+    Constraint,
+    checked,
+    constraints_of,
+    given_list_error,
+    sized,
+)
 from txlog.data_files.identity import Numbering, marks_of, with_marks, without_mark
 from txlog.data_files.incoming import SchemaMode, fitted, incoming, merged_schema
 from txlog.data_files.options import WriteOptions
@@ -91,21 +97,25 @@ class WritePlan:
         return write_data_files(context.store, rows, self.layout, effects=context.effects)
 
     def checked(
-        self, reader: pa.RecordBatchReader, numbering: Numbering | None = None
+        self,
+        reader: pa.RecordBatchReader,
+        numbering: Numbering | None = None,
+        list_error: Callable[[StructField], Exception] = given_list_error,
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows in the table's columns and types; none is empty.
 
         Raises
         ------
         SchemaMismatchError
-            A row does not fit the table, or breaks a constraint.
+            A row does not fit the table, or breaks a constraint. For a list of another length than
+            its column's, `list_error` returns the error.
         """
         rows: Iterator[pa.RecordBatch]
         truncates = self.layout.writer_properties.allow_truncated_timestamps
         rows = fitted(reader, self.schema, numbering or self.numbering(), truncates=truncates)
         # A usual append enters no further module for this (tests/test_doors.py).
         if not fixed_schema(self.schema).equals(arrow_schema(self.schema)):
-            rows = sized(rows, self.schema)
+            rows = sized(rows, self.schema, list_error)
         if self.rules:
             rows = checked(rows, list(self.rules))
         return rows if self.replaced is None else _satisfying(rows, self.replaced)

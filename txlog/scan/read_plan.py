@@ -113,21 +113,23 @@ def chosen_columns(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
         rows = pa.RecordBatch.from_arrays(arrays, schema=plan.plain_schema)
     else:
         rows = rows.select([column.name for column in plan.columns])
-    return fixed_rows(rows, plan.columns, partial(_of_another_length, plan)) if plan.fixes else rows
+    wrong = partial(stored_list_error, plan.root, plan.version)
+    return fixed_rows(rows, plan.columns, wrong) if plan.fixes else rows
 
 
-def _of_another_length(plan: ReadPlan, column: StructField) -> DataFileError:
-    path, keys = next(
-        (path, keys)
-        for path, field in all_fields(StructType((column,)))
+def stored_list_error(path: str, version: int, column: StructField) -> DataFileError:
+    """Return the error for a list in a file or a table whose length is not that of its column."""
+    name, keys = next(
+        (name, keys)
+        for name, field in all_fields(StructType((column,)))
         if (keys := [key for key in field.metadata if key.startswith(FIXED_SIZE)])
     )
     return DataFileError(
-        path=plan.root,
-        version=plan.version,
+        path=path,
+        version=version,
         reason=f"a list of the column {column.name} is longer or shorter than "
-        f"{plan.schema.field(column.name).type}",
-        remedy=f"Read lists of any length: alter.set_column_metadata({'.'.join(path)!r}, "
+        f"{fixed_schema(StructType((column,))).field(0).type}",
+        remedy=f"Read lists of any length: alter.set_column_metadata({'.'.join(name)!r}, "
         f"{dict.fromkeys(keys)})",
     )
 
