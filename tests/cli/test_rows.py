@@ -102,6 +102,32 @@ def test_new_columns(table: txlog.Table, tmp_path: Path, capsys: Any) -> None:
     assert sorted(more.drop_null().to_pylist()) == [1, 1, 2]
 
 
+def test_values_that_do_not_fit_become_null_if_asked(tmp_path: Path, capsys: Any) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"n": [1, 2], "v": [5, 6]}))
+    pq.write_table(pa.table({"n": [1, 2, 3], "v": ["7", "x", ""]}), tmp_path / "new.parquet")
+    call = ["merge", table.uri, str(tmp_path / "new.parquet"), "--on", "n"]
+    for options in ([], ["--error-on-type-mismatch"]):
+        assert run([*call, *options]) == 1
+        assert "string cannot be stored in column `v`" in capsys.readouterr().err
+    assert table.refresh().version == 0
+    assert run([*call, "--no-error-on-type-mismatch"]) == 0
+    rows = table.refresh().to_arrow().sort_by("n").to_pylist()
+    assert rows == [{"n": 1, "v": 7}, {"n": 2, "v": None}, {"n": 3, "v": None}]
+
+
+def test_columns_that_the_source_lacks_keep_values_or_get_defaults(
+    table: txlog.Table, tmp_path: Path
+) -> None:
+    table.alter.set_default("t", "'new'")
+    pq.write_table(NEW.select(["n"]), tmp_path / "keys.parquet")
+    assert run(["merge", table.uri, str(tmp_path / "keys.parquet"), "--on", "n"]) == 0
+    rows = table.refresh().to_arrow(["n", "t", "price"], "n IN (2, 9)").sort_by("n").to_pylist()
+    assert rows == [
+        {"n": 2, "t": "b", "price": Decimal("1.50")},
+        {"n": 9, "t": "new", "price": None},
+    ]
+
+
 def test_sources_that_are_none(table: txlog.Table, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "bad.parquet").write_bytes(b"no Parquet")
     (tmp_path / "bad.csv").write_text("n,t\nx,y\n")

@@ -102,7 +102,7 @@ def merge(
 ) -> None:
     """Update, delete and insert rows, with the rows of a file or another table, in one commit.
 
-    Columns that the source lacks do not change, and are null in new rows.
+    Columns that the source lacks do not change. In new rows they get their default, else null.
     """
     target = Table(table)
     rows = rows_of(source, target.schema)
