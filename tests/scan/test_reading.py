@@ -140,6 +140,24 @@ def test_a_wrong_number_of_rows_is_found(table: txlog.Table) -> None:
         rewrite_log(table, 1, more).to_arrow()
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"), [(-2, "states -2 rows for a row group"), (3, "states 8 rows, but 9 in its")]
+)
+def test_a_wrong_number_of_rows_of_a_row_group_is_found(
+    tmp_path: Path, rows: int, said: str
+) -> None:
+    groups = {"txlog.rowGroupRows": "3"}
+    table = txlog.write(tmp_path / "t", pa.table({"n": range(8)}), properties=groups)
+    path = Path(table.uri, table.files()["path"][0].as_py())
+    data = path.read_bytes()
+    at = data.rindex(b"\x16\x04")  # In the footer: the last group has two rows.
+    path.write_bytes(
+        data[:at] + bytes([0x16, 2 * rows if rows > 0 else -2 * rows - 1]) + data[at + 2 :]
+    )
+    with pytest.raises(txlog.DataFileError, match=said):
+        table.to_arrow()
+
+
 def test_columns_come_as_asked(table: txlog.Table) -> None:
     assert table.to_arrow(["t", "x"]) == DATA.select(["t", "x"])
     assert table.to_arrow(["t"], "x = 3").to_pylist() == [{"t": "3"}]

@@ -189,8 +189,9 @@ class OpenFile:
             raise DataFileError(
                 path=self.path,
                 version=self._plan.version,
-                reason=f"its footer states {self.num_rows} rows, but {sum(rows)} in its row "
-                f"groups, and at least {least} in each",
+                reason=f"its footer states {least} rows for a row group"
+                if least < 0
+                else f"its footer states {self.num_rows} rows, but {sum(rows)} in its row groups",
                 remedy="Restore the file from a copy, or open a version without it",
             )
         return list(pairwise(accumulate(rows, initial=0)))
