@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,22 @@ def test_segments_that_are_gone_are_not_kept(tmp_path: Path) -> None:
     second = kept_after_looking_up()
     assert second == {path.name for path in tmp_path.glob("?/_txlog_index/*/*.idx")}
     assert len(first & second) == 3
+    old, young = (
+        next(kept.rglob("*.idx")).with_suffix(f".idx.{name}") for name in ("old", "young")
+    )
+    for part in (old, young):
+        part.write_bytes(b"torn")
+    os.utime(old, (1e9, 1e9))
+    for table in tables:
+        table.drop_index("v")
+        opened = open_table(far(Path(table.uri)))
+        opened._index_cache = str(kept)
+        assert opened.lookup([1], on="k").num_rows == 1
+    assert {path.name for path in kept.rglob("*.idx")} == {
+        path.name for path in tmp_path.glob("?/_txlog_index/*/*.idx")
+    }
+    assert (old.exists(), young.exists()) == (False, True)
+    assert {path.name for path in kept.glob("*/*")} == {table.indexes()[0].name for table in tables}
 
 
 def test_an_absent_key_reads_no_data(far_table: Path) -> None:

@@ -32,6 +32,7 @@ from txlog.schema.types import StructField
 from txlog.store.base import Store, map_many, without_secrets
 
 _State = Literal["read", "gone", "failed"]
+_PART_MS = 3_600_000  # A part of a segment that is older is no longer written.
 
 
 def files_giving(fragment: Fragment, columns: Sequence[str]) -> tuple[DataFile, ...]:
@@ -184,8 +185,13 @@ class SegmentCache:
         fragments: Sequence[Fragment],
         columns: Sequence[str],
         key_columns: Sequence[StructField],
+        defined: Collection[str],
     ) -> Coverage:
-        """Return the coverage of fragments by indexes; segments are listed if more are needed."""
+        """Return the coverage of fragments by indexes; segments are listed if more are needed.
+
+        `defined` are the names of all indexes of the table: of others nothing is kept.
+        """
+        self._sweep_dropped(store, defined)
         types = [key_type(column) for column in key_columns]
         known = [one for path, one in list(self._read.items()) if path.split("/")[1] in indexes]
         found = cover(fragments, [one for one in known if one is not None], columns, types)
@@ -284,12 +290,17 @@ class SegmentCache:
     def _sweep(self, store: Store, index: str, paths: Collection[str]) -> None:
         """Delete local copies of segments that no longer exist."""
         place = self._place(store, f"{FOLDER}/{index}/{SUFFIX}")
-        if place is None:
-            return
+        if place is not None:
+            _delete_kept(place.parent, {path.rpartition("/")[2] for path in paths})
+
+    def _sweep_dropped(self, store: Store, defined: Collection[str]) -> None:
+        """Delete what is kept for other processes of indexes that the table no longer has."""
+        place = self._place(store, f"{FOLDER}/index/{SUFFIX}")
         with suppress(OSError):
-            for kept in place.parent.glob(f"*{SUFFIX}"):
-                if f"{FOLDER}/{index}/{kept.name}" not in paths:
-                    kept.unlink(missing_ok=True)
+            for folder in place.parent.parent.iterdir() if place is not None else ():
+                if folder.name not in defined:
+                    _delete_kept(folder, ())
+                    folder.rmdir()
 
     def _kept(self, store: Store, path: str) -> bytes | None:
         place = self._place(store, path)
@@ -309,6 +320,20 @@ class SegmentCache:
             part.replace(place)
         except OSError as error:
             _warn(f"a segment of an index cannot be kept in {self._folder}: {error}")
+
+
+def _delete_kept(folder: Path, names: Collection[str]) -> None:
+    """Delete the kept segments in a folder but those of some names, and parts of segments.
+
+    A part is left by a process that ended while it wrote. A young one may still be written.
+    """
+    with suppress(OSError):
+        for kept in folder.glob(f"*{SUFFIX}"):
+            if kept.name not in names:
+                kept.unlink(missing_ok=True)
+        for part in folder.glob(f"*{SUFFIX}.*"):
+            if REAL.now_ms() - part.stat().st_mtime * 1000 > _PART_MS:
+                part.unlink(missing_ok=True)
 
 
 def _warn(text: str) -> None:

@@ -201,7 +201,12 @@ class Lookup:
         if coverage is None:
             named = [one.name for one in self.indexes if one.columns == columns]
             coverage = self.coverages[columns] = self.cache.segments.coverage(
-                self.store, named, plan.values, columns, self.key_columns
+                self.store,
+                named,
+                plan.values,
+                columns,
+                self.key_columns,
+                {one.name for one in self.indexes},
             )
         return coverage
 
