@@ -120,6 +120,13 @@ def test_versions_are_asked_for_as_properties(tmp_path: Path) -> None:
     assert outcome
     assert table.protocol.min_reader_version == 3
     assert deltalake.DeltaTable(tmp_path).to_pandas().shape == (5, 1)
+    low = txlog.write(tmp_path / "low", DATA)
+    with pytest.raises(txlog.InvalidInputError, match=r"other values of delta\.minWriterVersion"):
+        txlog.write(low.uri, DATA, mode="append", properties=asked)
+    copy = low.clone(tmp_path / "copy", properties=asked)
+    assert copy.protocol.min_writer_version == 4
+    assert not asked.keys() & copy.properties.keys()
+    txlog.write(copy.uri, DATA, mode="append", properties=asked)
     with pytest.raises(txlog.InvalidInputError, match="expected one of 1, 2, 3"):
         txlog.write(tmp_path / "b", DATA, properties={"delta.minReaderVersion": "9"})
 

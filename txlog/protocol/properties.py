@@ -270,7 +270,10 @@ VERSIONS = ("delta.minReaderVersion", "delta.minWriterVersion")
 
 
 def asked_versions(raw: Mapping[str, str | None]) -> tuple[int, int]:
-    """Return the lowest reader and writer versions that properties ask for; the default is 1."""
+    """Return the lowest reader and writer versions that properties ask for; the default is 1.
+
+    They raise the protocol (`protocol.access.at_least`), and no table stores them.
+    """
     reader, writer = (int(raw.get(name) or 1) for name in VERSIONS)
     return reader, writer
 
@@ -304,12 +307,12 @@ def validate_properties(raw: Mapping[str, str]) -> None:
         elif name.startswith(FEATURE_PREFIX):
             if text != "supported":
                 faults.append(f"{name}={text!r}: expected supported")
-        elif name in _KNOWN or name in KEPT or name.startswith(INDEX_PREFIX):
+        elif name in _READERS or name.startswith(INDEX_PREFIX):
             try:
                 _reader_of(name)(text)
             except ValueError as error:
                 faults.append(f"{name}={text!r}: {error}")
-            if name in KEPT and name not in VERSIONS:
+            if name in KEPT:
                 idle.append(name)
         elif name.lower().startswith(_OWNED) and not name.startswith(_FREE_PREFIXES):
             known = property_name(name)
@@ -320,7 +323,7 @@ def validate_properties(raw: Mapping[str, str]) -> None:
             else:
                 from difflib import get_close_matches
 
-                near = get_close_matches(name, [*_KNOWN, *KEPT], 1, 0.9)
+                near = get_close_matches(name, [*_READERS], 1, 0.9)
                 idle.append(name + (f" (did you mean {near[0]}?)" if near else ""))
     if idle and not faults:
         warnings.warn(
@@ -338,7 +341,7 @@ def validate_properties(raw: Mapping[str, str]) -> None:
 def _reader_of(name: str) -> Callable[[str], Any]:
     if name.startswith(INDEX_PREFIX):
         return partial(IndexDefinition.parse, name.removeprefix(INDEX_PREFIX))
-    return _KNOWN[name][0] if name in _KNOWN else KEPT[name]
+    return _READERS[name]
 
 
 _FREE_PREFIXES = ("delta.constraints.",)
@@ -346,7 +349,6 @@ _FREE_PREFIXES = ("delta.constraints.",)
 # Properties that guide other engines when they write or clean up. txlog stores them. They have no
 # effect on the rows or on reading.
 KEPT: dict[str, Callable[[str], Any]] = {
-    **dict(zip(VERSIONS, map(_version, ((1, 2, 3), (1, 2, 3, 4, 5, 6, 7))), strict=True)),
     "delta.autoOptimize.autoCompact": _text,  # true, false, auto, legacy.
     "delta.autoOptimize.optimizeWrite": _flag,
     "delta.isolationLevel": _text,
@@ -354,6 +356,13 @@ KEPT: dict[str, Callable[[str], Any]] = {
     "delta.randomPrefixLength": _positive,
     "delta.tuneFileSizesForRewrites": _flag,
 }
+
+# They raise the protocol and are not stored, as with delta-spark.
+_RAISING: dict[str, Callable[[str], Any]] = {
+    VERSIONS[0]: _version((1, 2, 3)),
+    VERSIONS[1]: _version((1, 2, 3, 4, 5, 6, 7)),
+}
+_READERS = {**{name: known[0] for name, known in _KNOWN.items()}, **KEPT, **_RAISING}
 
 # Properties that writers record, so a caller cannot set them.
 RECORDED = frozenset(
@@ -364,7 +373,7 @@ RECORDED = frozenset(
         "txlog.droppedColumns",
     }
 )
-_BY_FOLDED_NAME = {name.lower(): name for name in (*_KNOWN, *KEPT)}
+_BY_FOLDED_NAME = {name.lower(): name for name in _READERS}
 
 
 def property_name(name: str) -> str:

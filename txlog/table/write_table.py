@@ -19,7 +19,7 @@ from txlog.expressions.sql import Where, as_expression
 from txlog.expressions.tree import col
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.protocol.access import features_of
-from txlog.protocol.properties import split_features
+from txlog.protocol.properties import VERSIONS, asked_versions, split_features
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import threads_for
@@ -197,6 +197,10 @@ def require_same(
     features, wanted_properties = split_features(properties)
     other = [name for name, value in wanted_properties.items() if held.get(name) != value]
     other += sorted(features - features_of(snapshot.protocol))
+    protocol = snapshot.protocol
+    have = (protocol.min_reader_version, protocol.min_writer_version)
+    asked = zip(VERSIONS, asked_versions(properties), have, strict=True)
+    other += [name for name, least, now in asked if least > now]
     if other:
         raise InvalidInputError(
             argument="properties",

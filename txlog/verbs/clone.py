@@ -35,12 +35,19 @@ from txlog.fragments.deletion_vector import file_name, stored_descriptor
 from txlog.fragments.ids import ID_APP, ID_TAG, valid_id
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.log.paths import canonical_key, decode_path, encode_path
-from txlog.protocol.access import merged_protocol, needed_features, require_writable, upgraded
+from txlog.protocol.access import (
+    at_least,
+    merged_protocol,
+    needed_features,
+    require_writable,
+    upgraded,
+)
 from txlog.protocol.features import CATALOG_MANAGED, CLUSTERING
 from txlog.protocol.mapping import MAPPING_MODE, highest_id
 from txlog.protocol.properties import (
     COMPATIBILITY,
     Properties,
+    asked_versions,
     compatibilities,
     split_features,
     validate_properties,
@@ -256,6 +263,7 @@ class _Clone(Operation):
         )
         needed = needed_features(source.schema, Properties(configuration)) | features
         protocol = upgraded(_unmanaged(source.protocol), needed)
+        protocol = at_least(protocol, asked_versions(self._options.properties))
         if base is not None:
             protocol = merged_protocol(base.protocol, protocol)
         require_writable(protocol, metadata, path=source.root)
