@@ -22,8 +22,8 @@ from txlog.errors import InvalidInputError
 from txlog.expressions.array_functions import ARRAYS
 from txlog.expressions.date_functions import DATES
 from txlog.expressions.hashes import HASHES
-from txlog.expressions.json_functions import JSON
 from txlog.expressions.nested_functions import NESTED
+from txlog.expressions.regex import REGEXES
 from txlog.expressions.signatures import (
     INTEGER,
     Compute,
@@ -368,6 +368,6 @@ FUNCTIONS: dict[str, Function] = {
     **DATES,
     **NESTED,
     **ARRAYS,
-    **JSON,
+    **REGEXES,
     **HASHES,
 }

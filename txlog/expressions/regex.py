@@ -1,4 +1,4 @@
-r"""Java's regular expressions, as far as Python and RE2 read them in the same way. Pure.
+r"""Java's regular expressions, as far as Python and RE2 read them in the same way; SQL's functions.
 
 `java_regex` reads a pattern and writes it for the other two engines, or refuses it. It accepts
 characters, `.`, classes (`[a-z]`, `[^"]`, `\d \w \s` and their opposites), groups, alternatives,
@@ -12,8 +12,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
+import pyarrow as pa
+
+from txlog.arrow import pc
 from txlog.errors import InvalidInputError
+from txlog.expressions.signatures import INTEGER, Function, of_distinct, refuse, text
+from txlog.expressions.type_rules import BOOLEAN
+from txlog.schema.types import STRING, ArrayType
 
 # The line breaks that a dot does not match and `$` ignores at the end.
 _BREAKS = "\n\r\x85\u2028\u2029"
@@ -246,3 +253,103 @@ class _Reader:
             re2=atom.re2 + repetition,
             may_be_empty=least == 0,
         )
+
+
+# Functions -------------------------------------------------------------------------------------
+
+
+def _rlike(value: Any, pattern: str, _kind: pa.DataType) -> Any:
+    regex = java_regex("rlike", pattern)
+    value = text(value)
+    found = pc.match_substring_regex(value, regex.re2)
+    if not regex.has_end:
+        return found
+    # `$` ignores one line break at the end.
+    shorter = pc.replace_substring_regex(value, "(?:\r\n|[\n\r\x85\u2028\u2029])\\z", "")
+    return pc.or_(found, pc.match_substring_regex(shorter, regex.re2))
+
+
+def _compiled(
+    name: str, pattern: str, *, all_of: bool = False
+) -> tuple[re.Pattern[str], JavaRegex]:
+    """Return a compiled pattern. If all matches are wanted, it must not match an empty string.
+
+    Java finds empty matches between the two UTF-16 units of a character such as an emoji.
+    """
+    regex = java_regex(name, pattern)
+    if all_of and regex.may_be_empty:
+        raise refuse(name, f"does not support {pattern!r}, because it may match an empty string")
+    return re.compile(regex.python, re.ASCII), regex
+
+
+def _regexp_extract(value: Any, pattern: str, *more: Any) -> Any:
+    group = more[0] if len(more) > 1 else 1
+    compiled, regex = _compiled("regexp_extract", pattern)
+    if not 0 <= group <= regex.groups or group in regex.repeated:
+        raise refuse("regexp_extract", f"does not support group {group} of {pattern!r}")
+
+    def extract(item: str) -> str:
+        found = compiled.search(item)
+        return "" if found is None else found[group] or ""
+
+    return of_distinct(extract)(text(value), more[-1])
+
+
+def _regexp_replace(value: Any, pattern: str, replacement: str, kind: pa.DataType) -> Any:
+    compiled, regex = _compiled("regexp_replace", pattern, all_of=True)
+    parts = re.findall(r"\\(.)|\$(\d+)|([^\\$]+)|(.)", replacement, re.DOTALL)
+    taken = {str(group) for group in {*range(min(9, regex.groups) + 1)} - regex.repeated}
+    if any(odd or (number and number not in taken) for _, number, _, odd in parts):
+        raise refuse("regexp_replace", f"does not support the replacement {replacement!r}")
+
+    def replaced(found: re.Match[str]) -> str:
+        return "".join(
+            (found[int(number)] or "") if number else escaped or plain
+            for escaped, number, plain, _ in parts
+        )
+
+    return of_distinct(lambda item: compiled.sub(replaced, item))(text(value), kind)
+
+
+def _regexp_count(value: Any, pattern: str, kind: pa.DataType) -> Any:
+    compiled, _ = _compiled("regexp_count", pattern, all_of=True)
+    return of_distinct(lambda item: sum(1 for _ in compiled.finditer(item)))(text(value), kind)
+
+
+def _regexp_substr(value: Any, pattern: str, kind: pa.DataType) -> Any:
+    compiled, _ = _compiled("regexp_substr", pattern)
+
+    def first(item: str) -> str | None:
+        found = compiled.search(item)
+        # The result is null for an empty string too.
+        return None if found is None else found[0] or None
+
+    return of_distinct(first)(text(value), kind)
+
+
+def _split(value: Any, pattern: str, *more: Any) -> Any:
+    limit = more[0] if len(more) > 1 else -1
+    compiled, _ = _compiled("split", pattern, all_of=True)
+
+    def parts(item: str) -> list[str]:
+        places = [0]
+        for found in compiled.finditer(item):
+            if 0 < limit <= len(places) // 2 + 1:
+                break
+            places += found.span()
+        places.append(len(item))
+        return [item[a:b] for a, b in zip(places[::2], places[1::2], strict=True)]
+
+    return of_distinct(parts)(text(value), more[-1])
+
+
+_S = "string"
+
+REGEXES: dict[str, Function] = {
+    "rlike": Function(BOOLEAN, (_S, "string!"), _rlike),
+    "regexp_extract": Function(STRING, (_S, "string!", "whole!"), _regexp_extract, 2),
+    "regexp_replace": Function(STRING, (_S, "string!", "string!"), _regexp_replace),
+    "regexp_count": Function(INTEGER, (_S, "string!"), _regexp_count),
+    "regexp_substr": Function(STRING, (_S, "string!"), _regexp_substr),
+    "split": Function(ArrayType(STRING, False), (_S, "string!", "whole!"), _split, 2),
+}

@@ -1,16 +1,18 @@
-"""SQL functions of text."""
+"""SQL functions of text, and `get_json_object`."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
 
+from txlog.actions.base import is_unicode
 from txlog.arrow import arrow_scalar, pc
-from txlog.expressions.regex import JavaRegex, java_regex
 from txlog.expressions.signatures import (
     INTEGER,
     Compute,
@@ -19,8 +21,8 @@ from txlog.expressions.signatures import (
     refuse,
     text,
 )
-from txlog.expressions.type_rules import BOOLEAN
-from txlog.schema.types import STRING, ArrayType
+from txlog.lazy import compiled
+from txlog.schema.types import STRING
 
 # Case ------------------------------------------------------------------------------------------
 
@@ -180,92 +182,137 @@ def reversed_text(value: Any, _kind: pa.DataType) -> Any:
     return pc.utf8_reverse(text(value))
 
 
-# Regular expressions ---------------------------------------------------------------------------
+# JSON ------------------------------------------------------------------------------------------
+# Spark reads JSON with Jackson, and writes a part as Jackson writes it: without spaces, numbers and
+# keys as they are. A text that Jackson and Python's reader may read differently is refused.
+
+_JSON = "get_json_object"
+_STEP = compiled(r"\.(?!\s)([^.\[*?]+)|\['(?!\s)([^'?*]+)'\]|\[(\d{1,9})\]")
+_BLANK = compiled(r"[ \t\r\n]*")
+_MOST_DIGITS = 15  # So many digits of a double are the same in its shortest text.
+# What Jackson writes otherwise than Python: digits of escapes, characters of two UTF-16 units.
+_ODD = compiled("\\\\\\\\|\\\\u00[01][0-9a-f]|[\U00010000-\U0010ffff]")
+
+_Step = str | int
 
 
-def _rlike(value: Any, pattern: str, _kind: pa.DataType) -> Any:
-    regex = java_regex("rlike", pattern)
-    value = text(value)
-    found = pc.match_substring_regex(value, regex.re2)
-    if not regex.has_end:
-        return found
-    # `$` ignores one line break at the end.
-    shorter = pc.replace_substring_regex(value, "(?:\r\n|[\n\r\x85\u2028\u2029])\\z", "")
-    return pc.or_(found, pc.match_substring_regex(shorter, regex.re2))
+class _Number(str):
+    """The text of a number."""
 
 
-def _compiled(
-    name: str, pattern: str, *, all_of: bool = False
-) -> tuple[re.Pattern[str], JavaRegex]:
-    """Return a compiled pattern. If all matches are wanted, it must not match an empty string.
+class _Object(list[tuple[str, Any]]):
+    """The members of an object, in their order; a name may be there twice."""
 
-    Java finds empty matches between the two UTF-16 units of a character such as an emoji.
+
+def _steps(path: str) -> tuple[_Step, ...]:
+    """Return the names and indexes of a path such as `$.a['b'][0]`."""
+    steps: list[_Step] = []
+    at = 1
+    while path.startswith("$") and (found := _STEP.match(path, at)):
+        steps.append(int(found[3]) if found[3] else found[1] or found[2])
+        at = found.end()
+    if path[:1] != "$" or at < len(path):
+        raise refuse(_JSON, f"needs a path of names and indexes, such as $.a['b'][0], not {path!r}")
+    return tuple(steps)
+
+
+@cache
+def _decoder() -> json.JSONDecoder:
+    return json.JSONDecoder(
+        object_pairs_hook=_Object,
+        parse_float=_Number,
+        parse_int=_Number,
+        parse_constant=_no_constant,
+        strict=False,  # Jackson reads line breaks within a string too.
+    )
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _parsed(item: str) -> tuple[bool, Any]:
+    """Return the first value of a text, and whether it begins with one."""
+    found = _BLANK.match(item)
+    start = found.end() if found else 0
+    try:
+        value, end = _decoder().raw_decode(item, start)
+    except ValueError as error:
+        if "'" in item:
+            raise refuse(_JSON, f"does not read JSON with single quotes: {item!r}") from error
+        return False, None
+    except RecursionError as error:
+        raise refuse(_JSON, "does not read JSON that is nested so deeply") from error
+    ends = item[end : end + 1] in ("", " ", "\t", "\r", "\n")
+    if not ends and not isinstance(value, list):
+        raise refuse(_JSON, f"does not read a value with other text behind it: {item!r}")
+    return True, value
+
+
+def _at(value: Any, steps: Sequence[_Step]) -> str | None:
+    """Return the text of the part of a value at the end of a path; None if there is no such part.
+
+    A null of an object counts as absent, a null of an array does not.
     """
-    regex = java_regex(name, pattern)
-    if all_of and regex.may_be_empty:
-        raise refuse(name, f"does not support {pattern!r}, because it may match an empty string")
-    return re.compile(regex.python, re.ASCII), regex
+    if not steps:
+        return str(value) if type(value) is str else _written(value)
+    step, *rest = steps
+    if isinstance(step, int):
+        is_there = type(value) is list and step < len(value)
+        return _at(value[step], rest) if is_there else None
+    for name, member in value if isinstance(value, _Object) else ():
+        if name == step and member is not None:
+            found = _at(member, rest)
+            if found is not None:
+                return found
+    return None
 
 
-def _regexp_extract(value: Any, pattern: str, *more: Any) -> Any:
-    group = more[0] if len(more) > 1 else 1
-    compiled, regex = _compiled("regexp_extract", pattern)
-    if not 0 <= group <= regex.groups or group in regex.repeated:
-        raise refuse("regexp_extract", f"does not support group {group} of {pattern!r}")
-
-    def extract(item: str) -> str:
-        found = compiled.search(item)
-        return "" if found is None else found[group] or ""
-
-    return of_distinct(extract)(text(value), more[-1])
-
-
-def _regexp_replace(value: Any, pattern: str, replacement: str, kind: pa.DataType) -> Any:
-    compiled, regex = _compiled("regexp_replace", pattern, all_of=True)
-    parts = re.findall(r"\\(.)|\$(\d+)|([^\\$]+)|(.)", replacement, re.DOTALL)
-    taken = {str(group) for group in {*range(min(9, regex.groups) + 1)} - regex.repeated}
-    if any(odd or (number and number not in taken) for _, number, _, odd in parts):
-        raise refuse("regexp_replace", f"does not support the replacement {replacement!r}")
-
-    def replaced(found: re.Match[str]) -> str:
-        return "".join(
-            (found[int(number)] or "") if number else escaped or plain
-            for escaped, number, plain, _ in parts
-        )
-
-    return of_distinct(lambda item: compiled.sub(replaced, item))(text(value), kind)
+def _written(value: Any) -> str:
+    """Return the text of a value as Jackson writes it."""
+    if isinstance(value, _Number):
+        return _number(value)
+    if isinstance(value, _Object):
+        members = (f"{_written(name)}:{_written(member)}" for name, member in value)
+        return f"{{{','.join(members)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_written, value))}]"
+    return _ODD.sub(_escaped, json.dumps(value, ensure_ascii=False))
 
 
-def _regexp_count(value: Any, pattern: str, kind: pa.DataType) -> Any:
-    compiled, _ = _compiled("regexp_count", pattern, all_of=True)
-    return of_distinct(lambda item: sum(1 for _ in compiled.finditer(item)))(text(value), kind)
+def _escaped(found: re.Match[str]) -> str:
+    """Return an escape in upper case, and two escapes for a character of two UTF-16 units."""
+    one = found[0] if found[0] < "\U00010000" else json.dumps(found[0])[1:-1]
+    return re.sub(r"[0-9a-f]{4}", lambda digits: digits[0].upper(), one)
 
 
-def _regexp_substr(value: Any, pattern: str, kind: pa.DataType) -> Any:
-    compiled, _ = _compiled("regexp_substr", pattern)
+def _number(given: _Number) -> str:
+    """Return the text of a number as Java writes an integer or a double."""
+    if re.fullmatch(r"-?\d+", given):
+        return "0" if given == "-0" else str(given)
+    try:
+        exact = Decimal(given)
+    except ArithmeticError:  # Its exponent has too many digits.
+        exact = Decimal("Infinity")
+    plain = exact.is_finite() and len(exact.as_tuple().digits) <= _MOST_DIGITS
+    if not plain or not (exact.is_zero() or -3 <= exact.adjusted() <= 6):
+        raise refuse(_JSON, f"does not write the number {given} as Spark does")
+    return repr(float(exact))
 
-    def first(item: str) -> str | None:
-        found = compiled.search(item)
-        # The result is null for an empty string too.
-        return None if found is None else found[0] or None
 
-    return of_distinct(first)(text(value), kind)
+def _json_part(value: Any, path: str | None, kind: pa.DataType) -> Any:
+    if path is None:
+        return of_distinct(lambda _item: None)(text(value), kind)
+    steps = _steps(path)
 
+    def part(item: str) -> str | None:
+        is_json, whole = _parsed(item)
+        found = _at(whole, steps) if is_json else None
+        if found is not None and not is_unicode(found):
+            raise refuse(_JSON, f"does not read the escapes of {item!r}, which are no characters")
+        return found
 
-def _split(value: Any, pattern: str, *more: Any) -> Any:
-    limit = more[0] if len(more) > 1 else -1
-    compiled, _ = _compiled("split", pattern, all_of=True)
-
-    def parts(item: str) -> list[str]:
-        places = [0]
-        for found in compiled.finditer(item):
-            if 0 < limit <= len(places) // 2 + 1:
-                break
-            places += found.span()
-        places.append(len(item))
-        return [item[a:b] for a, b in zip(places[::2], places[1::2], strict=True)]
-
-    return of_distinct(parts)(text(value), more[-1])
+    return of_distinct(part)(text(value), kind)
 
 
 # The table -------------------------------------------------------------------------------------
@@ -308,14 +355,9 @@ TEXTS: dict[str, Function] = {
     "ltrim": Function(STRING, (_S, "string!"), _trim("utf8_ltrim"), 1),
     "rtrim": Function(STRING, (_S, "string!"), _trim("utf8_rtrim"), 1),
     "replace": Function(STRING, (_S, "string!", "string!"), _replace, 2),
+    _JSON: Function(STRING, (_S, "string!"), _json_part),
     "translate": Function(STRING, (_S, "string!", "string!"), _per_item(_translate)),
     "repeat": Function(STRING, (_S, "whole!"), _repeat),
     "lpad": Function(STRING, (_S, "whole!", "string!"), _pad("utf8_lpad"), 2),
     "rpad": Function(STRING, (_S, "whole!", "string!"), _pad("utf8_rpad"), 2),
-    "rlike": Function(BOOLEAN, (_S, "string!"), _rlike),
-    "regexp_extract": Function(STRING, (_S, "string!", "whole!"), _regexp_extract, 2),
-    "regexp_replace": Function(STRING, (_S, "string!", "string!"), _regexp_replace),
-    "regexp_count": Function(INTEGER, (_S, "string!"), _regexp_count),
-    "regexp_substr": Function(STRING, (_S, "string!"), _regexp_substr),
-    "split": Function(ArrayType(STRING, False), (_S, "string!", "whole!"), _split, 2),
 }

@@ -55,10 +55,10 @@ class FragmentsReader(DataSourceReader):
         max_partition_bytes: int,
         only_with_deletions: bool = False,
     ) -> None:
+        from txlog.changes.forms import require_loaded
         from txlog.scan.read_plan import scan_schema
         from txlog.schema.arrow import arrow_schema
         from txlog.schema.json import parse_schema
-        from txlog.spark_ext.loaded_table import require_loaded
 
         self._store = store
         self._snapshot: Snapshot | None = snapshot
@@ -159,8 +159,8 @@ class ChangesReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the shares of tasks."""
         from txlog.changes.changes import feed_read_plan, plan_feed
+        from txlog.changes.forms import require_loaded
         from txlog.schema.types import StructType
-        from txlog.spark_ext.loaded_table import require_loaded
         from txlog.spark_ext.partitions import change_partitions
 
         store, first, last = feed_of(self._options)

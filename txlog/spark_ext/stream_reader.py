@@ -67,8 +67,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _stream(self) -> TableStream:
         """The table; it is opened on first use, because tasks do not need it."""
+        from txlog.changes.forms import require_loaded
         from txlog.schema.types import StructType
-        from txlog.spark_ext.loaded_table import require_loaded
         from txlog.stream.stream import TableStream
 
         if self._opened is None:
