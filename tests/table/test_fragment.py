@@ -174,3 +174,40 @@ def test_columns_from_the_addresses_of_rows(tmp_path: Path) -> None:
     found = table.to_arrow(["copy", "_rowid"])
     assert found["copy"].to_pylist() == found["_rowid"].to_pylist()
     assert found.num_rows == 6
+
+
+@pytest.mark.spec("FRG-26")
+def test_columns_without_nulls_stay_not_nullable(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("y", pa.int64(), nullable=False)])
+    properties = {"delta.feature.txlog.fragments": "supported"}
+
+    def made(name: str) -> txlog.Table:
+        rows = pa.table({"x": range(6)})
+        table = txlog.write(tmp_path / name, rows, max_rows_per_file=3, properties=properties)
+        table.delete("x = 1")
+        return table
+
+    def merged(fragment: txlog.TableFragment, *values: int | None) -> txlog.FragmentMetadata:
+        done, whole = fragment.merge_columns(pa.table([list(values)], schema))
+        assert not whole.field("y").nullable
+        return done
+
+    table, some = made("t"), made("some")
+    whole = pa.schema([*table.schema, *schema])
+    some.commit(txlog.Operation.Merge([merged(some.fragments()[0], 0, 2)], whole))
+    assert some.schema.field("y").nullable  # The other fragment has nulls.
+    first, second = table.fragments()
+    with pytest.raises(txlog.SchemaMismatchError, match="y"):
+        merged(second, 3, None, 5)
+    given = [merged(first, 0, 2), merged(second, 3, 4, 5)]
+    nullable, _ = second.merge_columns(pa.table({"y": [1, None, 2]}))
+    with pytest.raises(txlog.InvalidInputError, match="or allow nulls that the schema does not"):
+        table.commit(txlog.Operation.Merge([given[0], nullable], whole))
+    table.commit(txlog.Operation.Merge(given, whole))
+    assert not table.schema.field("y").nullable
+    assert table.to_arrow().to_pydict() == {"x": [0, 2, 3, 4, 5], "y": [0, 2, 3, 4, 5]}
+    with pytest.raises(txlog.SchemaMismatchError, match="y"):
+        table.append(pa.table({"x": [9]}))
+    table.append(pa.table({"x": [9], "y": [9]}))
+    table.optimize.compact()
+    assert table.to_arrow()["y"].to_pylist() == [0, 2, 3, 4, 5, 9]

@@ -69,6 +69,7 @@ def column_values(
     read_columns: Sequence[str] | None,
     sample: Sample,
     nanos: bool = False,
+    keeps_required: bool = False,
 ) -> ColumnValues:
     """Return the new columns that the argument `columns` describes.
 
@@ -86,6 +87,8 @@ def column_values(
         Returns a few rows, on which functions are called to find their result types.
     nanos
         That of `from_arrow`.
+    keeps_required
+        Whether columns of data that are not nullable stay so.
 
     Raises
     ------
@@ -99,7 +102,10 @@ def column_values(
     described = _described(columns, schema, reads, sample, typed)
     if not described.fields:
         raise _bad(None, "no column is given")
-    return described
+    if keeps_required:
+        return described
+    nullable = tuple(replace(field, nullable=True) for field in described.fields)
+    return replace(described, fields=nullable)
 
 
 def _described(
@@ -230,10 +236,7 @@ def _data(name: str | None, value: Any, typed: Typed) -> ColumnValues:
     else:
         fields = typed(reader.schema).fields
     rows = _RowStream(reader)
-    nullable = tuple(replace(field, nullable=True) for field in fields)
-    return ColumnValues(
-        nullable, (), lambda batch: rows.take(batch.num_rows), True, rows.require_end
-    )
+    return ColumnValues(fields, (), lambda batch: rows.take(batch.num_rows), True, rows.require_end)
 
 
 def _as_column(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -27,7 +28,7 @@ from txlog.verbs.append import require_free_names
 from txlog.verbs.columns import outdated_files, require_columns_apart
 from txlog.verbs.fragments.base_version import Base, FragmentsOperation, read_by
 from txlog.verbs.fragments.operations import Operation
-from txlog.verbs.fragments.workers import columns_digest
+from txlog.verbs.fragments.workers import columns_digest, required_of, with_required
 
 
 class CommitColumns(FragmentsOperation):
@@ -61,7 +62,11 @@ class CommitColumns(FragmentsOperation):
         nanos = base.snapshot.supports("timestampNanos")
         added = from_arrow(schema, nanos=nanos)
         merged = settled(base.snapshot, merged_schema(base.snapshot.schema, added))
-        fields = {field.name_in_files(base.snapshot.mapping_mode): field for field in merged.fields}
+        new_names = required_of(added.fields) - {*base.snapshot.schema.names()}
+        fields = {
+            field.name_in_files(base.snapshot.mapping_mode): field
+            for field in with_required(merged, new_names).fields
+        }
         for metadata in fragments:
             if columns := given[base.changed(metadata).id]:
                 _require_typed(metadata, base.snapshot, fields, columns)
@@ -126,13 +131,16 @@ def _require_typed(
 ) -> None:
     """Raise if columns were written in other types than the schema's, or for another table."""
     fields = [known[name] for name in names if name in known]
-    if len(fields) == len(names) and held.written_for != columns_digest(base, fields):
+    # Values without a null also fit a nullable column.
+    required = [replace(field, nullable=False) for field in fields]
+    fitting = {columns_digest(base, fields), columns_digest(base, required)}
+    if len(fields) == len(names) and held.written_for not in fitting:
         raise InvalidInputError(
             argument="fragments",
             field=held.adds[0].path,
             reason=f"its {', '.join(names)} were written for another table, or in other types than "
-            "those of the schema",
-            remedy="Write the columns with the same types in all fragments: cast what functions "
+            "those of the schema, or allow nulls that the schema does not",
+            remedy="Write the columns with the same fields in all fragments: cast what functions "
             "return",
         )
 
@@ -140,8 +148,16 @@ def _require_typed(
 def _merged_metadata(
     base: Snapshot, fields: Mapping[str, StructField], names: set[str], everywhere: set[str]
 ) -> Metadata:
-    """Return the metadata with the new columns; some of them have values in all fragments."""
-    merged = StructType(tuple(fields.values()))
+    """Return the metadata with the new columns; some of them have values in all fragments.
+
+    Only these can be not nullable.
+    """
+    merged = StructType(
+        tuple(
+            replace(field, nullable=True) if name in names - everywhere else field
+            for name, field in fields.items()
+        )
+    )
     lacking = sorted(names - fields.keys())
     if lacking:
         raise InvalidInputError(

@@ -5,7 +5,7 @@ Rules: spec/fragments.md, FRG-24 to FRG-27.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -190,28 +190,48 @@ def merge_into_fragment(
     readable = StructType((*snapshot.schema.fields, *visible_metadata(snapshot).values()))
     if read_columns is None:
         read_columns = snapshot.schema.names()
-    values = column_values(columns, readable, read_columns=read_columns, sample=sample, nanos=nanos)
+    values = column_values(
+        columns,
+        readable,
+        read_columns=read_columns,
+        sample=sample,
+        nanos=nanos,
+        keeps_required=True,
+    )
     values = named_in_files(values, snapshot)
     require_addable(values, snapshot)
     plan = plan_fragments(snapshot, [fragment], columns=list(values.reads))
     add = ColumnWriter(context, plan.reading, values, snapshot.properties).write(fragment)
     values.check_end()
-    schema = fixed_schema(merged_schema(snapshot.schema, StructType(values.fields)))
+    merged = merged_schema(snapshot.schema, StructType(values.fields))
+    schema = fixed_schema(with_required(merged, required_of(values.fields)))
     if add is None:
         return held, schema
     digest = columns_digest(snapshot, values.fields)
     return replace(held, adds=(*held.adds, add), written_for=digest, reads=values.reads), schema
 
 
+def required_of(fields: Iterable[StructField]) -> set[str]:
+    """Return the names of the fields that are not nullable."""
+    return {field.name for field in fields if not field.nullable}
+
+
+def with_required(schema: StructType, names: Set[str]) -> StructType:
+    """Return a schema in which fields with these names are not nullable."""
+    return StructType(
+        tuple(replace(f, nullable=False) if f.name in names else f for f in schema.fields)
+    )
+
+
 def columns_digest(snapshot: Snapshot, fields: Sequence[StructField]) -> str:
     """Return a digest of the table, and of the names and types of a fragment's new columns.
 
-    The sizes of fixed-size lists are part of their types.
+    The sizes of fixed-size lists are part of their types, and so is whether they are nullable.
     """
     sizes = [{k: v for k, v in f.metadata.items() if k.startswith(FIXED_SIZE)} for f in fields]
     plain = StructType(
         tuple(
-            StructField(field.name, field.type, metadata=size)
+            StructField(field.name, field.type, field.nullable, metadata=size)
             for field, size in zip(fields, sizes, strict=True)
         )
     )
