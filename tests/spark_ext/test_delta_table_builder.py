@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException, ParseException
 
 import txlog
 from txlog.errors import (
@@ -118,7 +119,7 @@ def test_replacing(spark: "SparkSession", tmp_path: Path) -> None:
     builder = DeltaTable.replace(spark).location(uri).addColumn("b", "string")
     with pytest.raises(NotFoundError):
         builder.execute()
-    with pytest.raises(NotFoundError, match="noSuchTable"):  # As it was written.
+    with pytest.raises(AnalysisException, match="noSuchTable"):  # As it was written.
         DeltaTable.replace(spark).tableName("noSuchTable").addColumn("b", "string").execute()
     made = DeltaTable.createOrReplace(spark).location(uri).addColumn("a", "bigint").execute()
     made.table.append(pa.table({"a": [1, 2]}))
@@ -164,8 +165,12 @@ def test_definitions_that_cannot_be(spark: "SparkSession", tmp_path: Path) -> No
     ):
         with pytest.raises(InvalidInputError, match=told) as caught:
             DeltaTable.create(spark).addColumn("a", kind)
+        assert isinstance(caught.value, ParseException) == ("Use STRING" not in told)
         assert caught.value.argument == "dataType"
         assert caught.value.field == "a"
+    counter: Any = "1"
+    with pytest.raises(TypeError, match="generatedByDefaultAs"):
+        DeltaTable.create(spark).addColumn("a", "bigint", generatedByDefaultAs=counter)
     with pytest.raises(InvalidInputError, match="is not a name of a table"):
         DeltaTable.create(spark).tableName("a..b")
     assert not txlog.Table.exists(uri)

@@ -1,11 +1,13 @@
 """`DeltaTable` has the methods of delta-spark's class, and names those that txlog lacks."""
 
 import inspect
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 
 import txlog
 from txlog.errors import InvalidInputError
@@ -139,6 +141,20 @@ def test_wrong_arguments_are_named(
         getattr(table, method)(*arguments)
     assert isinstance(caught.value, InvalidInputError)  # Which is a ValueError.
     assert caught.value.argument == named
+
+
+def test_scripts_catch_errors_of_spark(table: DeltaTable, tmp_path: Path) -> None:
+    session: Any = None
+    with pytest.raises(AnalysisException) as missing:
+        DeltaTable.forPath(session, str(tmp_path / "none"))
+    table.clone(str(tmp_path / "other"))
+    with pytest.raises(AnalysisException) as taken:
+        table.clone(str(tmp_path / "other"))
+    for caught, kind in ((missing, txlog.NotFoundError), (taken, txlog.AlreadyExistsError)):
+        again: Any = pickle.loads(pickle.dumps(caught.value))
+        assert isinstance(again, kind)
+        assert str(again) == caught.value.getMessage() == str(caught.value)
+        assert (again.code, again.getCondition()) == (kind.code, None)
 
 
 def test_features_and_versions_of_the_protocol(table: DeltaTable) -> None:

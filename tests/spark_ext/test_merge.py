@@ -1,6 +1,7 @@
 """Merges and updates on Spark, compared with the core's results and with plain Python."""
 
 import itertools
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -218,6 +219,25 @@ def test_schema_evolution(spark: "SparkSession", table: DeltaTable) -> None:
     assert rows[100] == {"id": 100, "x": 1.0, "st": {"a": 100, "b": None, "c": True}, "y": "new"}
 
 
+def test_a_setting_of_the_session_evolves_schemas(spark: "SparkSession", table: DeltaTable) -> None:
+    source = spark.sql(
+        "SELECT id, 0.5D AS x, named_struct('a', id, 'b', 'u') AS st, 'new' AS y "
+        "FROM range(99, 101)"
+    )
+    merge = table.alias("t").merge(source.alias("s"), "t.id = s.id").whenNotMatchedInsertAll()
+    row = {"id": 100, "x": 0.5, "st": {"a": 100, "b": "u"}}
+    merge.execute()  # Columns that only the source has are left out.
+    assert by_id(table)[100] == row
+    table.delete("id = 100")
+    setting = "spark.databricks.delta.schema.autoMerge.enabled"
+    spark.conf.set(setting, "true")
+    try:
+        merge.execute()
+    finally:
+        spark.conf.unset(setting)
+    assert by_id(table)[100] == {**row, "y": "new"}
+
+
 def test_constraints_defaults_and_generated_columns(spark: "SparkSession", tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("double", pa.int64()), ("x", pa.int32())])
     made = txlog.Table.create(tmp_path / "t", schema, generated={"double": "id * 2"})
@@ -242,13 +262,18 @@ def test_constraints_defaults_and_generated_columns(spark: "SparkSession", tmp_p
 
 
 @pytest.mark.spec("SPK-20", "SPK-22")
-def test_skewed_keys_and_many_files(spark: "SparkSession", tmp_path: Path) -> None:
-    """Nine of ten rows have one key, in 300 files; Spark splits and broadcasts as it likes."""
-    keys = [0 if n % 10 else n for n in range(6_000)]
-    data = pa.table({"k": keys, "n": range(6_000)})
-    made = txlog.write(tmp_path / "t", data, max_rows_per_file=20)
-    source = spark.sql("SELECT id AS k, id % 5 = 0 AS gone FROM range(0, 8000, 4)")
+@pytest.mark.parametrize("files", [300, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+def test_skewed_keys_and_many_files(spark: "SparkSession", tmp_path: Path, files: int) -> None:
+    """Nine of ten rows have one key; Spark splits and broadcasts as it likes."""
+    rows = files * 20
+    keys = [0 if n % 10 else n for n in range(rows)]
+    made = txlog.write(
+        tmp_path / "t", pa.table({"k": keys, "n": range(rows)}), max_rows_per_file=20
+    )
+    most = rows * 4 // 3
+    source = spark.sql(f"SELECT id AS k, id % 5 = 0 AS gone FROM range(0, {most}, 4)")
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    before = peak_bytes()
     try:
         merger = spark_ext.table(spark, made.uri).merge(source, "target.k = source.k")
         merger = merger.when_matched_delete("source.gone AND target.k > 0")
@@ -259,13 +284,20 @@ def test_skewed_keys_and_many_files(spark: "SparkSession", tmp_path: Path) -> No
         )
     finally:
         spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
-    rows = txlog.Table(made.uri).to_arrow().to_pylist()
+    assert peak_bytes() - before < 40_000 * max(files, 2_000)  # Of the driver.
+    found = txlog.Table(made.uri).to_arrow()
     there = {k for k in keys if k % 4 == 0}
-    expected = [(k, -n if k % 4 == 0 else n) for k, n in zip(keys, range(6_000), strict=True)
+    expected = [(k, -n if k % 4 == 0 else n) for n, k in enumerate(keys)
                 if not (k > 0 and k % 4 == 0 and k % 5 == 0)]  # fmt: skip
-    expected += [(k, 0) for k in range(0, 8000, 4) if k not in there]
-    assert sorted((row["k"], row["n"]) for row in rows) == sorted(expected)
-    assert outcome.metrics["numTargetRowsInserted"] == 2000 - len(there)
+    expected += [(k, 0) for k in range(0, most, 4) if k not in there]
+    pairs = zip(found["k"].to_pylist(), found["n"].to_pylist(), strict=True)
+    assert sorted(pairs) == sorted(expected)
+    assert outcome.metrics["numTargetRowsInserted"] == len(range(0, most, 4)) - len(there)
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 @pytest.mark.spec("SPK-21")

@@ -165,14 +165,15 @@ def moment_text(spark: SparkSession, moment: str) -> str:
     """
     if not isinstance(moment, str):
         raise InvalidTypeError(
-            argument="timestamp", reason=f"text was expected, not {type(moment).__name__}"
+            argument="timestamp",
+            reason=f"timestamp needs to be a string but got '{type(moment)}'",
         )
     query = "SELECT unix_millis(try_cast(:moment AS TIMESTAMP)) AS ms"
     (row,) = spark.sql(query, args={"moment": moment}).collect()
     if row["ms"] is None:
         raise InvalidInputError(
             argument="timestamp",
-            reason=f"{moment!r} is not a timestamp",
+            reason=f"The provided timestamp ({moment!r}) cannot be converted to a valid timestamp",
             remedy="Write it as 2026-08-22, 2026-08-22 10:00:00 or 2026-08-22T10:00:00.000Z",
         )
     return format_moment(row["ms"] * 1000, digits=3, zone="Z")

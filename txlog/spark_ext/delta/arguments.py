@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
+# The words are delta-spark's.
+_NEEDED = {
+    str: "needs to be a string but got",
+    int: "needs to be an int but got",
+    bool: "needs to be a boolean but got",
+}
+_OTHER = "must be a {}, found to be"
+
 _HADOOP = ("fs.", "dfs.", "spark.hadoop.")
 
 
@@ -26,7 +34,7 @@ def of_type(kind: type[Value], value: Any, argument: str) -> Value:
         The error names the argument. As with delta-spark, it is a `TypeError` and a `ValueError`.
     """
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        reason = f"{argument} must be a {kind.__name__}, not {type(value).__name__}"
+        reason = f"{argument} {_NEEDED.get(kind, _OTHER.format(kind.__name__))} '{type(value)}'"
         if value is None:
             reason = f"{argument} cannot be None"
         raise InvalidTypeError(argument=argument, reason=reason)
@@ -73,6 +81,12 @@ def storage_options_of(conf: Mapping[str, str]) -> dict[str, str]:
     return options
 
 
+def merges_schema_in_session(spark: SparkSession | None) -> bool:
+    """Return whether a session lets merges add columns, by delta-spark's setting."""
+    return spark is not None and spark.conf.get(_AUTO_MERGE, "false") == "true"
+
+
+_AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 _TXN = "spark.databricks.delta.write.txn"  # The names end with `AppId` or `Version`.
 
 

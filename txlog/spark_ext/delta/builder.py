@@ -29,6 +29,7 @@ from txlog.spark_ext.catalog import (
     table_location,
 )
 from txlog.spark_ext.delta.arguments import names_in, of_type
+from txlog.spark_ext.delta.errors import TypeTextError, as_errors_of_spark
 from txlog.spark_ext.merge import table
 from txlog.store.base import file_path, is_file_uri, without_secrets
 from txlog.store.open import open_store
@@ -202,8 +203,9 @@ class DeltaTableBuilder(Generic[Handle]):
         UnsupportedFeatureError
             txlog cannot write such a table, or the folder of the schema is not on a local disk.
         """
-        location = self._place()
-        made = self._made(location)
+        with as_errors_of_spark():
+            location = self._place()
+            made = self._made(location)
         if self._name is not None:
             register_table(self._spark, self._name, made.uri)
         return self._handle(self._spark, table(self._spark, location))
@@ -234,14 +236,17 @@ class DeltaTableBuilder(Generic[Handle]):
         if self._how != "replace":
             try:
                 return Table.create(location, **self._definition(), description=self._comment)
-            except AlreadyExistsError:
+            except AlreadyExistsError as error:
                 if self._how == "create":
+                    if self._name is not None:
+                        error.reason = f"the table {self._name} already exists"
                     raise
         try:
             table = Table(location)
         except NotFoundError as error:
             if self._name is not None:  # The caller gave another path.
                 error.path = self._name
+                error.reason = "the table cannot be found"
             raise
         if self._how == "createIfNotExists":
             return table
@@ -294,6 +299,8 @@ def _identity(
     by_default: IdentityGenerator | None,
 ) -> dict[str, Any]:
     """Return the metadata of an identity column; an empty dict for other columns."""
+    if by_default is not None:
+        of_type(IdentityGenerator, by_default, "generatedByDefaultAs")
     given = by_default if by_default is not None else always
     if given is None or isinstance(given, str):
         return {}
@@ -304,7 +311,6 @@ def _identity(
             reason="generatedAlwaysAs and generatedByDefaultAs both define the values",
             remedy="Pass one of them",
         )
-    of_type(IdentityGenerator, given, "generatedByDefaultAs")
     of_type(int, given.start, "start")
     of_type(int, given.step, "step")
     return Identity(given.start, given.step, by_default is not None).metadata()
@@ -375,8 +381,8 @@ def _folder_of_schema(spark: SparkSession, schema: str, name: str) -> str:
     return found.locationUri or ""
 
 
-def _no_type(column: str, text: str, reason: str) -> InvalidInputError:
-    return InvalidInputError(
+def _no_type(column: str, text: str, reason: str) -> TypeTextError:
+    return TypeTextError(
         argument="dataType",
         field=column,
         reason=f"{text!r} is not a type: {reason}",

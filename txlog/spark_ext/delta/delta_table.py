@@ -25,6 +25,7 @@ from txlog.spark_ext.delta.arguments import (
     updates_in,
 )
 from txlog.spark_ext.delta.builder import DeltaTableBuilder
+from txlog.spark_ext.delta.errors import as_errors_of_spark
 from txlog.spark_ext.delta.frames import (
     DETAIL,
     HISTORY,
@@ -94,9 +95,9 @@ class DeltaTable:
             There is no table.
         """
         options = storage_options_of(hadoopConf)
-        return cls(
-            sparkSession, table(sparkSession, of_type(str, path, "path"), storage_options=options)
-        )
+        of_type(str, path, "path")
+        with as_errors_of_spark():
+            return cls(sparkSession, table(sparkSession, path, storage_options=options))
 
     @classmethod
     def forName(cls, sparkSession: SparkSession, tableOrViewName: str) -> DeltaTable:
@@ -110,8 +111,9 @@ class DeltaTable:
             The catalog has Delta properties that the table does not have, so they have no effect.
         """
         of_type(str, tableOrViewName, "tableOrViewName")
-        entry = catalog_entry(sparkSession, tableOrViewName)
-        opened = table(sparkSession, entry.location)
+        with as_errors_of_spark():
+            entry = catalog_entry(sparkSession, tableOrViewName)
+            opened = table(sparkSession, entry.location)
         require_in_log(entry, tableOrViewName, opened.snapshot)
         return cls(sparkSession, opened)
 
@@ -163,7 +165,8 @@ class DeltaTable:
             given: Any = partitionSchema
             given = StructType.fromDDL(given) if isinstance(given, str) else given
             columns = arrow_schema(frame_schema(given))
-        convert_to_delta(path[1], columns, engine=SparkEngine(sparkSession))
+        with as_errors_of_spark():
+            convert_to_delta(path[1], columns, engine=SparkEngine(sparkSession))
         return cls.forPath(sparkSession, path[1])
 
     @classmethod
@@ -400,13 +403,14 @@ class DeltaTable:
         **moment: Any,
     ) -> DeltaTable:
         place = of_type(str, target, "target")
-        made = self._table.refresh().clone(
-            path_in(place) or place,
-            of_type(bool, isShallow, "isShallow"),
-            replace=of_type(bool, replace, "replace"),
-            properties=None if properties is None else of_type(dict, properties, "properties"),
-            **moment,
-        )
+        with as_errors_of_spark():
+            made = self._table.refresh().clone(
+                path_in(place) or place,
+                of_type(bool, isShallow, "isShallow"),
+                replace=of_type(bool, replace, "replace"),
+                properties=None if properties is None else of_type(dict, properties, "properties"),
+                **moment,
+            )
         opened = table(self._spark, made.uri, storage_options=self._storage_options)
         return DeltaTable(self._spark, opened)
 

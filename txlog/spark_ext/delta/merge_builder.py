@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from txlog.spark_ext.delta.arguments import expression_in, transaction_in_session, updates_in
+from txlog.spark_ext.delta.arguments import (
+    expression_in,
+    merges_schema_in_session,
+    transaction_in_session,
+    updates_in,
+)
 from txlog.spark_ext.delta.frames import as_frame
 from txlog.spark_ext.merge import merge_of
 from txlog.spark_ext.write_frame import transaction_of
@@ -93,7 +98,10 @@ class DeltaMergeBuilder:
         return self._with("not_matched_by_source", "delete", condition)
 
     def withSchemaEvolution(self) -> DeltaMergeBuilder:
-        """Add the columns and nested fields that only the source has."""
+        """Add the columns and nested fields that only the source has.
+
+        The session's setting `spark.databricks.delta.schema.autoMerge.enabled` does this, too.
+        """
         changed = copy(self)
         changed._merges_schema = True
         return changed
@@ -134,15 +142,16 @@ class DeltaMergeBuilder:
         AnalysisException
             Spark cannot resolve an expression.
         """
+        session = self._source.sparkSession
         operation = merge_of(
             self._table,
             self._source,
             self._condition,
             self._clauses,
             alias=self._alias,
-            merges_schema=self._merges_schema,
+            merges_schema=self._merges_schema or merges_schema_in_session(session),
         )
-        chosen = txn or transaction_in_session(self._source.sparkSession)
+        chosen = txn or transaction_in_session(session)
         outcome = self._table._run(operation, transaction_of(self._source, chosen), None)
         counts = {name: outcome.metrics.get(metric, 0) for name, metric in _METRICS.items()}
         row = {"num_affected_rows": sum(counts.values()), **counts}

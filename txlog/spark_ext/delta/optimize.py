@@ -7,6 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from txlog.commit.operation import Outcome
+from txlog.errors import InvalidInputError
+from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import And, Expression
 from txlog.spark_ext.delta.arguments import names_in, of_type
@@ -16,6 +18,8 @@ from txlog.verbs.mapped_columns import clustering_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from txlog.table.optimize import TableOptimize
 
 
 class DeltaOptimizeBuilder:
@@ -47,7 +51,7 @@ class DeltaOptimizeBuilder:
         A frame with one row, `path` and `metrics`: the numbers and bytes of added and removed
         files, and other known metrics of Delta.
         """
-        optimize = self._table.refresh().optimize
+        optimize = self._optimize([])
         if clustering_columns(self._table.snapshot):
             return self._answer(optimize.cluster(self._where))
         return self._answer(optimize.compact(self._where))
@@ -58,10 +62,31 @@ class DeltaOptimizeBuilder:
         The rows follow Delta's Z-order curve; `Table.optimize.z_order` has a better one. The result
         is that of `executeCompaction`.
         """
-        optimize = self._table.refresh().optimize
         names = names_in(cols, "cols")
-        outcome = optimize.z_order(names, self._where, curve="z-order")
+        outcome = self._optimize(names).z_order(names, self._where, curve="z-order")
         return self._answer(outcome, all_files=True)
+
+    def _optimize(self, order_by: list[str]) -> TableOptimize:
+        """Check columns against the latest version, and return its verbs."""
+        table = self._table.refresh()
+        partitions = {name.lower() for name in table.partition_columns}
+        for path in () if self._where is None else columns_of(self._where):
+            if path[0].lower() not in partitions:  # The words are delta-spark's.
+                raise InvalidInputError(
+                    argument="partitionFilter",
+                    field=".".join(path),
+                    reason=f"Predicate references non-partition column {path[0]!r}. Only the "
+                    f"partition columns may be referenced: [{', '.join(table.partition_columns)}]",
+                )
+        for name in order_by:
+            if name.lower() in partitions:
+                raise InvalidInputError(
+                    argument="cols",
+                    field=name,
+                    reason=f"{name} is a partition column. Z-Ordering can only be performed on "
+                    "data columns",
+                )
+        return table.optimize
 
     @property
     def _where(self) -> Expression | None:
