@@ -65,10 +65,10 @@ class Report:
         """Return the commits in the log of each place of a writer, and each reader's reads."""
         landed = Counter(_name(info.get("userMetadata") or "") for info in self.commits.values())
         reads = Counter(_name(note) for note, done in self.done.items() if "count" in done)
-        of_each = [sum((landed + reads)[name] for name in names) for names in self.places]
-        is_reader = [names[0].startswith("reader") for names in self.places]
-        pairs = list(zip(of_each, is_reader, strict=True))
-        return [n for n, reader in pairs if not reader], [n for n, reader in pairs if reader]
+        writers = [names for names in self.places if names[0].startswith("w")]
+        readers = [names for names in self.places if names[0].startswith("reader")]
+        of_writers = [sum(landed[name] for name in names) for names in writers]
+        return of_writers, [reads[name] for (name,) in readers]
 
 
 def _name(note: str) -> str:
@@ -126,7 +126,10 @@ def tell_killed(ledger: Path) -> None:
 def run(
     folder: Path, *, writers: int, readers: int, seconds: float, kill_every: float = 0.0
 ) -> Report:
-    """Run processes; kill one now and then, and start another in its place."""
+    """Run writers, readers and a process that only cleans up.
+
+    Now and then a writer is killed, and another one starts in its place.
+    """
     root, ledgers = folder / "t", folder / "ledgers"
     ledgers.mkdir()
     properties = {"delta.checkpointInterval": "10", "delta.logRetentionDuration": "interval 1 days"}
@@ -136,8 +139,8 @@ def run(
     chance, report, watched = random.Random(1), Report(), Watched(root, ledgers / "watch0")
     watched.look()
     names = [*(f"w{n}" for n in range(1, writers + 1)), *(f"reader{n}" for n in range(readers))]
-    report.places = [[name] for name in names]
-    running = [start(root, ledgers, name, seconds) for name in names]
+    report.places = [[name] for name in [*names, "cleaner0"]]
+    running = [start(root, ledgers, *name, seconds) for name in report.places]
     made = writers
     until, next_kill = time.monotonic() + seconds, time.monotonic() + 2 * kill_every
     try:

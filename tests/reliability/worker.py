@@ -37,6 +37,9 @@ TRAVEL_S = 1
 """A read, and a restore, goes back to a version that was the latest up to so long before it began.
 """
 
+PAUSE_S = 0.5
+"""For so long a process that only cleans up leaves time for restores, which it makes wait."""
+
 OPTIONS = {"txlog.durability": "relaxed"}
 """A killed process loses nothing that it gave to the system, and does more if it never waits."""
 
@@ -54,6 +57,10 @@ _FIRST = txlog.Table, rows(0, 1, ""), parse_sql("id = 1"), pyarrow.parquet
 
 def plan(chance: random.Random, name: str, number: int) -> dict[str, Any]:
     """Return what to do next, as values from which the model can do it too."""
+    if name.startswith("reader"):
+        return {"verb": "read"}
+    if name.startswith("cleaner"):
+        return {"verb": "vacuum" if number % 2 else "expire"}
     kinds = {
         "append": 6, "delete": 3, "update": 3, "upsert": 2, "replace": 2, "transaction": 2,
         "compact": 1, "z_order": 1, "checkpoint": 1, "vacuum": 1, "restore": 0.3, "property": 1,
@@ -221,15 +228,16 @@ def do_all(root: str, ledger: str, name: str, seconds: float) -> None:
     table = txlog.Table(root, None, None, OPTIONS)
     number = 0
     while time.monotonic() < until:
+        if name.startswith("cleaner"):
+            time.sleep(PAUSE_S)
         number += 1
         note = f"{name}:{number}"
-        reads = name.startswith("reader")
-        what = {"verb": "read"} if reads else plan(chance, name, number)
+        what = plan(chance, name, number)
         os.write(file, json.dumps({"note": note, "at": time.time(), **what}).encode() + b"\n")
         began, before = time.monotonic(), retries.count
         result: dict[str, Any] = {}
         try:
-            if reads:
+            if what["verb"] == "read":
                 result = read(root, chance)
             else:
                 result = do(table, what, name, note, number, Path(ledger).parent)
