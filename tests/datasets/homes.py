@@ -11,7 +11,7 @@ import pyarrow as pa
 from tests import ticking
 from txlog.datasets.catalog import Catalog
 from txlog.datasets.home import Home
-from txlog.datasets.limits import DEFAULT_LIMITS
+from txlog.datasets.limits import DEFAULT_LIMITS, Limits
 from txlog.datasets.prepare import InlineRunner, Runner
 from txlog.datasets.sources import Sources
 from txlog.effects import Effects
@@ -91,12 +91,16 @@ class HomeWithin(Home):
 
 
 def catalog_in(
-    store: Store, actor: int = 0, runner: Runner | None = None, effects: Effects | None = None
+    store: Store,
+    actor: int = 0,
+    runner: Runner | None = None,
+    effects: Effects | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Catalog:
     home = HomeWithin(
         store,
         sources=Sources(None),
-        limits=DEFAULT_LIMITS,
+        limits=limits,
         runner=runner or InlineRunner(),
         engine=Threads(1),
         effects=effects or Ticking(actor),

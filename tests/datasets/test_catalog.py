@@ -14,7 +14,7 @@ import pytest
 
 import txlog
 from tests.datasets.homes import Ticking, catalog_in, rows_of, texts
-from txlog.datasets import Catalog, Code, Dataset, InlineRunner, Input, types
+from txlog.datasets import Catalog, Code, Dataset, InlineRunner, Input, objects, types
 from txlog.datasets.commands import Create
 from txlog.datasets.commits import AddCommit, read_rows
 from txlog.datasets.ingest import StoredObjects
@@ -23,6 +23,7 @@ from txlog.datasets.limits import Limits
 from txlog.datasets.values import Summary
 from txlog.errors import (
     AlreadyExistsError,
+    CommitConflictError,
     DataFileError,
     InvalidInputError,
     InvalidTypeError,
@@ -54,6 +55,9 @@ def ds(catalog: Catalog) -> Dataset:
     made.update(rows_of("cde"), "second", {"for": "training"})
     made.update(rows_of("f"), "third", {"for": "training", "clean": "yes"})
     return made
+
+
+UUID = "5f0c9d0e-0000-4000-8000-000000000000"
 
 
 def files_of(catalog: Catalog) -> set[str]:
@@ -546,7 +550,7 @@ def test_what_nothing_refers_to_is_swept_after_a_day(
 
     with monkeypatch.context() as patch:  # A process that is killed deletes nothing either.
         patch.setattr(Ledger, "record", dies)
-        patch.setattr("txlog.datasets.catalog.delete_tree", lambda _: None)
+        patch.setattr("txlog.datasets.lifecycle.delete_tree", lambda _: None)
         with pytest.raises(KeyboardInterrupt):
             old.create("dead", "GENERIC", long("h", b"of a killed create"))
     left = files_of(old) - whole
@@ -556,7 +560,8 @@ def test_what_nothing_refers_to_is_swept_after_a_day(
     def swept(hours: int) -> set[str]:
         pass_hours(old.root, hours)
         old.sweep()
-        return {path for path in files_of(old) - whole if not path.startswith("ledger/")}
+        told = ("ledger/", *(f"data/{made.uuid}/_delta_log/" for made in (one, two)))
+        return {path for path in files_of(old) - whole if not path.startswith(told)}
 
     assert swept(0) == swept(23) == left
     assert swept(25) == set()
@@ -590,8 +595,9 @@ def test_objects_stay_while_a_data_set_is_damaged(old: Catalog) -> None:
 NEW = ("new", "GENERIC", long("f"))
 
 
+@pytest.mark.spec("DST-29")
 @pytest.mark.parametrize("verb", ["create", "update"])
-def test_a_sweep_in_the_middle_of_a_verb_is_noticed(
+def test_a_sweep_in_the_middle_of_a_verb_costs_no_content(
     old: Catalog, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     """A verb finds an old object in place that nothing refers to, and it is swept meanwhile."""
@@ -599,18 +605,33 @@ def test_a_sweep_in_the_middle_of_a_verb_is_noticed(
     one = old.create("one", "GENERIC", long("f", b"another one"))
     MovedClock.hours = 0
     path = Path(old.root) / StoredObjects(open_store(old.root)).put(b"more than four")
-    os.utime(path, (0, 0))
+    os.utime(path, (1, 1))
     write = AddCommit._write
 
     def sweeping(operation: AddCommit, base: Any) -> None:
         write(operation, base)
+        monkeypatch.setattr(AddCommit, "_write", write)
         old.sweep()
         assert not path.exists()
 
-    monkeypatch.setattr(AddCommit, "_write", sweeping)
-    verbs = {"update": lambda: one.update(long("f")), "create": lambda: old.create(*NEW)}
-    with pytest.raises(DataFileError, match="another process purged"):
-        verbs[verb]()
+    def do(source: Any) -> Any:
+        monkeypatch.setattr(AddCommit, "_write", sweeping)
+        return one.update(source) if verb == "update" else old.create("new", "GENERIC", source)
+
+    before = files_of(old)
+    with pytest.raises(CommitConflictError, match="removed by a purge or a sweep") as caught:
+        do(long("f").to_reader())  # It cannot be read again.
+    assert caught.value.rule == "DST-29"
+    assert not [
+        p for p in files_of(old) - before if not p.startswith("ledger/") and "_log/" not in p
+    ]
+    StoredObjects(open_store(old.root)).put(b"more than four")
+    os.utime(path, (1, 1))
+    MovedClock.hours = 25  # The next sweep is a day later.
+    do(long("f"))
+    assert path.exists()
+    for summary in old.list():
+        assert old.dataset(summary.uuid).verify()
 
 
 @pytest.mark.spec("DST-28")
@@ -625,6 +646,7 @@ def test_a_clock_that_jumps_by_a_day_costs_no_data_set(
 
     def sweeping(ledger: Ledger, command: Any) -> Any:
         if isinstance(command, Create):
+            monkeypatch.setattr(Ledger, "record", record)
             if jumped == "the clock of the files":
                 pass_hours(old.root, 25)
             MovedClock.hours = 25
@@ -633,20 +655,109 @@ def test_a_clock_that_jumps_by_a_day_costs_no_data_set(
         return record(ledger, command)
 
     monkeypatch.setattr(Ledger, "record", sweeping)
-    if jumped == "the clock of the sweep":
-        assert old.create("new", "TABLE", rows_of("cd")).verify()
-    else:
-        with pytest.raises(DataFileError, match="deleted the table while"):
-            old.create("new", "TABLE", rows_of("cd"))
+    if jumped == "the clock of the files":
+        with pytest.raises(CommitConflictError, match="a sweep deletes the table") as caught:
+            old.create("new", "TABLE", rows_of("cd").to_reader())
+        assert caught.value.rule == "DST-28"
         assert [one.name for one in old.list(deleted=True)] == ["kept"]
         assert {path for path in files_of(old) - whole if not path.startswith("ledger/")} == set()
-        monkeypatch.undo()
-        assert old.create("new", "TABLE", rows_of("cd")).verify()
+        MovedClock.hours = 25
+        monkeypatch.setattr(Ledger, "record", sweeping)
+    assert old.create("new", "TABLE", rows_of("cd")).verify()  # It is made again.
     assert kept.verify()
 
 
+@pytest.mark.spec("DST-28")
+def test_a_catalog_without_a_data_set_is_swept(
+    old: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of creates that were refused, or died; but no file that is not txlog's."""
+    assert old.sweep() == 0
+    assert not Path(old.root).exists()
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "record", dies)
+        patch.setattr("txlog.datasets.lifecycle.delete_tree", lambda _: None)
+        with pytest.raises(KeyboardInterrupt):
+            old.create("dead", "GENERIC", long("h", b"of a killed create"))
+    open_store(old.root).write_new(f"files/.staged/{UUID}/part.parquet", b"x")
+    foreign = {"data/mine/a.csv", "sets/mine/b", "files/notes.txt", f"data/{UUID}", "data/x"}
+    for path in foreign:
+        open_store(old.root).write_new(path, b"x")
+    left = files_of(old)
+    assert {path.partition("/")[0] for path in left} == {"data", "files", "sets"}
+    pass_hours(old.root, 23)
+    old.sweep()
+    assert files_of(old) == left
+    pass_hours(old.root, 25)
+    old.sweep()
+    assert {path for path in files_of(old) if not path.startswith("ledger/")} == foreign
+    assert old.create("one", "GENERIC", long("h", b"of a killed create")).verify()
+
+
+@pytest.mark.spec("DST-28")
+def test_a_sweep_asks_the_store_how_late_it_is(
+    old: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the clock of the process is ahead or not; without an answer nothing is deleted."""
+    old.create("one", "TABLE", rows_of("a"))
+    store = open_store(old.root)
+    store.write_new("files/.staged/young", b"x")
+    MovedClock.hours = 50
+    old.sweep()
+    assert store.info("files/.staged/young")
+    listed, info = type(store).list_tree, type(store).info
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store), "info", lambda *a: info(*a)._replace(modified_ms=0))
+        patch.setattr(
+            type(store),
+            "list_tree",
+            lambda *a: (file._replace(modified_ms=0) for file in listed(*a)),
+        )
+        MovedClock.hours = 100
+        events = old._home.ledger.state().n
+        with pytest.warns(TxlogWarning, match="does not tell when a file was written"):
+            old.sweep()
+        assert old._home.ledger.state().n == events
+    assert store.info("files/.staged/young")
+    pass_hours(old.root, 100)
+    old.sweep()
+    assert not [path for path in files_of(old) if path.startswith("files/")]
+
+
+@pytest.mark.spec("DST-29")
+def test_what_a_dead_sweep_set_aside_is_moved_back_or_deleted(
+    old: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = old.create("kept", "GENERIC", long("f", b"in use"))
+    store = open_store(old.root)
+    (path,) = (file for file in files_of(old) if file.startswith("files/"))
+    unused = StoredObjects(store).put(b"of nobody")
+    objects.set_aside(old._home, [path, unused])
+    name = path.rpartition("/")[2]
+    store.write_new(f"{objects.ASIDE}/{UUID}/{name}", b"in u")  # Half of a copy.
+    with pytest.raises(DataFileError, match="refers to a content"):
+        kept.verify()
+    log = Path(old.root) / "data" / kept.uuid / "_delta_log" / f"{0:020}.json"
+    text = log.read_bytes()
+    log.write_bytes(text[:-20])
+    with pytest.warns(TxlogWarning, match="'kept'"):
+        catalog_in(open_store(old.root), effects=MovedClock(1)).sweep()
+    assert len([file for file in files_of(old) if file.startswith(objects.ASIDE)]) == 3
+    log.write_bytes(text)
+    catalog_in(open_store(old.root), effects=MovedClock(2)).sweep()
+    assert [file for file in files_of(old) if file.startswith("files/")] == [path]
+    assert kept.verify()
+    events = old._home.ledger.state().n
+    old.sweep()
+    assert old._home.ledger.state().n == events  # There is nothing to clear.
+
+
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_purge_in_the_middle_of_an_update_is_noticed(
+def test_a_purge_in_the_middle_of_an_update_costs_no_content(
     catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
     """An update finds an object in place; before it commits, the only commit with it is purged."""
@@ -661,18 +772,16 @@ def test_a_purge_in_the_middle_of_an_update_is_noticed(
 
     with monkeypatch.context() as patch:
         patch.setattr(AddCommit, "_write", purging)
-        error = NotFoundError if whole else DataFileError
-        with pytest.raises(error, match="no data set 1" if whole else "another process purged"):
-            two.update(tmp_path / "a.bin")
-    if whole:
-        assert not [path for path in files_of(catalog) if path.startswith("data/")]
-    else:
-        two.purge(1, confirm="two")
-        assert two.update(tmp_path / "a.bin").commit_id == 2
-        assert len(list(two.prepare().download(tmp_path / "out"))) == 1
+        if whole:
+            with pytest.raises(NotFoundError, match="no data set 1"):
+                two.update(tmp_path / "a.bin")
+            assert not [path for path in files_of(catalog) if path.startswith("data/")]
+        else:  # The content is stored again.
+            assert two.update(tmp_path / "a.bin").commit_id == 1
+            assert two.verify()
 
 
-def test_a_purge_in_the_middle_of_create_is_noticed(
+def test_a_purge_in_the_middle_of_create_costs_no_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new data set finds an object in place, which is purged before the set is known."""
@@ -687,11 +796,9 @@ def test_a_purge_in_the_middle_of_create_is_noticed(
 
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "record", purging)
-        with pytest.raises(DataFileError, match="another process purged"):
-            catalog.create("two", "GENERIC", data, txn=("job", 1))
-    with pytest.raises(DataFileError, match="another process purged"):  # Nor on a retry.
-        catalog.create("two", "GENERIC", data, txn=("job", 1))
-    two = catalog.dataset("two")
+        two = catalog.create("two", "GENERIC", data, txn=("job", 1))
+    assert two.verify()
+    assert catalog.create("two", "GENERIC", data, txn=("job", 1)).uuid == two.uuid
     two.update(data, txn=("job", 2))
     three = catalog.create("three", "GENERIC")
     three.update(data, txn=("job", 3))
@@ -699,8 +806,10 @@ def test_a_purge_in_the_middle_of_create_is_noticed(
         if path.is_file():
             path.unlink()
     for made, number in ((two, 2), (three, 3)):
-        with pytest.raises(DataFileError, match="another process purged"):
+        with pytest.raises(DataFileError, match="contents that are gone"):
             made.update(data, txn=("job", number))
+    with pytest.raises(DataFileError, match="contents that are gone"):
+        catalog.create("two", "GENERIC", data, txn=("job", 1))
 
 
 def test_names_that_mean_a_number_or_a_hash_are_refused(catalog: Catalog, ds: Dataset) -> None:

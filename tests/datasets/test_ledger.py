@@ -31,6 +31,7 @@ from txlog.commit.context import Context
 from txlog.datasets.commands import (
     Ask,
     ClaimSet,
+    Clear,
     Command,
     Create,
     Finish,
@@ -351,7 +352,7 @@ def test_a_catalog_is_swept_once_a_day() -> None:
     day = 24 * 3600_000
     state = after(CREATED)
     made = state.datasets[1].created_ms
-    assert decide(LedgerState(), Sweep(), 50 * day) is None  # There is nothing yet.
+    assert decide(LedgerState(), Sweep(), 50 * day) == ("swept", {})  # Of refused ones.
     assert decide(state, Sweep(), made + day - 1) is None
     assert decide(state, Sweep(), made + day) == ("swept", {})
     swept = fold(state, [Event(2, made + day, "x", "swept", {})])
@@ -359,6 +360,33 @@ def test_a_catalog_is_swept_once_a_day() -> None:
     assert decide(swept, Sweep(), made + 2 * day - 1) is None
     assert decide(swept, Sweep(), made + 2 * day) == ("swept", {})
     assert decide(swept, Sweep(), made) == ("swept", {})  # The other clock was a day ahead.
+
+
+@pytest.mark.spec("DST-28")
+def test_a_data_set_whose_table_a_sweep_names_is_refused() -> None:
+    state = after(CREATED)
+    sweep = Sweep((state.datasets[1].uuid, "u9", "u8"))
+    kind, body = decide(state, sweep, 50 * 24 * 3600_000) or ("", {})
+    assert (kind, body) == ("swept", {"tables": ["u8", "u9"]})  # The data set is known.
+    swept = fold(state, [Event(2, 5, "x", kind, body)])
+    assert decide(swept, Create("u7", "new", "TABLE"), 5) is not None
+    with pytest.raises(CommitConflictError, match="a sweep deletes the table u9") as caught:
+        decide(swept, Create("u9", "new", "TABLE"), 5)
+    assert caught.value.rule == "DST-28"
+    old = fold(state, [Event(2, 5, "x", "swept", {})])  # By an earlier version of txlog.
+    assert decide(old, Create("u9", "new", "TABLE"), 5) is not None
+
+
+@pytest.mark.spec("DST-29")
+def test_a_data_set_that_has_not_seen_a_clearing_is_refused() -> None:
+    assert decide(LedgerState(), Clear(), 0) == ("cleared", {})
+    state = fold(after(CREATED), [Event(2, 5, "x", "cleared", {})])
+    assert (state.n, state.cleared) == (2, 1)
+    for cleared in (None, 1):  # It has no objects; it looked for them after the clearing.
+        assert decide(state, Create("u9", "new", "TABLE", cleared=cleared), 5) is not None
+    with pytest.raises(CommitConflictError, match="contents were removed") as caught:
+        decide(state, Create("u9", "new", "TABLE", cleared=0), 5)
+    assert (caught.value.rule, caught.value.version) == ("DST-29", 1)
 
 
 # Against a plain model ---------------------------------------------------------------------------

@@ -14,11 +14,12 @@ from servers import redirecting, s3_options
 
 import txlog
 from tests.examples import examples
-from txlog.datasets.ingest import StoredObjects, ingest, remove_leftovers
+from txlog.datasets.ingest import StoredObjects, ingest
 from txlog.datasets.limits import Limits
 from txlog.datasets.sources import Source, Sources
 from txlog.datasets.types import type_of
 from txlog.errors import (
+    DataFileError,
     InvalidInputError,
     InvalidTypeError,
     NotFoundError,
@@ -328,7 +329,7 @@ def test_one_content_is_one_file_whoever_writes_it(tmp_path: Path) -> None:
     assert [file.name for file in store.list_tree("files")] == [found[0].removeprefix("files/")]
 
 
-def test_what_a_dead_process_staged_is_removed_after_a_day(tmp_path: Path) -> None:
+def test_a_content_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
     store = open_store(tmp_path / "root")
 
     def dies() -> Any:
@@ -338,8 +339,16 @@ def test_what_a_dead_process_staged_is_removed_after_a_day(tmp_path: Path) -> No
     with pytest.raises(KeyboardInterrupt):
         StoredObjects(store).put_chunks(dies(), str)
     assert [*store.list_tree("files")] == []
-    store.write_new("files/.staged/left/part.parquet", b"x")
-    (info,) = store.list_tree("files")
-    assert remove_leftovers(store, info.modified_ms + 3600_000) == 0
-    assert remove_leftovers(store, info.modified_ms + 25 * 3600_000) == 1
+
+
+def test_a_content_whose_staged_file_is_deleted_is_refused(tmp_path: Path) -> None:
+    """A sweep with a clock that jumped takes it for an old one."""
+    store = open_store(tmp_path / "root")
+
+    def swept() -> str:
+        store.delete([f"files/{file.name}" for file in store.list_tree("files")])
+        return "a" * 64
+
+    with pytest.raises(DataFileError, match="deleted before it was complete"):
+        StoredObjects(store).put_chunks(iter([b"content"]), swept)
     assert [*store.list_tree("files")] == []

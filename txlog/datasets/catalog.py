@@ -9,26 +9,17 @@ from functools import partial
 from typing import Any
 
 from txlog.commit.app_versions import require_app_version
-from txlog.datasets.commands import Create, by_txn, require_free_name
 from txlog.datasets.dataset import Dataset
 from txlog.datasets.events import pending
 from txlog.datasets.home import Home
-from txlog.datasets.ingest import delete_tree
-from txlog.datasets.lifecycle import (
-    commit_request,
-    finish_purges,
-    make_table,
-    purges_of,
-    require_made,
-    require_whole_commit,
-    sweep_leftovers,
-)
+from txlog.datasets.lifecycle import commit_request, create_dataset, finish_purges
 from txlog.datasets.limits import DEFAULT_LIMITS, Limits, require_no_number
 from txlog.datasets.prepare import Runner, ThreadRunner, submit
 from txlog.datasets.sources import Sources
+from txlog.datasets.sweep import sweep_leftovers
 from txlog.datasets.types import type_of
 from txlog.datasets.values import Code, Summary
-from txlog.errors import OutcomeUnknownError, TxlogError, require_whole
+from txlog.errors import require_whole
 from txlog.store.open import open_store
 from txlog.table.handle import checked
 from txlog.threads import Engine, map_ahead
@@ -134,8 +125,9 @@ class Catalog:
             There is no such type, or no such source.
         SchemaMismatchError, InvalidInputError
             The source does not fit. Nothing was created.
-        DataFileError
-            Another process has meanwhile purged contents that the source shares with a data set.
+        CommitConflictError
+            Another process has meanwhile removed contents that the source shares with a data set,
+            and the source cannot be read again. Nothing was created.
         """
         home = self._home
         kind = type_of(type)
@@ -144,37 +136,10 @@ class Catalog:
         require_no_number("name", name)
         if description is not None:
             home.limits.require_text("description", description)
-        state = home.ledger.state()
-        made = by_txn(state, txn)
-        purges = purges_of(state)
-        if made is not None:
-            if purges and not made.purged:
-                require_whole_commit(home, made.dataset_id, 1)
-            return Dataset._of(home, made)
-        require_free_name(state, name)
-        uuid = home.effects.uuid()
         request = commit_request(home, message, tags, inputs, code)
-        try:
-            snapshot = make_table(
-                home, uuid, kind, request, source, name=name, description=description
-            )
-        except BaseException:  # Nothing refers to the table yet.
-            delete_tree(home.store_of(f"data/{uuid}"))
-            raise
-        try:
-            state = home.ledger.record(Create(uuid, name, kind.name, description, txn))
-        except OutcomeUnknownError:
-            raise  # The data set may exist already.
-        except TxlogError:
-            delete_tree(home.store_of(f"data/{uuid}"))
-            raise
-        made = by_txn(state, txn) or state.find(uuid)
-        if made.uuid != uuid:  # Another process has meanwhile created it with the same `txn`.
-            delete_tree(home.store_of(f"data/{uuid}"))
-        else:
-            home.keep(uuid, snapshot)
-            if purges_of(home.ledger.state()) != purges:
-                require_made(home, made)
+        made = create_dataset(
+            home, kind, request, source, name=name, description=description, txn=txn
+        )
         return Dataset._of(home, made)
 
     @property
@@ -247,7 +212,8 @@ class Catalog:
         finished. Once a day, what nothing refers to and is a day old is deleted: staged files and
         tables of processes that died, contents of updates that were refused, and what workers left
         that others took over. A warning names each data set that is damaged; then contents stay,
-        since it may need them.
+        since it may need them. A warning also says if the store does not tell when a file was
+        written: then nothing is deleted.
         """
         home = self._home
         for known in home.ledger.state().datasets.values():

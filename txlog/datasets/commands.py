@@ -1,6 +1,6 @@
 """Commands of the ledger. `decide` returns the event of a command, or refuses the command. Pure.
 
-Rules: spec/datasets.md, DST-20 to DST-27.
+Rules: spec/datasets.md, DST-20 to DST-29.
 """
 
 from __future__ import annotations
@@ -17,17 +17,23 @@ from txlog.lazy import dataclass
 LEASE_MS = 600_000
 SWEEP_MS = 24 * 3600 * 1000
 """The time between two sweeps, and the age of what they delete."""
+SWEPT_RULE = "DST-28"
+CLEARED_RULE = "DST-29"
 
 
 @dataclass(frozen=True)
 class Create:
-    """Register a data set whose table exists already."""
+    """Register a data set whose table exists already.
+
+    `cleared` is the number of clearings before its objects were seen in place; None: it has none.
+    """
 
     uuid: str
     name: str
     type: str
     description: str | None = None
     txn: tuple[str, int] | None = None
+    cleared: int | None = None
 
 
 @dataclass(frozen=True)
@@ -79,10 +85,20 @@ class Finish:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Begin to delete files to which nothing refers; at most once a day."""
+    """Begin to delete files to which nothing refers; at most once a day.
+
+    `tables` are the uuids of the old tables: those of data sets are left out of the event.
+    """
+
+    tables: tuple[str, ...] = ()
 
 
-Command = Create | Mark | Tag | Ask | ClaimSet | Finish | Sweep
+@dataclass(frozen=True)
+class Clear:
+    """Begin to delete the objects that were set aside, and that nothing refers to."""
+
+
+Command = Create | Mark | Tag | Ask | ClaimSet | Finish | Sweep | Clear
 Decided = tuple[str, dict[str, Any]]
 
 
@@ -96,7 +112,8 @@ def decide(state: LedgerState, command: Command, now_ms: int) -> Decided | None:
     AlreadyExistsError
         The name is taken.
     CommitConflictError
-        The worker does not have the current claim.
+        The worker does not have the current claim; or a sweep has named the table of a new data
+        set (DST-28), or objects were cleared since it saw its own (DST-29).
     """
     match command:
         case Create():
@@ -112,7 +129,9 @@ def decide(state: LedgerState, command: Command, now_ms: int) -> Decided | None:
         case Finish():
             return _finished(state, command)
         case Sweep():
-            return _swept(state, now_ms)
+            return _swept(state, command, now_ms)
+        case Clear():
+            return "cleared", {}
 
 
 def by_txn(state: LedgerState, txn: tuple[str, int] | None) -> DatasetState | None:
@@ -144,6 +163,15 @@ def _created(state: LedgerState, command: Create) -> Decided | None:
     ):  # The second value is an event whose answer the store lost.
         return None
     require_free_name(state, command.name)
+    if command.uuid in state.swept_tables:
+        raise swept_table(state, command.uuid)
+    if command.cleared is not None and command.cleared < state.cleared:
+        raise CommitConflictError(
+            version=state.cleared,
+            rule=CLEARED_RULE,
+            reason="contents were removed from the catalog while the data set was made",
+            remedy="Look whether its own contents are in place, and try again",
+        )
     return "created", {
         "description": command.description,
         "id": len(state.datasets) + 1,
@@ -248,12 +276,28 @@ def _finished(state: LedgerState, command: Finish) -> Decided | None:
     return "ready", {**body, "parts": parts, "statistics": dict(command.statistics)}
 
 
-def _swept(state: LedgerState, now_ms: int) -> Decided | None:
-    if not state.datasets:
+def swept_table(state: LedgerState, uuid: str) -> CommitConflictError:
+    """Return the error for a data set whose table a sweep deletes before the set is registered."""
+    return CommitConflictError(
+        version=state.sweeps,
+        rule=SWEPT_RULE,
+        reason=f"a sweep deletes the table {uuid}: all its files are older than a day",
+        remedy="Make the data set again",
+    )
+
+
+def is_sweep_due(state: LedgerState, now_ms: int) -> bool:
+    """Return whether the last sweep, or the first data set, is at least a day old."""
+    made_ms = (one.created_ms for one in state.datasets.values())
+    last_ms = state.swept_ms or min(made_ms, default=0)
+    return not now_ms - SWEEP_MS < last_ms <= now_ms + CLOCKS_DIFFER_MS
+
+
+def _swept(state: LedgerState, command: Sweep, now_ms: int) -> Decided | None:
+    if not is_sweep_due(state, now_ms):
         return None
-    last_ms = state.swept_ms or min(one.created_ms for one in state.datasets.values())
-    is_recent = now_ms - SWEEP_MS < last_ms <= now_ms + CLOCKS_DIFFER_MS
-    return None if is_recent else ("swept", {})
+    tables = sorted(set(command.tables) - {one.uuid for one in state.datasets.values()})
+    return "swept", {"tables": tables} if tables else {}
 
 
 def _set_of(dataset: DatasetState, version_hash: str) -> SetState:

@@ -168,9 +168,20 @@ class AddCommit(Operation):
         note: Note,
         statistics: Statistics,
         schema_mode: SchemaMode = None,
+        *,
+        require: Callable[[Snapshot], None] = lambda _: None,
     ) -> None:
+        """Take the rows.
+
+        Parameters
+        ----------
+        require
+            Raises if the commit cannot be made on a version: a `TxlogError`. Called when the rows
+            are written.
+        """
         require_additive(schema_mode)
         super().__init__(context)
+        self._require = require
         self._reader = rows
         self._note = note
         self._statistics = statistics
@@ -198,6 +209,7 @@ class AddCommit(Operation):
             self._renumber(last + 1)
         assert self._files is not None
         assert self.commit is not None
+        self._require(base)
         schema = self._files.fit(base)
         self.commit = replace(self.commit, commit_id=self._number)
         domain = DomainMetadata(

@@ -92,8 +92,7 @@ class Dataset:
         schema_mode
             `merge` adds columns that only the source has; only for the type TABLE.
         txn
-            `(application, version)`. If a commit was made with this pair, it is returned, and
-            nothing is written.
+            `(application, version)`: a commit that was made with it is returned as it is.
 
         Raises
         ------
@@ -103,6 +102,8 @@ class Dataset:
             The source is not allowed, has no rows, or an argument is wrong.
         NotFoundError
             The data set is deleted, or there is no such source.
+        CommitConflictError
+            Contents that it shares were removed meanwhile, and the source cannot be read again.
         """
         home = self._home
         state = self._require_live()
@@ -194,7 +195,7 @@ class Dataset:
     ) -> TrainingSet:
         """Pick commits, start to make a training set from them, and return at once.
 
-        The same pick with the same recipe is made only once.
+        The same pick with the same recipe is made only once. Pass its `version_hash` to `fetch`.
 
         Parameters
         ----------
@@ -207,15 +208,12 @@ class Dataset:
         options
             Options of the type.
 
-        Returns
-        -------
-        TrainingSet
-            Pass its `version_hash` to `fetch`.
-
         Raises
         ------
         InvalidInputError
             No commit has the tags, or an argument is wrong.
+        NotFoundError
+            The data set is deleted, or a picked commit was purged meanwhile.
         """
         home = self._home
         state = self._require_live()
@@ -232,7 +230,7 @@ class Dataset:
         known = after.dataset(self.dataset_id)
         if is_new or known.sets[asked.version_hash].is_free(home.effects.now_ms()):
             submit(home.job(known, asked), home.ledger, home.runner, home.engine)
-            known = self._state()
+            return self.fetch(asked.version_hash)  # One of its commits may be purged by now.
         return home.training_set(known, known.sets[asked.version_hash])
 
     def fetch(self, version_hash: str, wait_s: float = 0) -> TrainingSet:
@@ -433,9 +431,8 @@ class Dataset:
 
 def _options(limits: Limits, options: Mapping[str, str] | None) -> dict[str, str]:
     given = dict(options or {})
-    for name, value in given.items():
-        limits.require_text("options", name)
-        limits.require_text("options", value)
+    for text in (*given.keys(), *given.values()):
+        limits.require_text("options", text)
     return given
 
 

@@ -1,6 +1,6 @@
 """Events of the ledger, and the state that `fold` computes from them. Pure.
 
-Rules: spec/datasets.md, DST-20 to DST-27.
+Rules: spec/datasets.md, DST-20 to DST-29.
 """
 
 from __future__ import annotations
@@ -89,6 +89,8 @@ class LedgerState:
     datasets: Mapping[int, DatasetState] = field(default_factory=dict)
     sweeps: int = 0
     swept_ms: int = 0  # The start of the last sweep, by its clock; 0 if there was none.
+    swept_tables: frozenset[str] = frozenset()  # The uuids that sweeps deleted.
+    cleared: int = 0  # How many times objects that were set aside were deleted.
 
     def dataset(self, dataset_id: int) -> DatasetState:
         """Return a data set that is not purged; raises `NotFoundError` with the known data sets."""
@@ -132,12 +134,17 @@ def fold(state: LedgerState, events: Iterable[Event]) -> LedgerState:
     """
     datasets = dict(state.datasets)
     opened: set[int] = set()  # The data sets whose dictionary of sets this call has copied.
-    n, sweeps, swept_ms = state.n, state.sweeps, state.swept_ms
+    n, sweeps, swept_ms, cleared = state.n, state.sweeps, state.swept_ms, state.cleared
+    swept_tables = state.swept_tables
     for event in events:
         n = event.n
         body = event.body
         if event.kind == "swept":
             sweeps, swept_ms = sweeps + 1, event.at_ms
+            swept_tables |= frozenset(body.get("tables", ()))
+            continue
+        if event.kind == "cleared":
+            cleared += 1
             continue
         if event.kind == "created":
             datasets[body["id"]] = _new_dataset(event)
@@ -156,7 +163,7 @@ def fold(state: LedgerState, events: Iterable[Event]) -> LedgerState:
         else:
             datasets[dataset.dataset_id] = _next_dataset(dataset, event)
             opened.discard(dataset.dataset_id)
-    return LedgerState(n, datasets, sweeps, swept_ms)
+    return LedgerState(n, datasets, sweeps, swept_ms, swept_tables, cleared)
 
 
 def _new_dataset(event: Event) -> DatasetState:

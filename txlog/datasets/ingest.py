@@ -12,13 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.data_files.incoming import as_reader
-from txlog.datasets.commands import SWEEP_MS
 from txlog.datasets.limits import Limits
 from txlog.datasets.sources import Source, Sources, refused
 from txlog.datasets.types.base import DatasetType
 from txlog.datasets.values import Input
 from txlog.effects import REAL
-from txlog.errors import NotFoundError, TxlogError
+from txlog.errors import DataFileError, NotFoundError, TxlogError
 from txlog.lazy import compiled, dataclass
 from txlog.store.base import PATHS, Store, is_there, without_secrets
 from txlog.store.open import open_store
@@ -37,6 +36,7 @@ class Ingested:
     schema: pa.Schema  # The ingestion columns.
     batches: Iterator[pa.RecordBatch]
     inputs: Callable[[], tuple[Input, ...]]  # Called when all rows are read.
+    objects: StoredObjects  # Those of the rows that are read so far.
 
     @property
     def reader(self) -> pa.RecordBatchReader:
@@ -73,7 +73,8 @@ def ingest(
         There is no such source.
     """
     opened = _opened(kind, source, sources, limits, store)
-    batches = _read(kind.read(opened, limits, StoredObjects(store)))
+    objects = StoredObjects(store)
+    batches = _read(kind.read(opened, limits, objects))
     schema = kind.ingestion
     if schema is None:
         if opened.data is not None:
@@ -84,7 +85,7 @@ def ingest(
                 raise refused(f"{opened.name} has no rows")
             schema = first.schema
             batches = chain([first], batches)
-    return Ingested(schema, batches, opened.inputs)
+    return Ingested(schema, batches, opened.inputs, objects)
 
 
 def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -191,34 +192,19 @@ def discard_tree(store: Store) -> None:
         delete_tree(store)
 
 
-def remove_leftovers(store: Store, now_ms: int) -> int:
-    """Delete staged files of processes that died at least a day ago, and return their number.
-
-    Parameters
-    ----------
-    store
-        The store of the catalog's root.
-    """
-    names = [
-        f"{STAGED}/{file.name}"
-        for file in store.list_tree(STAGED)
-        if file.modified_ms < now_ms - SWEEP_MS
-    ]
-    store.delete(names)
-    return len(names)
-
-
 class StoredObjects:
     """Contents in `files/` of a catalog: each exists once, is complete, and never changes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.paths: set[str] = set()  # Those that were stored, or found in place.
 
     def put(self, content: bytes) -> str:
         """Return the path of a file with a content; it is written if it does not exist."""
         path = object_path(sha256(content).hexdigest())
         if not is_there(self._store, path):
             self._store.put_if_absent(path, content)
+        self.paths.add(path)
         return path
 
     def put_chunks(self, chunks: Iterator[bytes], digest: Callable[[], str]) -> str:
@@ -232,17 +218,29 @@ class StoredObjects:
                 for chunk in chunks:
                     sink.write(chunk)
             path = object_path(digest())
-            if is_there(self._store, path):
-                return path
-            try:
-                self._store.move([(staged, path)])
-            except TxlogError:
-                if not is_there(self._store, path):
-                    raise  # If it is there, another writer has written the same content meanwhile.
+            if not is_there(self._store, path):
+                self._name(staged, path)
         finally:
             with suppress(TxlogError):
                 self._store.delete([staged])
+        self.paths.add(path)
         return path
+
+    def _name(self, staged: str, path: str) -> None:
+        """Give a content its name."""
+        try:
+            self._store.move([(staged, path)])
+        except TxlogError:
+            if not is_there(self._store, path):
+                raise  # Otherwise another writer has written the same content meanwhile.
+        else:
+            if not is_there(self._store, path):  # A move skips what is not there.
+                raise DataFileError(
+                    path=path,
+                    reason="the content was deleted before it was complete: it took more than a "
+                    "day, or a clock jumped",
+                    remedy="Check the clocks, and call it again",
+                )
 
 
 def object_path(digest: str) -> str:

@@ -1,7 +1,7 @@
 """The ledger: a Delta table of events, to which one event at a time is appended.
 
 Event n is appended with `txn=(APP, n)`. If the table already records this version, another process
-was first, and the command is decided again. Rules: spec/datasets.md, DST-20 to DST-27.
+was first, and the command is decided again. Rules: spec/datasets.md, DST-20 to DST-29.
 """
 
 from __future__ import annotations
@@ -150,10 +150,6 @@ class Ledger:
                         reason="other writers kept appending to the ledger first",
                         remedy="Try again when they are done",
                     )
-
-    def last_write_ms(self) -> int:
-        """Return when the last known event was written, by the store's clock; 0 without one."""
-        return 0 if self._snapshot is None else self._snapshot.head_ms
 
     # What jobs call -------------------------------------------------------------------------
 

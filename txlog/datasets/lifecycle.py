@@ -1,4 +1,4 @@
-"""Adding commits to data sets, and purging them.
+"""Making data sets, adding commits to them, and purging both.
 
 A purge first appends an event to the ledger, so that no training set picks the rows any more. Then
 it removes objects, training sets, rows and files. An interrupted purge can be repeated: it searches
@@ -7,20 +7,26 @@ for the remaining ones.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from txlog.arrow import pc
 from txlog.commit.app_versions import is_recorded
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import as_schema
-from txlog.datasets.commands import SWEEP_MS, Mark, Sweep
+from txlog.datasets.commands import (
+    CLEARED_RULE,
+    SWEPT_RULE,
+    Create,
+    Mark,
+    by_txn,
+    require_free_name,
+    swept_table,
+)
 from txlog.datasets.commits import (
     COMMIT_ID,
     PROPERTIES,
@@ -32,25 +38,26 @@ from txlog.datasets.commits import (
 )
 from txlog.datasets.events import DatasetState, LedgerState, printable
 from txlog.datasets.home import Home
-from txlog.datasets.ingest import (
-    FILES,
-    OBJECT_PATH,
-    Ingested,
-    delete_tree,
-    ingest,
-    remove_leftovers,
-)
+from txlog.datasets.ingest import Ingested, delete_tree, ingest
 from txlog.datasets.lineage import as_input
-from txlog.datasets.types import OBJECTS, stores_objects
+from txlog.datasets.objects import (
+    Held,
+    missing_of,
+    objects_of,
+    remove_unused,
+    set_property,
+)
 from txlog.datasets.types.base import DatasetType, type_key
 from txlog.datasets.values import Code, Commit, Input
 from txlog.errors import (
+    CommitConflictError,
     DataFileError,
     InvalidInputError,
     InvalidTypeError,
     LogCorruptError,
     NotFoundError,
     OutcomeUnknownError,
+    TxlogError,
     UnsupportedFeatureError,
     require_whole,
 )
@@ -58,14 +65,15 @@ from txlog.expressions.tree import Expression, col, lit
 from txlog.lazy import dataclass
 from txlog.log.paths import decode_path
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.partition import partition_folder
-from txlog.store.base import Store
 from txlog.table.table import Table
 from txlog.verbs.create import create
 
+T = TypeVar("T")
 _APPEND_ONLY = "delta.appendOnly"
+_LASTING = (str, os.PathLike, pa.Table, pa.RecordBatch, Table)  # Sources to read again.
+_TRIES = 4  # To make a commit of which something is removed meanwhile.
 
 
 @dataclass(frozen=True)
@@ -123,21 +131,89 @@ def commit_request(
     return CommitRequest(message, checked, named, known, txn)
 
 
-def make_table(
+# Adding --------------------------------------------------------------------------------------
+
+
+def create_dataset(
     home: Home,
-    uuid: str,
     kind: DatasetType,
     request: CommitRequest,
     source: Any,
     *,
     name: str,
     description: str | None,
-) -> Snapshot:
+    txn: tuple[str, int] | None,
+) -> DatasetState:
+    """Create a data set, or return the one that was made with the same `txn`."""
+
+    def made() -> DatasetState:
+        return _create(home, kind, request, source, Create("", name, kind.name, description, txn))
+
+    return _again_if_removed(source, made)
+
+
+def _create(
+    home: Home, kind: DatasetType, request: CommitRequest, source: Any, command: Create
+) -> DatasetState:
+    state = home.ledger.state()
+    made = by_txn(state, command.txn)
+    if made is not None:
+        if has_removals(state) and not made.purged:
+            require_whole_commit(home, made.dataset_id, 1)
+        return made
+    require_free_name(state, command.name)
+    uuid = home.effects.uuid()
+    folder = home.store_of(f"data/{uuid}")
+    command = replace(command, uuid=uuid)
+    try:
+        snapshot, held = _make_table(home, kind, request, source, command, state.cleared)
+    except BaseException as error:  # Nothing refers to the table yet.
+        delete_tree(folder)
+        if isinstance(error, TxlogError):
+            state = home.ledger.state()
+            if uuid in state.swept_tables:
+                raise swept_table(state, uuid) from error
+        raise
+    try:
+        state = _register(home, command, held)
+    except OutcomeUnknownError:
+        raise  # The data set may exist already.
+    except TxlogError:
+        delete_tree(folder)
+        raise
+    made = by_txn(state, command.txn) or state.find(uuid)
+    if made.uuid != uuid:  # Another process has meanwhile created it with the same `txn`.
+        delete_tree(folder)
+        return made
+    home.keep(uuid, snapshot)
+    return _require_not_purged(home, made.dataset_id)
+
+
+def _register(home: Home, command: Create, held: Held | None) -> LedgerState:
+    """Append the event `created`, after which every process knows that the objects are in use."""
+    while True:
+        cleared = None if held is None else held.cleared
+        try:
+            return home.ledger.record(replace(command, cleared=cleared))
+        except CommitConflictError as error:
+            if error.rule != CLEARED_RULE or held is None:
+                raise
+            held.require(error.version)
+
+
+def _make_table(
+    home: Home,
+    kind: DatasetType,
+    request: CommitRequest,
+    source: Any,
+    command: Create,
+    cleared: int,
+) -> tuple[Snapshot, Held | None]:
     """Create the table of a data set, with the first commit if there is a source.
 
     On an error the caller deletes the folder.
     """
-    context = home.context(uuid)
+    context = home.context(command.uuid)
     read = None if source is None else _ingest(home, kind, source)
     columns = kind.ingestion if read is None else read.schema
     if columns is None:
@@ -152,13 +228,15 @@ def make_table(
         as_schema(schema, nanos=False),
         partition_by=[COMMIT_ID],
         properties={**PROPERTIES, TYPE_PROPERTY: type_key(kind)},
-        name=name,
-        description=description,
+        name=command.name,
+        description=command.description,
     ).snapshot
     if read is None:
-        return snapshot
-    operation = AddCommit(context, read.reader, request.note(uuid, kind, read), kind.statistics())
-    return add_commit(operation, snapshot, None).snapshot
+        return snapshot, None
+    note = request.note(command.uuid, kind, read)
+    operation = AddCommit(context, read.reader, note, kind.statistics())
+    held = Held(home, read.objects, cleared)
+    return add_commit(operation, snapshot, None).snapshot, held
 
 
 def update(
@@ -170,15 +248,33 @@ def update(
     schema_mode: SchemaMode,
 ) -> Commit:
     """Add a commit, or return the one that was made with the same `txn`."""
+    return _again_if_removed(
+        source, lambda: _update(home, state, kind, request, source, schema_mode)
+    )
+
+
+def _update(
+    home: Home,
+    state: DatasetState,
+    kind: DatasetType,
+    request: CommitRequest,
+    source: Any,
+    schema_mode: SchemaMode,
+) -> Commit:
     uuid, txn = state.uuid, request.txn
-    purged = purges_of(home.ledger.state())
+    cleared = home.ledger.state().cleared
     snapshot = home.snapshot(uuid)
     if txn is not None and is_recorded(snapshot, txn):
         return _made_before(home, state.dataset_id, snapshot, txn)
-    context = home.context(uuid)
     read = _ingest(home, kind, source)
-    note = request.note(uuid, kind, read)
-    operation = AddCommit(context, read.reader, note, kind.statistics(), schema_mode)
+    operation = AddCommit(
+        home.context(uuid),
+        read.reader,
+        request.note(uuid, kind, read),
+        kind.statistics(),
+        schema_mode,
+        require=Held(home, read.objects, cleared).require_at,
+    )
     try:
         done = add_commit(operation, snapshot, txn)
     except OutcomeUnknownError:
@@ -189,9 +285,20 @@ def update(
         assert txn is not None
         return _made_before(home, state.dataset_id, done.snapshot, txn)
     assert operation.commit is not None
-    if purges_of(home.ledger.state()) != purged:
-        require_whole_commit(home, state.dataset_id, operation.commit.commit_id)
+    _require_not_purged(home, state.dataset_id)
     return operation.commit
+
+
+def _again_if_removed(source: Any, act: Callable[[], T]) -> T:
+    """Do it again if a purge or a sweep removed files of it; if the source can be read again."""
+    for _ in range(_TRIES - 1):
+        try:
+            return act()
+        except CommitConflictError as error:
+            is_lasting = source is None or isinstance(source, _LASTING)
+            if not is_lasting or error.rule not in (SWEPT_RULE, CLEARED_RULE):
+                raise
+    return act()
 
 
 def _ingest(home: Home, kind: DatasetType, source: Any) -> Ingested:
@@ -216,35 +323,19 @@ def _made_before(home: Home, dataset_id: int, snapshot: Snapshot, txn: tuple[str
             f"commit of version {txn[1]}",
             remedy="Use ascending versions for an application",
         )
-    if purges_of(state) and found.commit_id not in dataset.purged_commits:
+    if has_removals(state) and found.commit_id not in dataset.purged_commits:
         require_whole_commit(home, dataset_id, found.commit_id)
     return found
 
 
-def require_made(home: Home, dataset: DatasetState) -> None:
-    """Raise if a sweep or a purge has deleted the table, or objects, of a new data set.
-
-    If the clock jumped by a day, a sweep mistakes a new table for an old one. Then this function
-    purges the data set. Errors as for `require_whole_commit`.
-    """
-    _require_not_purged(home, dataset.dataset_id)
-    try:
-        load_snapshot(home.context(dataset.uuid).store)
-    except (NotFoundError, LogCorruptError) as error:
-        purge_dataset(home, dataset)
-        raise DataFileError(
-            path=home.uri(f"data/{dataset.uuid}"),
-            reason="the sweep of another process deleted the table while the data set was made",
-            remedy="Check the clocks, and make the data set again",
-        ) from error
-    require_whole_commit(home, dataset.dataset_id, 1)
+def has_removals(state: LedgerState) -> bool:
+    """Return whether a purge or a sweep has ever removed something."""
+    purged = (one.purged or one.purged_commits for one in state.datasets.values())
+    return bool(state.cleared or any(purged))
 
 
 def require_whole_commit(home: Home, dataset_id: int, commit_id: int) -> None:
-    """Raise if a purge has meanwhile removed bytes of a new commit.
-
-    A purge first appends its event, and then searches for rows that refer to an object. So if the
-    ledger has no new purge after a commit, each later purge sees the commit's rows.
+    """Raise if objects of a commit are gone.
 
     Raises
     ------
@@ -254,16 +345,14 @@ def require_whole_commit(home: Home, dataset_id: int, commit_id: int) -> None:
         An object of the commit is missing.
     """
     dataset = _require_not_purged(home, dataset_id)
-    for path in sorted(_objects(home, dataset, col(COMMIT_ID) == lit(commit_id))):
-        try:
-            home.store.info(path)
-        except NotFoundError as error:
-            raise DataFileError(
-                path=home.uri(path),
-                reason=f"commit {commit_id} refers to an object that another process purged while "
-                "the commit was made",
-                remedy="Hide or purge this commit, and add it again",
-            ) from error
+    objects = objects_of(home, dataset, col(COMMIT_ID) == lit(commit_id))
+    if missing := missing_of(home.store, objects):
+        raise DataFileError(
+            path=home.uri(missing[0]),
+            reason=f"commit {commit_id} refers to {len(missing)} contents that are gone",
+            remedy="Restore the files from a backup; or hide or purge this commit, and add it "
+            "again",
+        )
 
 
 def _require_not_purged(home: Home, dataset_id: int) -> DatasetState:
@@ -285,8 +374,8 @@ def purge_dataset(home: Home, dataset: DatasetState) -> None:
     objects: set[str] = set()
     with suppress(NotFoundError, LogCorruptError, DataFileError):
         # An interrupted purge may have left half of the table. Its objects were deleted before.
-        objects = _objects(home, dataset)
-    _delete_unused(home, objects)
+        objects = objects_of(home, dataset)
+    remove_unused(home, objects)
     delete_tree(home.store_of(f"sets/{dataset.uuid}"))
     # The table is deleted last: a repeated purge finds the objects in it.
     delete_tree(home.store_of(f"data/{dataset.uuid}"))
@@ -296,7 +385,7 @@ def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
     """Remove the rows of a commit, and the training sets that contain them."""
     home.ledger.record(Mark("purged", dataset.dataset_id, commit_id))
     is_it = col(COMMIT_ID) == lit(commit_id)
-    _delete_unused(home, _objects(home, dataset, is_it))
+    remove_unused(home, objects_of(home, dataset, is_it))
     sets = home.store_of(f"sets/{dataset.uuid}")
     made = [file.name for file in sets.list_tree("")]
     # The list is older than this state, so the state knows each training set of the list.
@@ -311,15 +400,15 @@ def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
 def _delete_rows(table: Table, where: Expression, why: str) -> None:
     """Delete rows of an append-only table: unset the property, delete, set it again."""
     while table.count(where):
-        table.alter.set_properties({_APPEND_ONLY: "false"})
+        set_property(table, _APPEND_ONLY, "false")
         try:
             table.delete(where, user_metadata=why)
         except UnsupportedFeatureError as error:
             if error.features != ("appendOnly",):  # Another purge may have set the property again.
                 raise
         table.refresh()
-    if table.properties[_APPEND_ONLY] != "true":
-        table.alter.set_properties({_APPEND_ONLY: "true"})
+    while table.properties[_APPEND_ONLY] != "true":
+        set_property(table, _APPEND_ONLY, "true")
 
 
 def finish_purges(home: Home, dataset: DatasetState) -> None:
@@ -350,89 +439,3 @@ def _files_of(table: Table, commit_id: str) -> list[str]:
     folder = partition_folder({COMMIT_ID: commit_id})
     found |= {f"{folder}/{file.name}" for file in table.store.list_tree(folder)}
     return sorted(found)
-
-
-def _objects(home: Home, dataset: DatasetState, where: Expression | None = None) -> set[str]:
-    """Return the objects to which the rows of a data set refer, as paths below the root."""
-    table = home.table(dataset.uuid)
-    if not stores_objects(dataset.type, table.schema.names):
-        return set()
-    found: set[str] = set()
-    for batch in table.scan(columns=[OBJECTS], where=where).to_batches():
-        uris = batch.column(0).unique()
-        is_object = pc.match_substring_regex(uris, OBJECT_PATH)
-        found.update(uris.filter(is_object).to_pylist())
-    return found
-
-
-def _delete_unused(home: Home, objects: set[str]) -> None:
-    """Delete objects that no row and no training set refers to."""
-    left = set(objects)
-    for other in home.ledger.state().datasets.values():
-        if left and not other.purged:
-            left -= _used(home, other)
-    home.store.delete(sorted(left))
-
-
-def _used(home: Home, dataset: DatasetState) -> set[str]:
-    """Return the objects that the rows and the training sets of a data set refer to."""
-    gone = sorted(dataset.purged_commits)
-    objects = _objects(home, dataset, ~col(COMMIT_ID).isin(gone) if gone else None)
-    return objects | {part.uri for one in dataset.sets.values() for part in one.parts}
-
-
-def purges_of(state: LedgerState) -> int:
-    """Return the number of purges and sweeps of a catalog."""
-    datasets = state.datasets.values()
-    return state.sweeps + sum(one.purged + len(one.purged_commits) for one in datasets)
-
-
-# Sweeping ------------------------------------------------------------------------------------
-
-
-def sweep_leftovers(home: Home) -> int:
-    """Delete files older than a day to which nothing refers; return their number.
-
-    That is: staged files and tables of processes that died, objects of updates that were refused,
-    and folders of attempts that others took over. It is done once a day. The ledger says so first,
-    as of a purge, so that whoever found an old object in place, and commits now, looks once more.
-    """
-    now_ms = home.effects.now_ms()
-    if not home.ledger.try_record(Sweep())[1]:
-        return 0
-    # The clock of this process may be ahead of that of the store, which gives files their times.
-    now_ms = min(now_ms, home.ledger.last_write_ms())
-    before_ms = now_ms - SWEEP_MS
-    staged = remove_leftovers(home.store, now_ms)
-    old = (f"{FILES}/{f.name}" for f in home.store.list_tree(FILES) if f.modified_ms < before_ms)
-    objects = {path for path in old if re.match(OBJECT_PATH, path)}
-    tables = _old_folders(home.store, "data", 1, before_ms)
-    attempts = _old_folders(home.store, "sets", 3, before_ms)
-    known = {one.uuid: one for one in home.ledger.state().datasets.values()}
-    names = [name for uuid, files in tables.items() if uuid not in known for name in files]
-    for folder, files in attempts.items():
-        uuid, version_hash, attempt = folder.split("/")
-        made = known[uuid].sets.get(version_hash) if uuid in known else None
-        if made is None or (attempt.isdigit() and int(attempt) < made.attempt):
-            names += files
-    for one in known.values():
-        if objects and not one.purged:
-            used = home.if_whole(one, partial(_used, home))
-            objects = set() if used is None else objects - used  # A damaged one may need all.
-    names += sorted(objects)
-    home.store.delete(names)
-    return staged + len(names)
-
-
-def _old_folders(store: Store, root: str, depth: int, before_ms: int) -> dict[str, list[str]]:
-    """Return the folders at a depth in which all files are old, each with its paths."""
-    found: dict[str, list[str]] = {}
-    young: set[str] = set()
-    for file in store.list_tree(root):
-        steps = file.name.split("/")
-        folder = "/".join(steps[:depth])
-        if file.modified_ms >= before_ms:
-            young.add(folder)
-        elif len(steps) > depth:
-            found.setdefault(folder, []).append(f"{root}/{file.name}")
-    return {folder: files for folder, files in found.items() if folder not in young}

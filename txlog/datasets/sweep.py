@@ -1,0 +1,134 @@
+"""Sweeping a catalog: deleting what processes that died, or were refused, have left.
+
+Rules: spec/datasets.md, DST-28.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+from txlog.datasets.commands import SWEEP_MS, Sweep, is_sweep_due
+from txlog.datasets.events import LedgerState
+from txlog.datasets.home import Home
+from txlog.datasets.ingest import FILES, OBJECT_PATH, STAGED
+from txlog.datasets.objects import clear, set_aside, used_by
+from txlog.errors import TxlogWarning
+from txlog.lazy import compiled, dataclass
+from txlog.store.base import Store
+
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_TABLE = compiled(_UUID)
+_ATTEMPT = compiled(rf"({_UUID})/(v1[0-9a-f]{{40}})/(\d+)")
+
+
+@dataclass(frozen=True)
+class _Old:
+    """Files that are a day old; the files of a folder only if all of them are."""
+
+    staged: list[str]
+    objects: set[str]
+    tables: dict[str, list[str]]  # By the uuid.
+    attempts: dict[str, list[str]]  # By the folder below `sets`.
+
+
+def sweep_leftovers(home: Home) -> int:
+    """Delete files older than a day to which nothing refers; return their number.
+
+    That is: staged files and tables of processes that died, objects of updates that were refused,
+    and folders of attempts that others took over. It is done once a day. Objects that a process
+    has set aside and not deleted are deleted each time.
+    """
+    count = clear(home)
+    now_ms = home.effects.now_ms()
+    state = home.ledger.state()
+    if not is_sweep_due(state, now_ms) or not (state.datasets or _has_files(home.store)):
+        return count
+    store_ms = _store_ms(home)
+    if not store_ms:
+        warnings.warn(
+            f"{home.root} is not swept: the store does not tell when a file was written",
+            TxlogWarning,
+            stacklevel=2,
+        )
+        return count
+    # The clock of this process may be ahead of that of the store, which gives files their times.
+    old = _old_files(home.store, min(now_ms, store_ms) - SWEEP_MS)
+    if not (state.datasets or old.staged or old.objects or old.tables or old.attempts):
+        return count
+    # A data set that is registered after this event was made after the files were listed, or is
+    # refused because the event names its table.
+    state, is_mine = home.ledger.try_record(Sweep(tuple(old.tables)))
+    if not is_mine:
+        return count
+    names = [*old.staged, *_without_owner(state, old)]
+    if names:
+        home.store.delete(names)
+    unused = old.objects
+    for one in state.datasets.values():
+        if unused and not one.purged:
+            used = home.if_whole(one, partial(used_by, home))
+            unused = set() if used is None else unused - used  # A damaged one may need all.
+    if unused:
+        set_aside(home, unused)
+        count += clear(home)
+    return count + len(names)
+
+
+def _has_files(store: Store) -> bool:
+    folders = (FILES, "data", "sets")
+    return any(next(iter(store.list_tree(folder)), None) is not None for folder in folders)
+
+
+def _store_ms(home: Home) -> int:
+    """Return the time by the store's clock, that of a file written now; 0 if it does not tell."""
+    mark = f"{STAGED}/{home.effects.uuid()}"
+    home.store.write_new(mark, b"")
+    try:
+        return home.store.info(mark).modified_ms
+    finally:
+        home.store.delete([mark])
+
+
+def _old_files(store: Store, before_ms: int) -> _Old:
+    def is_old(modified_ms: int) -> bool:
+        return 0 < modified_ms < before_ms  # 0: the store does not tell.
+
+    files = [f"{FILES}/{f.name}" for f in store.list_tree(FILES) if is_old(f.modified_ms)]
+    return _Old(
+        staged=[path for path in files if path.startswith(f"{STAGED}/")],
+        objects={path for path in files if re.match(OBJECT_PATH, path)},
+        tables=_old_folders(store, "data", _TABLE, is_old),
+        attempts=_old_folders(store, "sets", _ATTEMPT, is_old),
+    )
+
+
+def _old_folders(
+    store: Store, root: str, pattern: re.Pattern[str], is_old: Callable[[int], bool]
+) -> dict[str, list[str]]:
+    """Return the folders whose names below a root fit, and all of whose files are old."""
+    found: dict[str, list[str]] = {}
+    young: set[str] = set()
+    for file in store.list_tree(root):
+        begin = pattern.match(file.name)
+        if begin is None or not file.name.startswith("/", begin.end()):
+            continue
+        if is_old(file.modified_ms):
+            found.setdefault(begin[0], []).append(f"{root}/{file.name}")
+        else:
+            young.add(begin[0])
+    return {folder: files for folder, files in found.items() if folder not in young}
+
+
+def _without_owner(state: LedgerState, old: _Old) -> list[str]:
+    """Return the files of tables and attempts that the ledger does not know any more."""
+    known = {one.uuid: one for one in state.datasets.values()}
+    names = [name for uuid, files in old.tables.items() if uuid not in known for name in files]
+    for folder, files in old.attempts.items():
+        uuid, version_hash, attempt = folder.split("/")
+        made = known[uuid].sets.get(version_hash) if uuid in known else None
+        if made is None or int(attempt) < made.attempt:
+            names += files
+    return names
