@@ -812,6 +812,23 @@ def test_a_purge_in_the_middle_of_create_costs_no_content(
         catalog.create("two", "GENERIC", data, txn=("job", 1))
 
 
+@pytest.mark.spec("DST-26")
+def test_a_commit_that_is_purged_while_a_set_of_it_is_prepared(
+    catalog: Catalog, ds: Dataset
+) -> None:
+    class Purging:
+        """Another process purges a commit before the first worker begins."""
+
+        def submit(self, work: Any) -> None:
+            ds.purge(1, confirm="t")
+            work()
+
+    asked = Catalog(catalog.root, runner=Purging()).dataset("t")
+    with pytest.raises(NotFoundError, match="has no training set"):
+        asked.prepare()
+    assert asked.training_sets() == []
+
+
 def test_names_that_mean_a_number_or_a_hash_are_refused(catalog: Catalog, ds: Dataset) -> None:
     with pytest.raises(InvalidInputError, match="looks like a number"):
         catalog.create("3", "TABLE", rows_of("a"))
