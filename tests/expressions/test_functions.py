@@ -304,17 +304,19 @@ def test_functions_mean_what_spark_means(spark: "SparkSession") -> None:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     try:
         texts = [text for text in TEXTS if text not in LEGACY]
-        theirs = frame.selectExpr(
-            *(f"{text} AS c{n}" for n, text in enumerate(texts)), "try_divide(n, i) AS last"
-        ).toArrow()
+        parts = [texts[start : start + 100] for start in range(0, len(texts), 100)]
+        theirs = [  # Spark plans a hundred columns at a time faster than all together.
+            frame.selectExpr(*(f"{text} AS c{n}" for n, text in enumerate(part))).toArrow()
+            for part in parts
+        ]
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
-    for n, text in enumerate(texts):
-        found = theirs[f"c{n}"]
-        assert plain(ours(text, rows)) == plain(found.to_pylist()), text
-        if "float" in str(found.type) or "double" in str(found.type):
+    found = [column for part in theirs for column in part.columns]
+    for text, column in zip(texts, found, strict=True):
+        assert plain(ours(text, rows)) == plain(column.to_pylist()), text
+        if "float" in str(column.type) or "double" in str(column.type):
             kind = arrow_type(bind_value(parse_sql(text), TYPES)[1])
-            assert str(kind).replace(" not null", "") == str(found.type).replace(" not null", "")
+            assert str(kind).replace(" not null", "") == str(column.type).replace(" not null", "")
 
 
 def test_divisors_of_zero_give_null() -> None:
