@@ -28,8 +28,12 @@ from txlog.spark_ext.catalog import (
     split_name,
     table_location,
 )
-from txlog.spark_ext.delta.arguments import names_in, of_type
-from txlog.spark_ext.delta.errors import TypeTextError, as_errors_of_spark
+from txlog.spark_ext.delta.arguments import (
+    TypeTextError,
+    as_errors_of_spark,
+    names_in,
+    of_type,
+)
 from txlog.spark_ext.merge import table
 from txlog.store.base import file_path, is_file_uri, without_secrets
 from txlog.store.open import open_store

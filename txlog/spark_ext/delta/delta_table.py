@@ -17,6 +17,7 @@ from txlog.schema.arrow import arrow_schema
 from txlog.spark_ext.catalog import catalog_entry, path_in, require_in_log
 from txlog.spark_ext.conditions import as_predicate, rows_found
 from txlog.spark_ext.delta.arguments import (
+    as_errors_of_spark,
     expression_in,
     of_type,
     session_of,
@@ -25,7 +26,6 @@ from txlog.spark_ext.delta.arguments import (
     updates_in,
 )
 from txlog.spark_ext.delta.builder import DeltaTableBuilder
-from txlog.spark_ext.delta.errors import as_errors_of_spark
 from txlog.spark_ext.delta.frames import (
     DETAIL,
     HISTORY,
