@@ -29,7 +29,7 @@ def _placed(name: str, values: Any, sharding: Any) -> Any:
         raise UnsupportedFeatureError(
             features=("jax",),
             field=name,
-            reason="JAX has no texts, and no rows of different lengths",
+            reason="JAX arrays cannot hold texts, or rows of different lengths",
             remedy="Give the column another view, such as Ragged(pad=0), or leave it out",
         )
     if values.dtype.kind == "M":

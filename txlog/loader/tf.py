@@ -30,7 +30,7 @@ def tf_dataset(loader: Loader) -> Any:
             raise UnsupportedFeatureError(
                 features=("tensorflow",),
                 field=name,
-                reason="images of different sizes are no tensor",
+                reason="images of different sizes cannot be one tensor",
                 remedy="Give the view a size: Image((height, width))",
             )
     signature = {name: _spec(values) for name, values in sample.items()}

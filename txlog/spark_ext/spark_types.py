@@ -76,7 +76,7 @@ def read_schema(schema: StructType) -> SparkStruct:
 def frame_schema(schema: SparkStruct) -> StructType:
     """Return a frame's columns, with nulls allowed at every depth.
 
-    Spark's flags only describe these rows (`array(lit(1))`), and are no rule for later rows.
+    Spark's flags only describe these rows (`array(lit(1))`). They are not rules for later rows.
     Metadata that belongs to another table is left out.
 
     Raises

@@ -51,7 +51,7 @@ def variant_to_python(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     Raises
     ------
     InvalidInputError
-        The array is no column of variants, or a row is no variant.
+        The array is not a column of variants, or a row is not a variant.
     """
     return [found for chunk in _chunks(array) for found in _rows(chunk, PYTHON)]
 
@@ -72,7 +72,7 @@ def variant_to_json(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedA
     Raises
     ------
     InvalidInputError
-        The array is no column of variants, or a row is no variant.
+        The array is not a column of variants, or a row is not a variant.
 
     Notes
     -----
