@@ -189,6 +189,7 @@ def reversed_text(value: Any, _kind: pa.DataType) -> Any:
 _JSON = "get_json_object"
 _STEP = compiled(r"\.(?!\s)([^.\[*?]+)|\['(?!\s)([^'?*]+)'\]|\[(\d{1,9})\]")
 _BLANK = compiled(r"[ \t\r\n]*")
+_LONGEST_NUMBER = 1000  # In characters; Jackson reads no longer ones.
 _MOST_DIGITS = 15  # So many digits of a double are the same in its shortest text.
 # What Jackson writes otherwise than Python: digits of escapes, characters of two UTF-16 units.
 _ODD = compiled("\\\\\\\\|\\\\u00[01][0-9a-f]|[\U00010000-\U0010ffff]")
@@ -241,8 +242,6 @@ def _parsed(item: str) -> tuple[bool, Any]:
         if "'" in item:
             raise refuse(_JSON, f"does not read JSON with single quotes: {item!r}") from error
         return False, None
-    except RecursionError as error:
-        raise refuse(_JSON, "does not read JSON that is nested so deeply") from error
     ends = item[end : end + 1] in ("", " ", "\t", "\r", "\n")
     if not ends and not isinstance(value, list):
         raise refuse(_JSON, f"does not read a value with other text behind it: {item!r}")
@@ -288,13 +287,17 @@ def _escaped(found: re.Match[str]) -> str:
 
 def _number(given: _Number) -> str:
     """Return the text of a number as Java writes an integer or a double."""
-    if re.fullmatch(r"-?\d+", given):
+    if len(given) <= _LONGEST_NUMBER and re.fullmatch(r"-?\d+", given):
         return "0" if given == "-0" else str(given)
     try:
         exact = Decimal(given)
     except ArithmeticError:  # Its exponent has too many digits.
         exact = Decimal("Infinity")
-    plain = exact.is_finite() and len(exact.as_tuple().digits) <= _MOST_DIGITS
+    plain = (
+        exact.is_finite()
+        and len(given) <= _LONGEST_NUMBER
+        and len(exact.as_tuple().digits) <= _MOST_DIGITS
+    )
     if not plain or not (exact.is_zero() or -3 <= exact.adjusted() <= 6):
         raise refuse(_JSON, f"does not write the number {given} as Spark does")
     return repr(float(exact))
@@ -306,8 +309,11 @@ def _json_part(value: Any, path: str | None, kind: pa.DataType) -> Any:
     steps = _steps(path)
 
     def part(item: str) -> str | None:
-        is_json, whole = _parsed(item)
-        found = _at(whole, steps) if is_json else None
+        try:
+            is_json, whole = _parsed(item)
+            found = _at(whole, steps) if is_json else None
+        except RecursionError as error:
+            raise refuse(_JSON, "does not read JSON that is nested so deeply") from error
         if found is not None and not is_unicode(found):
             raise refuse(_JSON, f"does not read the escapes of {item!r}, which are no characters")
         return found
