@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -21,9 +22,10 @@ from txlog.datasets import Catalog
 from txlog.datasets.ingest import StoredObjects
 from txlog.datasets.limits import Limits
 from txlog.datasets.objects import ASIDE
+from txlog.errors import TxlogError
 from txlog.store.base import ObjectInfo, Store
 from txlog.store.memory import MemoryStore
-from txlog.testing.faults import FaultyStore
+from txlog.testing.faults import Crash, CrashingStore, FaultyStore, crash_points
 from txlog.testing.schedules import (
     Actor,
     Choice,
@@ -108,8 +110,12 @@ VERBS: dict[str, Callable[[Catalog], Any]] = {
 
 
 def check(store: MemoryStore, name: str, history: History) -> None:
-    """Nothing is lost, and after one more sweep there is nothing more than what is in use."""
     assert history.results == {0: 2 if "create" in name else 3, 1: None}, history.results
+    require_whole(store, 2 if "create" in name else 1)
+
+
+def require_whole(store: MemoryStore, count: int) -> None:
+    """Nothing is lost, and after one more sweep there is nothing more than what is in use."""
     sweeps(store, 8)
     catalog = catalog_in(store, 9, limits=LIMITS)
     used: set[str] = set()
@@ -120,7 +126,7 @@ def check(store: MemoryStore, name: str, history: History) -> None:
             used |= {*ds.table().to_arrow()["uri"].to_pylist()}
     assert {f"files/{file.name}" for file in store.list_tree("files")} == used
     tables = {file.name.partition("/")[0] for file in store.list_tree("data")}
-    assert len(tables) == len(catalog.list()) == (2 if "create" in name else 1)
+    assert len(tables) == len(catalog.list()) == count
 
 
 OTHERS: dict[str, Actor] = {"sweep": sweeps, "purge": purges}
@@ -200,3 +206,32 @@ def test_a_writer_beside_a_sweep_or_a_purge_in_all_orders(
     store: MemoryStore, name: str, other: str
 ) -> None:
     assert run(store, name, other) > 50
+
+
+def break_off(store: MemoryStore, other: str, every: int) -> int:
+    """Let a sweep or a purge break off at points so far apart, and do it again."""
+    begin(store)
+    held = files_in(store)
+    counting = CrashingStore(store)
+    OTHERS[other](counting)
+    points = crash_points(counting.calls)[::every]
+    for point in points:
+        fill(store, held)
+        with suppress(Crash, KeyboardInterrupt, MemoryError, TxlogError):
+            OTHERS[other](CrashingStore(store, point))
+        if other == "purge":
+            catalog_in(store, 3, limits=LIMITS).dataset("t").purge(2, confirm="t")
+        require_whole(store, 1)
+    return len(points)
+
+
+@pytest.mark.spec("DST-28", "DST-29")
+@pytest.mark.parametrize("other", OTHERS)
+def test_what_breaks_off_is_finished_by_the_next_one(store: MemoryStore, other: str) -> None:
+    assert break_off(store, other, 97) > 2
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("other", OTHERS)
+def test_what_breaks_off_at_any_step_is_finished(store: MemoryStore, other: str) -> None:
+    assert break_off(store, other, 1) > 200
