@@ -1,6 +1,8 @@
 """Deletes whose rows another engine finds: positions of a version, by fragment."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,6 +13,7 @@ from tests.verb_calls import delete_found
 from txlog.commit.context import Context
 from txlog.errors import InternalError
 from txlog.snapshot.snapshot import Snapshot
+from txlog.threads import Threads
 from txlog.verbs.delete import FindRows
 
 
@@ -58,6 +61,26 @@ def test_exactly_those_rows_go(table: txlog.Table, going: set[int]) -> None:
     assert done.outcome.metrics["numDeletedRows"] == len(going & set(before))
     (entry,) = txlog.Table(table.uri).history(1)
     assert entry["operationParameters"]["predicate"] == '["odd ones"]'
+
+
+class _Counting(Threads):
+    """An engine that counts its items."""
+
+    items = 0
+
+    def map(self, function: Any, items: Any) -> Iterator[Any]:
+        self.items += len(items)
+        return super().map(function, items)
+
+
+def test_vectors_in_the_log_are_no_work_for_an_engine(table: txlog.Table) -> None:
+    """A cluster would start a job; a vector in a file of its own is read by a worker."""
+    engine = _Counting()
+    context = Context(table.store, engine=engine)
+    delete_found(context, table.snapshot, by_value(table, {0, 5}), description="")
+    rewrites = table.properties["delta.enableDeletionVectors"] == "false"
+    assert engine.items == (1 if rewrites else 0)  # Their other rows fill one file.
+    assert values(table) == [2, 3, 4, 6, 7, 8, 9]
 
 
 @pytest.mark.spec("CON-18")

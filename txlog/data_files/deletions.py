@@ -42,7 +42,7 @@ from txlog.fragments.deletion_vector import (
     logged_path,
     stored_descriptor,
 )
-from txlog.fragments.fragment import Fragment, rows_left
+from txlog.fragments.fragment import Fragment, is_in_log, rows_left
 from txlog.lazy import dataclass
 from txlog.scan.deletions import load_deletions
 from txlog.scan.files import as_fragments
@@ -279,8 +279,8 @@ def delete_positions(
 
 
 def _is_known(fragment: Fragment | None) -> bool:
-    """Return whether the log's counts of a fragment's rows are sufficient."""
-    return fragment is None or (fragment.deletion is None and fragment.physical_rows is not None)
+    """Return whether the log itself has the count of a fragment's rows, and its deleted rows."""
+    return fragment is None or (is_in_log(fragment.deletion) and fragment.physical_rows is not None)
 
 
 def _deletes_at(

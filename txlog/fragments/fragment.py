@@ -118,6 +118,11 @@ class Fragment:
         return rows_left(self.physical_rows, self.num_deletions)
 
 
+def is_in_log(deletion: DeletionFile | None) -> bool:
+    """Return whether the log has the deleted rows themselves, so that no file is read for them."""
+    return deletion is None or deletion.descriptor.storage_type == "i"
+
+
 def rows_left(physical_rows: int | None, deleted: int) -> int | None:
     """Return how many rows are not deleted.
 
