@@ -719,7 +719,7 @@ def test_a_sweep_asks_the_store_how_late_it_is(
         )
         MovedClock.hours = 100
         events = old._home.ledger.state().n
-        with pytest.warns(TxlogWarning, match="does not tell when a file was written"):
+        with pytest.warns(TxlogWarning, match="has no times of files"):
             old.sweep()
         assert old._home.ledger.state().n == events
     assert store.info("files/.staged/young")

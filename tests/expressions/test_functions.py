@@ -461,7 +461,7 @@ def test_case_computes_values_of_its_rows_alone() -> None:
         ("get_json_object('{\"a\": 1e9}', '$.a')", "does not write the number 1e9"),
         ("get_json_object('[1e99999999999999999999]', '$')", "does not write the number 1e9"),
         (f"get_json_object('{'1' * 1001}', '$')", "does not write the number 111"),
-        ("get_json_object('1x', '$')", "does not read a value with other text behind it"),
+        ("get_json_object('1x', '$')", "does not read a value that other text follows"),
         ("get_json_object('\"\\\\ud800\"', '$')", "does not read the escapes"),
     ],
 )
@@ -474,7 +474,7 @@ def test_what_spark_would_compute_otherwise_is_refused(text: str, message: str) 
 def test_deep_json_is_refused(depth: int) -> None:
     rows = pa.table({"js": ['{"a":' * depth + "1" + "}" * depth]})
     bound, _ = bind_value(parse_sql("get_json_object(js, '$.a')"), from_arrow(rows.schema))
-    with pytest.raises(InvalidInputError, match="nested so deeply"):
+    with pytest.raises(InvalidInputError, match="nested too deeply"):
         evaluate(bound, rows)
 
 

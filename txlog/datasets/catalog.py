@@ -209,11 +209,11 @@ class Catalog:
         """Take over the training sets of dead workers, and return their number.
 
         Servers call it once a minute. The runner makes the training sets. Interrupted purges are
-        finished. Once a day, what nothing refers to and is a day old is deleted: staged files and
-        tables of processes that died, contents of updates that were refused, and what workers left
-        that others took over. A warning names each data set that is damaged; then contents stay,
-        since it may need them. A warning also says if the store does not tell when a file was
-        written: then nothing is deleted.
+        finished. Once a day, files are deleted that are a day old and to which nothing refers:
+        staged files and tables of processes that died, contents of updates that were refused, and
+        files of attempts that other workers took over. If a data set is damaged, a warning names
+        it, and contents stay, because it may need them. If the store has no times of files, a
+        warning says this, and no file is deleted.
         """
         home = self._home
         for known in home.ledger.state().datasets.values():

@@ -25,7 +25,8 @@ CLEARED_RULE = "DST-29"
 class Create:
     """Register a data set whose table exists already.
 
-    `cleared` is the number of clearings before its objects were seen in place; None: it has none.
+    `cleared` is the number of the last event `cleared` before its objects were found. None means
+    that it has no objects.
     """
 
     uuid: str
@@ -87,7 +88,7 @@ class Finish:
 class Sweep:
     """Begin to delete files to which nothing refers; at most once a day.
 
-    `tables` are the uuids of the old tables: those of data sets are left out of the event.
+    `tables` are the uuids of old tables. The event omits tables that belong to data sets.
     """
 
     tables: tuple[str, ...] = ()
@@ -170,7 +171,7 @@ def _created(state: LedgerState, command: Create) -> Decided | None:
             version=state.cleared,
             rule=CLEARED_RULE,
             reason="contents were removed from the catalog while the data set was made",
-            remedy="Look whether its own contents are in place, and try again",
+            remedy="Check whether its contents exist, and try again",
         )
     return "created", {
         "description": command.description,

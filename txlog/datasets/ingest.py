@@ -197,7 +197,7 @@ class StoredObjects:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.paths: set[str] = set()  # Those that were stored, or found in place.
+        self.paths: set[str] = set()  # The stored files, and those that existed.
 
     def put(self, content: bytes) -> str:
         """Return the path of a file with a content; it is written if it does not exist."""
@@ -232,9 +232,9 @@ class StoredObjects:
             self._store.move([(staged, path)])
         except TxlogError:
             if not is_there(self._store, path):
-                raise  # Otherwise another writer has written the same content meanwhile.
+                raise  # If it is there, another writer has written the same content meanwhile.
         else:
-            if not is_there(self._store, path):  # A move skips what is not there.
+            if not is_there(self._store, path):  # A move skips missing files.
                 raise DataFileError(
                     path=path,
                     reason="the content was deleted before it was complete: it took more than a "

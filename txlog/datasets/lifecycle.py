@@ -72,8 +72,8 @@ from txlog.verbs.create import create
 
 T = TypeVar("T")
 _APPEND_ONLY = "delta.appendOnly"
-_LASTING = (str, os.PathLike, pa.Table, pa.RecordBatch, Table)  # Sources to read again.
-_TRIES = 4  # To make a commit of which something is removed meanwhile.
+_LASTING = (str, os.PathLike, pa.Table, pa.RecordBatch, Table)  # Sources that can be read again.
+_TRIES = 4  # The number of tries for a commit whose objects are removed meanwhile.
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def _update(
 
 
 def _again_if_removed(source: Any, act: Callable[[], T]) -> T:
-    """Do it again if a purge or a sweep removed files of it; if the source can be read again."""
+    """Call `act` again if a purge or a sweep removed its files and the source can be read again."""
     for _ in range(_TRIES - 1):
         try:
             return act()

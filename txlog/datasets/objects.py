@@ -1,10 +1,10 @@
-"""Objects beside the rows: what refers to them, and their removal beside writers at work.
+"""Objects (contents in `files/`): what refers to them, and their removal while writers work.
 
-A store cannot delete a file only if nothing refers to it, and a process may stop for any time
-between a look and the deletion. So an object is first set aside: it is moved to a name that no
-writer looks for. Then the event `cleared` begins, and each table gets its number: a commit that
-was begun before it must look again for its objects. After that it is certain what refers to an
-object, and it is deleted, or moved back. Rules: spec/datasets.md, DST-29.
+A store cannot check that nothing refers to a file and delete it in one step, and a process may
+pause for any time between the check and the deletion. So an object is first set aside: it is moved
+to a name that no writer uses. Then the event `cleared` is appended, and each table gets its number.
+A commit that began before the event must check its objects again. After that it is certain whether
+something refers to an object. It is deleted, or moved back. Rules: spec/datasets.md, DST-29.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ ASIDE = f"{FILES}/.aside"
 """Objects that were set aside: `<uuid>/<sha256>`."""
 
 CLEARED = "txlog.dataset.cleared"
-"""A table property: the number of the last event `cleared` after which commits were looked for."""
+"""A table property: the number of the last event `cleared` that checked the table's commits."""
 
 _CHUNK_BYTES = 8 << 20
 
 
 def objects_of(home: Home, dataset: DatasetState, where: Expression | None = None) -> set[str]:
-    """Return the objects beside the rows of a data set, as paths below the root."""
+    """Return the objects to which the rows of a data set refer, as paths below the root."""
     return _objects_in(home.table(dataset.uuid), dataset, where)
 
 
@@ -70,7 +70,7 @@ def used_by(home: Home, dataset: DatasetState) -> set[str]:
 
 
 def remove_unused(home: Home, objects: Collection[str]) -> None:
-    """Remove those objects that no row and no training set refers to."""
+    """Remove objects to which no row and no training set refers."""
     left = set(objects)
     for other in home.ledger.state().datasets.values():
         if left and not other.purged:
@@ -81,15 +81,15 @@ def remove_unused(home: Home, objects: Collection[str]) -> None:
 
 
 def set_aside(home: Home, objects: Collection[str]) -> None:
-    """Move objects to names that no writer looks for; `clear` deletes them."""
+    """Move objects to names that no writer uses; `clear` deletes them."""
     place = f"{ASIDE}/{home.effects.uuid()}"
     home.store.move([(path, f"{place}/{path.rpartition('/')[2]}") for path in sorted(objects)])
 
 
 def clear(home: Home) -> int:
-    """Delete the objects that are aside, and return their number; those in use are moved back.
+    """Delete the objects that were set aside, and return their number; used ones are moved back.
 
-    Any process may do this for another one that has stopped. If a data set is damaged, a warning
+    Any process may do this for a process that has stopped. If a data set is damaged, a warning
     names it, and no object is deleted.
     """
     aside = _aside(home.store)
@@ -131,7 +131,7 @@ def _used_after(home: Home, cleared: int, dataset: DatasetState) -> set[str]:
 
 
 class _Cleared(ChangeMetadata):
-    """Tell writers of a table the number of an event `cleared`, unless a later one was told."""
+    """Record the number of an event `cleared` in a table, unless it records a later one."""
 
     name = "SET TBLPROPERTIES"
 
@@ -148,7 +148,7 @@ class _Cleared(ChangeMetadata):
 
 
 def set_property(table: Table, name: str, value: str) -> None:
-    """Set a property; look again instead if another process changes the table's metadata."""
+    """Set a property; refresh the table instead if another process changes the metadata."""
     with _others_may_win(table):
         table.alter.set_properties({name: value})
 
@@ -181,7 +181,7 @@ def _is_back(store: Store, aside: str) -> bool:
             raise DataFileError(path=aside, reason="a process stopped while it set the file aside")
         return digest.hexdigest()
 
-    with suppress(NotFoundError, DataFileError):  # Another process has moved it back meanwhile.
+    with suppress(NotFoundError, DataFileError):  # Another process may have moved the object back.
         StoredObjects(store).put_chunks(chunks(), name)
     return is_there(store, path)
 
@@ -201,11 +201,11 @@ def missing_of(store: Store, objects: Collection[str]) -> list[str]:
     ]
 
 
-# Beside writers ------------------------------------------------------------------------------
+# Concurrent writers --------------------------------------------------------------------------
 
 
 def cleared_at(snapshot: Snapshot) -> int:
-    """Return the number of the last event `cleared` of which a version of a table knows."""
+    """Return the number of the last event `cleared` that a version of a table records."""
     return int(snapshot.metadata.configuration.get(CLEARED) or 0)
 
 
@@ -215,7 +215,7 @@ class Held:
     Parameters
     ----------
     cleared
-        The number of the last event `cleared`, known before an object was looked for.
+        The number of the last event `cleared` before the first object was checked.
     """
 
     def __init__(self, home: Home, objects: StoredObjects, cleared: int) -> None:
@@ -230,16 +230,16 @@ class Held:
 
     @property
     def cleared(self) -> int | None:
-        """The number of the last event `cleared` before all were seen in place; None: no object."""
+        """The last event `cleared` before all objects were found; None without objects."""
         return self._cleared if self._objects.paths else None
 
     def require(self, cleared: int) -> None:
-        """Look again for the objects, if an event `cleared` may concern them.
+        """Check again that the objects exist, if an event `cleared` may concern them.
 
         Raises
         ------
         CommitConflictError
-            One was deleted. Nothing was committed.
+            An object was deleted. Nothing was committed.
         """
         while self._objects.paths and self._cleared < cleared:
             known = self._home.ledger.state().cleared
@@ -248,9 +248,9 @@ class Held:
                     version=known,
                     rule=CLEARED_RULE,
                     path=self._home.uri(missing[0]),
-                    reason=f"{len(missing)} contents beside the rows were found in place, and "
-                    "removed by a purge or a sweep before the commit was made",
-                    remedy="Call it again: it stores them again",
+                    reason=f"{len(missing)} contents to which the commit refers were removed by a "
+                    "purge or a sweep before the commit was made",
+                    remedy="Call it again: then the contents are stored again",
                 )
             self._cleared = known
 

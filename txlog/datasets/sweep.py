@@ -1,4 +1,4 @@
-"""Sweeping a catalog: deleting what processes that died, or were refused, have left.
+"""Sweep a catalog: delete files that dead processes, or refused calls, have left.
 
 Rules: spec/datasets.md, DST-28.
 """
@@ -26,20 +26,20 @@ _ATTEMPT = compiled(rf"({_UUID})/(v1[0-9a-f]{{40}})/(\d+)")
 
 @dataclass(frozen=True)
 class _Old:
-    """Files that are a day old; the files of a folder only if all of them are."""
+    """Files that are at least a day old. A folder is included only if all of its files are."""
 
     staged: list[str]
     objects: set[str]
-    tables: dict[str, list[str]]  # By the uuid.
-    attempts: dict[str, list[str]]  # By the folder below `sets`.
+    tables: dict[str, list[str]]  # The files of each table, by its uuid.
+    attempts: dict[str, list[str]]  # The files of each attempt, by its folder below `sets`.
 
 
 def sweep_leftovers(home: Home) -> int:
     """Delete files older than a day to which nothing refers; return their number.
 
-    That is: staged files and tables of processes that died, objects of updates that were refused,
-    and folders of attempts that others took over. It is done once a day. Objects that a process
-    has set aside and not deleted are deleted each time.
+    Such files are staged files and tables of processes that died, objects of updates that were
+    refused, and folders of attempts that other workers took over. They are deleted once a day.
+    Objects that another process has set aside but not deleted are deleted in each call.
     """
     count = clear(home)
     now_ms = home.effects.now_ms()
@@ -49,17 +49,17 @@ def sweep_leftovers(home: Home) -> int:
     store_ms = _store_ms(home)
     if not store_ms:
         warnings.warn(
-            f"{home.root} is not swept: the store does not tell when a file was written",
+            f"{home.root} is not swept: the store has no times of files",
             TxlogWarning,
             stacklevel=2,
         )
         return count
-    # The clock of this process may be ahead of that of the store, which gives files their times.
+    # The store sets the times of files, and the clock of this process may be ahead of its clock.
     old = _old_files(home.store, min(now_ms, store_ms) - SWEEP_MS)
     if not (state.datasets or old.staged or old.objects or old.tables or old.attempts):
         return count
-    # A data set that is registered after this event was made after the files were listed, or is
-    # refused because the event names its table.
+    # If a data set is registered after this event, its table was made after the listing, or the
+    # event names its table, and the registration is refused.
     state, is_mine = home.ledger.try_record(Sweep(tuple(old.tables)))
     if not is_mine:
         return count
@@ -70,7 +70,7 @@ def sweep_leftovers(home: Home) -> int:
     for one in state.datasets.values():
         if unused and not one.purged:
             used = home.if_whole(one, partial(used_by, home))
-            unused = set() if used is None else unused - used  # A damaged one may need all.
+            unused = set() if used is None else unused - used  # Damaged ones may use all.
     if unused:
         set_aside(home, unused)
         count += clear(home)
@@ -83,7 +83,7 @@ def _has_files(store: Store) -> bool:
 
 
 def _store_ms(home: Home) -> int:
-    """Return the time by the store's clock, that of a file written now; 0 if it does not tell."""
+    """Return the store's time, from a file that is written now; 0 if the store has no times."""
     mark = f"{STAGED}/{home.effects.uuid()}"
     home.store.write_new(mark, b"")
     try:
@@ -94,7 +94,7 @@ def _store_ms(home: Home) -> int:
 
 def _old_files(store: Store, before_ms: int) -> _Old:
     def is_old(modified_ms: int) -> bool:
-        return 0 < modified_ms < before_ms  # 0: the store does not tell.
+        return 0 < modified_ms < before_ms  # 0: the store has no times.
 
     files = [f"{FILES}/{f.name}" for f in store.list_tree(FILES) if is_old(f.modified_ms)]
     return _Old(
@@ -108,7 +108,7 @@ def _old_files(store: Store, before_ms: int) -> _Old:
 def _old_folders(
     store: Store, root: str, pattern: re.Pattern[str], is_old: Callable[[int], bool]
 ) -> dict[str, list[str]]:
-    """Return the folders whose names below a root fit, and all of whose files are old."""
+    """Return the folders below a root whose names fit and whose files are all old."""
     found: dict[str, list[str]] = {}
     young: set[str] = set()
     for file in store.list_tree(root):
@@ -123,7 +123,7 @@ def _old_folders(
 
 
 def _without_owner(state: LedgerState, old: _Old) -> list[str]:
-    """Return the files of tables and attempts that the ledger does not know any more."""
+    """Return the files of tables and attempts that the ledger does not contain."""
     known = {one.uuid: one for one in state.datasets.values()}
     names = [name for uuid, files in old.tables.items() if uuid not in known for name in files]
     for folder, files in old.attempts.items():

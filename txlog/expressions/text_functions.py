@@ -244,14 +244,14 @@ def _parsed(item: str) -> tuple[bool, Any]:
         return False, None
     ends = item[end : end + 1] in ("", " ", "\t", "\r", "\n")
     if not ends and not isinstance(value, list):
-        raise refuse(_JSON, f"does not read a value with other text behind it: {item!r}")
+        raise refuse(_JSON, f"does not read a value that other text follows: {item!r}")
     return True, value
 
 
 def _at(value: Any, steps: Sequence[_Step]) -> str | None:
     """Return the text of the part of a value at the end of a path; None if there is no such part.
 
-    A null of an object counts as absent, a null of an array does not.
+    A null member of an object counts as absent; a null element of an array does not.
     """
     if not steps:
         return str(value) if type(value) is str else _written(value)
@@ -291,7 +291,7 @@ def _number(given: _Number) -> str:
         return "0" if given == "-0" else str(given)
     try:
         exact = Decimal(given)
-    except ArithmeticError:  # Its exponent has too many digits.
+    except ArithmeticError:  # The exponent has too many digits.
         exact = Decimal("Infinity")
     plain = (
         exact.is_finite()
@@ -313,9 +313,9 @@ def _json_part(value: Any, path: str | None, kind: pa.DataType) -> Any:
             is_json, whole = _parsed(item)
             found = _at(whole, steps) if is_json else None
         except RecursionError as error:
-            raise refuse(_JSON, "does not read JSON that is nested so deeply") from error
+            raise refuse(_JSON, "does not read JSON that is nested too deeply") from error
         if found is not None and not is_unicode(found):
-            raise refuse(_JSON, f"does not read the escapes of {item!r}, which are no characters")
+            raise refuse(_JSON, f"does not read the escapes of {item!r}, which are not characters")
         return found
 
     return of_distinct(part)(text(value), kind)
