@@ -303,7 +303,7 @@ def test_views_over_the_functions(spark: "SparkSession", table: txlog.Table, sql
     assert [row.id for row in sql("SELECT u.id FROM t JOIN u ON t.id = u.id ORDER BY 1")] == [2, 3]
     with pytest.raises(InvalidInputError, match="exclude each other"):
         create_view(spark, "t", table.uri, 0, "2020-01-01")
-    with pytest.raises(InvalidInputError, match="is not a timestamp"):
+    with pytest.raises(InvalidInputError, match="cannot be converted to a valid timestamp"):
         create_view(spark, "t", table.uri, timestamp="soon")
 
 
