@@ -26,6 +26,21 @@ class Ticking(ticking.Ticking):
         return None
 
 
+class Ids:
+    """Ids of code that takes no effects: in each schedule the same ones, after `begin`."""
+
+    count = 0
+
+    @staticmethod
+    def begin() -> None:
+        Ids.count = 0
+
+    @staticmethod
+    def next(_: Effects) -> str:
+        Ids.count += 1
+        return f"{Ids.count:08x}-0000-4000-9000-000000000000"
+
+
 class Below(BasicStore):
     """A folder of a store, as a store: its steps are steps of that one."""
 

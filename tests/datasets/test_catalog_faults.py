@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from tests.datasets.homes import Ticking, catalog_in, rows_of, texts
+from tests.datasets.homes import Ids, Ticking, catalog_in, rows_of, texts
 from txlog.datasets import Catalog, InlineRunner
+from txlog.effects import Effects
 from txlog.errors import NotFoundError, OutcomeUnknownError, TxlogError
 from txlog.store.base import Store
 from txlog.store.memory import MemoryStore
@@ -28,7 +29,8 @@ Files = Mapping[str, bytes]
 
 
 @pytest.fixture
-def store() -> Iterator[MemoryStore]:
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryStore]:
+    monkeypatch.setattr(Effects, "uuid", Ids.next)
     made = MemoryStore(f"memory://{uuid.uuid4()}")
     yield made
     clear(made)
@@ -45,6 +47,7 @@ def files_in(store: Store) -> dict[str, bytes]:
 
 
 def fill(store: MemoryStore, files: Files) -> None:
+    Ids.begin()
     clear(store)
     for name, data in files.items():
         store.write_new(name, data)
