@@ -261,7 +261,7 @@ def test_names_that_lead_to_no_place_for_a_table(spark: "SparkSession", schema: 
 
     with pytest.raises(NotFoundError, match="not have this schema"):
         making("no_such_schema.t").execute()
-    with pytest.raises(NotFoundError, match="there is no Delta table"):
+    with pytest.raises(NotFoundError, match="the table cannot be found"):
         DeltaTable.replace(spark).tableName("homes.t").addColumn("a", "int").execute()
     for name in ("homes.`../t`", "homes.`..`", "homes.größe", "homes.a-b"):
         with pytest.raises(InvalidInputError, match="Spark allows only ASCII letters") as caught:
