@@ -234,6 +234,9 @@ TEXTS = [
     "filter(lr, e -> e * e = e * 0.1F)", "aggregate(lr, 0F, (a, e) -> a + e * e)",
     "aggregate(lr, CAST(1 AS FLOAT), (a, e) -> a * e)",
     "aggregate(lr, r, (a, e) -> a - e, a -> a * a)", "exists(lr, e -> e + e > r + r)",
+    "r = 0.1F", "r IN (0.1F)", "r >= 0.1F", "-r = -0.1F", "r + r = 0.2F", "abs(r) = 0.1F",
+    "coalesce(r, 0F) = 0.1F", "r = 0.1", "r IN (0.1, -2.675F)", "x < 0.1F",
+    "r <=> CAST('0.1' AS FLOAT)", "CAST(CAST(0.1 AS FLOAT) AS DOUBLE) = r", "r = '0.1'",
     "array_union(l, l2)", "array_union(ls, array(s, NULL))", "array_union(dl, dl)",
     "array_union(lb, lb)", "array_union(array(i), l2)",
     "array_intersect(l, l2)", "array_intersect(l2, l)", "array_intersect(ls, array(s, t, NULL))",
@@ -490,6 +493,28 @@ def test_functions_in_predicates() -> None:
         for row in rows
     ]
     assert [bool(one) for one in true] == expected
+
+
+FLOAT_TEXTS = {
+    "r = 0.1F": 1, "r IN (0.1F, 0.7)": 1, "r >= 0.7F": 1, "r > 0.7F": 0, "-r = 0.1F": 1,
+    "abs(r) = 0.1F": 2, "r = 0.1": 0, "r > 0.1": 3, "r < CAST(1e39 AS FLOAT)": 4, "x < 0.1F": 2, "p = 0.1F": 1,
+    "p IN (0.1F, 0.7F)": 2,
+}  # fmt: skip
+
+
+def test_constants_of_type_float_compare_as_32_bits(tmp_path: Path) -> None:
+    values = [0.1, -0.1, 0.2, 0.7]
+    single = pa.array(values, pa.float32())
+    rows = pa.table({"r": single, "p": single, "x": values})
+    table = txlog.write(tmp_path / "t", rows, partition_by=["p"])
+    for text, count in FLOAT_TEXTS.items():
+        found = table.count(text), table.to_polars(where=text).height, table.count(f"NOT ({text})")
+        assert found == (count, count, 4 - count), text
+    assert table.delete("r IN (0.1F)").metrics["numDeletedRows"] == 1
+    table.alter.add_constraint({"most": "r <= 0.7F"})
+    table.append(rows)
+    with pytest.raises(txlog.SchemaMismatchError, match="most"):
+        table.append(pa.table({"r": pa.array([0.71], pa.float32()), "p": single[:1], "x": [0.0]}))
 
 
 @pytest.mark.parametrize(
