@@ -518,6 +518,21 @@ def test_wrong_clauses_are_refused(tmp_path: Path) -> None:
     assert txlog.Table(table.uri).version == table.version == 1
 
 
+def test_names_of_a_source_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"k": [1], "v": [1], "st": [{"a": 1}]}))
+    for source, said in (
+        (pa.table({"k": [1], "v": [2], "V": [3]}), "columns v and V"),
+        (pa.table({"K": [1], "k": [1], "v": [2]}), "columns K and k"),
+        (pa.table({"k": [1], "st": [{"a": 2, "A": 3}]}), r"columns st\.a and st\.A"),
+    ):
+        with pytest.raises(InvalidInputError, match=said) as caught:
+            table.merge_insert("k").when_matched_update_all().execute(source)
+        assert caught.value.argument == "source"
+        with pytest.raises(InvalidInputError, match=said):
+            table.upsert(source, on="k")
+    assert txlog.Table(table.uri).version == 0
+
+
 def test_a_value_that_does_not_fit_leaves_no_file(tmp_path: Path) -> None:
     schema = pa.schema([("k", pa.int64()), ("small", pa.int8())])
     table = txlog.Table.create(tmp_path / "t", schema)
