@@ -39,6 +39,9 @@ Two cores with thirty busy processes, of which a run had eighteen, took 2.6 s fo
 
 FULL_LOAD_S = 300
 
+MAY_LOSE = {("property", "CON-2"), ("pin", "CON-2"), ("restore", "CON-25")}
+"""Verbs, and the rules that may refuse them: metadata beside metadata, and beside a vacuum."""
+
 
 @dataclass
 class Report:
@@ -51,10 +54,16 @@ class Report:
     retried: dict[str, int] = field(default_factory=dict)
     places: list[list[str]] = field(default_factory=list)  # Names, one after the other in each.
     kills: int = 0
+    warned: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  # What processes said that ended by an error.
 
     def errors(self) -> list[str]:
         return [done["error"] for done in self.done.values() if "error" in done]
+
+    def refused(self) -> Counter[tuple[str, str]]:
+        """Return how often a rule refused a verb."""
+        told = [(note, done) for note, done in self.done.items() if "conflict" in done]
+        return Counter((self.planned[note]["verb"], done["conflict"]) for note, done in told)
 
     def deleted(self, verb: str) -> int:
         """Return how many files all clean-ups of a kind deleted that lived to tell it."""
@@ -142,7 +151,7 @@ def run(
     report.places = [[name] for name in [*names, "cleaner0"]]
     running = [start(root, ledgers, *name, seconds) for name in report.places]
     made = writers
-    until, next_kill = time.monotonic() + seconds, time.monotonic() + 2 * kill_every
+    until, next_kill = time.monotonic() + seconds, time.monotonic() + kill_every
     try:
         while any(one.is_alive() for one in running):
             watched.look()
@@ -150,8 +159,8 @@ def run(
             if kill_every and next_kill < now < until:
                 next_kill = now + chance.uniform(0.3, 1.7) * kill_every
                 place = chance.randrange(writers)
+                report.kills += running[place].is_alive()
                 end(running[place], ledgers / report.places[place][-1])
-                report.kills += 1
                 made += 1
                 report.places[place].append(f"w{made}")
                 running[place] = start(root, ledgers, f"w{made}", until - now)
@@ -170,6 +179,7 @@ def run(
                 report.done[entry["note"]] = entry["done"]
                 report.took[entry["note"]] = entry["took"]
                 report.retried[entry["note"]] = entry["retried"]
+                report.warned += entry["warned"]
     return report
 
 
@@ -281,9 +291,10 @@ def test_a_vacuum_deletes_once_nothing_needs_a_file(
 
 @pytest.mark.spec("GUA-3", "GUA-5", "GUA-8")
 def test_processes_may_be_killed(tmp_path: Path) -> None:
-    report = run(tmp_path, writers=2, readers=0, seconds=4, kill_every=1.5)
+    report = run(tmp_path, writers=2, readers=0, seconds=4, kill_every=1)
     check(tmp_path, report)
-    assert report.faults == report.errors() == []
+    require_reasons(report)
+    assert report.kills >= 1
     assert min(report.progress()[0]) >= 1, "nothing of a writer landed"
 
 
@@ -293,7 +304,7 @@ def test_four_processes_are_killed_for_a_minute(tmp_path: Path) -> None:
     report = run(tmp_path, writers=4, readers=1, seconds=60, kill_every=1.5)
     print(told(report))
     check(tmp_path, report)
-    assert report.faults == report.errors() == []
+    require_reasons(report)
     assert report.kills > 15
     require_progress(report, seconds=60)
     require_clean_ups(report)
@@ -307,7 +318,7 @@ def test_sixteen_processes_load_a_table_for_minutes(tmp_path: Path) -> None:
     report = run(tmp_path, writers=16, readers=2, seconds=seconds)
     print(told(report))
     check(tmp_path, report)
-    assert report.faults == report.errors() == []
+    require_reasons(report)
     require_progress(report, seconds=seconds)
     if seconds >= FULL_LOAD_S:  # A shorter one need not last for two verbs, one after the other.
         require_clean_ups(report)
@@ -315,6 +326,17 @@ def test_sixteen_processes_load_a_table_for_minutes(tmp_path: Path) -> None:
     writers, _ = report.progress()
     assert 10 * min(writers) >= sum(writers) / 16, "a writer starves"
     assert max(report.retried.values()) <= MOST_RETRIES
+
+
+def require_reasons(report: Report) -> None:
+    """Raise if a verb failed, was refused or warned without a rule that says so.
+
+    Rows that were written always fit again, as the columns never change: so appends, and all others
+    that `MAY_LOSE` does not name, are not refused. None reaches its deadline.
+    """
+    assert report.faults == report.errors() == report.warned == []
+    assert not any(done.get("gave_up") for done in report.done.values())
+    assert report.refused().keys() <= MAY_LOSE
 
 
 def require_progress(report: Report, *, seconds: float) -> None:
@@ -337,13 +359,13 @@ def told(report: Report) -> str:
         for note, done in report.done.items()
     )
     again = sorted(report.retried.values())
-    gave_up = sum(done.get("gave_up", False) for done in report.done.values())
     slow = sorted(report.took, key=lambda note: report.took[note])[-5:]
     longest = [(note, report.planned[note]["verb"], report.took[note]) for note in slow]
     return (
         f"{len(report.commits)} commits, {len(report.done)} verbs, {report.kills} kills, "
         f"{report.deleted('vacuum')} files and {report.deleted('expire')} of the log deleted, "
         f"commits of each writer and reads of each reader: {report.progress()}, "
-        f"the longest in seconds: {longest}; {gave_up} gave up, of 100 verbs 1 was tried again "
-        f"{again[-len(again) // 100]} times or more, at most {again[-1]}; {dict(verbs)}"
+        f"the longest in seconds: {longest}; {dict(report.refused())} refused, of 100 verbs 1 "
+        f"was tried again {again[-len(again) // 100]} times or more, at most {again[-1]}; "
+        f"{dict(verbs)}"
     )
