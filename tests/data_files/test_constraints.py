@@ -137,3 +137,18 @@ def test_nulls_in_maps_are_refused(tmp_path: Path) -> None:
         with pytest.raises(txlog.SchemaMismatchError, match=says):
             table.append(pa.Table.from_pylist([row, row], loose).slice(1))
     assert table.count() == 2
+
+
+def test_the_first_value_that_breaks_a_constraint_is_shown_on_one_line(tmp_path: Path) -> None:
+    rows = [{"v": {"a": 1, "b": "x"}, "w": ["y"]}, {"v": {"a": -1, "b": "x"}, "w": ["é\n"] * 90}]
+    table = txlog.write(tmp_path / "t", pa.Table.from_pylist(rows[:1]))
+    table.alter.add_constraint({"positive": "v.a > 0"})
+    with pytest.raises(txlog.SchemaMismatchError, match=r"the first has v\.a = -1 ") as caught:
+        table.append(pa.Table.from_pylist(rows))
+    assert "\n" not in caught.value.reason
+    table.alter.drop_constraint("positive")
+    table.alter.add_constraint({"few": "size(w) < 3 AND v.b = 'x'"})
+    with pytest.raises(txlog.SchemaMismatchError) as caught:
+        table.append(pa.Table.from_pylist(rows))
+    shown = str(rows[1]["w"])[:80]
+    assert caught.value.reason.endswith(f"; the first has w = {shown}…, v.b = 'x'")

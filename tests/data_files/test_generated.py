@@ -80,7 +80,7 @@ def test_values_that_are_given_are_checked(tmp_path: Path) -> None:
     table.append(data(1))
     for name, values, said in (
         ("double_n", [2, 7, 8], "double_n than n * 2 gives; the first has double_n = 7, n = 2 "),
-        ("label", ["a" * 99, None, "BIG"], f'gives; the first has label = "{"a" * 79}…, n = 1 '),
+        ("label", ["a" * 99, None, "BIG"], f"gives; the first has label = '{'a' * 79}…, n = 1 "),
     ):
         wrong = data(1, 2, 3).append_column(
             SCHEMA.field(name), pa.array(values, SCHEMA.field(name).type)

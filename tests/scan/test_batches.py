@@ -48,6 +48,14 @@ def test_batches_by_bytes(sizes: list[int], most: int) -> None:
         assert pa.Table.from_batches(found) == pa.Table.from_batches(batches)
 
 
+def test_a_large_row_leaves_the_other_batches_large() -> None:
+    texts = ["x"] * 1023 + ["x" * 100_000]
+    found = list(split_by_bytes([pa.record_batch([range(1024), texts], SCHEMA)], 4096))
+    assert [one.num_rows for one in found] == [256, 256, 256, 128, 64, 32, 16, 8, 4, 2, 1, 1]
+    assert all(one.nbytes <= 4096 for one in found[:-1])
+    assert found[0].nbytes + found[1].nbytes > 4096
+
+
 def test_batches_of_a_table(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, pa.table({"n": range(96)}), max_rows_per_file=32)
 

@@ -230,7 +230,7 @@ def test_a_setting_of_the_session_evolves_schemas(spark: "SparkSession", table: 
     assert by_id(table)[100] == row
     table.delete("id = 100")
     setting = "spark.databricks.delta.schema.autoMerge.enabled"
-    spark.conf.set(setting, "true")
+    spark.conf.set(setting, " True ")  # Spark reads it like this, too.
     try:
         merge.execute()
     finally:

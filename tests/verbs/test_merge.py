@@ -403,6 +403,43 @@ def test_new_columns(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("verb", ["upsert", "merge_insert"])
+def test_fields_of_structs_that_the_source_lacks_keep_their_values(
+    tmp_path: Path, verb: str
+) -> None:
+    deep = pa.struct([("c", pa.int64()), ("d", pa.string())])
+    kind = pa.struct([("a", pa.int32()), ("b", pa.string()), ("in", deep)])
+    old: Row = {"a": 1, "b": "old", "in": {"c": 2, "d": "deep"}}
+    rows = [{"k": k, "st": old if k < 4 else None} for k in range(1, 6)]
+    table = txlog.write(
+        tmp_path / "t", pa.Table.from_pylist(rows, pa.schema([("k", pa.int64()), ("st", kind)]))
+    )
+    part = pa.struct([("A", pa.int64()), ("in", pa.struct([("c", pa.int64())]))])
+    given = [
+        {"k": 2, "st": {"A": 9, "in": {"c": None}}},
+        {"k": 3, "st": None},
+        {"k": 4, "st": {"A": 7, "in": {"c": 8}}},
+        {"k": 6, "st": {"A": 6, "in": None}},
+    ]
+    source = pa.Table.from_pylist(given, pa.schema([("k", pa.int64()), ("st", part)]))
+    if verb == "upsert":
+        table.upsert(source, on="k")
+    else:
+        merge = table.merge_insert("k").when_matched_update_all().when_not_matched_insert_all()
+        merge.execute(source)
+    assert table.to_arrow().sort_by("k").column("st").to_pylist() == [
+        old,
+        {"a": 9, "b": "old", "in": {"c": None, "d": "deep"}},
+        None,
+        {"a": 7, "b": None, "in": {"c": 8, "d": None}},
+        None,
+        {"a": 6, "b": None, "in": None},
+    ]
+    added = pa.table({"k": [1], "st": [{"new": 5}]})
+    table.upsert(added, on="k", schema_mode="merge")
+    assert table.to_arrow(where="k = 1").column("st").to_pylist() == [{**old, "new": 5}]
+
+
 def test_rows_keep_their_ids(tmp_path: Path) -> None:
     table = make(
         tmp_path / "t",
@@ -479,6 +516,21 @@ def test_wrong_clauses_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="no column is named"):
         table.upsert(source, on=[])
     assert txlog.Table(table.uri).version == table.version == 1
+
+
+def test_names_of_a_source_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"k": [1], "v": [1], "st": [{"a": 1}]}))
+    for source, said in (
+        (pa.table({"k": [1], "v": [2], "V": [3]}), "columns v and V"),
+        (pa.table({"K": [1], "k": [1], "v": [2]}), "columns K and k"),
+        (pa.table({"k": [1], "st": [{"a": 2, "A": 3}]}), r"columns st\.a and st\.A"),
+    ):
+        with pytest.raises(InvalidInputError, match=said) as caught:
+            table.merge_insert("k").when_matched_update_all().execute(source)
+        assert caught.value.argument == "source"
+        with pytest.raises(InvalidInputError, match=said):
+            table.upsert(source, on="k")
+    assert txlog.Table(table.uri).version == 0
 
 
 def test_a_value_that_does_not_fit_leaves_no_file(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from txlog.actions.columns import flat
 from txlog.actions.table import Metadata
 from txlog.arrow import arrow_scalar, pc
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
@@ -19,7 +20,7 @@ from txlog.expressions.bind import bind, bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate, is_true
 from txlog.expressions.sql import parse_sql, quote_name, to_sql
-from txlog.expressions.tree import Cast, Expression, Literal
+from txlog.expressions.tree import Cast, Column, Expression, Literal
 from txlog.lazy import dataclass
 from txlog.protocol.mapping import all_fields
 from txlog.schema.arrow import arrow_schema, arrow_type, cast_array, fixed_rows, fixed_schema
@@ -161,10 +162,10 @@ _MOST_CHARACTERS = 80  # Of a value in an error.
 def _broken(rule: Constraint, count: int, row: pa.RecordBatch) -> SchemaMismatchError:
     """Return the error for rows that break a constraint; `row` is one of them."""
     values = []
-    for name in dict.fromkeys(path[0] for path in columns_of(rule.predicate)):
-        text = row.column(name).to_string(skip_new_lines=True)[1:-1].strip()
+    for path in columns_of(rule.predicate):
+        text = _text_of(flat(evaluate(Column(path), row)))
         short = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
-        values.append(f"{name} = {short}")
+        values.append(f"{'.'.join(path)} = {short}")
     first = f"the first has {', '.join(values)}" if values else "it reads no column"
     if rule.generated is not None:
         return SchemaMismatchError(
@@ -181,6 +182,17 @@ def _broken(rule: Constraint, count: int, row: pa.RecordBatch) -> SchemaMismatch
         reason=f"{count} rows break the constraint {rule.name} ({rule.text}); {first}",
         remedy="Nothing was written. Correct or omit these rows",
     )
+
+
+def _text_of(array: pa.Array) -> str:
+    """Return the only value of an array on one line."""
+    try:
+        value = array[0].as_py()
+    except ValueError:  # Without pandas, nanoseconds have no Python value.
+        return " ".join(array.to_string().split())
+    if value is None:
+        return "null"
+    return repr(value) if isinstance(value, str) else str(value)
 
 
 def given_list_error(column: StructField) -> Exception:

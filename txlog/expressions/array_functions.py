@@ -33,7 +33,15 @@ from txlog.expressions.signatures import (
     same,
 )
 from txlog.expressions.text_functions import joined, reversed_text
-from txlog.expressions.type_rules import BOOLEAN, FLOATS, INTEGERS, VOID, primitive_name
+from txlog.expressions.type_rules import (
+    BOOLEAN,
+    FLOATS,
+    INTEGERS,
+    VOID,
+    common_type,
+    primitive_name,
+)
+from txlog.schema.arrow import arrow_type, from_arrow
 from txlog.schema.types import (
     STRING,
     ArrayType,
@@ -50,6 +58,8 @@ _MOST_VALUES = 2**27  # Of `sequence`, for the rows of a batch: 1 GiB.
 def _common_array(name: str, args: Sequence[Typed]) -> ArrayType:
     """Return the type of arrays that hold the elements of all arguments."""
     kinds = [kind for _, kind in args if isinstance(kind, ArrayType)]
+    if not kinds:
+        raise refuse(name, "needs an array, not only NULL")
     found = common(name, [(args[0][0], kind.element) for kind in kinds])
     return ArrayType(found, any(kind.contains_null for kind in kinds))
 
@@ -128,10 +138,9 @@ def _of_sets(kept: Callable[[Any, Any], Any]) -> Any:
 @over_arrays
 def _overlap(left: pa.Array, right: pa.Array, _kind: pa.DataType) -> Any:
     (left, right), absent = where_all(left, right)
-    one, other = left.type.value_type, right.type.value_type
-    element = one if one == other or pa.types.is_null(other) else other
-    if one != other and pa.types.is_integer(one) and pa.types.is_integer(other):
-        element = pa.int64()
+    kinds = {side.type.value_type for side in (left, right)} - {pa.null()}
+    fields = from_arrow(pa.schema([(str(kind), kind) for kind in kinds])).fields
+    element = arrow_type(common_type([field.type for field in fields]) or VOID)
     _, (rows, codes), _, (in_left, in_right) = _coded(left, right, element)
     found = np.bincount(rows[in_left & in_right & (codes >= 0)], minlength=len(left)) > 0
     nulls = np.bincount(rows[codes < 0], minlength=len(left)) > 0

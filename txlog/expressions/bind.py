@@ -45,6 +45,7 @@ from txlog.expressions.type_rules import (
     is_castable,
     is_number,
     nearest_float,
+    nearest_of,
     primitive_name,
     require_constant,
     require_unquoted,
@@ -382,14 +383,10 @@ def _coerced(value: Any, kind: DataType) -> Literal:
         match name, value:
             case _, None:
                 return Literal(None, kind)
-            case "string", str():
-                return Literal(value, kind)
-            case "binary", bytes():
+            case ("string", str()) | ("binary", bytes()) | ("boolean", bool()):
                 return Literal(value, kind)
             case "binary", str():
                 return Literal(value.encode(), kind)
-            case "boolean", bool():
-                return Literal(value, kind)
             case "boolean", str() if value.strip().lower() in ("true", "false"):
                 return Literal(value.strip().lower() == "true", kind)
             case "date", str():
@@ -406,7 +403,7 @@ def _coerced(value: Any, kind: DataType) -> Literal:
                     raise ValueError("nanoseconds only cover the years 1677 to 2262")
                 return Literal(Nanos(nanos), kind)
             case (("float" | "double"), int() | float() | Decimal() | str()):
-                return Literal(float(value), kind)
+                return Literal(nearest_of(kind, float(value)), kind)
             case (("byte" | "short" | "integer" | "long"), int() | str()):
                 return Literal(int(value), kind)
             case "", int() | Decimal() | str() if isinstance(kind, DecimalType):

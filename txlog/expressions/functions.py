@@ -102,7 +102,7 @@ def _round(mode: str) -> Compute:
                 exact = Decimal(number).quantize(step, rounding=mode)
             if pa.types.is_decimal(kind):
                 return exact
-            return float(exact) if pa.types.is_floating(kind) else int(exact)
+            return float(exact) + 0.0 if pa.types.is_floating(kind) else int(exact)  # Never -0.0.
 
         return of_distinct(rounded)(value, kind)
 
@@ -124,6 +124,10 @@ def _extreme(name: str) -> Compute:
         *given, kind = values
         cast = [cast_number(value, kind) for value in given]
         found = getattr(pc, name)(*cast, skip_nulls=True)
+        if pa.types.is_floating(kind):  # Spark keeps the first of two zeros, Arrow any of them.
+            zero, null = arrow_scalar(0.0, kind), arrow_scalar(None, kind)
+            zeros = [pc.if_else(pc.equal(value, zero), value, null) for value in cast]
+            found = pc.if_else(pc.equal(found, zero), pc.coalesce(*zeros), found)
         if pa.types.is_floating(kind) and name.startswith("max"):
             any_nan = reduce(pc.or_, (pc.fill_null(pc.is_nan(value), False) for value in cast))
             return pc.if_else(any_nan, arrow_scalar(float("nan"), kind), found)

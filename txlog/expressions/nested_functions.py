@@ -122,6 +122,8 @@ def equal_values(value: pa.Array, wanted: pa.Array) -> tuple[Any, Any, Any, Any]
     else:
         flat, _, lengths = flat_values(value)
     rows = np.repeat(np.arange(len(value)), lengths)
+    if pa.types.is_null(flat.type):
+        return np.zeros(len(rows), bool), rows, flat, lengths
     other = wanted.take(arrow_array(rows, pa.int64()))
     if flat.type != other.type:
         wide = (

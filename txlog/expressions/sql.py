@@ -456,8 +456,6 @@ def _text(value: Any, kind: str | None) -> str:
         if not finite or kind == "float":
             return f"CAST('{repr(value) if finite else name}' AS {(kind or 'double').upper()})"
         return repr(value) + ("" if "e" in repr(value) else "e0")
-    if isinstance(value, Decimal):
-        return format(
-            value, "f"
-        )  # Without a fraction it is parsed as an integer, which compares in the same way.
-    return str(value)
+    # A decimal without a fraction is parsed as an integer, which compares in the same way.
+    text = format(value, "f") if isinstance(value, Decimal) else str(value)
+    return f"CAST({text} AS {kind.upper()})" if kind in ("float", "double") else text

@@ -188,7 +188,8 @@ def reversed_text(value: Any, _kind: pa.DataType) -> Any:
 
 _JSON = "get_json_object"
 _STEP = compiled(r"\.(?!\s)([^.\[*?]+)|\['(?!\s)([^'?*]+)'\]|\[(\d{1,9})\]")
-_BLANK = compiled(r"[ \t\r\n]*")
+_BEGINNING = compiled(r"[ \t\r\n]*(?=[{\[\"']|-?[0-9]|true|false|null)")
+_SINGLE_QUOTE = compiled(r"(?:\A|[{\[,:])[ \t\r\n]*'")  # Where a name or a value may begin.
 _LONGEST_NUMBER = 1000  # In characters; Jackson reads no longer ones.
 _MOST_DIGITS = 15  # So many digits of a double are the same in its shortest text.
 # What Jackson writes otherwise than Python: digits of escapes, characters of two UTF-16 units.
@@ -232,18 +233,22 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number in JSON")
 
 
-def _parsed(item: str) -> tuple[bool, Any]:
-    """Return the first value of a text, and whether it begins with one."""
-    found = _BLANK.match(item)
-    start = found.end() if found else 0
+def _parsed(item: str, *, whole: bool) -> tuple[bool, Any]:
+    """Return the first value of a text, and whether it begins with one.
+
+    `whole` says that the value itself is asked for, not a part of it.
+    """
+    found = _BEGINNING.match(item)
+    if not found:
+        return False, None
     try:
-        value, end = _decoder().raw_decode(item, start)
+        value, end = _decoder().raw_decode(item, found.end())
     except ValueError as error:
-        if "'" in item:
+        if _SINGLE_QUOTE.search(item):
             raise refuse(_JSON, f"does not read JSON with single quotes: {item!r}") from error
         return False, None
     ends = item[end : end + 1] in ("", " ", "\t", "\r", "\n")
-    if not ends and not isinstance(value, list):
+    if whole and not ends and not isinstance(value, list):
         raise refuse(_JSON, f"does not read a value that other text follows: {item!r}")
     return True, value
 
@@ -310,8 +315,8 @@ def _json_part(value: Any, path: str | None, kind: pa.DataType) -> Any:
 
     def part(item: str) -> str | None:
         try:
-            is_json, whole = _parsed(item)
-            found = _at(whole, steps) if is_json else None
+            is_json, value = _parsed(item, whole=not steps)
+            found = _at(value, steps) if is_json else None
         except RecursionError as error:
             raise refuse(_JSON, "does not read JSON that is nested too deeply") from error
         if found is not None and not is_unicode(found):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Collection, Sequence
 from datetime import date
 from decimal import ROUND_FLOOR, Decimal, localcontext
@@ -153,6 +154,12 @@ def nearest_float(value: float | Decimal) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def nearest_of(kind: DataType, value: float) -> float:
+    """Return the value of a floating point type nearest to a double; an infinity out of range."""
+    # A constant of type FLOAT compares as its 32 bits do: 0.1F is not 0.1.
+    return float(struct.unpack("f", struct.pack("f", value))[0]) if kind == FLOAT else value
 
 
 def require_constant(value: Any) -> None:

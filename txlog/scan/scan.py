@@ -120,8 +120,8 @@ def split_by_bytes(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Batches
         if batch.nbytes <= max_bytes or batch.num_rows <= 1:
             yield batch
             continue
-        rows = max(1, batch.num_rows * max_bytes // batch.nbytes)  # Rows of an average size.
-        yield from split_by_bytes(split_by_rows([batch], rows), max_bytes)
+        half = batch.num_rows // 2  # Parts of average rows would be tiny beside one large row.
+        yield from split_by_bytes([batch.slice(0, half), batch.slice(half)], max_bytes)
 
 
 def filled(batches: Iterable[pa.RecordBatch], rows: int) -> Batches:

@@ -46,7 +46,10 @@ class TableMerger:
         predicate: str | Expression | None = None,
         except_cols: Sequence[str] | None = None,
     ) -> TableMerger:
-        """Update a matched row with all values of the source, by column name."""
+        """Update a matched row with all values of the source, by column name.
+
+        Fields of structs that the source lacks become null; `Table.upsert` keeps their values.
+        """
         return self._with(Clause("matched", "update", predicate, None, except_cols or ()))
 
     def when_matched_delete(self, predicate: str | Expression | None = None) -> TableMerger:
@@ -153,10 +156,14 @@ class MergeInsert:
     def execute(self, data: Any, **options: Any) -> Outcome:
         """Merge the rows in one commit; options and errors are those of `Table.merge`.
 
-        Columns that the rows lack keep their values, and get their defaults in new rows.
+        Columns that the rows lack keep their values, and get their defaults in new rows. Fields of
+        structs that the rows lack keep their values, and are null in new rows and in elements of
+        arrays and maps, which are replaced as a whole.
         """
         from txlog.verbs.merge.condition import equal_columns
 
         merger = self._merge(data, equal_columns(self._on), **options)
-        merger._clauses += [replace(clause, partial=True) for clause in self._clauses]
+        merger._clauses += [
+            replace(clause, partial=True, keeps_fields=True) for clause in self._clauses
+        ]
         return merger.execute()

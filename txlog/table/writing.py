@@ -286,9 +286,11 @@ class Writing(Handle):
         on
             The columns of the key. A null equals nothing.
 
-        The other arguments and the errors are those of `merge`.
+        Fields of structs that the source lacks keep their values in updated rows, as for
+        `merge_insert`. The other arguments and the errors are those of `merge`.
         """
         from txlog.data_files.options import as_names
+        from txlog.verbs.merge.clauses import Clause
         from txlog.verbs.merge.condition import equal_columns
 
         merger = self.merge(
@@ -301,7 +303,8 @@ class Writing(Handle):
             writer_properties=writer_properties,
             user_metadata=user_metadata,
         )
-        return merger.when_matched_update_all().when_not_matched_insert_all().execute()
+        merger._with(Clause("matched", "update", keeps_fields=True))
+        return merger.when_not_matched_insert_all().execute()
 
     def merge_insert(self, on: Sequence[str] | str) -> MergeInsert:
         """Begin a merge by key, in the form of pylance; `execute(rows)` runs it::

@@ -96,7 +96,12 @@ def storage_options_of(conf: Mapping[str, str]) -> dict[str, str]:
 
 def merges_schema_in_session(spark: SparkSession | None) -> bool:
     """Return whether a session lets merges add columns, by delta-spark's setting."""
-    return spark is not None and spark.conf.get(_AUTO_MERGE, "false") == "true"
+    return spark is not None and _is_on(spark, _AUTO_MERGE)
+
+
+def _is_on(spark: SparkSession, setting: str) -> bool:
+    """Return whether a setting is true, in any case and with spaces around, as Spark reads it."""
+    return (spark.conf.get(setting, "false") or "").strip().lower() == "true"
 
 
 _AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
@@ -159,7 +164,7 @@ def transaction_in_session(spark: SparkSession | None) -> AppVersion | None:
             reason="the session's settings txnAppId and txnVersion must both be set, the version "
             "as a whole number",
         )
-    if spark.conf.get(f"{_TXN}Version.autoReset.enabled", "false") == "true":
+    if _is_on(spark, f"{_TXN}Version.autoReset.enabled"):
         spark.conf.unset(names[1])
     return app, int(version)
 

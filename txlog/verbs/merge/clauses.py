@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
+from typing import Literal as OneOf
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +17,14 @@ from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import as_expression, quote_name, to_sql
-from txlog.expressions.tree import Column, Expression, col
+from txlog.expressions.tree import Call, Case, Column, Expression, IsNull, Literal, Not, col
+from txlog.expressions.type_rules import VOID
 from txlog.lazy import dataclass
-from txlog.schema.types import StructType
+from txlog.schema.types import DataType, StructType
 from txlog.verbs.merge.condition import Seen, Sides
 
-Kind = Literal["matched", "not_matched", "not_matched_by_source"]
-Action = Literal["update", "delete", "insert", "fail"]
+Kind = OneOf["matched", "not_matched", "not_matched_by_source"]
+Action = OneOf["update", "delete", "insert", "fail"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Clause:
     updates: Mapping[str, Any] | None = None  # None: all columns, of an update or insert.
     except_cols: Sequence[str] = ()
     partial: bool = False  # All columns that the source has, of an update or insert of all.
+    keeps_fields: bool = False  # Whether an update of all keeps fields that the source lacks.
 
 
 @dataclass(frozen=True)
@@ -180,10 +183,45 @@ def _all_columns(
 ) -> dict[str, Expression]:
     """Return each column of the target with the source column of the same name."""
     found = columns_of_same_name(clause, schema, sides.source, merges_schema=merges_schema)
-    return {
-        quote_name(name): Column((f"{sides.source_alias}.{source}",))
-        for name, source in found.items()
-    }
+    given: dict[str, Expression] = {}
+    for name, source in found.items():
+        value = Column((f"{sides.source_alias}.{source}",))
+        theirs, ours = sides.source.get(source), sides.target.get(name)
+        if clause.keeps_fields and clause.action == "update" and theirs and ours:
+            own = Column((f"{sides.target_alias}.{ours.name}",))
+            given[quote_name(name)] = _with_own_fields(value, theirs.type, own, ours.type)
+        else:
+            given[quote_name(name)] = value
+    return given
+
+
+def _with_own_fields(value: Column, kind: DataType, own: Column, own_kind: DataType) -> Expression:
+    """Return a column of the source; its structs get the fields that they lack from the target.
+
+    A null struct stays null.
+    """
+    if not (isinstance(kind, StructType) and isinstance(own_kind, StructType)):
+        return value
+    parts: list[tuple[str, Expression]] = []
+    is_whole = True
+    for field in own_kind.fields:
+        ours = Column((*own.path, field.name))
+        theirs = kind.get(field.name)
+        if theirs is None:
+            parts.append((field.name, ours))
+            is_whole = False
+        elif theirs.type != VOID:  # A field without a value becomes null.
+            given = Column((*value.path, theirs.name))
+            filled = _with_own_fields(given, theirs.type, ours, field.type)
+            is_whole = is_whole and filled is given
+            parts.append((field.name, filled))
+    if is_whole:
+        return value
+    new = (field for field in kind.fields if own_kind.get(field.name) is None)
+    parts += [(field.name, Column((*value.path, field.name))) for field in new]
+    fields = (part for name, given in parts for part in (Literal(name), given))
+    struct = Call("named_struct", tuple(fields))
+    return Case(((Not(IsNull(value)), struct),), Literal(None))
 
 
 def columns_of_same_name(

@@ -41,6 +41,7 @@ class Sides:
                 reason=f"source and target are both called {self.source_alias}",
                 remedy="Give them different names",
             )
+        _require_distinct(self.source)
 
     @property
     def schema(self) -> StructType:
@@ -114,6 +115,25 @@ class Sides:
             f"neither {self.target_alias} nor {self.source_alias} has a column {first}",
             f"Write {self.target_alias}.column or {self.source_alias}.column",
         )
+
+
+def _require_distinct(source: StructType, path: str = "") -> None:
+    """Raise if names of the source differ only in case: values of one column would be lost."""
+    seen: dict[str, str] = {}
+    for field in source.fields:
+        name = f"{path}{field.name}"
+        other = seen.get(name.lower())
+        if other is not None:
+            raise InvalidInputError(
+                argument="source",
+                field=name,
+                reason=f"the source has the columns {other} and {name}, whose names do not differ "
+                "by more than case",
+                remedy="Rename or omit one of them",
+            )
+        seen[name.lower()] = name
+        if isinstance(field.type, StructType):
+            _require_distinct(field.type, f"{name}.")
 
 
 def with_columns(node: Node, change: Callable[[Column], Expression]) -> Node:
