@@ -257,7 +257,7 @@ def test_the_code_is_clean(command: tuple[str, ...]) -> None:
 MOST_MODULES = 290  # Of a table; what is built upon tables has limits of its own.
 MOST_MODULES_ABOVE = {
     "loader": 14,
-    "datasets": 29,
+    "datasets": 30,
     "serve": 16,
     "report": 12,
     "ui": 12,

@@ -7,26 +7,30 @@ process had stopped for so long. So only the ledger and the tables protect them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 
 from tests.datasets.homes import Ids, Ticking, catalog_in, rows_of
 from tests.datasets.test_catalog_faults import clear, files_in, fill
 from txlog.datasets import Catalog
+from txlog.datasets.aside import ASIDE
 from txlog.datasets.ingest import StoredObjects
 from txlog.datasets.limits import Limits
-from txlog.datasets.objects import ASIDE
+from txlog.datasets.objects import CLEARED
 from txlog.effects import Effects
-from txlog.errors import TxlogError
+from txlog.errors import DataFileError, LogCorruptError, TxlogError
 from txlog.store.base import ObjectInfo, Store
+from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
-from txlog.testing.faults import Crash, CrashingStore, FaultyStore, crash_points
+from txlog.testing.faults import Crash, CrashingStore, CrashPoint, FaultyStore, crash_points
 from txlog.testing.schedules import (
     Actor,
     Choice,
@@ -35,6 +39,7 @@ from txlog.testing.schedules import (
     History,
     all_schedules,
     play,
+    some_schedule,
 )
 
 DAY_MS = 24 * 3600_000
@@ -52,11 +57,21 @@ class DaysLater(Ticking):
 
 
 class OldFiles(FaultyStore):
-    """A store that lists every file as an old one."""
+    """A store that lists every file as an old one, except for what may be of a living remover."""
+
+    young = ASIDE
 
     def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
         for file in super().list_tree(folder):
-            yield file._replace(modified_ms=file.modified_ms - 100 * DAY_MS)
+            if not f"{folder}/{file.name}".startswith(self.young):
+                file = file._replace(modified_ms=file.modified_ms - 100 * DAY_MS)
+            yield file
+
+
+class DeadProcesses(OldFiles):
+    """The same, a day after all other processes have stopped."""
+
+    young = "no such folder"
 
 
 @pytest.fixture
@@ -99,6 +114,7 @@ def purges(store: Store) -> None:
     catalog_in(store, 2, limits=LIMITS).dataset("t").purge(2, confirm="t")
 
 
+OF_COMMIT = "update of a content of a commit"
 VERBS: dict[str, Callable[[Catalog], Any]] = {
     "create of new rows": partial(create, rows_of("ab")),
     "create of a new content": partial(create, files(b"another content")),
@@ -107,7 +123,7 @@ VERBS: dict[str, Callable[[Catalog], Any]] = {
     "create of a content of a commit": partial(create, files(SHARED)),
     "update of a new content": partial(update, files(b"another content")),
     "update of a content that is left": partial(update, files(LEFT)),
-    "update of a content of a commit": partial(update, files(SHARED)),
+    OF_COMMIT: partial(update, files(SHARED)),
 }
 
 
@@ -118,17 +134,23 @@ def check(store: MemoryStore, name: str, history: History) -> None:
 
 def require_whole(store: MemoryStore, count: int) -> None:
     """Nothing is lost, and after one more sweep there is nothing more than what is in use."""
-    sweeps(store, 8)
-    catalog = catalog_in(store, 9, limits=LIMITS)
-    used: set[str] = set()
+    used_in(store)
+    catalog_in(DeadProcesses(store), 8, effects=DaysLater(8), limits=LIMITS).sweep()
+    used, catalog = used_in(store), catalog_in(store, 9, limits=LIMITS)
+    assert {f"files/{file.name}" for file in store.list_tree("files")} == used
+    tables = {file.name.partition("/")[0] for file in store.list_tree("data")}
+    assert len(tables) == len(catalog.list()) == count
+
+
+def used_in(store: MemoryStore) -> set[str]:
+    """Verify all commits, and return the objects in use."""
+    catalog, used = catalog_in(store, 9, limits=LIMITS), set[str]()
     for summary in catalog.list(deleted=True):
         ds = catalog.dataset(summary.uuid)
         assert len(ds.verify()) == sum(not one.purged for one in summary.commits)
         if summary.type == "GENERIC":
             used |= {*ds.table().to_arrow()["uri"].to_pylist()}
-    assert {f"files/{file.name}" for file in store.list_tree("files")} == used
-    tables = {file.name.partition("/")[0] for file in store.list_tree("data")}
-    assert len(tables) == len(catalog.list()) == count
+    return used
 
 
 OTHERS: dict[str, Actor] = {"sweep": sweeps, "purge": purges}
@@ -160,7 +182,7 @@ def check_one(store: MemoryStore, name: str, history: History) -> None:
 
 
 class Stops:
-    """The choices of a schedule in which an actor stops before a step, until the other is done."""
+    """The choices of a schedule: an actor stops before a step, until the others are done."""
 
     def __init__(self, actor: int, operation: str, path: str) -> None:
         self.actor, self.operation, self.path = actor, operation, path
@@ -170,11 +192,13 @@ class Stops:
         step = enabled.get(self.actor)
         if step is not None and step.operation == self.operation and self.path in step.path:
             self.has_stopped = True
-        wanted = 1 - self.actor if self.has_stopped else self.actor
-        return Choice(wanted if wanted in enabled else 1 - wanted)
+        others = [actor for actor in sorted(enabled) if actor != self.actor]
+        is_next = step is not None and not (self.has_stopped and others)
+        return Choice(self.actor if is_next else others[0])
 
 
 OBJECT = f"files/{sha256(LEFT).hexdigest()[:2]}/"
+OBJECT_OF_COMMIT = f"files/{sha256(SHARED).hexdigest()[:2]}/"
 CLEARING = "ledger/_delta_log/00000000000000000003.json"
 
 
@@ -196,8 +220,137 @@ def test_one_stops_while_the_other_is_done(
 ) -> None:
     begin(store)
     choose = Stops(actor, operation, path)
-    check_one(store, name, play(store, [writes(VERBS[name]), sweeps], choose))
+    history = play(store, [writes(VERBS[name]), sweeps], choose)
     assert choose.has_stopped
+    if path == CLEARING:
+        assert b"cleared" in b"".join(of_event(store, path))
+    check_one(store, name, history)
+
+
+def of_event(store: Store, log: str) -> Iterator[bytes]:
+    """Yield the files of an event."""
+    for line in store.read(log).splitlines():
+        if add := orjson.loads(line).get("add"):
+            yield store.read(f"ledger/{add['path']}")
+
+
+THREE: dict[str, tuple[Actor, Actor, Actor]] = {
+    "sweep, update, purge": (partial(sweeps, actor=3), writes(VERBS[OF_COMMIT]), purges),
+    "update, sweep, purge": (writes(VERBS[OF_COMMIT]), partial(sweeps, actor=3), purges),
+    "purge, update, sweep": (purges, writes(VERBS[OF_COMMIT]), partial(sweeps, actor=3)),
+}
+
+
+@pytest.mark.spec("DST-29")
+@pytest.mark.parametrize("names", ["sweep, update, purge", "update, sweep, purge"])
+def test_one_stops_between_its_copy_and_its_deletion_until_two_others_are_done(
+    store: MemoryStore, names: str
+) -> None:
+    """The update finds the content in place and commits; then it is deleted."""
+    begin(store)
+    choose = Stops(2, "delete", OBJECT_OF_COMMIT)
+    history = play(store, THREE[names], choose)
+    assert choose.has_stopped
+    assert sorted(map(str, history.results.values())) == ["3", "None", "None"], history.results
+    require_whole(store, 1)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.spec("DST-29")
+@pytest.mark.parametrize("names", THREE)
+def test_three_in_many_orders(store: MemoryStore, names: str) -> None:
+    begin(store)
+    held = files_in(store)
+    for seed in range(100):
+        fill(store, held)
+        history = play(store, THREE[names], some_schedule(seed))
+        assert sorted(map(str, history.results.values())) == ["3", "None", "None"], (seed, history)
+        require_whole(store, 1)
+
+
+def begin_two(store: Store) -> str:
+    """Make two data sets, and return the folder of the second one's table."""
+    catalog = catalog_in(store, limits=LIMITS)
+    catalog.create("a", "GENERIC", files(b"only of a"))
+    return f"data/{catalog.create('b', 'GENERIC', files(b'only of b')).uuid}"
+
+
+def purge_of(name: str, actor: int) -> Actor:
+    return lambda store: catalog_in(store, actor, limits=LIMITS).dataset(name).purge(confirm=name)
+
+
+@pytest.mark.spec("DST-29")
+@pytest.mark.parametrize("operation", ["read", "list_after", "open_input"])
+def test_two_purges_at_once(store: MemoryStore, operation: str) -> None:
+    """One of them stops while it reads the table that the other one removes."""
+    choose = Stops(0, operation, begin_two(store))
+    history = play(store, [purge_of("a", 1), purge_of("b", 2)], choose)
+    assert choose.has_stopped
+    assert history.results == {0: None, 1: None}
+    assert not list(store.list_tree("files"))
+
+
+@pytest.mark.spec("DST-29")
+def test_a_purge_beside_a_damaged_data_set_names_it(store: MemoryStore) -> None:
+    folder = begin_two(store)
+    log = f"{folder}/_delta_log/{0:020}.json"
+    text = store.read(log)
+    store.replace(log, text[:-20])
+    with pytest.raises(DataFileError, match=r"the data set 'b' \(2\) is damaged"):
+        purge_of("a", 1)(store)
+    assert len(list(store.list_tree("files"))) == 2
+    store.replace(log, text)
+    catalog_in(store, 2, limits=LIMITS).sweep()  # It finishes the purge.
+    assert len(list(store.list_tree("files"))) == 1
+
+
+@pytest.mark.spec("DST-29")
+def test_a_table_may_have_a_higher_number_than_the_ledger(store: MemoryStore) -> None:
+    """The ledger was restored from a backup; a number that is none is an error."""
+    begin(store)
+    catalog = catalog_in(store, limits=LIMITS)
+    ds = catalog.dataset("t")
+    ds.table().alter.set_properties({CLEARED: "7"})
+    assert ds.update(files(LEFT)).commit_id == 3
+    assert len(ds.verify()) == 3
+    log = f"data/{ds.uuid}/_delta_log/{ds.table().version - 1:020}.json"
+    changed = store.read(log).replace(b'"7"', b'"many"')
+    store.replace(log, changed.replace(b"txlogCrc32", b"anotherCrc"))
+    with pytest.raises(LogCorruptError, match="'many'"):
+        update(files(b"another content"), catalog_in(store, 1, limits=LIMITS))
+
+
+@pytest.mark.spec("DST-29")
+def test_a_file_that_vanishes_while_it_is_moved_is_skipped() -> None:
+    inner = MemoryStore(f"memory://{uuid.uuid4()}")
+    inner.write_new("a", b"x")
+    gone = {("open_input", 1): lambda: inner.delete(["a"])}
+    FaultyStore(inner, before=gone).move([("a", "b"), ("c", "d")])
+    assert not list(inner.list_tree(""))
+
+
+@pytest.mark.spec("DST-29")
+def test_no_content_is_lost_on_a_local_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A purge stops between its copy and its deletion, until a sweep and an update are done."""
+    catalog = Catalog(tmp_path / "root", limits=LIMITS)
+    ds, other = (catalog.create(n, "GENERIC", files(n.encode() * 9)) for n in "ab")
+    path = ds.table().to_arrow()["uri"][0].as_py()
+    delete, deleted = LocalStore.delete, list[str]()
+
+    def slow(local: LocalStore, paths: Sequence[str]) -> None:
+        if path in paths and not deleted:
+            deleted.append(path)
+            catalog.sweep()
+            other.update(files(b"a" * 9))
+        delete(local, paths)
+
+    monkeypatch.setattr(LocalStore, "delete", slow)
+    ds.purge(confirm="a")
+    assert deleted
+    assert len(other.verify()) == 2
+    assert not list((tmp_path / "root" / ASIDE).iterdir())
 
 
 @pytest.mark.exhaustive
@@ -210,17 +363,40 @@ def test_a_writer_beside_a_sweep_or_a_purge_in_all_orders(
     assert run(store, name, other) > 10
 
 
-def break_off(store: MemoryStore, other: str, every: int) -> int:
-    """Let a sweep or a purge break off at points so far apart, and do it again."""
+HALF_A_COPY = ("open_output", "half")
+
+
+def is_of_removal(call: tuple[str, str]) -> bool:
+    """Whether a call sets an object aside, puts it back or deletes it."""
+    operation, path = call
+    return operation in ("open_output", "delete") and "files/" in path and ".staged" not in path
+
+
+def of_removals(calls: list[tuple[str, str]]) -> list[CrashPoint]:
+    """Return the points after each such call, and in the middle of a copy."""
+    return [
+        point
+        for point in crash_points(calls)
+        if is_of_removal(calls[point.step - 1])
+        and (point.kind == "after" or (calls[point.step - 1][0], point.kind) == HALF_A_COPY)
+    ]
+
+
+def break_off(
+    store: MemoryStore, other: str, chosen: Callable[[list[tuple[str, str]]], list[CrashPoint]]
+) -> int:
+    """Let a sweep or a purge break off, and do it again: at each call, or where it removes."""
     begin(store)
     held = files_in(store)
     counting = CrashingStore(store)
     OTHERS[other](counting)
-    points = crash_points(counting.calls)[::every]
+    points = chosen(counting.calls)
     for point in points:
         fill(store, held)
+        crashing = CrashingStore(store, point)
         with suppress(Crash, KeyboardInterrupt, MemoryError, TxlogError):
-            OTHERS[other](CrashingStore(store, point))
+            OTHERS[other](crashing)
+        assert len(crashing.calls) >= point.step
         if other == "purge":
             catalog_in(store, 3, limits=LIMITS).dataset("t").purge(2, confirm="t")
         require_whole(store, 1)
@@ -230,10 +406,10 @@ def break_off(store: MemoryStore, other: str, every: int) -> int:
 @pytest.mark.spec("DST-28", "DST-29")
 @pytest.mark.parametrize("other", OTHERS)
 def test_what_breaks_off_is_finished_by_the_next_one(store: MemoryStore, other: str) -> None:
-    assert break_off(store, other, 97) > 2
+    assert break_off(store, other, of_removals) > 3
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("other", OTHERS)
 def test_what_breaks_off_at_any_step_is_finished(store: MemoryStore, other: str) -> None:
-    assert break_off(store, other, 1) > 200
+    assert break_off(store, other, crash_points) > 200

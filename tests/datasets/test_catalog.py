@@ -14,12 +14,13 @@ import pytest
 
 import txlog
 from tests.datasets.homes import Ticking, catalog_in, rows_of, texts
-from txlog.datasets import Catalog, Code, Dataset, InlineRunner, Input, objects, types
+from txlog.datasets import Catalog, Code, Dataset, InlineRunner, Input, aside, types
 from txlog.datasets.commands import Create
 from txlog.datasets.commits import AddCommit, read_rows
 from txlog.datasets.ingest import StoredObjects
 from txlog.datasets.ledger import Ledger
 from txlog.datasets.limits import Limits
+from txlog.datasets.prepare import opened_part
 from txlog.datasets.values import Summary
 from txlog.errors import (
     AlreadyExistsError,
@@ -34,6 +35,7 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.loader import Loader
+from txlog.serve.parts import part_answer
 from txlog.store.open import open_store
 
 
@@ -736,24 +738,51 @@ def test_what_a_dead_sweep_set_aside_is_moved_back_or_deleted(
     store = open_store(old.root)
     (path,) = (file for file in files_of(old) if file.startswith("files/"))
     unused = StoredObjects(store).put(b"of nobody")
-    objects.set_aside(old._home, [path, unused])
+    aside.set_aside(store, "0" * 36, [path, unused])
     name = path.rpartition("/")[2]
-    store.write_new(f"{objects.ASIDE}/{UUID}/{name}", b"in u")  # Half of a copy.
-    with pytest.raises(DataFileError, match="refers to a content"):
-        kept.verify()
+    store.write_new(f"{aside.ASIDE}/{UUID}.{name}", b"in u")  # Half of a copy.
+    assert kept.verify()  # A reader puts it back.
+    store.delete([path])  # The process was not dead, and has deleted it only now.
+    copies = {file for file in files_of(old) if file.startswith(aside.ASIDE)}
+    assert len(copies) == 4
+    catalog_in(open_store(old.root), effects=MovedClock(1)).sweep()
+    assert copies <= files_of(old)  # They may be of a process that is not dead.
+    pass_hours(old.root, 25)
     log = Path(old.root) / "data" / kept.uuid / "_delta_log" / f"{0:020}.json"
     text = log.read_bytes()
     log.write_bytes(text[:-20])
     with pytest.warns(TxlogWarning, match="'kept'"):
         catalog_in(open_store(old.root), effects=MovedClock(1)).sweep()
-    assert len([file for file in files_of(old) if file.startswith(objects.ASIDE)]) == 3
+    assert copies <= files_of(old)
+    assert old._home.ledger.state().cleared == 0  # Nothing was cleared.
     log.write_bytes(text)
+    MovedClock.hours = 50
     catalog_in(open_store(old.root), effects=MovedClock(2)).sweep()
+    assert old._home.ledger.state().cleared == 1
     assert [file for file in files_of(old) if file.startswith("files/")] == [path]
     assert kept.verify()
     events = old._home.ledger.state().n
     old.sweep()
     assert old._home.ledger.state().n == events  # There is nothing to clear.
+
+
+@pytest.mark.spec("DST-29")
+def test_whatever_reads_a_content_finds_it_while_it_is_set_aside(old: Catalog) -> None:
+    ds = old.create("kept", "GENERIC", long("f", b"in use"))
+    made = ds.prepare(form="csv")
+    store, root = open_store(old.root), f"{old.root}/"
+    (part,) = (one for one in made.parts if aside.is_object(one.uri.removeprefix(root)))
+    path = part.uri.removeprefix(root)
+    readers = (
+        lambda: ds.verify(),
+        lambda: opened_part(part, None).read(),
+        lambda: part_answer(part, None, None),
+    )
+    for number, read in enumerate(readers):
+        aside.set_aside(store, f"{number:036}", [path])
+        assert path not in files_of(old)
+        assert read()
+        assert path in files_of(old)
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 from txlog.commit.context import Context
+from txlog.datasets.aside import open_object
 from txlog.datasets.commits import COMMIT_ID, FORMAT_PROPERTY, commits_of
 from txlog.datasets.events import DatasetState, SetState
 from txlog.datasets.ingest import object_path
@@ -37,7 +38,7 @@ from txlog.table.table import Table
 from txlog.threads import Engine
 
 T = TypeVar("T")
-_DAMAGED = (DataFileError, LogCorruptError, NotFoundError, UnsupportedFeatureError)
+DAMAGED = (DataFileError, LogCorruptError, NotFoundError, UnsupportedFeatureError)
 _CHUNK_BYTES = 8 << 20
 
 
@@ -146,7 +147,7 @@ class Home:
         """
         try:
             return asked(state)
-        except _DAMAGED as error:
+        except DAMAGED as error:
             if state.purged or not self.ledger.state().datasets[state.dataset_id].purged:
                 message = f"the data set {state.name!r} ({state.dataset_id}) is damaged: {error}"
                 warnings.warn(message, TxlogWarning, stacklevel=3)
@@ -166,7 +167,7 @@ class Home:
                     continue  # The row itself has the content.
                 digest = sha256()
                 try:
-                    with self.store.open_input(uri) as content:
+                    with open_object(self.store, uri) as content:
                         while data := content.read(_CHUNK_BYTES):
                             digest.update(data)
                     found = digest.hexdigest()

@@ -17,7 +17,7 @@ from txlog.datasets.sources import Source, Sources, refused
 from txlog.datasets.types.base import DatasetType
 from txlog.datasets.values import Input
 from txlog.effects import REAL
-from txlog.errors import DataFileError, NotFoundError, TxlogError
+from txlog.errors import DataFileError, TxlogError
 from txlog.lazy import compiled, dataclass
 from txlog.store.base import PATHS, Store, is_there, without_secrets
 from txlog.store.open import open_store
@@ -250,18 +250,3 @@ def object_path(digest: str) -> str:
 
 OBJECT_PATH = rf"^{FILES}/[0-9a-f]{{2}}/[0-9a-f]{{64}}$"
 """The pattern of paths of objects."""
-
-
-def require_object(store: Store, uri: str) -> Any:
-    """Return the content that a row refers to, opened for reading.
-
-    Raises
-    ------
-    NotFoundError
-        It is missing: something removed a file to which a commit refers.
-    """
-    try:
-        return store.open_input(uri)
-    except NotFoundError as error:
-        error.reason = "a content that a row refers to is gone"
-        raise

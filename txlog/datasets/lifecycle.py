@@ -18,6 +18,7 @@ import pyarrow as pa
 from txlog.commit.app_versions import is_recorded
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import as_schema
+from txlog.datasets.aside import missing_of
 from txlog.datasets.commands import (
     CLEARED_RULE,
     SWEPT_RULE,
@@ -40,13 +41,7 @@ from txlog.datasets.events import DatasetState, LedgerState, printable
 from txlog.datasets.home import Home
 from txlog.datasets.ingest import Ingested, delete_tree, ingest
 from txlog.datasets.lineage import as_input
-from txlog.datasets.objects import (
-    Held,
-    missing_of,
-    objects_of,
-    remove_unused,
-    set_property,
-)
+from txlog.datasets.objects import Held, objects_of, remove_unused, set_property
 from txlog.datasets.types.base import DatasetType, type_key
 from txlog.datasets.values import Code, Commit, Input
 from txlog.errors import (

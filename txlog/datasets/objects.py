@@ -4,43 +4,41 @@ A store cannot check that nothing refers to a file and delete it in one step, an
 pause for any time between the check and the deletion. So an object is first set aside: it is moved
 to a name that no writer uses. Then the event `cleared` is appended, and each table gets its number.
 A commit that began before the event must check its objects again. After that it is certain whether
-something refers to an object. It is deleted, or moved back. Rules: spec/datasets.md, DST-29.
+something refers to an object. Its copy is deleted, or put back before. Rules: spec/datasets.md,
+DST-29.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import re
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from hashlib import sha256
 
 from txlog.arrow import pc
 from txlog.commit.context import Context
+from txlog.datasets.aside import copies_of, forget, is_back, missing_of, set_aside
 from txlog.datasets.commands import CLEARED_RULE, Clear
 from txlog.datasets.commits import COMMIT_ID
 from txlog.datasets.events import DatasetState
-from txlog.datasets.home import Home
-from txlog.datasets.ingest import FILES, OBJECT_PATH, StoredObjects, object_path
+from txlog.datasets.home import DAMAGED, Home
+from txlog.datasets.ingest import OBJECT_PATH, StoredObjects
 from txlog.datasets.types import OBJECTS, stores_objects
 from txlog.errors import (
     CommitConflictError,
     DataFileError,
-    NotFoundError,
+    LogCorruptError,
     RetriesExhaustedError,
+    TxlogWarning,
 )
 from txlog.expressions.tree import Expression, col
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import Store, is_there, map_many
 from txlog.table.table import Table
 from txlog.verbs.metadata import Changed, ChangeMetadata
 
-ASIDE = f"{FILES}/.aside"
-"""Objects that were set aside: `<uuid>/<sha256>`."""
-
 CLEARED = "txlog.dataset.cleared"
 """A table property: the number of the last event `cleared` that checked the table's commits."""
-
-_CHUNK_BYTES = 8 << 20
 
 
 def objects_of(home: Home, dataset: DatasetState, where: Expression | None = None) -> set[str]:
@@ -69,54 +67,98 @@ def used_by(home: Home, dataset: DatasetState) -> set[str]:
 # Removing ------------------------------------------------------------------------------------
 
 
-def remove_unused(home: Home, objects: Collection[str]) -> None:
-    """Remove objects to which no row and no training set refers."""
-    left = set(objects)
-    for other in home.ledger.state().datasets.values():
-        if left and not other.purged:
-            left -= used_by(home, other)
-    if left:
-        set_aside(home, left)
-        clear(home)
+def used_by_any(home: Home, asked: Callable[[DatasetState], set[str]] | None = None) -> set[str]:
+    """Return the objects that the data sets refer to.
 
+    Parameters
+    ----------
+    asked
+        Returns the objects of one data set. Default: `used_by`.
 
-def set_aside(home: Home, objects: Collection[str]) -> None:
-    """Move objects to names that no writer uses; `clear` deletes them."""
-    place = f"{ASIDE}/{home.effects.uuid()}"
-    home.store.move([(path, f"{place}/{path.rpartition('/')[2]}") for path in sorted(objects)])
-
-
-def clear(home: Home) -> int:
-    """Delete the objects that were set aside, and return their number; used ones are moved back.
-
-    Any process may do this for a process that has stopped. If a data set is damaged, a warning
-    names it, and no object is deleted.
+    Raises
+    ------
+    DataFileError
+        A data set is damaged, so it is not known what it refers to.
     """
-    aside = _aside(home.store)
-    if not aside:
+    used: set[str] = set()
+    for dataset in home.ledger.state().datasets.values():
+        used |= _used(home, dataset, asked or partial(used_by, home))
+    return used
+
+
+def _used(home: Home, dataset: DatasetState, asked: Callable[[DatasetState], set[str]]) -> set[str]:
+    for is_last in (False, False, True):
+        if dataset.purged:
+            break
+        try:
+            return asked(dataset)
+        except DAMAGED as error:  # Its files may be missing because of a purge meanwhile.
+            dataset = home.ledger.state().datasets[dataset.dataset_id]
+            if is_last and not dataset.purged:
+                raise DataFileError(
+                    path=home.uri(f"data/{dataset.uuid}"),
+                    reason=f"the data set {dataset.name!r} ({dataset.dataset_id}) is damaged, and "
+                    "a removal of contents needs to know which of them it refers to: "
+                    f"{error.reason}",
+                    remedy="Restore its files from a backup, or purge it. Then sweep the catalog: "
+                    "this finishes purges",
+                ) from error
+    return set()
+
+
+def remove_unused(home: Home, objects: Collection[str]) -> None:
+    """Remove objects to which no row and no training set refers; errors of `used_by_any`."""
+    if objects and (left := set(objects) - used_by_any(home)):
+        remove(home, left)
+
+
+def remove(home: Home, unused: Collection[str], removals: Sequence[str] = ()) -> int:
+    """Remove objects to which nothing referred just now, and return how many were deleted.
+
+    Parameters
+    ----------
+    removals
+        Removals whose processes are dead. Their copies are deleted too, or put back.
+    """
+    mine = home.effects.uuid()
+    if unused:
+        set_aside(home.store, mine, unused)
+        removals = [mine, *removals]
+    return _clear(home, removals)
+
+
+def _clear(home: Home, removals: Sequence[str]) -> int:
+    """Delete the copies of removals, and return their number; used ones are put back first.
+
+    If a data set is damaged, a warning names it, and all copies are put back.
+    """
+    copies = copies_of(home.store, removals)
+    if not copies:
+        forget(home.store, removals, ())
         return 0
     state = home.ledger.record(Clear())
-    used: set[str] = set()
-    is_known = True
-    for dataset in state.datasets.values():
-        if not dataset.purged:
-            found = home.if_whole(dataset, partial(_used_after, home, state.cleared))
-            used |= found or set()
-            is_known = is_known and found is not None
-    kept = [path for path in aside if _place_of(path) in used]
-    done = [path for path in kept if _is_back(home.store, path)]
-    gone = [path for path in aside if _place_of(path) not in used] if is_known else []
-    home.store.delete([*done, *gone])
-    return len(gone)
+    used: set[str] | None = None
+    with damage_warned():
+        used = used_by_any(home, partial(_used_after, home, state.cleared))
+    unused = [] if used is None else [copy for copy in copies if copy.place not in used]
+    kept = [copy for copy in copies if used is None or copy.place in used]
+    stuck = [copy for copy in kept if not is_back(home.store, copy.place, [copy])]
+    needed = {copy.removal for copy in stuck}
+    forget(
+        home.store,
+        [removal for removal in removals if removal not in needed],
+        [copy for copy in copies if copy not in stuck],
+    )
+    return len(unused)
 
 
-def _aside(store: Store) -> list[str]:
-    return [f"{ASIDE}/{file.name}" for file in store.list_tree(ASIDE)]
-
-
-def _place_of(aside: str) -> str:
-    """Return the path of an object that was set aside."""
-    return object_path(aside.rpartition("/")[2])
+@contextmanager
+def damage_warned() -> Iterator[None]:
+    """Warn of a damaged data set instead of raising the error."""
+    try:
+        yield
+    except DataFileError as error:
+        warnings.warn(f"No contents are removed: {error}", TxlogWarning, stacklevel=3)
 
 
 def _used_after(home: Home, cleared: int, dataset: DatasetState) -> set[str]:
@@ -163,50 +205,20 @@ def _others_may_win(table: Table) -> Iterator[None]:
         table.refresh()
 
 
-def _is_back(store: Store, aside: str) -> bool:
-    """Return whether an object is in its place again, after moving it there if needed."""
-    path = _place_of(aside)
-    if is_there(store, path):
-        return True
-    digest = sha256()
-
-    def chunks() -> Iterator[bytes]:
-        with store.open_input(aside) as content:
-            while data := content.read(_CHUNK_BYTES):
-                digest.update(data)
-                yield data
-
-    def name() -> str:
-        if object_path(digest.hexdigest()) != path:
-            raise DataFileError(path=aside, reason="a process stopped while it set the file aside")
-        return digest.hexdigest()
-
-    with suppress(NotFoundError, DataFileError):  # Another process may have moved the object back.
-        StoredObjects(store).put_chunks(chunks(), name)
-    return is_there(store, path)
-
-
-def missing_of(store: Store, objects: Collection[str]) -> list[str]:
-    """Return the objects that are not in place; those that were set aside are moved back."""
-    paths = sorted(objects)
-    found = map_many(store, partial(is_there, store), paths)
-    missing = [path for path, is_found in zip(paths, found, strict=True) if not is_found]
-    if not missing:
-        return []
-    aside: dict[str, list[str]] = {}
-    for path in _aside(store):
-        aside.setdefault(_place_of(path), []).append(path)
-    return [
-        path for path in missing if not any(_is_back(store, one) for one in aside.get(path, ()))
-    ]
-
-
 # Concurrent writers --------------------------------------------------------------------------
 
 
 def cleared_at(snapshot: Snapshot) -> int:
     """Return the number of the last event `cleared` that a version of a table records."""
-    return int(snapshot.metadata.configuration.get(CLEARED) or 0)
+    found = snapshot.metadata.configuration.get(CLEARED) or "0"
+    if not re.fullmatch(r"[0-9]{1,18}", found):
+        raise LogCorruptError(
+            path=snapshot.root,
+            field=CLEARED,
+            reason=f"the property is {found!r}, and the number of an event was expected",
+            remedy="Only txlog.datasets may set it; restore a version before",
+        )
+    return int(found)
 
 
 class Held:
@@ -241,7 +253,7 @@ class Held:
         CommitConflictError
             An object was deleted. Nothing was committed.
         """
-        while self._objects.paths and self._cleared < cleared:
+        if self._objects.paths and self._cleared < cleared:
             known = self._home.ledger.state().cleared
             if missing := missing_of(self._home.store, self._objects.paths):
                 raise CommitConflictError(
@@ -252,7 +264,8 @@ class Held:
                     "purge or a sweep before the commit was made",
                     remedy="Call it again: then the contents are stored again",
                 )
-            self._cleared = known
+            # A ledger that was restored from a backup may know fewer events than a table.
+            self._cleared = max(known, cleared)
 
     def require_at(self, base: Snapshot) -> None:
         """Do the same before a commit to a version of a table."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
+from txlog.datasets.aside import open_object, place_of
 from txlog.datasets.ingest import discard_tree
 from txlog.datasets.limits import DEFAULT_LIMITS, fault_of_path
 from txlog.datasets.training_files import PickedRows, SetFiles
@@ -325,8 +326,8 @@ def _fetch(part: Part, path: Path, opened: Callable[[], Any]) -> None:
 
 def opened_part(part: Part, storage_options: Mapping[str, Any] | None) -> Any:
     """Return the bytes of a part, opened for reading."""
-    place, _, name = part.uri.rpartition("/")
-    return open_store(place, storage_options).open_input(name)
+    place, name = place_of(part.uri)
+    return open_object(open_store(place, storage_options), name)
 
 
 def _digest(path: Path) -> str:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
-from functools import partial
 
+from txlog.datasets.aside import removals_before
 from txlog.datasets.commands import SWEEP_MS, Sweep, is_sweep_due
 from txlog.datasets.events import LedgerState
 from txlog.datasets.home import Home
 from txlog.datasets.ingest import FILES, OBJECT_PATH, STAGED
-from txlog.datasets.objects import clear, set_aside, used_by
+from txlog.datasets.objects import damage_warned, remove, used_by_any
 from txlog.errors import TxlogWarning
 from txlog.lazy import compiled, dataclass
 from txlog.store.base import Store
@@ -32,20 +32,23 @@ class _Old:
     objects: set[str]
     tables: dict[str, list[str]]  # The files of each table, by its uuid.
     attempts: dict[str, list[str]]  # The files of each attempt, by its folder below `sets`.
+    removals: list[str]  # Those whose processes are dead: they have set objects aside.
+
+    def __bool__(self) -> bool:
+        return bool(self.staged or self.objects or self.tables or self.attempts or self.removals)
 
 
 def sweep_leftovers(home: Home) -> int:
     """Delete files older than a day to which nothing refers; return their number.
 
     Such files are staged files and tables of processes that died, objects of updates that were
-    refused, and folders of attempts that other workers took over. They are deleted once a day.
-    Objects that another process has set aside but not deleted are deleted in each call.
+    refused, folders of attempts that other workers took over, and objects that dead processes have
+    set aside. They are deleted once a day.
     """
-    count = clear(home)
     now_ms = home.effects.now_ms()
     state = home.ledger.state()
     if not is_sweep_due(state, now_ms) or not (state.datasets or _has_files(home.store)):
-        return count
+        return 0
     store_ms = _store_ms(home)
     if not store_ms:
         warnings.warn(
@@ -53,28 +56,24 @@ def sweep_leftovers(home: Home) -> int:
             TxlogWarning,
             stacklevel=2,
         )
-        return count
+        return 0
     # The store sets the times of files, and the clock of this process may be ahead of its clock.
     old = _old_files(home.store, min(now_ms, store_ms) - SWEEP_MS)
-    if not (state.datasets or old.staged or old.objects or old.tables or old.attempts):
-        return count
+    if not (state.datasets or old):
+        return 0
     # If a data set is registered after this event, its table was made after the listing, or the
     # event names its table, and the registration is refused.
     state, is_mine = home.ledger.try_record(Sweep(tuple(old.tables)))
     if not is_mine:
-        return count
+        return 0
     names = [*old.staged, *_without_owner(state, old)]
     if names:
         home.store.delete(names)
-    unused = old.objects
-    for one in state.datasets.values():
-        if unused and not one.purged:
-            used = home.if_whole(one, partial(used_by, home))
-            unused = set() if used is None else unused - used  # Damaged ones may use all.
-    if unused:
-        set_aside(home, unused)
-        count += clear(home)
-    return count + len(names)
+    count = len(names)
+    if old.objects or old.removals:
+        with damage_warned():
+            count += remove(home, old.objects - used_by_any(home), old.removals)
+    return count
 
 
 def _has_files(store: Store) -> bool:
@@ -102,6 +101,7 @@ def _old_files(store: Store, before_ms: int) -> _Old:
         objects={path for path in files if re.match(OBJECT_PATH, path)},
         tables=_old_folders(store, "data", _TABLE, is_old),
         attempts=_old_folders(store, "sets", _ATTEMPT, is_old),
+        removals=removals_before(store, before_ms),
     )
 
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from txlog.arrow import arrow_array, numpy_array, pq
 from txlog.commit.context import Context
 from txlog.data_files.options import write_options
+from txlog.datasets.aside import open_object
 from txlog.datasets.commits import COMMIT_ID, pieces
-from txlog.datasets.ingest import require_object
 from txlog.datasets.limits import DEFAULT_LIMITS, fault_of_path
 from txlog.datasets.types.base import Convert, Rows
 from txlog.datasets.types.csv_rows import csv_bytes
@@ -125,7 +125,7 @@ class PickedRows:
 
     def open_object(self, uri: str) -> Any:
         """Return the content at a row's `uri`, as a file for a `with`."""
-        return require_object(self._home, uri)
+        return open_object(self._home, uri)
 
     def _reading(self, columns: Sequence[str] | None) -> _Reading:
         names = self.schema.names if columns is None else list(columns)

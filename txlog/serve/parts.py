@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from txlog.datasets.aside import is_object, missing_of, place_of
 from txlog.datasets.values import Part
 from txlog.store.open import open_store
 
@@ -41,8 +42,10 @@ def part_answer(
     }
     if known is not None and f'"{part.sha256}"' in known:
         return Response(status_code=304, headers=headers)
-    place, _, name = part.uri.rpartition("/")
+    place, name = place_of(part.uri)
     store = open_store(place, storage_options)
+    if is_object(name):
+        missing_of(store, [name])  # One that was set aside is put back.
     sign = getattr(store, "signed_url", None)
     if sign is not None and (signed := sign(name, SIGNED_FOR_S)) is not None:
         # The other address gets no credentials of this one, and is not cached longer than it is

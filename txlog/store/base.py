@@ -405,8 +405,9 @@ def copy_file(store: Store, path: str, home: Store, target: str) -> None:
 def _move_by_copy(store: Store, place: tuple[str, str]) -> None:
     path, target = place
     if is_there(store, path):
-        copy_file(store, path, store, target)
-        store.delete([path])
+        with suppress(NotFoundError):  # Another process may delete it meanwhile.
+            copy_file(store, path, store, target)
+            store.delete([path])
 
 
 Item = TypeVar("Item")
