@@ -200,6 +200,7 @@ def test_fragments(table: txlog.Table) -> None:
     assert fragment.scanner(["n"]).to_arrow()["n"].to_pylist() == [1, 2]
     assert fragment.take([1])["n"].to_pylist() == [2]
     assert fragment.take_offsets([1])["n"].to_pylist() == [2]
+    fragment.validate()
 
 
 def test_fragments_of_workers(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +250,10 @@ PAIRS = [
     ("create", "create another"),
     ("update with a txn", "update with a txn"),
 ]
+MANY = {("create", "prepare"), ("update", "prepare"), ("prepare", "prepare"), ("prepare", "tag"),
+        ("prepare", "delete"), ("purge", "purge")}  # fmt: skip
+"""Pairs with too many orders: the search's first `MOST` are played, and others at random."""
+MOST = 1_500
 End = tuple[tuple[Any, Any], list[Any], list[str]]
 
 
@@ -285,8 +289,14 @@ def one_after_the_other(store: MemoryStore, files: Files, pair: tuple[str, str])
     return ends
 
 
-def run_pair(store: MemoryStore, pair: tuple[str, str], most: int | None = None) -> int:
-    """Play all orders of a pair, or so many; return how many there are."""
+def run_pair(store: MemoryStore, pair: tuple[str, str], *, seeds: int = 0) -> int:
+    """Play the orders that the search finds, up to `MOST`, and return their number.
+
+    Parameters
+    ----------
+    seeds
+        How many orders are played at random after them.
+    """
     begin(store)
     files = files_in(store)
     allowed = one_after_the_other(store, files, pair)
@@ -297,11 +307,12 @@ def run_pair(store: MemoryStore, pair: tuple[str, str], most: int | None = None)
         return play(store, actors, choose)
 
     count = 0
-    for history in islice(all_schedules(play_one), most):
+    drawn = (play_one(some_schedule(seed)) for seed in range(seeds))
+    for history in chain(islice(all_schedules(play_one), MOST), drawn):
         count += 1
         found = end(store, [history.results[0], history.results[1]])
         assert found in allowed, (found, allowed, str(history))
-    return count
+    return count - seeds
 
 
 @pytest.mark.spec("DST-3", "DST-21", "DST-23")
@@ -312,14 +323,17 @@ def run_pair(store: MemoryStore, pair: tuple[str, str], most: int | None = None)
 )
 def test_two_catalogs_in_all_orders(store: MemoryStore, pair: tuple[str, str], orders: int) -> None:
     """Others differ only in the order of steps that do not touch each other."""
-    assert run_pair(store, pair) >= orders
+    assert orders <= run_pair(store, pair) < MOST
 
 
 @pytest.mark.exhaustive
 @pytest.mark.spec("DST-3", "DST-5", "DST-21", "DST-23", "DST-26")
 @pytest.mark.parametrize("pair", PAIRS, ids=" | ".join)
 def test_any_two_catalogs_in_all_orders(store: MemoryStore, pair: tuple[str, str]) -> None:
-    assert run_pair(store, pair) >= 5
+    if pair in MANY:
+        run_pair(store, pair, seeds=200)
+    else:
+        assert 5 <= run_pair(store, pair) < MOST
 
 
 @pytest.mark.exhaustive
@@ -327,14 +341,16 @@ def test_any_two_catalogs_in_all_orders(store: MemoryStore, pair: tuple[str, str
 def test_two_catalogs_whose_answers_are_lost(store: MemoryStore, name: str) -> None:
     begin(store)
     files = files_in(store)
-    allowed = [one[1:] for one in one_after_the_other(store, files, (name, name))]
+    allowed = one_after_the_other(store, files, (name, name))
     actors = [actor(number, ACTS[name][number]) for number in (0, 1)]
-    for seed in range(300):
+    lost = 0
+    for seed in range(100):
         fill(store, files)
-        history = play(store, actors, some_schedule(seed, losses=0.05))
-        (first, second), *left = end(store, [history.results[0], history.results[1]])
-        assert first == second, str(history)
-        assert tuple(left) in allowed, str(history)
+        history = play(store, actors, some_schedule(seed, losses=0.2))
+        lost += any(choice.fault is not None for choice in history.choices)
+        found = end(store, [history.results[0], history.results[1]])
+        assert found in allowed, str(history)
+    assert lost > 20
 
 
 # Killed processes --------------------------------------------------------------------------------
@@ -357,7 +373,10 @@ for step in itertools.count():
             case 3: ds.tag("x", chance.randint(1, len(ds.commits())))
             case 4 if step % 5 == 0: catalog.create(f"{name}-{seed}-{step}", "TABLE", rows_of("a"))
             case 5 if step % 7 == 0: ds.purge(chance.randint(1, len(ds.commits())), confirm="t")
-            case _: ds.update(rows_of("abc"), f"{name}-{seed}-{step}", txn=(f"{name}-{seed}", step))
+            case _:
+                text = f"{name}-{seed}-{step}"
+                made = ds.update(rows_of("abc"), text, txn=(f"{name}-{seed}", step))
+                print(made.commit_id, text, flush=True)
     except TxlogError as error:
         print(type(error).__name__, error, file=sys.stderr)
 """
@@ -367,23 +386,32 @@ for step in itertools.count():
 def test_processes_that_are_killed_lose_nothing(tmp_path: Path) -> None:
     root = tmp_path / "root"
     Catalog(root).create("t", "TABLE", rows_of("ab"))
-    log = (tmp_path / "errors").open("w")
+    log = (tmp_path / "errors").open("a")
+    told = tmp_path / "acknowledged"
+    acknowledged = told.open("a")
 
     def start(name: str, seed: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", WORKER, str(root), name, str(seed)]
-        return subprocess.Popen(command, stderr=log)
+        return subprocess.Popen(command, stdout=acknowledged, stderr=log)
 
     running = {name: start(name, 0) for name in ("a", "b", "c")}
+    lives = dict.fromkeys(running, 0)
     for number in range(24):
-        time.sleep(2 + 0.13 * (number % 5))
         name = "abc"[number % 3]
+        begun, deadline = f" {name}-{lives[name]}-", time.monotonic() + 120
+        while begun not in told.read_text():  # It has not committed anything yet.
+            assert time.monotonic() < deadline, (tmp_path / "errors").read_text()
+            time.sleep(0.05)
+        time.sleep(0.13 * (number % 5))
         running[name].kill()
         running[name].wait()
-        running[name] = start(name, number + 1)
+        lives[name] = number + 1
+        running[name] = start(name, lives[name])
     for one in running.values():
         one.kill()
         one.wait()
     log.close()
+    acknowledged.close()
     refused = {line.partition(" ")[0] for line in (tmp_path / "errors").read_text().splitlines()}
     catalog = Catalog(root, runner=InlineRunner())
     catalog.sweep()
@@ -392,6 +420,9 @@ def test_processes_that_are_killed_lose_nothing(tmp_path: Path) -> None:
     assert len(commits) > 20
     assert [one.commit_id for one in commits] == list(range(1, len(commits) + 1))
     messages = [one.message for one in commits]
+    for number, message in map(str.split, told.read_text().splitlines()):
+        made = commits[int(number) - 1]
+        assert made.purged or made.message == message
     assert len(set(messages)) == len(messages)  # No update is there twice.
     assert len(ds.verify()) == sum(not one.purged for one in commits)
     for summary in catalog.list():
