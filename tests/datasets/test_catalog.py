@@ -740,11 +740,12 @@ def test_what_a_dead_sweep_set_aside_is_moved_back_or_deleted(
     unused = StoredObjects(store).put(b"of nobody")
     aside.set_aside(store, "0" * 36, [path, unused])
     name = path.rpartition("/")[2]
+    store.write_new(f"{aside.ASIDE}/{UUID}", b"")
     store.write_new(f"{aside.ASIDE}/{UUID}.{name}", b"in u")  # Half of a copy.
     assert kept.verify()  # A reader puts it back.
     store.delete([path])  # The process was not dead, and has deleted it only now.
     copies = {file for file in files_of(old) if file.startswith(aside.ASIDE)}
-    assert len(copies) == 4
+    assert len(copies) == 5
     catalog_in(open_store(old.root), effects=MovedClock(1)).sweep()
     assert copies <= files_of(old)  # They may be of a process that is not dead.
     pass_hours(old.root, 25)
@@ -764,6 +765,40 @@ def test_what_a_dead_sweep_set_aside_is_moved_back_or_deleted(
     events = old._home.ledger.state().n
     old.sweep()
     assert old._home.ledger.state().n == events  # There is nothing to clear.
+
+
+@pytest.mark.spec("DST-29")
+def test_a_removal_of_which_only_copies_are_listed_is_not_dead(tmp_path: Path) -> None:
+    """A hard link has the time of the object; the removal's own file may be listed too late."""
+    store = open_store(tmp_path)
+    store.write_new(f"{aside.ASIDE}/{UUID}.{'0' * 64}", b"a copy")
+    assert aside.removals_before(store, 1 << 62) == []
+    store.write_new(f"{aside.ASIDE}/{UUID}", b"")
+    assert aside.removals_before(store, 1 << 62) == [UUID]
+
+
+@pytest.mark.spec("DST-29")
+def test_a_content_that_is_set_aside_again_is_still_found(
+    old: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old.create("kept", "GENERIC", long("f", b"in use"))
+    store = open_store(old.root)
+    (path,) = (file for file in files_of(old) if file.startswith("files/"))
+    aside.set_aside(store, "0" * 36, [path])
+    copies_of = aside.copies_of
+
+    def moved_meanwhile(*of: Any) -> list[aside.Copy]:
+        """The copy is put back and forgotten, and another removal sets the object aside."""
+        found = copies_of(*of)
+        monkeypatch.setattr(aside, "copies_of", copies_of)
+        assert aside.is_back(store, path, found)
+        aside.forget(store, ["0" * 36], found)
+        aside.set_aside(store, UUID, [path])
+        return found
+
+    monkeypatch.setattr(aside, "copies_of", moved_meanwhile)
+    assert aside.missing_of(store, [path]) == []
+    assert path in files_of(old)
 
 
 @pytest.mark.spec("DST-29")

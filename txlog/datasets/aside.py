@@ -22,6 +22,7 @@ ASIDE = f"{FILES}/.aside"
 """The folder of `<uuid>`, which tells the time, and `<uuid>.<sha256>`, the copies."""
 
 _CHUNK_BYTES = 8 << 20
+_LISTINGS = 5  # Of the copies, while they change, before an object counts as missing.
 _NAME = compiled(r"([0-9a-f-]{36})(?:\.([0-9a-f]{64}))?")
 _OF_OBJECT = compiled(rf"(.+)/({FILES}/[0-9a-f]{{2}}/[0-9a-f]{{64}})")
 
@@ -52,12 +53,18 @@ def copies_of(store: Store, removals: Collection[str] | None = None) -> list[Cop
 
 
 def removals_before(store: Store, before_ms: int) -> list[str]:
-    """Return the removals all of whose files are older than a time by the store's clock."""
+    """Return the removals all of whose files are older than a time by the store's clock.
+
+    A removal whose own file is not listed began meanwhile: its copies may have the objects' times.
+    """
     times: dict[str, int] = {}
+    begun: set[str] = set()
     for file in store.list_tree(ASIDE):
         if name := _NAME.fullmatch(file.name):
             times[name[1]] = max(times.get(name[1], 0), file.modified_ms)
-    return [removal for removal, time_ms in times.items() if 0 < time_ms < before_ms]
+            if name[2] is None:
+                begun.add(name[1])
+    return [removal for removal in times if removal in begun and 0 < times[removal] < before_ms]
 
 
 def forget(store: Store, removals: Iterable[str], copies: Iterable[Copy]) -> None:
@@ -104,12 +111,19 @@ def missing_of(store: Store, objects: Collection[str]) -> list[str]:
     paths = sorted(objects)
     found = map_many(store, partial(is_there, store), paths)
     missing = [path for path, is_found in zip(paths, found, strict=True) if not is_found]
-    if not missing:
-        return []
-    copies: dict[str, list[Copy]] = {}
-    for copy in copies_of(store):
-        copies.setdefault(copy.place, []).append(copy)
-    return [path for path in missing if not is_back(store, path, copies.get(path, ()))]
+    seen: list[Copy] = []
+    for _ in range(_LISTINGS):
+        if not missing:
+            break
+        listed = sorted(copies_of(store))
+        if listed == seen:
+            break
+        seen = listed  # Another removal may set aside again what one has put back.
+        copies: dict[str, list[Copy]] = {}
+        for copy in listed:
+            copies.setdefault(copy.place, []).append(copy)
+        missing = [path for path in missing if not is_back(store, path, copies.get(path, ()))]
+    return missing
 
 
 def open_object(store: Store, path: str) -> Any:
