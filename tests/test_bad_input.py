@@ -284,7 +284,8 @@ METHODS: dict[str, Any] = {
     "pins": TablePins, "spark_ext": SimpleNamespace(**dict.fromkeys(spark_ext.__all__, True)),
 }  # fmt: skip
 # Functions of SQL, methods of expressions and of Spark, and an option of stores.
-ELSEWHERE = {"between", "get", "try_element_at", "load", "save", "location", "txlog.coordinator"}
+ELSEWHERE = {"between", "get", "try_element_at", "load", "save", "location", "txlog.coordinator",
+             "transform", "sequence", "date_add"}  # fmt: skip
 
 
 def remedies() -> Iterator[tuple[str, str]]:

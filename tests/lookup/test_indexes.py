@@ -559,7 +559,7 @@ def test_segments_are_kept_while_others_are_asked() -> None:
     cache._keep("_txlog_index/k/0.idx", None)
     cache._keep("_txlog_index/k/1.idx", None)
     column = StructField("k", PrimitiveType("long"))
-    found = cache.coverage(MemoryStore("memory://kept"), Indexes(), [], ["k"], [column])
+    found = cache.coverage(MemoryStore("memory://kept"), Indexes(), [], ["k"], [column], ["k"])
     assert found.runs == ()
     assert len(cache._read) == 4
 
