@@ -281,13 +281,13 @@ class Writing(Handle):
     ) -> Outcome:
         """Update the rows whose key occurs in the source, and insert the other source rows.
 
+        Fields of structs that the source lacks keep their values in updated rows, as for
+        `merge_insert`. The other arguments and the errors are those of `merge`.
+
         Parameters
         ----------
         on
             The columns of the key. A null equals nothing.
-
-        Fields of structs that the source lacks keep their values in updated rows, as for
-        `merge_insert`. The other arguments and the errors are those of `merge`.
         """
         from txlog.data_files.options import as_names
         from txlog.verbs.merge.clauses import Clause
