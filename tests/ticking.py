@@ -21,5 +21,5 @@ class Ticking(Effects):
 
 
 def mark(actor: int) -> str:
-    """Return what is in each id of an actor, and in no other's."""
+    """Return the text that all ids of an actor contain, and no id of another actor."""
     return f"{8000 + actor:04d}"

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import ticking
 from txlog.datasets.catalog import Catalog
@@ -16,7 +17,10 @@ from txlog.datasets.prepare import InlineRunner, Runner
 from txlog.datasets.sources import Sources
 from txlog.effects import Effects
 from txlog.store.base import BasicStore, ObjectInfo, Put, Store
+from txlog.store.memory import MemoryStore
 from txlog.threads import Threads
+
+Files = Mapping[str, bytes]
 
 
 class Ticking(ticking.Ticking):
@@ -130,3 +134,20 @@ def rows_of(text: str) -> pa.Table:
 
 def texts(rows: pa.Table) -> str:
     return "".join(rows["label"].to_pylist())
+
+
+def clear(store: MemoryStore) -> None:
+    files = MemoryFileSystem()
+    if files.exists(store.root):
+        files.rm(store.root, recursive=True)
+
+
+def files_in(store: Store) -> dict[str, bytes]:
+    return {file.name: store.read(file.name) for file in store.list_tree("")}
+
+
+def fill(store: MemoryStore, files: Files) -> None:
+    Ids.begin()
+    clear(store)
+    for name, data in files.items():
+        store.write_new(name, data)

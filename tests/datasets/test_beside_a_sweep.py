@@ -18,14 +18,12 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from tests.datasets.homes import Ids, Ticking, catalog_in, rows_of
-from tests.datasets.test_catalog_faults import clear, files_in, fill
+from tests.datasets.homes import Ticking, catalog_in, files_in, fill, rows_of
 from txlog.datasets import Catalog
 from txlog.datasets.aside import ASIDE
 from txlog.datasets.ingest import StoredObjects
 from txlog.datasets.limits import Limits
 from txlog.datasets.objects import CLEARED
-from txlog.effects import Effects
 from txlog.errors import DataFileError, LogCorruptError, TxlogError
 from txlog.store.base import ObjectInfo, Store
 from txlog.store.local.local import LocalStore
@@ -72,14 +70,6 @@ class DeadProcesses(OldFiles):
     """The same, a day after all other processes have stopped."""
 
     young = "no such folder"
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryStore]:
-    monkeypatch.setattr(Effects, "uuid", Ids.next)
-    made = MemoryStore(f"memory://{uuid.uuid4()}")
-    yield made
-    clear(made)
 
 
 def files(*contents: bytes) -> pa.Table:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -14,43 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 
-from tests.datasets.homes import Ids, Ticking, catalog_in, rows_of, texts
+from tests.datasets.homes import Files, Ticking, catalog_in, clear, files_in, fill, rows_of, texts
 from txlog.datasets import Catalog, InlineRunner
-from txlog.effects import Effects
 from txlog.errors import NotFoundError, OutcomeUnknownError, TxlogError
 from txlog.store.base import Store
 from txlog.store.memory import MemoryStore
 from txlog.testing import Crash, CrashingStore, CrashPoint, crash_points
 from txlog.testing.schedules import Actor, Choose, History, all_schedules, play, some_schedule
-
-Files = Mapping[str, bytes]
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryStore]:
-    monkeypatch.setattr(Effects, "uuid", Ids.next)
-    made = MemoryStore(f"memory://{uuid.uuid4()}")
-    yield made
-    clear(made)
-
-
-def clear(store: MemoryStore) -> None:
-    files = MemoryFileSystem()
-    if files.exists(store.root):
-        files.rm(store.root, recursive=True)
-
-
-def files_in(store: Store) -> dict[str, bytes]:
-    return {file.name: store.read(file.name) for file in store.list_tree("")}
-
-
-def fill(store: MemoryStore, files: Files) -> None:
-    Ids.begin()
-    clear(store)
-    for name, data in files.items():
-        store.write_new(name, data)
 
 
 def seen(catalog: Catalog) -> list[Any]:
@@ -258,7 +228,7 @@ End = tuple[tuple[Any, Any], list[Any], list[str]]
 
 
 def end(store: Store, results: Sequence[Any]) -> End:
-    """Return what two catalogs were told, and what they have left; of an error its kind."""
+    """Return the results of two catalogs, an error as its class, and what is in the store."""
     first, second = (
         type(one).__name__ if isinstance(one, BaseException) else one for one in results
     )

@@ -34,7 +34,7 @@ MOST_RETRIES = 30
 PACE_S = 5
 """In so many seconds for each process of a run, each must come forward once, on average.
 
-Two cores with thirty busy processes, of which a run had eighteen, took 2.6 s for the slowest.
+With thirty busy processes on two cores, eighteen of them of the run, the slowest needed 2.6 s.
 """
 
 FULL_LOAD_S = 300

@@ -580,7 +580,7 @@ def test_a_pruned_search_comes_to_all_ends(world: World) -> None:
 
     (all_of_them, ends_of_all), (fewer, ends_of_fewer) = ends(False), ends(True)
     assert len(all_of_them) == 20  # 6 over 3.
-    assert len(fewer) == len(Orders(all_of_them)) == 4  # Who is first at "a", and who at "c".
+    assert len(fewer) == len(Orders(all_of_them)) == 4  # Two orders at "a", and two at "c".
     assert ends_of_fewer == ends_of_all
     assert len(ends_of_all) == 4
 

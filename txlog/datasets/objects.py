@@ -140,7 +140,6 @@ def _clear(home: Home, removals: Sequence[str]) -> int:
     used: set[str] | None = None
     with damage_warned():
         used = used_by_any(home, partial(_used_after, home, state.cleared))
-    unused = [] if used is None else [copy for copy in copies if copy.place not in used]
     kept = [copy for copy in copies if used is None or copy.place in used]
     stuck = [copy for copy in kept if not is_back(home.store, copy.place, [copy])]
     needed = {copy.removal for copy in stuck}
@@ -149,7 +148,7 @@ def _clear(home: Home, removals: Sequence[str]) -> int:
         [removal for removal in removals if removal not in needed],
         [copy for copy in copies if copy not in stuck],
     )
-    return len(unused)
+    return len(copies) - len(kept)
 
 
 @contextmanager

@@ -182,7 +182,7 @@ class Store(Protocol):
         ...
 
     def read_many(self, files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
-        """Yield whole files in order; each file is given as a path and the size from a listing.
+        """Yield whole files in order. A file is given by its path and its listed size.
 
         The size is 0 if it is unknown. Errors are those of `read`, raised in the file's place.
         """

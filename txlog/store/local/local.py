@@ -120,7 +120,7 @@ class LocalStore(BasicStore):
                 os.close(descriptor)
 
     def read_many(self, files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
-        """Yield whole files in order; each file is given as a path and the size from a listing.
+        """Yield whole files in order. A file is given by its path and its listed size.
 
         Errors are those of `read`, raised when the file's turn comes.
         """
