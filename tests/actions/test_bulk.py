@@ -18,6 +18,7 @@ from txlog.actions.bulk import decode_large
 from txlog.actions.columns import decode_rows
 from txlog.actions.ndjson import rows
 from txlog.errors import LogCorruptError
+from txlog.snapshot import commits
 
 LARGE = "x" * (300 * 1024)
 """In a commit's `commitInfo`, it makes the commit one that is read by columns."""
@@ -154,6 +155,35 @@ def test_a_large_commit_names_the_line_at_fault(tmp_path: Path) -> None:
     with pytest.raises(LogCorruptError) as caught:
         txlog.Table(table.uri)
     assert (caught.value.line, caught.value.field) == (3, "add.size")
+
+
+@pytest.mark.parametrize("style", STYLES, ids=["compact", "json.dumps", "commas", "colons"])
+@pytest.mark.parametrize("kind", ["json", "compacted.json"])
+def test_a_table_is_opened_the_fast_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, style: Any, kind: str
+) -> None:
+    txlog.Table.create(tmp_path, SCHEMA)
+    small = {"commitInfo": {"operation": "WRITE"}}
+    many = [add(at, partitionValues={}) for at in range(3_000)]
+    write(tmp_path, 1, "\n".join(map(style, [small, many[0]])))
+    write(tmp_path, 2, "\n".join(map(style, [small, *many])))
+    write(tmp_path, 3, "\n".join(map(style, [small, add(3_000, partitionValues={})])))
+    if kind != "json":
+        name = f"{2:020}.{3:020}.{kind}"
+        rows = [*many, add(3_000, partitionValues={})]
+        (tmp_path / "_delta_log" / name).write_text("\n".join(map(style, rows)), encoding="utf-8")
+    objects = []
+    one_by_one = commits.parse_many
+
+    def counted(texts: Any, files: Any) -> Any:
+        for found in one_by_one(texts, files):
+            objects.extend(found[0])
+            yield found
+
+    monkeypatch.setattr(commits, "parse_many", counted)
+    table = txlog.Table(tmp_path)
+    assert table.files(["path"]).num_rows == 3_001
+    assert len(objects) < 20
 
 
 SCHEMA = pa.schema([("n", "int64"), ("t", "string")])

@@ -1,8 +1,10 @@
+import json
+
 import orjson
 import pytest
 
 from txlog.actions.file import Add
-from txlog.actions.ndjson import ACTIONS, decode, encode
+from txlog.actions.ndjson import ACTIONS, _rows_slowly, decode, encode
 from txlog.actions.table import CommitInfo, Metadata, Protocol
 from txlog.errors import LogCorruptError
 
@@ -97,6 +99,34 @@ def test_a_torn_line_is_an_error_that_names_it(data: bytes) -> None:
 def test_objects_over_several_lines_are_read() -> None:
     pretty = orjson.dumps({"add": ADD}, option=orjson.OPT_INDENT_2)
     assert decode(pretty + b"\n" + pretty, path="f") == [Add.model_validate(ADD)] * 2
+
+
+class _Text(str):
+    """A text that counts the characters in which lines are counted."""
+
+    __slots__ = ("counted",)
+
+    def count(self, part: str, start: int = 0, end: int | None = None, /) -> int:
+        end = len(self) if end is None else end
+        self.counted = getattr(self, "counted", 0) + end - start
+        return str(self).count(part, start, end)
+
+
+def test_spaced_objects_are_read_in_linear_time() -> None:
+    text = _Text("".join(json.dumps({"add": {**ADD, "size": at}}) + "\n" for at in range(500)))
+
+    class Data(bytes):
+        def decode(self) -> _Text:  # type: ignore[override]
+            return text
+
+    assert len(_rows_slowly(Data(text.encode()), "f")) == 500
+    assert text.counted <= len(text)
+
+
+def test_a_fault_after_objects_over_several_lines_names_its_line() -> None:
+    with pytest.raises(LogCorruptError) as caught:
+        decode(b'{"txn":\n{"appId": "a",\n"version": 1}}\n\n{"txn": {}} {"txn"', path="f")
+    assert caught.value.line == 5
 
 
 def test_defaults_of_metadata() -> None:

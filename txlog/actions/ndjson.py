@@ -165,12 +165,13 @@ def _rows_slowly(data: bytes, path: str) -> list[dict[str, Any]]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise _torn(path, line, f"the file is not UTF-8 at byte {error.start}") from error
+    line, counted = 1, 0
     while True:
         while position < len(text) and text[position].isspace():
             position += 1
         if position == len(text):
             return objects
-        line = text.count("\n", 0, position) + 1
+        line, counted = line + text.count("\n", counted, position), position
         try:
             row, position = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:

@@ -87,6 +87,7 @@ def gone(file: LogFile) -> LogCorruptError:
     )
 
 
+_ARROW_BYTES = 256 * 1024  # The size of a log file from which on Arrow's JSON reader is faster.
 _LARGE_BYTES = 1 << 20
 _INFO = b'{"commitInfo"'
 
@@ -97,16 +98,31 @@ def glance_at_commit(store: Store, file: LogFile) -> Commit:
     Arrow nevertheless reads these as columns, so that damage is found.
     """
     data = _content(store, file)
-    large = None
-    if len(data) >= _LARGE_BYTES:
-        from txlog.actions.bulk import decode_large
-
-        large = decode_large(data, version=file.last_version)
+    large = large_commit(data, file) if len(data) >= _LARGE_BYTES else None
+    if large is not None:
+        return large[1]
     with naming(store):
-        if large is not None:
-            with suppress(LogCorruptError):  # `parse_commit` raises it with the line.
-                return commit_of(file, *checked_rows(large[1], data, file))
         return parse_commit(data, file)
+
+
+def large_commit(data: bytes, file: LogFile) -> tuple[pa.Table, Commit] | None:
+    """Return the `FILE_ROWS` of a large log file, and its other actions as a commit. Pure.
+
+    None if Arrow cannot read it, or if it breaks the protocol: `parse_commit` names the line.
+    """
+    from txlog.actions.bulk import decode_large
+
+    decoded = decode_large(data, version=file.last_version)
+    if decoded is None:
+        return None
+    table, others = decoded
+    with suppress(LogCorruptError):
+        commit = commit_of(file, *checked_rows(others, data, file))
+        if file.kind == "compaction":
+            reconcile_files(table)
+        _ = commit.info  # Raises if it breaks the protocol.
+        return table, commit
+    return None
 
 
 def told_by_commit(store: Store, file: LogFile) -> Commit:
@@ -272,7 +288,7 @@ class Replayed:
 
     controls: tuple[tuple[int, Action], ...]
     files: pa.Table  # `FILE_ROWS`.
-    last: Commit | None
+    last: Commit | None  # If it is large, its `rows` lack the file actions.
 
 
 class DamagedError(Exception):
@@ -311,6 +327,11 @@ def _parsed(
     files: Sequence[LogFile], texts: Sequence[bytes]
 ) -> tuple[pa.Table, list[tuple[int, Action]], Commit]:
     """Return the `FILE_ROWS` and controls of log files, and the last file."""
+    if len(files) == 1 and len(texts[0]) >= _ARROW_BYTES:
+        large = large_commit(texts[0], files[0])
+        if large is not None:
+            table, commit = large
+            return table, list(commit.controls), commit
     controls: list[tuple[int, Action]] = []
     read: list[tuple[int, list[dict[str, Any]], str]] = []
     own: tuple[tuple[int, Action], ...] = ()
@@ -334,14 +355,20 @@ def _parsed(
 def _batches(
     store: Store, files: Sequence[LogFile]
 ) -> Iterator[tuple[Sequence[LogFile], list[bytes]]]:
-    """Yield groups of files with their contents; an error is raised after the files before it."""
+    """Yield groups of files with their contents; an error is raised after the files before it.
+
+    A file that Arrow reads is a group of its own.
+    """
     texts: list[bytes] = []
     start = held = 0
     try:
         for at, data in enumerate(_contents(store, files), start=1):
+            if texts and len(data) >= _ARROW_BYTES:
+                yield files[start : at - 1], texts
+                texts, start, held = [], at - 1, 0
             texts.append(data)
             held += len(data)
-            if held >= _BYTES_AT_ONCE:
+            if held >= _BYTES_AT_ONCE or len(data) >= _ARROW_BYTES:
                 yield files[start:at], texts
                 texts, start, held = [], at, 0
     except (DamagedError, TxlogError):
