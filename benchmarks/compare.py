@@ -31,9 +31,7 @@ from bench import HERE, commit, machine, peers, put_section
 
 # Whatever an engine loads when it is first used is loaded before the clock starts.
 IMPORTS = {
-    "txlog": (
-        "import txlog, sqlglot.dialects.spark; txlog.Table, txlog.write, txlog.write_fragments"
-    ),
+    "txlog": "import write_works, sqlglot.dialects.spark; write_works.load_txlog()",
     "deltalake": "import deltalake, pyarrow.dataset",
     "kernel": "import polars, polars_deltalake",
     "floor": "import orjson",

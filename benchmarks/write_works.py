@@ -12,7 +12,9 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +44,21 @@ def rows_of(number: int, rows: int = ROWS) -> pa.Table:
 
 # -- txlog
 
+ROOMS = (
+    "actions checkpoint commit data_files expressions fragments log parquet protocol reconcile "
+    "scan schema snapshot stats store table verbs"
+)
+"""The rooms of the core; others need extras, such as Spark."""
+
+
+def load_txlog() -> None:
+    """Import the rooms of the core, which txlog imports at their first use."""
+    for room in ROOMS.split():
+        package = import_module(f"txlog.{room}")
+        for found in walk_packages(package.__path__, f"{package.__name__}."):
+            if "polars" not in found.name:
+                import_module(found.name)
+
 
 def txlog_fragments(root: Path, first: int, count: int) -> list[Any]:
     """Return prepared fragments: what `write_fragments` gave, if each file had been written."""
@@ -57,6 +74,7 @@ def txlog_fragments(root: Path, first: int, count: int) -> list[Any]:
 def txlog_commits(root: Path, first: int = 0, count: int = COMMITS) -> Callable[[], Any]:
     import txlog
 
+    load_txlog()  # As all imports, it is not timed.
     if first == 0:
         write_commits(root, 0, 0)
     fragments = txlog_fragments(root, first, count)
@@ -71,17 +89,15 @@ def txlog_commits(root: Path, first: int = 0, count: int = COMMITS) -> Callable[
 
 
 def txlog_appends(root: Path, first: int = 0, count: int = APPENDS) -> Callable[[], Any]:
-    import pyarrow.parquet  # noqa: F401 (as all imports, it is not timed)
-
     import txlog
 
-    opened = txlog.Table  # Imported by now, too.
+    load_txlog()
     data = [rows_of(number) for number in range(first, first + count)]
     if first == 0:
-        opened.create(root, rows_of(0).schema)
+        txlog.Table.create(root, rows_of(0).schema)
 
     def work() -> Any:
-        table = opened(root)
+        table = txlog.Table(root)
         for rows in data:
             table.append(rows)
         return table.version
