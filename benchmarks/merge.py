@@ -18,6 +18,7 @@ import deltalake
 import numpy as np
 import pyarrow as pa
 from bench import SCHEMA, SEED, batches, commit, machine
+from write_works import load_txlog
 
 import txlog
 
@@ -85,6 +86,7 @@ def run_once(given: argparse.Namespace) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     shutil.copytree(made, scratch, copy_function=os.link)
     data = None if case == "update" else source(case, given.rows)
+    load_txlog()  # As deltalake, before the clock starts.
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     cpu, start = time.process_time(), time.perf_counter()
     work(engine, scratch, data)

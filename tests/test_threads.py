@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.threads import Threads, map_ahead, prefetch
+from txlog.threads import Threads, in_shares, map_ahead, prefetch
 
 
 def counted(up_to: int, closed: list[bool]) -> Generator[int, None, None]:
@@ -110,6 +110,18 @@ def test_a_map_is_as_without_threads(
     assert results == [2 * number for number in range(len(sizes))]
     assert most[0] <= workers
     assert most[1] <= ahead + 1
+
+
+@given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 100))
+def test_shares_are_about_equal(sizes: list[int], most: int) -> None:
+    places = list(range(len(sizes)))
+    groups = in_shares(places, sizes, most)
+    assert [place for group in groups for place in group] == places
+    assert all(groups)
+    needed = max(1, -(-sum(sizes) // most))
+    assert len(groups) <= needed
+    even = sum(sizes) / needed
+    assert all(sum(sizes[at] for at in group) <= even + max(sizes) for group in groups)
 
 
 def test_an_error_comes_when_its_turn_does() -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import repeat
+from math import ceil
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
 
@@ -372,6 +373,22 @@ class Threads:
 def is_in_process(engine: Engine) -> bool:
     """Return whether an engine works in this process and so shares its memory."""
     return bool(getattr(engine, "in_process", True))
+
+
+def in_shares(items: Sequence[Item], sizes: Sequence[float], most: float) -> list[list[Item]]:
+    """Return items in groups of about equal size, in order, for one worker each.
+
+    The groups are as few as `most`, the usual size of the largest one, allows.
+    """
+    total = sum(sizes)
+    count = max(1, ceil(total / most))
+    groups: list[list[Item]] = [[] for _ in range(count)]
+    done = 0.0
+    for item, size in zip(items, sizes, strict=True):
+        share = (done + size / 2) / total if total else 0.0
+        groups[min(count - 1, int(share * count))].append(item)
+        done += size
+    return [group for group in groups if group]
 
 
 def map_all(

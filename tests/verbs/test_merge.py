@@ -22,6 +22,7 @@ import txlog
 from tests.examples import examples
 from txlog import col
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from txlog.verbs.merge import match
 from txlog.verbs.merge.merge import Merge
 from txlog.verbs.merge.source import MergeSource
 
@@ -359,6 +360,39 @@ def test_files_that_cannot_match_are_not_read(tmp_path: Path) -> None:
             path.unlink()
     source = table_of([{"k": k, "g": "b", "v": -k} for k in (45, 52)])
     assert table.upsert(source, on="k").metrics["numTargetRowsUpdated"] == 2
+
+
+@pytest.mark.parametrize("feed", ["true", "false"])
+def test_new_rows_of_many_fragments_are_computed_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, feed: str
+) -> None:
+    table = txlog.Table.create(
+        tmp_path,
+        pa.schema([("id", pa.int64()), ("t", pa.string())]),
+        properties={"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": feed},
+    )
+    ids = np.arange(600)
+    table.append(pa.table({"id": ids, "t": ids.astype(str)}), max_rows_per_file=20)
+    computed = []
+    whole = match.pair_rows
+
+    def counted(sides: Any, source: Any, rows: Any, ours: Any, *more: Any) -> Any:
+        computed.append(len(ours))
+        return whole(sides, source, rows, ours, *more)
+
+    monkeypatch.setattr(match, "pair_rows", counted)
+    given = np.random.default_rng(1).permutation(np.arange(0, 900, 3))
+    source = pa.table({"id": given, "t": np.char.add("new ", given.astype(str))})
+    merge = table.merge(source, "target.id = source.id", source_alias="source")
+    merge = merge.when_matched_delete("target.id % 2 = 0").when_matched_update_all()
+    merge.when_not_matched_insert_all().execute()
+    odd = [number for number in range(0, 600, 3) if number % 2]
+    if feed == "false":
+        assert computed.count(len(odd)) == 1  # One batch has the new rows of 30 fragments.
+    rest = {number: str(number) for number in range(600) if number % 3}
+    new = {number: f"new {number}" for number in (*odd, *range(600, 900, 3))}
+    found = table.to_arrow()
+    assert dict(zip(*(found[name].to_pylist() for name in ("id", "t")), strict=True)) == rest | new
 
 
 def test_a_source_that_is_read_once_serves_every_attempt(tmp_path: Path) -> None:

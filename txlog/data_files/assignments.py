@@ -34,6 +34,7 @@ from txlog.schema.types import (
     StructType,
     type_name,
 )
+from txlog.threads import cached_property
 
 Updates = Mapping[str, Any]
 """Names of columns (`st.b` for a nested field) with SQL text or expressions."""
@@ -55,7 +56,7 @@ class Assignments:
     schema: StructType  # The table's.
     values: tuple[Assignment, ...]
 
-    @property
+    @cached_property
     def reads(self) -> frozenset[str]:
         """The columns from which values are computed."""
         return frozenset(path[0] for one in self.values for path in columns_of(one.value))
@@ -87,7 +88,7 @@ class Assignments:
         schema = arrow_schema(StructType(self._written))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    @property
+    @cached_property
     def _written(self) -> tuple[StructField, ...]:
         """All columns except generated ones without an assignment, which are computed later."""
         given = {one.path[0] for one in self.values}

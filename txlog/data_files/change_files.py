@@ -30,7 +30,7 @@ from txlog.scan.read_plan import ReadPlan, read_plan
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import CHANGE_TYPE, PrimitiveType, StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.threads import map_all
+from txlog.threads import in_shares, map_all
 
 FOLDER = "_change_data"
 
@@ -138,16 +138,8 @@ def rows_of_files(
 
 
 def _groups(parts: Sequence[RowsOf]) -> list[list[RowsOf]]:
-    groups: list[list[RowsOf]] = []
-    size = 0
-    for part in parts:
-        more = sum(file.size for file in part.fragment.files)
-        if not groups or size + more > _GROUP_BYTES:
-            groups.append([])
-            size = 0
-        groups[-1].append(part)
-        size += more
-    return groups
+    sizes = [sum(file.size for file in part.fragment.files) for part in parts]
+    return in_shares(parts, sizes, _GROUP_BYTES)
 
 
 def _write_group(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -49,10 +50,12 @@ from txlog.scan.read_plan import ReadPlan, stored_list_error
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.threads import map_all
+from txlog.threads import in_shares, map_all
 
-NewRows = Callable[[Fragment, pa.Array, pa.RecordBatch], pa.RecordBatch]
-"""Return new rows from a fragment, the old rows' positions (uint64, ascending) and values.
+Places = tuple[Fragment, pa.Array]
+"""A fragment, and positions of rows in it (uint64, ascending)."""
+NewRows = Callable[[Sequence[Places], pa.RecordBatch], pa.RecordBatch]
+"""Return new rows from the places and the values of the old rows.
 
 There is one new row for each old row, in the same order. It pickles.
 """
@@ -60,6 +63,7 @@ There is one new row for each old row, in the same order. It pickles.
 _GROUP_BYTES = 256 * 1024 * 1024  # The size of the files whose changed rows one worker writes.
 _REWRITTEN_BYTES = 64 * 1024 * 1024  # The same, if the worker also writes their other rows.
 _GROUP_FILES = 4096
+_TOGETHER_ROWS = 16_384  # Rows of several fragments that are computed together.
 
 
 @dataclass(frozen=True)
@@ -215,28 +219,28 @@ def _leave_out(
 
 def _groups(changes: Sequence[FileChange], most_bytes: int) -> list[list[FileChange]]:
     """Return changes in groups for one worker each: few files, and not many rows."""
-    groups: list[list[FileChange]] = []
-    size = 0
-    for change in changes:
-        more = sum(file.size for file in change.fragment.files)
-        if not groups or size + more > most_bytes or len(groups[-1]) >= _GROUP_FILES:
-            groups.append([])
-            size = 0
-        groups[-1].append(change)
-        size += more
-    return groups
+    sizes = [sum(file.size for file in change.fragment.files) for change in changes]
+    shares = [max(size / most_bytes, 1 / _GROUP_FILES) for size in sizes]
+    return in_shares(changes, shares, 1)
 
 
 def _write_group(context: Context, steps: _ChangePlan, group: Sequence[FileChange]) -> list[Add]:
     """Write the changed rows of fragments, and the rows that cannot stay in their files."""
-    batches = (batch for change in group for batch in _rows(context, steps, change))
+    batches = _rows(context, steps, group)
     return write_data_files(context.store, batches, steps.write.layout, effects=context.effects)
 
 
-def _rows(context: Context, steps: _ChangePlan, change: FileChange) -> Iterator[pa.RecordBatch]:
+def _rows(
+    context: Context, steps: _ChangePlan, group: Sequence[FileChange]
+) -> Iterator[pa.RecordBatch]:
     if not steps.columns:
-        yield from _rows_unread(steps, change)
-        return
+        return _rows_unread(steps, group)
+    return chain.from_iterable(_rows_read(context, steps, change) for change in group)
+
+
+def _rows_read(
+    context: Context, steps: _ChangePlan, change: FileChange
+) -> Iterator[pa.RecordBatch]:
     reader = FragmentReader(context.store, steps.read, change.fragment)
     only = change.updated if steps.keeps else None
     gone = change.deletes.rows | change.deletes.deleted
@@ -251,7 +255,7 @@ def _rows(context: Context, steps: _ChangePlan, change: FileChange) -> Iterator[
             continue
         mask = pc.invert(others)
         places = pc.indices_nonzero(mask).cast(pa.uint64())
-        new = _updated(steps, change.fragment, pc.add(places, start), batch.filter(mask))
+        new = _updated(steps, [(change.fragment, pc.add(places, start))], batch.filter(mask))
         if steps.keeps:
             yield new
             continue
@@ -261,27 +265,44 @@ def _rows(context: Context, steps: _ChangePlan, change: FileChange) -> Iterator[
         yield from both.take(pc.sort_indices(places)).to_batches()
 
 
-def _rows_unread(steps: _ChangePlan, change: FileChange) -> Iterator[pa.RecordBatch]:
-    """Yield new rows for which the old ones need not be read: their positions are sufficient."""
-    positions = as_array(change.updated)
-    for start in range(0, len(positions), BATCH_ROWS):
-        part = positions.slice(start, BATCH_ROWS)
+def _rows_unread(steps: _ChangePlan, group: Sequence[FileChange]) -> Iterator[pa.RecordBatch]:
+    """Yield new rows for which the old ones need not be read: their positions are sufficient.
+
+    Rows of several fragments are computed together.
+    """
+    for parts in _places(group):
+        positions = pa.concat_arrays([part for _, part in parts])
         # A batch without columns would have no rows.
-        rows = pa.RecordBatch.from_arrays([part], names=[""])
-        yield _updated(steps, change.fragment, part, rows)
+        yield _updated(steps, parts, pa.RecordBatch.from_arrays([positions], names=[""]))
 
 
-def _updated(
-    steps: _ChangePlan, fragment: Fragment, positions: pa.Array, rows: pa.RecordBatch
-) -> pa.RecordBatch:
+def _places(group: Sequence[FileChange]) -> Iterator[list[Places]]:
+    """Yield the positions of updated rows, each time of a batch of rows."""
+    parts: list[Places] = []
+    size = 0
+    for change in group:
+        positions = as_array(change.updated)
+        for start in range(0, len(positions), BATCH_ROWS):
+            part = positions.slice(start, BATCH_ROWS)
+            if parts and size + len(part) > _TOGETHER_ROWS:
+                yield parts
+                parts, size = [], 0
+            parts.append((change.fragment, part))
+            size += len(part)
+    if parts:
+        yield parts
+
+
+def _updated(steps: _ChangePlan, places: Sequence[Places], rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the new rows: checked, with the ids of the old rows, and the commit's version."""
-    new = steps.new_rows(fragment, positions, rows)
+    new = steps.new_rows(places, rows)
     reader = pa.RecordBatchReader.from_batches(new.schema, [new])
 
     def list_error(column: StructField) -> Exception:
         name = column.name
         if name not in rows.schema.names or not new.column(name).equals(rows.column(name)):
             return given_list_error(column)
+        ((fragment, _),) = places  # Only rows of one fragment are read together.
         physical = column.name_in_files(steps.read.mapping_mode)
         others = (file for file in fragment.files[1:] if physical in (file.fields or ()))
         path = next(others, fragment.files[0]).path
@@ -346,9 +367,7 @@ def _write_postimages(
 ) -> list[Cdc]:
     keeping = replace(steps, keeps=True)  # Only the changed rows are needed.
     batches = (
-        as_changes(rows, "update_postimage", layout)
-        for change in group
-        for rows in _rows(context, keeping, change)
+        as_changes(rows, "update_postimage", layout) for rows in _rows(context, keeping, group)
     )
     return write_changes(context, batches, layout)
 

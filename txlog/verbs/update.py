@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -12,10 +13,9 @@ from txlog.commit.operation import Operation
 from txlog.data_files.assignments import Assignments, Updates, assignments
 from txlog.data_files.deletions import find_rows
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.row_changes import FileChange, RowChanges, change_rows
+from txlog.data_files.row_changes import FileChange, Places, RowChanges, change_rows
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
-from txlog.fragments.fragment import Fragment
 from txlog.scan.plan import plan_scan
 from txlog.scan.read_plan import require_table_columns
 from txlog.snapshot.live_files import load_files
@@ -111,6 +111,6 @@ class Update(Operation):
 
 
 def _new_rows(
-    given: Assignments, _fragment: Fragment, _positions: pa.Array, rows: pa.RecordBatch
+    given: Assignments, _places: Sequence[Places], rows: pa.RecordBatch
 ) -> pa.RecordBatch:
     return given.of(rows)

@@ -17,6 +17,7 @@ from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import And, Column, Comparison, Expression, rewritten
 from txlog.lazy import dataclass
 from txlog.schema.types import StructField, StructType
+from txlog.threads import cached_property
 
 Node = TypeVar("Node", bound=Any)
 
@@ -43,17 +44,17 @@ class Sides:
             )
         _require_distinct(self.source)
 
-    @property
+    @cached_property
     def schema(self) -> StructType:
         """The flat schema of both."""
         return StructType((*self._flat(self.target_alias, self.target), *self.of_source.fields))
 
-    @property
+    @cached_property
     def of_source(self) -> StructType:
         """The flat schema of the source only."""
         return StructType(self._flat(self.source_alias, self.source))
 
-    @property
+    @cached_property
     def of_target(self) -> StructType:
         """The flat schema of the target only."""
         return StructType(self._flat(self.target_alias, self.target))

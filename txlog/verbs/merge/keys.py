@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.arrow import numpy_array, pc
 from txlog.expressions.evaluate import alike, evaluate
 from txlog.expressions.tree import And, Column, Expression
 from txlog.expressions.type_rules import is_number
@@ -33,37 +33,42 @@ class _KeyColumn:
     kind: pa.DataType
     distinct: pa.Array
 
-    def codes(self, values: pa.Array) -> pa.Array:
-        """Return the code of each value; null if the source does not have the value."""
+    def codes(self, values: pa.Array) -> tuple[Indices, NDArray[np.bool_]]:
+        """Return the code of each value, and whether the source has the value."""
         values = _plain(values.cast(self.kind))
         if not pa.types.is_integer(self.kind) or self.key.nulls_match:
-            found = pc.index_in(
-                values, value_set=self.distinct, skip_nulls=not self.key.nulls_match
+            return _found(
+                pc.index_in(values, value_set=self.distinct, skip_nulls=not self.key.nulls_match)
             )
-            return found.cast(pa.int64())
         return self._codes_of_integers(values)
 
-    def _codes_of_integers(self, values: pa.Array) -> pa.Array:
+    def _codes_of_integers(self, values: pa.Array) -> tuple[Indices, NDArray[np.bool_]]:
         """Return codes of integers: only keys in the range of the values can be found."""
         ends = pc.min_max(values)
         if not ends["min"].is_valid:
-            return pa.nulls(len(values), pa.int64())
+            return np.zeros(len(values), np.int64), np.zeros(len(values), np.bool_)
         low, high = ends["min"].as_py(), ends["max"].as_py()
         known = numpy_array(self.distinct)
         first = int(np.searchsorted(known, low, "left"))
         last = int(np.searchsorted(known, high, "right"))
         if high - low > _SPAN * len(values) or values.null_count:
-            found = pc.index_in(values, value_set=self.distinct.slice(first, last - first))
-            return pc.add(found.cast(pa.int64()), first)
+            codes, there = _found(
+                pc.index_in(values, value_set=self.distinct.slice(first, last - first))
+            )
+            return codes + first, there
         # The values are close together, like ids: a table of the range is fastest.
         places = np.full(high - low + 1, -1, np.int64)
         places[known[first:last].astype(np.int64) - low] = np.arange(first, last)
-        found_places = places[numpy_array(values).astype(np.int64) - low]
-        return pc.if_else(
-            arrow_array(found_places >= 0),
-            arrow_array(found_places),
-            arrow_scalar(None, pa.int64()),
-        )
+        codes = places[numpy_array(values).astype(np.int64, copy=False) - low]
+        return codes, codes >= 0
+
+
+def _found(indices: pa.Array) -> tuple[Indices, NDArray[np.bool_]]:
+    """Return indices, and which of them are not null."""
+    return (
+        numpy_array(pc.fill_null(indices, 0)).astype(np.int64),
+        numpy_array(pc.is_valid(indices)),
+    )
 
 
 def _plain(values: pa.Array) -> pa.Array:
@@ -92,18 +97,22 @@ class SourceKeys:
                 part.append(flat(evaluate(key.source, rows)))
         columns: list[_KeyColumn] = []
         known: list[Indices | None] = []
-        codes, valid, limit = np.zeros(source.num_rows, np.int64), None, 1
+        codes: Indices | None = None
+        valid, limit = None, 1
         for key, part in zip(condition.keys, parts, strict=True):
             column, values = _column(key, part, sides)
             count = max(1, len(column.distinct))
             known.append(None)
             if limit > _CODES // count:  # Numbers of all combinations would be too large.
+                assert codes is not None
                 numbered = np.unique(codes)
                 codes = np.searchsorted(numbered, codes)
                 known[-1], limit = numbered, len(numbered)
             codes, valid = _with_column(codes, valid, column, values)
             limit *= count
             columns.append(column)
+        if codes is None:  # The condition compares no keys.
+            codes = np.zeros(source.num_rows, np.int64)
         kept = np.arange(source.num_rows) if valid is None else np.flatnonzero(valid)
         order = kept[np.argsort(codes[kept], kind="stable")]
         return cls(tuple(columns), tuple(known), codes[order], order)
@@ -113,15 +122,18 @@ class SourceKeys:
         if not self.columns:
             yield from _every_pair(rows.num_rows, self.rows)
             return
-        codes, valid = np.zeros(rows.num_rows, np.int64), None
+        codes: Indices | None = None
+        valid = None
         for column, known in zip(self.columns, self.known, strict=True):
             if known is not None:
+                assert codes is not None
                 places = np.minimum(np.searchsorted(known, codes), len(known) - 1)
                 there = known[places] == codes
                 valid = there if valid is None else valid & there
                 codes = places
             values = flat(evaluate(column.key.target, rows))
             codes, valid = _with_column(codes, valid, column, values)
+        assert codes is not None
         assert valid is not None
         chosen = np.flatnonzero(valid)
         if not len(chosen):
@@ -135,13 +147,13 @@ class SourceKeys:
 
 
 def _with_column(
-    codes: Indices, valid: Any, column: _KeyColumn, values: pa.Array
+    codes: Indices | None, valid: Any, column: _KeyColumn, values: pa.Array
 ) -> tuple[Indices, Any]:
     """Return codes combined with those of one more column, and the rows that have all keys."""
-    places = column.codes(values)
-    there = numpy_array(pc.is_valid(places))
-    codes = codes * max(1, len(column.distinct)) + numpy_array(pc.fill_null(places, 0))
-    return codes, there if valid is None else valid & there
+    places, there = column.codes(values)
+    if codes is not None:
+        places = codes * max(1, len(column.distinct)) + places
+    return places, there if valid is None else valid & there
 
 
 _CODES = 1 << 62

@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 
 from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.data_files.deletions import FileDeletes
+from txlog.data_files.row_changes import Places
 from txlog.errors import InvalidInputError
 from txlog.expressions.evaluate import evaluate, is_true
 from txlog.expressions.sql import to_sql
@@ -99,7 +100,8 @@ def match_fragment(store: Store, plan: MatchPlan, fragment: Fragment) -> Fragmen
             batch, positions = batch.filter(alive), positions[numpy_array(alive)]
         rows = named(batch, plan.sides.target_alias)
         ours, theirs = _pairs(plan, rows)
-        matched.append(np.unique(theirs))
+        # A source row may match many rows of a batch.
+        matched.append(theirs if len(theirs) <= batch.num_rows else np.unique(theirs))
         found = (_matched(plan, rows, ours, theirs), _by_source(plan, rows, ours))
         hits.extend(
             _Hits(positions[one.rows], one.clauses, one.source_rows)
@@ -262,14 +264,16 @@ def _by_source(plan: MatchPlan, rows: pa.RecordBatch, ours: Indices) -> _Hits:
 def merged_rows(
     plan: MatchPlan,
     updates: dict[int, Updated],
-    fragment: Fragment,
-    positions: pa.Array,
+    places: Sequence[Places],
     rows: pa.RecordBatch,
 ) -> pa.RecordBatch:
-    """Return the new rows of a fragment: a `NewRows`."""
-    updated = updates[fragment.id]
-    places = np.searchsorted(updated.positions, numpy_array(positions).astype(np.int64))
-    actions, theirs = updated.clauses[places], updated.source_rows[places]
+    """Return the new rows of fragments: a `NewRows`."""
+    found = []
+    for fragment, positions in places:
+        updated = updates[fragment.id]
+        at = np.searchsorted(updated.positions, numpy_array(positions).astype(np.int64))
+        found.append((updated.clauses[at], updated.source_rows[at]))
+    actions, theirs = (np.concatenate(parts) for parts in zip(*found, strict=True))
     target = named(rows, plan.sides.target_alias)
     parts: list[pa.RecordBatch] = []
     order: list[Indices] = []
