@@ -125,6 +125,23 @@ def test_native_reads(remote: "Callable[..., Any]", tmp_path: Path) -> None:
     assert sorted(txlog.Table(table.uri).to_arrow()["x"].to_pylist()) == expected
 
 
+def test_not_null_columns_are_not_nullable(remote: "Callable[..., Any]", tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("t", pa.string())])
+    table = txlog.Table.create(tmp_path / "t", schema)
+
+    def work(spark: "SparkSession", path: str) -> Any:
+        from txlog.spark_ext import DeltaTable
+
+        frame = DeltaTable.forPath(spark, path).toDF()
+        return [field.nullable for field in frame.schema.fields], frame.where("id > 0").toArrow()
+
+    flags, rows = remote(work, table.uri)
+    assert (flags, rows.num_rows) == ([False, True], 0)
+    table.append(pa.table({"id": [1], "t": ["u"]}, schema=schema))
+    flags, rows = remote(work, table.uri)
+    assert (flags, rows.to_pylist()) == ([False, True], [{"id": 1, "t": "u"}])
+
+
 def test_streaming_from_a_table(remote: "Callable[..., Any]", path: str, tmp_path: Path) -> None:
     def work(spark: "SparkSession", path: str, out: str, checkpoint: str) -> None:
         (

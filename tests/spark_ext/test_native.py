@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from corpus import Case, cases, require_corpus, rows_sha256
 
@@ -584,3 +585,77 @@ def test_a_log_leads_nowhere_that_it_may_not(spark: SparkSession, tmp_path: Path
     with pytest.raises(txlog.UnsupportedFeatureError, match="allowed_schemes") as caught:
         read(spark, table.uri)
     assert "SECRET" not in str(caught.value)
+
+
+STRICT = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("x", pa.float64(), nullable=False),
+        pa.field("day", pa.string(), nullable=False),
+        pa.field("t", pa.string(), metadata={"comment": "free text"}),
+    ]
+)
+
+
+def nullable(frame: DataFrame) -> list[str]:
+    return [field.name for field in frame.schema.fields if field.nullable]
+
+
+@pytest.mark.spec("SPK-7")
+@pytest.mark.parametrize("mode", ["none", "name", "id"])
+def test_columns_that_the_log_shows_without_nulls_are_not_nullable(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    table = txlog.Table.create(
+        tmp_path,
+        STRICT,
+        partition_by=["day"],
+        properties={"delta.columnMapping.mode": mode, "delta.enableDeletionVectors": "true"},
+    )
+    assert nullable(read(spark, table.uri)) == ["day", "t"]
+    rows = {
+        "id": [1, 2, 3],
+        "x": [0.5, math.nan, 1.5],
+        "day": ["a", "a", "b"],
+        "t": [None, "u", "v"],
+    }
+    table.append(pa.table(rows, schema=STRICT))
+    table.delete("id = 3")
+    table.append(pa.table({"id": [4], "x": [4.0], "day": ["b"], "t": ["w"]}, schema=STRICT))
+    frame = DeltaTable.forPath(spark, table.uri).toDF()
+    assert nullable(frame) == ["day", "t"]
+    assert frame.schema["t"].metadata == {"comment": "free text"}
+    assert sorted(row.id for row in frame.where("id > 1").collect()) == [2, 4]
+    assert frame.where("id IS NULL").count() == 0
+    assert frame.where("x > 1.0").count() == 2  # NaN is the greatest number.
+    plan = frame.where("id > 1")._jdf.queryExecution().executedPlan().toString()
+    assert "PushedFilters: [GreaterThan(" in plan.replace("IsNotNull(id), ", "")
+    joined = frame.alias("a").join(frame.alias("b").where("id = 1"), "id", "left")
+    assert joined.where("b.x IS NULL").count() == 2
+    assert nullable(read(spark, table.uri, columns=["x", "id"], where="id > 0")) == []
+
+
+@pytest.mark.spec("SPK-7")
+def test_a_null_in_a_not_null_column_stays_a_null(spark: SparkSession, tmp_path: Path) -> None:
+    """Whatever another writer did, Spark does not read the null as 0."""
+    table = txlog.Table.create(tmp_path, STRICT.remove(2))
+    rows = pa.table({"id": [1], "x": [1.0], "t": ["u"]}, schema=STRICT.remove(2))
+    table.append(rows)
+    assert nullable(read(spark, table.uri)) == ["t"]
+    data = {"id": pa.array([2, 3]), "x": pa.array([None, 2.0]), "t": pa.array(["v", "w"])}
+    pq.write_table(pa.table(data), tmp_path / "odd.parquet")
+    add = {
+        "path": "odd.parquet",
+        "partitionValues": {},
+        "size": (tmp_path / "odd.parquet").stat().st_size,
+        "modificationTime": 0,
+        "dataChange": True,
+        "stats": json.dumps({"numRecords": 2, "nullCount": {"id": 0}}),
+    }
+    commit = tmp_path / "_delta_log" / f"{table.version + 1:020}.json"
+    commit.write_text(json.dumps({"add": add}) + "\n", encoding="utf-8")
+    frame = read(spark, table.uri)
+    assert nullable(frame) == ["x", "t"]
+    assert frame.where("x IS NULL").select("id").collect() == [(2,)]
+    assert sorted(row.x or -1.0 for row in frame.collect()) == [-1.0, 1.0, 2.0]
+    assert nullable(read(spark, table.uri, version=table.version)) == ["t"]

@@ -68,7 +68,7 @@ def read_schema(schema: StructType) -> SparkStruct:
     """Return the columns of a frame that reads a table, for every reader.
 
     Comments and collations are kept; metadata about files is left out. Nulls are allowed at every
-    depth, as in all files that Spark reads: its Parquet reader cannot exclude them.
+    depth: a file may contain them although a column is declared NOT NULL.
     """
     return spark_schema(_columns(schema.fields))
 

@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 from pathlib import Path
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
+from pyspark.sql.types import StructField as SparkField
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.errors import InvalidInputError, StoreError
@@ -143,11 +144,14 @@ def frame(
     *,
     where: Column | None,
     manifests: str | None,
+    sure: Collection[str] = (),
 ) -> DataFrame:
     """Return the rows of fragments that a plan selects, with the plan's columns.
 
     Parameters
     ----------
+    sure
+        The columns without nulls.
     where
         The plan's predicate, if it must be evaluated for each row.
     manifests
@@ -169,10 +173,18 @@ def frame(
         positions=looked_up or bool(asked & {ROW_ADDRESS, ROW_ID}),
         virtual=bool(most) or bool(asked),
     )
+    # Spark keeps these flags for files that a manifest lists, also over Spark Connect.
+    physical = {c.name_in_files(plan.mapping_mode) for c in plan.needed if c.name in sure}
+    schema = SparkStruct(
+        [
+            SparkField(field.name, field.dataType, field.name not in physical, field.metadata)
+            for field in projection.read.fields
+        ]
+    )
     frames = []
     for part, told_of_it in zip(parts, told, strict=True):
         by = told_of_it if told_of_it or asked else None
-        found = _scan(spark, store, part.rows, by, projection.read, options, manifests)
+        found = _scan(spark, store, part.rows, by, schema, options, manifests)
         if part.vectors is not None:
             found = alive(spark, found, part.vectors, part.rows.ids)
         frames.append(found)

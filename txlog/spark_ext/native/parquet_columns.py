@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import DataType as SparkType
 from pyspark.sql.types import StructType as SparkStruct
 
+from txlog.expressions.bind import bind
 from txlog.expressions.sql import quote_name
+from txlog.expressions.tree import Column, IsNull
 from txlog.scan.columns import FRAGMENT_ID, ROW_ADDRESS, ROW_ID
 from txlog.scan.read_plan import ReadPlan
 from txlog.schema.types import (
@@ -21,10 +25,11 @@ from txlog.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
-    type_name,
 )
 from txlog.spark_ext.native.places import FRAGMENT_COLUMN, Constant
 from txlog.spark_ext.spark_types import spark_schema
+from txlog.stats.files import file_bounds
+from txlog.stats.skip import keep
 
 # Spark's Parquet reader fills a column of this name with the position of each row in its file.
 # `_metadata.row_index` is the same column, but in a struct that Spark makes for each row.
@@ -95,7 +100,7 @@ def _unpushed(column: StructField) -> str:
     """
     name = quote_name(column.name)
     if column.type in _FLOATS:
-        return f"nanvl({name}, CAST('NaN' AS {type_name(column.type)}))"
+        return f"nanvl({name}, {name})"
     return name
 
 
@@ -106,6 +111,38 @@ def has_inner_floats(columns: Iterable[StructField]) -> bool:
         and any(field.type in _FLOATS or has_inner_floats([field]) for field in column.type.fields)
         for column in columns
     )
+
+
+def never_null(plan: ReadPlan, files: pa.Table) -> frozenset[str]:
+    """Return the NOT NULL columns in which the log excludes nulls: each file states 0 of them.
+
+    A column that is only declared NOT NULL is not enough: if Spark relies on it, it reads a null of
+    a file as 0. Partition columns are left out, because Spark computes them.
+
+    Parameters
+    ----------
+    files
+        The `FILE_ROWS` that are read. Without their statistics no column is returned.
+    """
+    declared = [
+        column
+        for column in plan.columns
+        if not column.nullable
+        and column.name not in plan.partition_columns
+        and column.name not in plan.metadata_columns
+    ]
+    if not files.num_rows:
+        return frozenset(column.name for column in declared)
+    if "stats" not in files.column_names:
+        return frozenset()
+    schema = StructType(tuple(declared))
+    found = []
+    for column in declared:
+        is_null = bind(IsNull(Column((column.name,))), schema)
+        bounds = file_bounds(files, schema, (), is_null, mapping_mode=plan.mapping_mode)
+        if not pc.any(keep(is_null, bounds)).as_py():
+            found.append(column.name)
+    return frozenset(found)
 
 
 def partition_name(at: int) -> str:

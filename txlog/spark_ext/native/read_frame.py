@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import reduce
 from typing import Any
@@ -33,7 +33,7 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.spark_ext.engine import format_known
 from txlog.spark_ext.native.frame import Part, frame
-from txlog.spark_ext.native.parquet_columns import own_names
+from txlog.spark_ext.native.parquet_columns import never_null, own_names
 from txlog.spark_ext.native.places import passed_over, volume_of
 from txlog.spark_ext.native.predicates import as_spark
 from txlog.spark_ext.native.vectors import Vectors, load_vectors, word_bytes
@@ -117,23 +117,28 @@ def read(
         parts.append(Part(whole))
     if len(apart.ids) and vectors is not None:
         parts.append(Part(apart, vectors))
+    sure = frozenset[str]() if vectors is None else never_null(plan, files.rows.primaries)
     frames = []
     if parts:
         if manifests is None:
             manifests = spark.conf.get(MANIFESTS, None)
-        frames.append(frame(spark, store, plan, parts, where=condition, manifests=manifests))
+        found = frame(spark, store, plan, parts, where=condition, manifests=manifests, sure=sure)
+        frames.append(found)
     if vectors is None:
         frames.append(_by_python(spark, store, plan, with_deletions=True))
-        frames = [_typed(rows, plan) for rows in frames]  # A union must have one collation.
-    return _typed(reduce(DataFrame.unionAll, frames), plan)
+        frames = [_typed(rows, plan, sure) for rows in frames]  # A union must have one collation.
+    return _typed(reduce(DataFrame.unionAll, frames), plan, sure)
 
 
-def _typed(rows: DataFrame, plan: ReadPlan) -> DataFrame:
+def _typed(rows: DataFrame, plan: ReadPlan, sure: Collection[str]) -> DataFrame:
     """Return rows with the comments and collations of a plan's columns.
 
-    The plan's predicate must already be applied, because it compares texts byte by byte.
+    `sure` are the columns without nulls. The plan's predicate must already be applied, because it
+    compares texts byte by byte.
     """
     wanted = read_schema(StructType(plan.columns))
+    for field in wanted.fields:
+        field.nullable = field.name not in sure
     text = wanted.json()  # Spark has collations in the metadata, too.
     # Field ids of nested fields are metadata of the read columns. (Asking a frame for its schema
     # may be a request to a server.)
