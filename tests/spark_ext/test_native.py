@@ -612,7 +612,7 @@ def test_columns_that_the_log_shows_without_nulls_are_not_nullable(
         partition_by=["day"],
         properties={"delta.columnMapping.mode": mode, "delta.enableDeletionVectors": "true"},
     )
-    assert nullable(read(spark, table.uri)) == ["day", "t"]
+    assert nullable(read(spark, table.uri)) == ["t"]
     rows = {
         "id": [1, 2, 3],
         "x": [0.5, math.nan, 1.5],
@@ -623,7 +623,8 @@ def test_columns_that_the_log_shows_without_nulls_are_not_nullable(
     table.delete("id = 3")
     table.append(pa.table({"id": [4], "x": [4.0], "day": ["b"], "t": ["w"]}, schema=STRICT))
     frame = DeltaTable.forPath(spark, table.uri).toDF()
-    assert nullable(frame) == ["day", "t"]
+    assert nullable(frame) == ["t"]
+    assert [row.id for row in frame.where("day = 'a'").orderBy("id").collect()] == [1, 2]
     assert frame.schema["t"].metadata == {"comment": "free text"}
     assert sorted(row.id for row in frame.where("id > 1").collect()) == [2, 4]
     assert frame.where("id IS NULL").count() == 0
@@ -633,6 +634,33 @@ def test_columns_that_the_log_shows_without_nulls_are_not_nullable(
     joined = frame.alias("a").join(frame.alias("b").where("id = 1"), "id", "left")
     assert joined.where("b.x IS NULL").count() == 2
     assert nullable(read(spark, table.uri, columns=["x", "id"], where="id > 0")) == []
+
+
+PARTITIONS = {
+    "a": ("byte", 1), "b": ("short", 2), "c": ("int", 3), "d": ("long", 4), "e": ("string", "x y"),
+    "f": ("boolean", True), "g": ("date", dt.date(2026, 1, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.spec("SPK-7")
+def test_partition_columns_without_nulls_are_not_nullable(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    builder = DeltaTable.create(spark).location(str(tmp_path / "t"))
+    for name, (kind, _) in PARTITIONS.items():
+        builder = builder.addColumn(name, kind, nullable=False, comment=f"of {kind}")
+    table = builder.addColumn("v", "int").partitionedBy(*PARTITIONS).execute()
+    assert nullable(table.toDF()) == ["v"]
+    row = {name: value for name, (_, value) in PARTITIONS.items()} | {"v": 7}
+    names = ", ".join(f"{name} {kind}" for name, (kind, _) in PARTITIONS.items())
+    made = spark.createDataFrame([tuple(row.values())], f"{names}, v int")
+    made.write.format("txlog").mode("append").save(str(tmp_path / "t"))
+    frame = table.toDF()
+    assert nullable(frame) == ["v"]
+    assert [one.asDict() for one in frame.collect()] == [row]
+    assert frame.where("c = 3 AND g = DATE'2026-01-02' AND e = 'x y'").count() == 1
+    assert frame.where("c = 0 OR e = '' OR NOT f").count() == 0
+    assert frame.schema["g"].metadata == {"comment": "of date"}
 
 
 @pytest.mark.spec("SPK-7")

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
-from pyspark.sql.types import StructField as SparkField
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.errors import InvalidInputError, StoreError
@@ -172,19 +171,12 @@ def frame(
         most,
         positions=looked_up or bool(asked & {ROW_ADDRESS, ROW_ID}),
         virtual=bool(most) or bool(asked),
-    )
-    # Spark keeps these flags for files that a manifest lists, also over Spark Connect.
-    physical = {c.name_in_files(plan.mapping_mode) for c in plan.needed if c.name in sure}
-    schema = SparkStruct(
-        [
-            SparkField(field.name, field.dataType, field.name not in physical, field.metadata)
-            for field in projection.read.fields
-        ]
+        sure=sure,
     )
     frames = []
     for part, told_of_it in zip(parts, told, strict=True):
         by = told_of_it if told_of_it or asked else None
-        found = _scan(spark, store, part.rows, by, schema, options, manifests)
+        found = _scan(spark, store, part.rows, by, projection.read, options, manifests)
         if part.vectors is not None:
             found = alive(spark, found, part.vectors, part.rows.ids)
         frames.append(found)

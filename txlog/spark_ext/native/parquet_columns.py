@@ -5,8 +5,8 @@ Rule: spec/spark.md, SPK-7.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -59,7 +59,12 @@ class Projection:
 
 
 def project(
-    plan: ReadPlan, constants: Iterable[Constant], *, positions: bool, virtual: bool
+    plan: ReadPlan,
+    constants: Iterable[Constant],
+    *,
+    positions: bool,
+    virtual: bool,
+    sure: Collection[str] = (),
 ) -> Projection:
     """Return the schema and the expressions for the columns that a plan needs.
 
@@ -71,6 +76,8 @@ def project(
         Whether rows need their positions in the file.
     virtual
         Whether the paths are virtual, so that fragment ids are known.
+    sure
+        The columns without nulls.
     """
     told = {constant.name: constant for constant in constants}
     stored: list[StructField] = []
@@ -79,10 +86,14 @@ def project(
         if column.name in plan.metadata_columns:
             columns.append(ReadColumn(column.name, _metadata_sql(column.name)))
         elif column.name in plan.partition_columns:
-            columns.append(ReadColumn(column.name, told[partition_name(at)].sql))
+            sql = told[partition_name(at)].sql
+            if column.name in sure:  # Spark sees that the result cannot be null.
+                sql = f"coalesce({sql}, {_DEFAULTS[column.type]})"
+            columns.append(ReadColumn(column.name, sql))
         else:
             held = _in_files(column, plan.mapping_mode)
-            stored.append(held)
+            # Spark keeps the flag for files that a manifest lists, also over Spark Connect.
+            stored.append(replace(held, nullable=column.name not in sure))
             cast = _spark(column) if _renames(held.type, column.type) else None
             columns.append(ReadColumn(column.name, _unpushed(held), cast))
     if positions:
@@ -113,11 +124,26 @@ def has_inner_floats(columns: Iterable[StructField]) -> bool:
     )
 
 
+# Values that Spark never uses, of partition columns without nulls.
+_DEFAULTS: dict[DataType, str] = {
+    PrimitiveType(name): text
+    for name, text in (
+        ("byte", "0Y"),
+        ("short", "0S"),
+        ("integer", "0"),
+        ("long", "0L"),
+        ("string", "''"),
+        ("boolean", "false"),
+        ("date", "DATE'1970-01-01'"),
+    )
+}
+
+
 def never_null(plan: ReadPlan, files: pa.Table) -> frozenset[str]:
     """Return the NOT NULL columns in which the log excludes nulls: each file states 0 of them.
 
     A column that is only declared NOT NULL is not enough: if Spark relies on it, it reads a null of
-    a file as 0. Partition columns are left out, because Spark computes them.
+    a file as 0. Partition columns of fractions and timestamps are left out.
 
     Parameters
     ----------
@@ -128,18 +154,19 @@ def never_null(plan: ReadPlan, files: pa.Table) -> frozenset[str]:
         column
         for column in plan.columns
         if not column.nullable
-        and column.name not in plan.partition_columns
         and column.name not in plan.metadata_columns
+        and (column.name not in plan.partition_columns or column.type in _DEFAULTS)
     ]
     if not files.num_rows:
         return frozenset(column.name for column in declared)
     if "stats" not in files.column_names:
         return frozenset()
-    schema = StructType(tuple(declared))
+    schema, mode = StructType(tuple(declared)), plan.mapping_mode
+    partitions = tuple(plan.partition_columns)
     found = []
     for column in declared:
         is_null = bind(IsNull(Column((column.name,))), schema)
-        bounds = file_bounds(files, schema, (), is_null, mapping_mode=plan.mapping_mode)
+        bounds = file_bounds(files, schema, partitions, is_null, mapping_mode=mode)
         if not pc.any(keep(is_null, bounds)).as_py():
             found.append(column.name)
     return frozenset(found)
