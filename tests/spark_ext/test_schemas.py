@@ -72,9 +72,12 @@ def test_one_schema_and_one_answer(spark: "SparkSession", table: DeltaTable, del
     uri = table.table.uri
     if deleted:  # Files with deletion vectors are read apart, and united with the others.
         txlog.Table(uri).delete("id = 3")
+    flagged = _nullable(COLUMNS)
+    for name in ("id", "name"):  # The log shows that they have no nulls.
+        flagged[name].nullable = False
     frames = [spark.read.format("txlog").load(uri), read(spark, uri), table.toDF()]
-    for frame in frames:
-        assert frame.schema == _nullable(COLUMNS)
+    for frame, schema in zip(frames, [_nullable(COLUMNS), flagged, flagged], strict=True):
+        assert frame.schema == schema
         for condition, expected in [
             ("name = 'A'", [0, 1]),
             ("part = 'p'", [0, 1]),
