@@ -135,6 +135,38 @@ def test_replacing(spark: "SparkSession", tmp_path: Path) -> None:
     assert txlog.Table(uri).to_arrow()["a"].to_pylist() == [1, 2]
 
 
+@pytest.mark.parametrize("begin", ["create", "createIfNotExists", "replace", "createOrReplace"])
+@pytest.mark.parametrize("by", ["name", "location", "both"])
+def test_the_schema_of_a_new_table_has_its_not_null_columns(
+    spark: "SparkSession", tmp_path: Path, name: str, by: str, begin: str
+) -> None:
+    from pyspark.sql.types import IntegerType, StructField, StructType
+
+    def defined(builder: DeltaTableBuilder) -> DeltaTableBuilder:
+        builder = builder if by == "location" else builder.tableName(name)
+        return builder if by == "name" else builder.location(str(tmp_path / "t"))
+
+    if begin == "replace":
+        defined(DeltaTable.create(spark)).addColumn("old", "string").execute()
+    made = (
+        defined(getattr(DeltaTable, begin)(spark))
+        .addColumn("n", "int", nullable=False, comment="a number")
+        .addColumn("more", IntegerType(), generatedAlwaysAs="n + 10")
+        .partitionedBy("n")
+        .execute()
+    )
+    wanted = StructType(
+        [
+            StructField("n", IntegerType(), False, {"comment": "a number"}),
+            StructField("more", IntegerType(), True),
+        ]
+    )
+    assert made.toDF().schema == wanted
+    write(spark.createDataFrame([(1,)], "n int"), made.table.uri)
+    assert made.toDF().schema == wanted
+    assert made.toDF().collect() == [(1, 11)]
+
+
 def test_paths_as_names(spark: "SparkSession", tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     DeltaTable.create(spark).tableName(f"delta.`{uri}`").addColumn("a", "int").execute()

@@ -1,7 +1,7 @@
 """The command line.
 
 Exit codes: 0 done, 1 an error of the table or the store, 2 a wrong call, 130 interrupted by Ctrl-C,
-141 the reader of the output closed it.
+141 the receiver of the output closed it.
 """
 
 from __future__ import annotations

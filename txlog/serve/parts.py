@@ -45,7 +45,7 @@ def part_answer(
     place, name = place_of(part.uri)
     store = open_store(place, storage_options)
     if is_object(name):
-        missing_of(store, [name])  # One that was set aside is put back.
+        missing_of(store, [name])  # A file that was set aside is put back.
     sign = getattr(store, "signed_url", None)
     if sign is not None and (signed := sign(name, SIGNED_FOR_S)) is not None:
         # The other address gets no credentials of this one, and is not cached longer than it is
@@ -55,7 +55,7 @@ def part_answer(
     if span == (0, 0):
         return Response(status_code=416, headers={"Content-Range": f"bytes */{part.bytes}"})
     start, end = span or (0, part.bytes)
-    file = store.open_input(name, size=part.bytes)  # Here, so that a missing file is an error.
+    file = store.open_input(name, size=part.bytes)  # A missing file fails now.
     headers["Content-Length"] = str(end - start)
     if span is not None:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{part.bytes}"

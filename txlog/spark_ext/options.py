@@ -57,7 +57,7 @@ KNOWN = (
 """All options that mean something."""
 
 _FOLDED = {name.lower(): name for name in KNOWN}
-_SHORT = {"version": "versionAsOf", "timestamp": "timestampAsOf"}  # As functions of Python have it.
+_SHORT = {"version": "versionAsOf", "timestamp": "timestampAsOf"}  # Names of Python arguments.
 _ALIKE = 0.87  # The share of the letters that a misspelt name has in common with an option.
 
 _LOCAL = re.compile("file:/+")

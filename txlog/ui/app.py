@@ -31,7 +31,7 @@ from txlog.ui.places import Place, Places
 
 MOST_FORM_BYTES = 64 << 10
 _TABLES_AT_ONCE = 50
-_OPENING = Threads(16)  # With remote tables they mostly wait.
+_OPENING = Threads(16)  # Threads mostly wait for remote tables.
 
 # The pages of a table, by the last step of their addresses.
 NAMES = {
