@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from txlog.errors import InvalidInputError
-from txlog.expressions.bind import bind, columns_of
-from txlog.expressions.evaluate import mask
+from txlog.expressions.bind import bind, bind_value, columns_of
+from txlog.expressions.evaluate import evaluate, mask
 from txlog.expressions.sql import parse_sql, to_sql
 from txlog.expressions.tree import (
     And,
+    Arithmetic,
     Column,
     Comparison,
     Expression,
@@ -417,3 +418,21 @@ def test_an_expression_has_no_truth_value() -> None:
 def test_odd_names_are_refused(name: str) -> None:
     with pytest.raises(InvalidInputError, match="not a column name"):
         col(name)
+
+
+_LONGS = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(
+    st.lists(st.none() | _LONGS, min_size=1, max_size=6),
+    _LONGS.filter(lambda value: value > -(2**63)) | st.integers(-3, 3),
+)
+def test_remainders_have_the_sign_of_the_dividend(values: list[int | None], divisor: int) -> None:
+    schema = StructType((StructField("x", PrimitiveType("long")),))
+    rows = pa.record_batch({"x": pa.array(values, pa.int64())})
+    bound, _ = bind_value(Arithmetic("%", Column(("x",)), Literal(divisor)), schema)
+    wanted = [
+        None if value is None or not divisor else abs(value) % abs(divisor) * (1, -1)[value < 0]
+        for value in values
+    ]
+    assert evaluate(bound, rows).to_pylist() == wanted

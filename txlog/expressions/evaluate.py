@@ -13,6 +13,7 @@ from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.errors import InvalidInputError, resource_error
 from txlog.expressions.signatures import (
     cast_number,
+    numbers,
     one_array,
     over_arrays,
     over_numbers,
@@ -325,7 +326,25 @@ def _arithmetic(op: str, left: Any, right: Any) -> Any:
             return pc.multiply_checked(left, right)
         case "/":
             return pc.divide(left, right)
+    if integers and isinstance(right, pa.Scalar) and not isinstance(left, pa.Scalar):
+        divisor = right.as_py()
+        if divisor is not None and abs(divisor) > 1:
+            return _remainder_of_integers(left, divisor)
     return _remainder(left, right, kind)
+
+
+def _remainder_of_integers(left: Any, divisor: int) -> pa.Array:
+    """Return the remainders of a constant divisor that is not 0, 1 or -1.
+
+    NumPy's rounded quotient of a constant takes a fraction of the time of its remainder.
+    """
+    left = one_array(left)
+    values = numbers(left)
+    found = values - values // divisor * divisor  # It has the divisor's sign.
+    wrong = (found != 0) & ((values < 0) != (divisor < 0))
+    if wrong.any():
+        found[wrong] -= divisor
+    return arrow_array(found, mask=numpy_array(pc.is_null(left)) if left.null_count else None)
 
 
 def like_regex(pattern: str) -> str:
