@@ -378,7 +378,7 @@ def is_in_process(engine: Engine) -> bool:
 def in_shares(items: Sequence[Item], sizes: Sequence[float], most: float) -> list[list[Item]]:
     """Return items in groups of about equal size, in order, for one worker each.
 
-    The groups are as few as `most`, the usual size of the largest one, allows.
+    There are as few groups as possible, so that the size of a group is usually at most `most`.
     """
     total = sum(sizes)
     count = max(1, ceil(total / most))
