@@ -372,12 +372,15 @@ def _rows_of(result: Any) -> int | None:
     return len(result) if hasattr(result, "__len__") else None
 
 
+_LOGGERS: dict[Area, logging.Logger] = {}
+
+
 def _logger_of(area: Area) -> logging.Logger | None:
     """Return the logger of an area, if `logging` is imported and the logger handles warnings."""
     loaded: Any = sys.modules.get("logging")
     if not hasattr(loaded, "getLogger"):  # It is not imported, or only partly.
         return None
-    logger: logging.Logger = loaded.getLogger(f"txlog.{area}")
+    logger = _LOGGERS.get(area) or _LOGGERS.setdefault(area, loaded.getLogger(f"txlog.{area}"))
     # Without a handler `logging` itself would print warnings.
     return logger if logger.isEnabledFor(EVENTS["failed"]) and logger.hasHandlers() else None
 

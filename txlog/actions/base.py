@@ -111,6 +111,7 @@ class Action:
     """
 
     fields: ClassVar[tuple[FieldSpec, ...]] = ()
+    field_names: ClassVar[frozenset[str]] = frozenset()  # In snake_case and in camelCase.
     keeps_unknown: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
@@ -119,6 +120,7 @@ class Action:
             for name, kind in cls.__annotations__.items()
             if not kind.startswith("ClassVar")
         )
+        cls.field_names = frozenset(n for field in cls.fields for n in (field.name, field.alias))
         for field in cls.fields:
             if field.default is not ...:
                 delattr(cls, field.name)
@@ -159,7 +161,8 @@ class Action:
                 return None
             values[field.name] = value
         if cls.keeps_unknown:
-            values["model_extra"] = _unknown(cls, body)
+            known = cls.field_names
+            values["model_extra"] = {name: body[name] for name in body if name not in known}
         return values
 
     @classmethod
@@ -274,11 +277,6 @@ def _reader_of(inner: type[Action]) -> Callable[[Any], Any]:
         return ODD if values is None else inner.of_values(values)
 
     return read
-
-
-def _unknown(kind: type[Action], body: dict[str, Any]) -> dict[str, Any]:
-    known = {name for field in kind.fields for name in (field.name, field.alias)}
-    return {name: value for name, value in body.items() if name not in known}
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import orjson
 import pyarrow as pa
@@ -20,9 +20,18 @@ from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, 
 from txlog.arrow import pc
 from txlog.errors import LogCorruptError
 from txlog.expressions.tree import Expression
-from txlog.fragments.ids import ID_APP, ID_TAG, PRESERVED_TAG, mark_domain, valid_id
+from txlog.fragments.ids import (
+    ID_APP,
+    ID_TAG,
+    PRESERVED_TAG,
+    gives_row_ids,
+    mark_domain,
+    valid_id,
+)
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.lazy import dataclass
+from txlog.protocol.access import is_active, is_stamped
+from txlog.protocol.properties import Properties, compatibilities
 from txlog.stats.files import num_records
 from txlog.version import __version__
 
@@ -214,6 +223,26 @@ def highest_row_id(files: pa.Table, *, exact: bool) -> int:
     return int(pc.max(last).as_py())
 
 
+class Duties(NamedTuple):
+    """What a protocol and metadata require of each commit of a table."""
+
+    compatible: bool  # The commit must be valid for Iceberg.
+    stamped: bool  # It has an in-commit timestamp.
+    numbered: bool  # Its files get row ids.
+    tracked: bool  # Row tracking is enabled.
+
+
+def duties_of(protocol: Protocol, metadata: Metadata) -> Duties:
+    """Return what commits with a protocol and metadata need."""
+    properties = Properties(metadata.configuration)
+    return Duties(
+        compatible=bool(compatibilities(metadata.configuration)),
+        stamped=is_stamped(protocol, metadata),
+        numbered=gives_row_ids(protocol, properties),
+        tracked=is_active("rowTracking", protocol, properties),
+    )
+
+
 @dataclass(frozen=True)
 class Encoded:
     """The bytes of a commit, and the values from which they were encoded."""
@@ -284,13 +313,7 @@ def _with_ids(adds: tuple[Add, ...], highest: int) -> tuple[list[Add], int]:
 
 CALLERS_TEXTS = frozenset({"userId", "userName", "userMetadata"})
 """Fields of `commitInfo` that a caller may set to text."""
-COMMIT_INFO_NAMES = (
-    frozenset(
-        {"version", "model_extra"}
-        | {name for field in CommitInfo.fields for name in (field.name, field.alias)}
-    )
-    - CALLERS_TEXTS
-)
+COMMIT_INFO_NAMES = (CommitInfo.field_names | {"version", "model_extra"}) - CALLERS_TEXTS
 """Fields of `commitInfo` that commits fill in themselves."""
 
 
@@ -298,31 +321,32 @@ def _commit_info(
     intent: Intent, timestamp_ms: int, stamped: bool, txn_id: str, row_ids: RowIds | None
 ) -> CommitInfo:
     tracked = row_ids is not None and row_ids.enabled
-    noted = intent.user_metadata
-    own = orjson.loads(json_of(dict(noted))) if isinstance(noted, Mapping) else {}
-    parameters = {**own.pop("operationParameters", {}), **intent.parameters}
-    if isinstance(noted, Mapping):
+    noted, own, parameters = intent.user_metadata, {}, intent.parameters
+    if noted is not None and not isinstance(noted, str):
+        own = orjson.loads(json_of(dict(noted)))
+        parameters = {**own.pop("operationParameters", {}), **parameters}
         noted = own.pop("userMetadata", None)
-    return CommitInfo(
-        **own,
-        timestamp=timestamp_ms,
-        operation=intent.operation,
-        operation_parameters={
+    values = {
+        "model_extra": own,  # `require_user_metadata` refuses names of fields.
+        "timestamp": timestamp_ms,
+        "operation": intent.operation,
+        "operation_parameters": {
             name: value if isinstance(value, str) else json_of(value).decode()
             for name, value in parameters.items()
             if value is not None
         },
-        operation_metrics={name: str(value) for name, value in intent.metrics.items()},
-        read_version=intent.read_version if intent.read_version >= 0 else None,
-        isolation_level=intent.isolation,
-        is_blind_append=intent.is_blind_append,
-        engine_info=f"txlog/{__version__}",
-        user_metadata=noted,
-        tags={PRESERVED_TAG: "true"} if tracked else None,
-        txn_id=txn_id,
-        in_commit_timestamp=timestamp_ms if stamped else None,
-        txlog_crc32=BLANK,
-    )
+        "operation_metrics": {name: str(value) for name, value in intent.metrics.items()},
+        "read_version": intent.read_version if intent.read_version >= 0 else None,
+        "isolation_level": intent.isolation,
+        "is_blind_append": intent.is_blind_append,
+        "engine_info": f"txlog/{__version__}",
+        "user_metadata": noted,
+        "tags": {PRESERVED_TAG: "true"} if tracked else None,
+        "txn_id": txn_id,
+        "in_commit_timestamp": timestamp_ms if stamped else None,
+        "txlog_crc32": BLANK,
+    }
+    return CommitInfo.of_values(values)
 
 
 def txn_id_of(row: dict[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""Check whether a commit that was put is a version of the table.
+"""Put a commit, and check whether it is a version of the table.
 
 A put-if-absent succeeds if no file has the name. Then the name belongs to the table's next version,
 or to an old version whose commit a clean-up deleted. In the second case, a checkpoint of that
@@ -18,6 +18,7 @@ from txlog.actions.table import Metadata, Protocol, Txn
 from txlog.arrow import pc
 from txlog.checkpoint.hint import hinted_version
 from txlog.commit.intent import txn_id_of
+from txlog.effects import Effects
 from txlog.errors import (
     CommitConflictError,
     LogCorruptError,
@@ -32,7 +33,55 @@ from txlog.snapshot.commits import Commit, file_rows, parse_commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import Store, is_far
+from txlog.store.base import PutIfAbsent, Store, is_far
+
+_FIRST_WAIT_S = 0.005
+_LONGEST_WAIT_S = 1.0
+_LOST_ANSWERS = 10  # Consecutive failures before the outcome counts as unknown.
+
+
+def wait_s(attempts: int) -> float:
+    """Return the seconds to wait after failed attempts; they double up to a second."""
+    return min(_LONGEST_WAIT_S, _FIRST_WAIT_S * float(2 ** min(attempts, 12)))
+
+
+def put_commit(
+    store: Store, put: PutIfAbsent, version: int, data: bytes, txn_id: str, effects: Effects
+) -> bytes | None:
+    """Put a commit; return None on success, or the bytes of the winner that has the name.
+
+    Raises
+    ------
+    StoreError
+        The store failed. Nothing was committed.
+    OutcomeUnknownError
+        An answer was lost, and the commit cannot be read back.
+    """
+    path = log_path(commit_name(version))
+    lost: OutcomeUnknownError | None = None
+    for attempt in range(_LOST_ANSWERS):
+        try:
+            if put(path, data) == "created":
+                return None
+        except OutcomeUnknownError as error:
+            if error.visible:  # Reading it back would not show whether it survives a crash.
+                error.version, error.txn_id = version, txn_id
+                raise
+            lost = error
+        except StoreError as error:
+            if lost is None:
+                raise
+            raise _unknown(path, version, txn_id) from error  # The lost put may still succeed.
+        # Also if it exists: a client may have retried a put that had succeeded.
+        try:
+            held = store.read(path)
+        except NotFoundError:
+            effects.sleep_s(wait_s(attempt) * effects.jitter())
+            continue  # It does not exist, so the same bytes may be put again.
+        except StoreError as error:
+            raise _unknown(path, version, txn_id) from (lost or error)
+        return None if is_ours(held, txn_id, path) else held
+    raise _unknown(path, version, txn_id)
 
 
 def require_landed(store: Store, data: bytes, txn_id: str, version: int) -> int | None:
@@ -102,9 +151,9 @@ def _search_latest(store: Store, data: bytes, txn_id: str, version: int) -> None
         if landed is False:
             _delete_stray(store, path, txn_id)
     except TxlogError as error:
-        raise _unknown(path, version, txn_id) from error
+        raise _cleaned(path, version, txn_id) from error
     if landed is None:
-        raise _unknown(path, version, txn_id)
+        raise _cleaned(path, version, txn_id)
     if not landed:
         raise CommitConflictError(
             version=latest.version,
@@ -180,11 +229,23 @@ def is_ours(data: bytes, txn_id: str, path: str) -> bool:
         return False
 
 
-def _unknown(path: str, version: int, txn_id: str) -> OutcomeUnknownError:
+def _unknown(
+    path: str,
+    version: int,
+    txn_id: str,
+    reason: str = "the store's answer was lost and the commit could not be read back",
+    remedy: str = "Open the table and look for the txnId in its history before you write again",
+) -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        path=path,
-        version=version,
-        txn_id=txn_id,
+        path=path, version=version, txn_id=txn_id, reason=reason, remedy=remedy
+    )
+
+
+def _cleaned(path: str, version: int, txn_id: str) -> OutcomeUnknownError:
+    return _unknown(
+        path,
+        version,
+        txn_id,
         reason="the commit was put, but the log was cleaned up meanwhile, and it is unknown "
         "whether the table contains the commit",
         remedy="Open the table and check whether it contains the written rows",

@@ -12,32 +12,34 @@ from txlog.actions.file import Add
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from txlog.checkpoint.file_rows import Wanted
 from txlog.commit.app_versions import dated
-from txlog.commit.intent import Encoded, Intent, RowIds, encode_commit, highest_row_id
+from txlog.commit.intent import (
+    Duties,
+    Encoded,
+    Intent,
+    RowIds,
+    duties_of,
+    encode_commit,
+    highest_row_id,
+)
 from txlog.commit.judge import Verdict, judge, passes_blindly, refusal, worse
-from txlog.commit.landed import is_ours, require_landed
+from txlog.commit.landed import put_commit, require_landed, wait_s
 from txlog.effects import Effects
 from txlog.errors import (
     LogCorruptError,
-    NotFoundError,
-    OutcomeUnknownError,
     RetriesExhaustedError,
-    StoreError,
 )
-from txlog.fragments.ids import ID_APP, ROW_TRACKING_DOMAIN, gives_row_ids, highest_id, row_id_mark
+from txlog.fragments.ids import ID_APP, ROW_TRACKING_DOMAIN, highest_id, row_id_mark
 from txlog.lazy import dataclass
-from txlog.log.names import LogFile, commit_name, log_path
+from txlog.log.names import LogFile, commit_name
 from txlog.log.segment import Segment
 from txlog.observe import note, observed
 from txlog.protocol.access import (
     STAMPED_SINCE,
     features_of,
-    is_active,
-    is_stamped,
     with_types,
     with_vectors,
 )
 from txlog.protocol.iceberg import require_compatible
-from txlog.protocol.properties import Properties, compatibilities
 from txlog.reconcile.files import controls_of
 from txlog.schema.json import parse_schema
 from txlog.snapshot.commits import (
@@ -129,16 +131,19 @@ def _encoded(
     protocol = intent.protocol or (snapshot.protocol if snapshot else None)
     stamped, row_ids = False, None
     if protocol is not None and metadata is not None:
-        if compatibilities(metadata.configuration):
+        if snapshot is None or intent.metadata or intent.protocol:
+            needed = duties_of(protocol, metadata)
+        else:
+            needed = snapshot.memo(_own_duties)
+        if needed.compatible:
             before = None if snapshot is None else snapshot.metadata
             require_compatible(protocol, metadata, path=store.root, before=before, adds=intent.adds)
-        properties = Properties(metadata.configuration)
-        stamped = is_stamped(protocol, metadata)
-        if gives_row_ids(protocol, properties):
+        stamped = needed.stamped
+        if needed.numbered:
             row_ids = RowIds(
                 version=0 if snapshot is None else snapshot.version + 1,
                 mark=_highest_row_id(store, snapshot, intent),
-                enabled=is_active("rowTracking", protocol, properties),
+                enabled=needed.tracked,
             )
     if stamped:
         made_ms = now_ms if snapshot is None else _after(snapshot, now_ms)
@@ -157,6 +162,10 @@ def _encoded(
         txn_id=txn_id,
         row_ids=row_ids,
     )
+
+
+def _own_duties(snapshot: Snapshot) -> Duties:
+    return duties_of(snapshot.protocol, snapshot.metadata)
 
 
 def _with_vectors_enabled(intent: Intent, snapshot: Snapshot | None) -> Intent:
@@ -255,9 +264,6 @@ def _version_after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Sna
 
 DEADLINE_S = 120.0
 _AT_ONCE = 10  # Lost races before the first wait. A writer that waits usually loses again.
-_FIRST_WAIT_S = 0.005
-_LONGEST_WAIT_S = 1.0
-_LOST_ANSWERS = 10  # Consecutive failures before the outcome counts as unknown.
 
 
 @dataclass(frozen=True)
@@ -341,7 +347,7 @@ def _commit(
         passed: list[Commit] = []
         version = 0 if snapshot is None else snapshot.version + 1
         attempt = prepare(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=effects.now_ms())
-        held = _put(store, put, version, attempt.data, txn_id, effects)
+        held = put_commit(store, put, version, attempt.data, txn_id, effects)
         if held is None:
             file_ms = require_landed(store, attempt.data, txn_id, version)
             stamped = _stamped(attempt.after, effects.now_ms() if file_ms is None else file_ms)
@@ -383,58 +389,13 @@ def _changed_features(
 def wait_after(losses: int, effects: Effects) -> None:
     """Wait after lost races; the first few do not wait, because each one advanced the table."""
     if losses > _AT_ONCE:
-        effects.sleep_s(_wait_s(losses - _AT_ONCE - 1) * effects.jitter())
-
-
-def _wait_s(attempts: int) -> float:
-    return min(_LONGEST_WAIT_S, _FIRST_WAIT_S * float(2 ** min(attempts, 12)))
+        effects.sleep_s(wait_s(losses - _AT_ONCE - 1) * effects.jitter())
 
 
 def _stamped(after: Snapshot, made_ms: int) -> Snapshot:
     """Return the new snapshot with the time of its file."""
-    stamped = after.is_active("inCommitTimestamp")
+    stamped = after.memo(_own_duties).stamped
     return moved(after, head_ms=made_ms, timestamp_ms=after.timestamp_ms if stamped else made_ms)
-
-
-def _put(
-    store: Store, put: PutIfAbsent, version: int, data: bytes, txn_id: str, effects: Effects
-) -> bytes | None:
-    """Put a commit; return None on success, or the bytes of the winner that has the name."""
-    path = log_path(commit_name(version))
-    lost: OutcomeUnknownError | None = None
-    for attempt in range(_LOST_ANSWERS):
-        try:
-            if put(path, data) == "created":
-                return None
-        except OutcomeUnknownError as error:
-            if error.visible:  # Reading it back would not show whether it survives a crash.
-                error.version, error.txn_id = version, txn_id
-                raise
-            lost = error
-        except StoreError as error:
-            if lost is None:
-                raise
-            raise _unknown(path, version, txn_id) from error  # The lost put may still succeed.
-        # Also if it exists: a client may have retried a put that had succeeded.
-        try:
-            held = store.read(path)
-        except NotFoundError:
-            effects.sleep_s(_wait_s(attempt) * effects.jitter())
-            continue  # It does not exist, so the same bytes may be put again.
-        except StoreError as error:
-            raise _unknown(path, version, txn_id) from (lost or error)
-        return None if is_ours(held, txn_id, path) else held
-    raise _unknown(path, version, txn_id)
-
-
-def _unknown(path: str, version: int, txn_id: str) -> OutcomeUnknownError:
-    return OutcomeUnknownError(
-        path=path,
-        version=version,
-        txn_id=txn_id,
-        reason="the store's answer was lost and the commit could not be read back",
-        remedy="Open the table and look for the txnId in its history before you write again",
-    )
 
 
 def _pass_winners(

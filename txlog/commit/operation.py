@@ -304,10 +304,11 @@ class _Attempts:
             if self.txn is None:
                 return None
             intent = Intent(self.operation.name, read_version=base.version, kind="append")
-        noted = replace(intent, user_metadata=self.user_metadata)
+        if self.user_metadata is not None:
+            intent = replace(intent, user_metadata=self.user_metadata)
         if self.txn is None:
-            return noted
-        return with_txn(noted, self.txn, self.operation.context.effects)
+            return intent
+        return with_txn(intent, self.txn, self.operation.context.effects)
 
     def _committed(self, base: Snapshot, intent: Intent) -> Committed | Redo | Done:
         operation, context = self.operation, self.operation.context

@@ -47,6 +47,7 @@ from txlog.schema.types import (
     require_storable,
 )
 from txlog.snapshot.snapshot import Snapshot
+from txlog.threads import cached_property
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,11 @@ class WritePlan:
     def schema(self) -> StructType:
         """The schema of the table after the write."""
         return self.layout.schema
+
+    @cached_property
+    def _has_sizes(self) -> bool:
+        """Whether a column's lists must have a fixed size."""
+        return not fixed_schema(self.schema).equals(arrow_schema(self.schema))
 
     def with_moved(self, moved: tuple[StructField, ...]) -> WritePlan:
         """Return the plan for rows that have these columns of ids and versions."""
@@ -114,7 +120,7 @@ class WritePlan:
         truncates = self.layout.writer_properties.allow_truncated_timestamps
         rows = fitted(reader, self.schema, numbering or self.numbering(), truncates=truncates)
         # A usual append enters no further module for this (tests/test_doors.py).
-        if not fixed_schema(self.schema).equals(arrow_schema(self.schema)):
+        if self._has_sizes:
             rows = sized(rows, self.schema, list_error)
         if self.rules:
             rows = checked(rows, list(self.rules))
@@ -165,14 +171,14 @@ def plan_append(snapshot: Snapshot, schema: StructType, options: WriteOptions) -
         mode, protocol = snapshot.mapping_mode, snapshot.protocol
         return plan_write(snapshot.metadata, schema, options, mapping_mode=mode, protocol=protocol)
     plan = snapshot.memo(_usual_plan)
+    if options == WriteOptions():
+        return plan
     layout = replace(
         plan.layout,
         target_file_bytes=options.file_bytes,
         max_rows_per_file=options.max_rows_per_file,
         writer_properties=options.encoding,
     )
-    if layout == plan.layout:
-        return plan
     return replace(plan, layout=layout)
 
 

@@ -19,6 +19,7 @@ from txlog.errors import InvalidInputError, TxlogWarning
 from txlog.schema.types import (
     CURRENT_DEFAULT,
     GENERATION,
+    LONG,
     MONTH_INTERVALS,
     NANOS,
     TIME_INTERVALS,
@@ -317,17 +318,15 @@ def schema_of(data: pa.Schema, table: StructType | None, *, nanos: bool) -> Stru
     new uint64 column causes a warning.
     """
     given = from_arrow(data, nulls_as_void=table is not None, nanos=nanos)
-    long = PrimitiveType("long")
-    fields, new = [], []
+    new, narrowed = [], {}
     for field, arrow in zip(given.fields, data, strict=True):
         known = None if table is None else table.get(field.name)
         if known is None:
             new.append(arrow)
-        elif known.type == long and pa.types.is_uint64(arrow.type):
-            field = replace(field, type=long)
-        fields.append(field)
+        elif pa.types.is_uint64(arrow.type) and known.type == LONG:
+            narrowed[field] = replace(field, type=LONG)
     warn_of_unsigned(new)
-    return StructType(tuple(fields))
+    return StructType(tuple(narrowed.get(f, f) for f in given.fields)) if narrowed else given
 
 
 def warn_of_unsigned(fields: Iterable[pa.Field]) -> None:

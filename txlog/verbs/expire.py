@@ -324,7 +324,7 @@ def expire_if_due(context: Context, snapshot: Snapshot) -> None:
     store = context.store
     listed = store.list_briefly(LOG_FOLDER, "")
     names = (file for name, *_ in listed if (file := parse_name(name)) and file.kind == "commit")
-    oldest = min(names, key=lambda file: file.version, default=None)
+    oldest = next(names, None)  # Names of commits ascend like their versions.
     if oldest is None:
         return
     try:

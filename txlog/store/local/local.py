@@ -71,9 +71,11 @@ class LocalStore(BasicStore):
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     disk: Disk = field(default_factory=Disk, repr=False, compare=False)
     _folders: Folders = field(init=False, repr=False, compare=False)
+    _is_confined: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_folders", Folders(self.root, self.disk))
+        object.__setattr__(self, "_is_confined", is_confined(self.options))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The folders that one process synced are not known to another process.
@@ -87,7 +89,7 @@ class LocalStore(BasicStore):
 
     def resolve(self, path: str) -> str:
         """Return the absolute path of a file; raise if it leads out of a confined table."""
-        if is_confined(self.options):
+        if self._is_confined:
             target = os.path.join(
                 self.root, file_path(path, decode=False) if is_file_uri(path) else path
             )
@@ -124,7 +126,7 @@ class LocalStore(BasicStore):
 
         Errors are those of `read`, raised when the file's turn comes.
         """
-        below, plain = f"{self.root}/", os.sep == "/" and not is_confined(self.options)
+        below, plain = f"{self.root}/", os.sep == "/" and not self._is_confined
         for path, size in files:
             target = below + path if path[:1] == "_" and plain else self.resolve(path)
             data = _read_listed(target, size)

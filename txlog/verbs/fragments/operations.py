@@ -74,9 +74,8 @@ def require_operation(operation: object) -> None:
             reason=f"an Operation was expected, not {type(operation).__name__}",
             remedy="Pass txlog.Operation.Append(fragments), or another of these operations",
         )
-    for name, kinds in _KINDS.items():
-        value = getattr(operation, name, None)
-        if hasattr(operation, name) and (not isinstance(value, kinds) or isinstance(value, bool)):
+    for name, value in vars(operation).items():
+        if not isinstance(value, _KINDS.get(name, object)) or isinstance(value, bool):
             raise _wrong(name, value)
     for number in getattr(operation, "deleted_fragment_ids", ()):
         if type(number) is not int:
