@@ -150,7 +150,10 @@ def test_rights(catalog: Catalog, tmp_path: Path) -> None:
     for path in ("secret", "2", "no-such"):
         answer = client.get(f"/v1/datasets/{path}", headers=bearer("writer"))
         assert answer.status_code == 404
-        assert answer.json()["detail"] == f"there is no data set {path!r} that the token is for"
+        assert (
+            answer.json()["detail"]
+            == f"there is no data set {path!r}, or the token does not allow it"
+        )
     assert status("GET", "/v1/datasets/1/commits/1/lineage", "writer") == 403
     assert status("DELETE", "/v1/datasets/1", "writer") == 403
     made = {"name": "other", "type": "TEXT_INTENT"}
@@ -195,7 +198,7 @@ def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
         ('{"tokens": [{"name": "a", "sha256": "%s", "right": "all"}]}', "right"),
         ('{"tokens": [{"name": "", "sha256": "%s", "right": "read"}]}', "name"),
         ('{"tokens": [{"name": "a", "sha256": "%s", "right": "read", "datasets": "x"}]}', "names"),
-        ('{"tokens": [{"name": "a", "sha256": "%s", "right": "read", "token": "x"}]}', "alone"),
+        ('{"tokens": [{"name": "a", "sha256": "%s", "right": "read", "token": "x"}]}', "only"),
     ],
 )
 def test_token_files_that_are_none(text: str, told: str) -> None:
@@ -206,7 +209,7 @@ def test_token_files_that_are_none(text: str, told: str) -> None:
 @pytest.mark.spec("DST-63")
 def test_without_tokens_only_this_machine(catalog: Catalog) -> None:
     for host in ("0.0.0.0", "example.org", "::"):
-        with pytest.raises(InvalidInputError, match="this machine alone"):
+        with pytest.raises(InvalidInputError, match="only this machine"):
             serve(catalog, host=host)
     client = within(create_app(catalog))
     answer = client.get("/v1/datasets", headers={"Host": "evil.example"})
@@ -215,7 +218,7 @@ def test_without_tokens_only_this_machine(catalog: Catalog) -> None:
         assert client.post("/v1/datasets/1/commits/1:hide", headers=headers).status_code == 403
     own = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
     assert client.post("/v1/datasets/1/commits/1:hide", headers=own).status_code == 204
-    with pytest.raises(InvalidInputError, match="this machine alone"):
+    with pytest.raises(InvalidInputError, match="only this machine"):
         create_server(catalog, address="0.0.0.0:0")
 
 

@@ -114,7 +114,7 @@ def test_lineage_goes_up_and_down(get: Get, intents: Dataset) -> None:
     ]  # fmt: skip
     down = cells_of(get("1/lineage", of="first", direction="down"))
     assert {(row[1], row[3]) for row in down} >= {("picked", "training set"), ("source", "commit")}
-    assert "Nothing is recorded" in get("1/lineage", of="1")
+    assert "No lineage is recorded" in get("1/lineage", of="1")
     set_hash = intents.training_sets()[1].version_hash
     assert len(cells_of(get("1/lineage", of=set_hash))) == 4
 
@@ -128,7 +128,7 @@ def test_lineage_goes_up_and_down(get: Get, intents: Dataset) -> None:
         ("1/lineage", {"of": "nope"}, 404, "no training set"),
         ("1/lineage", {"of": "99"}, 404, "no commit 99"),
         ("1/lineage", {"direction": "x"}, 400, "was expected, not"),
-        ("/datasets/none", {}, 404, "folder of data sets is not among"),
+        ("/datasets/none", {}, 404, "do not show this folder of data sets"),
         ("1/sets", {"offset": -1}, 400, "offset"),
     ],
 )

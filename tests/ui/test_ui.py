@@ -13,7 +13,7 @@ import txlog
 from txlog.scan import scan as scanning
 from txlog.ui.cells import MOST_CHARACTERS, column_cells, rows_grid
 from txlog.ui.guard import HEADERS, comes_from_here, form_secret, host_of
-from txlog.ui.places import Kept, Places, place_of, tables_below
+from txlog.ui.places import Cache, Places, place_of, tables_below
 from txlog.ui.schemas import schema_differences
 
 pytest.importorskip("fastapi")
@@ -108,7 +108,7 @@ def test_only_so_many_folders_are_looked_into(
         txlog.write(tmp_path / f"t{n}", pa.table({"n": [1]}))
     page = client_of(tmp_path).get("/").text
     assert [row[0] for row in cells_of(page)] == ["t0", "t1"]
-    assert "more folders than were looked into" in page
+    assert "more folders than were searched" in page
 
 
 def test_a_folder_without_tables_is_an_error(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_rows_come_by_pages(pages: Pages, flights: txlog.Table) -> None:
     assert visited == 3
     assert [[one.replace("null", "None") for one in row] for row in found] == wanted
     assert "Rows 101 to 111 of 111" in page
-    assert "No row is here" in pages.get("rows", offset=500)
+    assert "There are no rows here" in pages.get("rows", offset=500)
 
 
 def test_rows_of_a_version_are_filtered(pages: Pages) -> None:
@@ -196,7 +196,7 @@ def test_many_columns_are_left_out_until_they_are_named(tmp_path: Path) -> None:
     pages = Pages(txlog.write(tmp_path / "t", wide).uri)
     page = pages.get("rows")
     assert len(cells_of(page)[0]) == 40
-    assert "20 more columns are left out" in page
+    assert "20 more columns are not shown" in page
     assert cells_of(pages.get("rows", columns="c59, c0")) == [["59", "0"]]
 
 
@@ -538,7 +538,7 @@ def test_pages_are_read_only_unless_asked(small: txlog.Table) -> None:
 
 
 def test_the_last_values_are_kept() -> None:
-    kept, made = Kept(2), list[str]()
+    kept, made = Cache(2), list[str]()
 
     def make(key: str) -> Callable[[], str]:
         return lambda: made.append(key) or key  # type: ignore[func-returns-value]

@@ -17,7 +17,7 @@ from txlog.table.table import Table
 alter = typer.Typer(help="Change the columns of a table, without rewriting its files.")
 
 Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder or its URI.")]
-Column = Annotated[str, typer.Argument(help="Its name; fields of structs with dots.")]
+Column = Annotated[str, typer.Argument(help="Its name; a field of a struct is a.b.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -41,7 +41,7 @@ def rename(
     table: Where,
     column: Column,
     new_name: Annotated[
-        str, typer.Argument(help="The new name; of a nested field only its last part.")
+        str, typer.Argument(help="The new name; for a field of a struct, only the last part.")
     ],
     _dry_run: Dry = False,
     json: Json = False,
@@ -53,7 +53,7 @@ def rename(
 @alter.command()
 def drop(
     table: Where,
-    columns: Annotated[list[str], typer.Argument(help="Their names; fields of structs with dots.")],
+    columns: Annotated[list[str], typer.Argument(help="Their names; a field of a struct is a.b.")],
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""The commands; each is a few lines over `Table`."""
+"""The commands for a table: each calls a method of `Table` and prints the result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
 from txlog.version import __version__
 
-_SHOW_THEIR_OWN = {"demo", "ui"}
+_WITHOUT_PROGRESS = {"demo", "ui"}  # Commands that print while they work.
 
 
 class _Commands(TyperGroup):
@@ -43,7 +43,7 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command in the arguments."""
         try:
-            with nullcontext() if _SHOW_THEIR_OWN & {*sys.argv[1:2]} else working("Working"):
+            with nullcontext() if _WITHOUT_PROGRESS & {*sys.argv[1:2]} else working("Working"):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
@@ -54,7 +54,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     name="txlog",
-    help="ACID tables for PySpark and Arrow: look at a Delta table, or see a demonstration.",
+    help="ACID tables for PySpark and Arrow: read, change and maintain Delta tables.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -111,7 +111,7 @@ def common(
         ),
     ] = False,
 ) -> None:
-    """ACID tables for PySpark and Arrow: look at a Delta table, or see a demonstration."""
+    """ACID tables for PySpark and Arrow: read, change and maintain Delta tables."""
 
 
 def _open(table: str, version: str | None, timestamp: str | None) -> Table:
@@ -263,7 +263,7 @@ def fragments(
 
 
 def _without_partition(rows: list[dict[str, Any]], table: Table) -> list[dict[str, Any]]:
-    """Return rows; without partitions in the table, without the column of partition values."""
+    """Return rows without the column of partition values if the table has no partitions."""
     if table.partition_columns:
         return rows
     return [{name: row[name] for name in row if name != "partition"} for row in rows]
@@ -384,10 +384,10 @@ def restore(
     version: Version = None,
     timestamp: Moment = None,
     nearest: Annotated[
-        bool, typer.Option("--nearest", help="For a time outside, take the nearest version.")
+        bool, typer.Option("--nearest", help="For a time without a version, use the nearest one.")
     ] = False,
     ignore_missing_files: Annotated[
-        bool, typer.Option("--ignore-missing-files", help="Omit missing files.")
+        bool, typer.Option("--ignore-missing-files", help="Restore without files that are gone.")
     ] = False,
     _dry_run: Dry = False,
     json: Json = False,
@@ -426,7 +426,7 @@ def demo(
             "Default: a temporary folder.",
         ),
     ] = None,
-    path: Annotated[str | None, typer.Option(help="The same as PLACE.")] = None,
+    path: Annotated[str | None, typer.Option(help="The same as TABLE.")] = None,
     excerpt: Annotated[
         bool, typer.Option(help="Use the excerpt in txlog instead of the whole year.")
     ] = False,

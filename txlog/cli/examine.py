@@ -1,6 +1,6 @@
-"""The commands that compare versions and examine a table; `help`, and an example of each command.
+"""The commands that compare versions and examine a table, and the command `help`.
 
-`help` explains an error and its remedy.
+`help` explains an error and its remedy. `EXAMPLES` has an example of each command.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def report(
     ] = 8,
     json: Json = False,
 ) -> None:
-    """Write a picture of a table, one page of HTML: its history, files, skipping, findings."""
+    """Write a report of a table as one HTML page: history, files, data skipping, findings."""
     made = Table(table).report(None if sample < 0 else sample)
     made.save(output)
     if json:
@@ -157,7 +157,7 @@ def repair(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Repair the log of a table: checkpoint, checksum, and on request the entries of lost files."""
+    """Repair the log: checkpoint, checksum and, if requested, entries of missing files."""
     rows = Table(table).repair(not write, missing_files).to_pylist()
     if json:
         print_json({"written": write, "repairs": rows})
@@ -174,7 +174,7 @@ def _print_some(batches: Any, limit: int, json: bool) -> None:
 
 
 def _rehearse(context: typer.Context, asked: bool) -> bool:
-    """Let the command commit nothing if `dry_run` is set."""
+    """Let the command commit nothing if `--dry-run` is given."""
     context.with_resource(rehearsing(asked))
     return asked
 
@@ -183,7 +183,7 @@ Dry = Annotated[
     bool,
     typer.Option("--dry-run", callback=_rehearse, help="Only print the effect."),
 ]
-"""The option of commands with one operation: the operation runs, but is not committed."""
+"""The option of commands with one operation: the operation is planned, but not committed."""
 
 EXAMPLES = {
     "append": "append flights new.parquet",
@@ -308,7 +308,7 @@ def explain(
         raise InvalidInputError(
             argument="code",
             reason=f"{code!r} is not an error code; the codes are {', '.join(told)}",
-            remedy="For a command: txlog COMMAND --help",
+            remedy="For help on a command, run txlog COMMAND --help",
         )
     if json:
         print_json(told[wanted])

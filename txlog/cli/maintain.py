@@ -30,7 +30,8 @@ def compact(
     table: Where,
     where: Partitions = None,
     sort_by: Annotated[
-        list[str] | None, typer.Option(help="Sort the rows of new files; several times for more.")
+        list[str] | None,
+        typer.Option(help="Sort the rows of new files by this column; may be repeated."),
     ] = None,
     _dry_run: Dry = False,
     json: Json = False,
@@ -46,12 +47,12 @@ def optimize(
     table: Where,
     where: Partitions = None,
     z_order: Annotated[
-        list[str] | None, typer.Option(help="Order rows by this column; several times for more.")
+        list[str] | None, typer.Option(help="Order rows by this column; may be repeated.")
     ] = None,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Order new rows by the clustering columns.")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="With --cluster: all rows.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="With --cluster: order all rows.")] = False,
     target_file_bytes: Annotated[
         int | None, typer.Option(help="Default: delta.targetFileSize, or 128 MiB.")
     ] = None,
@@ -88,7 +89,7 @@ def vacuum(
         bool, typer.Option("--trash", help="With --delete: move them to _txlog_trash.")
     ] = False,
     keep_version: Annotated[
-        list[str] | None, typer.Option(help="A version, or a pin, whose files stay; repeatable.")
+        list[str] | None, typer.Option(help="A version or pin whose files stay; may be repeated.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -133,15 +134,13 @@ def _print_decided(decided: pa.Table, deleted: bool, json: bool) -> None:
 @maintenance.command()
 def trash(
     table: Where,
-    empty: Annotated[
-        bool, typer.Option("--empty", help="Delete the files for good instead.")
-    ] = False,
+    empty: Annotated[bool, typer.Option("--empty", help="Delete these files permanently.")] = False,
     json: Json = False,
 ) -> None:
-    """Put back the files that a vacuum moved to the trash."""
+    """Restore the files that a vacuum moved to the trash, or delete them."""
     found = Table(table).maintenance
     if empty:
-        count, what = found.empty_trash(), "deleted for good"
+        count, what = found.empty_trash(), "deleted permanently"
     else:
         decided = found.put_back()
         count, what = decided["decision"].to_pylist().count("restore"), "put back"
@@ -208,7 +207,8 @@ def clone(
         bool, typer.Option("--replace", help="Replace an existing table by a new version.")
     ] = False,
     register: Annotated[
-        bool, typer.Option("--register", help="Let vacuums keep the files of a shallow clone.")
+        bool,
+        typer.Option("--register", help="With --shallow: vacuums of this table keep the files."),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -223,7 +223,7 @@ def clone(
 
 @maintenance.command()
 def generate(table: Where, json: Json = False) -> None:
-    """Write lists of the files, one for each partition, for engines that do not read the log."""
+    """Write manifests (lists of data files) for engines that do not read the log."""
     count = Table(table).maintenance.generate()
     if json:
         print_json({"manifests": count})

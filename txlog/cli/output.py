@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
     from txlog.commit.operation import Outcome
 
-INTERRUPTED = 130  # The exit codes that shells use for a program that was ended by Ctrl-C,
-PIPE_CLOSED = 141  # and for a program that wrote to a closed pipe.
+# The exit codes that shells use.
+INTERRUPTED = 130  # Ctrl-C ended the program.
+PIPE_CLOSED = 141  # The program wrote to a closed pipe.
 _PATIENCE_S = 2.0
-_FOLDED = 8  # The smallest width, in characters, to which texts are folded.
+_FOLDED = 8  # The smallest width of a column with wrapped texts, in characters.
 _CAPITAL = re.compile(r"(?<!^)([A-Z][a-z]+)")
 
 
@@ -81,16 +82,16 @@ class _Working:
         self._timer.start()
 
     def bar(self, *, total: int | None = None, desc: str = "", unit: str = "") -> _Working:
-        """Begin to count; see `txlog.progress`."""
+        """Start to count to `total`; see `txlog.progress`."""
         self._shown.reset(self.task, total=total)
         return self
 
     def update(self, count: int) -> None:
-        """Count."""
+        """Add to the count."""
         self._shown.advance(self.task, count)
 
     def close(self) -> None:
-        """End counting; the line shows that the work continues."""
+        """Stop to show a count. The line still shows that the work continues."""
         self._shown.reset(self.task, total=None)
 
     def tell(self, text: str) -> None:
@@ -137,12 +138,12 @@ def print_table(
     *,
     whole: Sequence[str] = (),
 ) -> None:
-    """Print rows as a table that fits the console: texts are folded, numbers are not.
+    """Print rows as a table that fits the console: texts are wrapped, numbers are not.
 
     Parameters
     ----------
     whole
-        Other columns whose values are not folded.
+        Other columns whose values are not wrapped.
     """
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
@@ -219,9 +220,9 @@ def print_rows(
     Parameters
     ----------
     names
-        The columns, also if there are no rows. Default: the columns of the first row.
+        The columns; needed if there may be no rows. Default: the columns of the first row.
     whole
-        Columns whose values are not folded.
+        Columns whose values are not wrapped.
     """
     if json:
         print_json(rows)
@@ -286,7 +287,3 @@ def print_outcome(outcome: Outcome, json: bool) -> None:
             print_text(f"the table needs readers or writers with {names} from now on")
         if outcome.features_dropped:
             print_text(f"the table no longer needs {', '.join(outcome.features_dropped)}")
-
-
-# `txlog count TABLE` needs no parser: typer takes as long to import as it takes to open a table.
-# Its output and exit code are the same in both ways.

@@ -1,4 +1,4 @@
-"""`append`, `merge`, `update`, `head`, `lookup`, `index`: the commands that change or show rows."""
+"""The commands that change or show rows, `sql`, and the commands of `txlog index`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ MismatchFails = Annotated[
     bool,
     typer.Option(
         "--error-on-type-mismatch/--no-error-on-type-mismatch",
-        help="A value that its column cannot store is an error; or it becomes null.",
+        help="A value that its column cannot store is an error; otherwise it becomes null.",
     ),
 ]
 
@@ -154,7 +154,7 @@ def _condition(text: str) -> str:
 
 
 def rows_of(source: str, target: pa.Schema) -> Any:
-    """Return the rows of a file, whose ending names its format, or of a table.
+    """Return the rows of a file or a table. The file name's extension names the format.
 
     Texts in CSV files are converted to the types of the columns.
 
@@ -163,7 +163,7 @@ def rows_of(source: str, target: pa.Schema) -> Any:
     NotFoundError
         There is neither such a file nor such a table.
     InvalidInputError
-        The file's format is not known by its ending, or it is damaged.
+        The file name has no known extension, or the file is damaged.
     """
     import pyarrow.csv
     import pyarrow.dataset
@@ -174,12 +174,12 @@ def rows_of(source: str, target: pa.Schema) -> Any:
             return Table(source).scan()
         raise InvalidInputError(
             argument="source",
-            reason=f"{source} is not a table, and its ending is not one of {', '.join(_FORMATS)}",
+            reason=f"{source} is not a table, and its extension is none of {', '.join(_FORMATS)}",
             remedy="Name a file or a table",
         )
     kind: Any = _FORMATS[ending]
     if kind == "csv":
-        # pyarrow guesses timestamps better: a type with a zone would need a zone in each text.
+        # pyarrow infers timestamps: a type with a zone would require a zone in each text.
         types = {f.name: f.type for f in target if not pa.types.is_timestamp(f.type)}
         plain = {name: one for name, one in types.items() if not pa.types.is_nested(one)}
         options = pyarrow.csv.ConvertOptions(column_types=plain)
@@ -208,7 +208,7 @@ def lookup(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the rows with some keys, such as: txlog lookup flights UA B6 --on carrier."""
+    """Show the rows with these keys, such as: txlog lookup flights UA B6 --on carrier."""
     opened = Table(table, version=version_of(version))
     if on is None:
         on = _indexed_column(opened)
@@ -251,7 +251,7 @@ class Engine(StrEnum):
 def sql(
     query: Annotated[str, typer.Argument(help="A SELECT. FROM names a folder or URI in quotes.")],
     table: Annotated[
-        list[str] | None, typer.Option(help="NAME=TABLE: a name for a table; repeatable.")
+        list[str] | None, typer.Option(help="NAME=TABLE: a name for a table; may be repeated.")
     ] = None,
     root: Annotated[str, typer.Option(help="The folder or URI to which paths are relative.")] = "",
     engine: Annotated[Engine | None, typer.Option(help="Default: the installed one.")] = None,

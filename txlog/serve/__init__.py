@@ -1,12 +1,13 @@
-"""A service of the data sets in a folder: HTTP, the gRPC of MiniAutoML's data management, a client.
+"""A service for the data sets of a folder: an HTTP server and client, and a gRPC server.
 
     from txlog.serve import connect
 
     intents = connect("http://127.0.0.1:6000").dataset("intents")
     made = intents.fetch(intents.prepare().version_hash, wait_s=60)
 
-`txlog datasets serve FOLDER` or `serve(Catalog(folder))` starts a server. The extra `serve` has
-FastAPI, uvicorn and httpx; the extra `grpc` has gRPC. Rules: spec/datasets.md, DST-60 to DST-66.
+`txlog datasets serve FOLDER` or `serve(Catalog(folder))` starts a server. The gRPC methods are the
+ones of MiniAutoML's data management. The extra `serve` has FastAPI, uvicorn and httpx; the extra
+`grpc` has gRPC. Rules: spec/datasets.md, DST-60 to DST-66.
 """
 
 from __future__ import annotations

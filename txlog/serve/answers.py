@@ -42,7 +42,9 @@ async def on_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return _answer(problem_of(InvalidInputError(argument="body", reason="the body is no JSON")))
+        return _answer(
+            problem_of(InvalidInputError(argument="body", reason="the body is not JSON"))
+        )
     place = ".".join(str(step) for step in first["loc"][1:])
     wrong = InvalidInputError(argument=place or None, reason=f"{place or 'body'}: {first['msg']}")
     return _answer(problem_of(wrong))
@@ -57,7 +59,7 @@ async def on_http(_: Request, error: Exception) -> Response:
 async def on_fault(request: Request, error: Exception) -> Response:
     """Respond to an internal error, without its details."""
     _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
-    return _plain_problem(500, "an error within the server; its log has the details")
+    return _plain_problem(500, "an internal error; the server's log has the details")
 
 
 def _plain_problem(status: int, detail: str) -> JSONResponse:
@@ -74,14 +76,14 @@ def _plain_problem(status: int, detail: str) -> JSONResponse:
 
 
 async def bounded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Refuse requests of other sites, and bodies that are not JSON or too large.
+    """Refuse requests from other sites, and bodies that are not JSON or are too large.
 
-    A page of another site, open in a browser on this machine, can send requests here.
+    Without this check, a page of another site in a browser on this machine could send requests.
     """
     host = request.headers.get("host", "")
     known = request.app.state.hosts
     if known is not None and host.rpartition(":")[0] not in known and host not in known:
-        return _plain_problem(400, "the server does not answer for this host name")
+        return _plain_problem(400, "the server does not serve this host name")
     origin = request.headers.get("origin")
     if request.method not in ("GET", "HEAD", "OPTIONS") and (
         request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")

@@ -1,4 +1,4 @@
-"""The HTTP service of a catalog: routes of FastAPI, each a few lines around the catalog's methods.
+"""The HTTP service of a catalog, with FastAPI. Each route calls a method of the catalog.
 
 Rules: spec/datasets.md, DST-60 to DST-66.
 """
@@ -54,11 +54,11 @@ from txlog.version import __version__
 
 LONGEST_WAIT_S = 60.0
 _OWN_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1")
-_LOOKS_S = (0.02, 1.0)  # The first and the longest pause between two checks of a training set.
+_PAUSES_S = (0.02, 1.0)  # The first and the longest pause between two checks of a training set.
 _BYTES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The bytes.", "content": {"application/octet-stream": {}}},
     206: {"description": "A range of the bytes."},
-    307: {"description": "The bytes are at another address, for a while."},
+    307: {"description": "The bytes are at another URL, which expires."},
 }
 _WITHOUT_BODY: dict[int | str, dict[str, Any]] = {204: {"description": "Done."}}
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -110,7 +110,7 @@ def create_app(
     return app
 
 
-# Who, and what they may use --------------------------------------------------------------------
+# Dependencies ----------------------------------------------------------------------------------
 
 
 def _principal(request: Request, authorization: Annotated[str | None, Header()] = None) -> Any:
@@ -188,7 +188,7 @@ Key = Annotated[str | None, Header(alias="Idempotency-Key")]
 def _add_datasets(app: FastAPI) -> None:
     @app.post("/v1/datasets", status_code=201)
     def create(body: CreateRequest, catalog: Sets, who: Known, key: Key = None) -> SummaryModel:
-        """Make a data set, with a first commit if there is a source."""
+        """Create a data set, with a first commit if there is a source."""
         who.require_create(body.name)
         made = catalog.create(
             body.name,
@@ -226,12 +226,12 @@ def _add_datasets(app: FastAPI) -> None:
 
     @app.post("/v1/datasets/{dataset}:undelete", status_code=204, responses=_WITHOUT_BODY)
     def undelete(dataset: DatasetPath, catalog: Sets, who: Known) -> None:
-        """Bring a deleted data set back; name it by its number."""
+        """Restore a deleted data set, which is given by its number."""
         who.dataset(catalog, dataset, "admin").undelete()
 
     @app.post("/v1/datasets/{dataset}:purge", status_code=204, responses=_WITHOUT_BODY)
     def purge(dataset: DatasetPath, body: PurgeRequest, catalog: Sets, who: Known) -> None:
-        """Remove the bytes of a commit, or of the whole data set, for good."""
+        """Remove the bytes of a commit, or of the whole data set, permanently."""
         who.dataset(catalog, dataset, "admin").purge(body.commit, confirm=body.confirm)
 
 
@@ -240,7 +240,7 @@ def _add_commits(app: FastAPI) -> None:
     def update(
         dataset: DatasetPath, body: CommitRequest, catalog: Sets, who: Known, key: Key = None
     ) -> CommitModel:
-        """Add a commit of a source, completely or not at all."""
+        """Add a commit with the data of a source, completely or not at all."""
         found = who.dataset(catalog, dataset, "write")
         made = found.update(
             body.source,
@@ -289,7 +289,7 @@ def _add_commits(app: FastAPI) -> None:
         if who.datasets is not None:
             raise AccessError(
                 is_known=True,
-                reason="lineage goes over all data sets, and the token is for some",
+                reason="lineage covers all data sets, and the token is not for all of them",
                 remedy="Use a token for all data sets",
             )
         found = who.dataset(catalog, dataset, "read")
@@ -354,12 +354,12 @@ def _add_training_sets(app: FastAPI) -> None:
         who: Known,
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT_S)] = 0,
     ) -> TrainingSetModel:
-        """Return the state of a training set; wait some seconds while it is RUNNING."""
+        """Return the state of a training set. While it is RUNNING, wait up to `wait` seconds."""
         from anyio import sleep
 
         found = await run_in_threadpool(who.dataset, catalog, dataset, "read")
         until = REAL.monotonic_s() + wait
-        pause, longest = _LOOKS_S
+        pause, longest = _PAUSES_S
         while True:
             made = await run_in_threadpool(found.fetch, version_hash)
             left = until - REAL.monotonic_s()
@@ -370,17 +370,17 @@ def _add_training_sets(app: FastAPI) -> None:
 
     @app.get(base + "/{version_hash}/provenance")
     def provenance(made: Made) -> GraphModel:
-        """Return what a training set was made from."""
+        """Return the lineage of a training set: its commits and their inputs."""
         return GraphModel(**made.provenance().to_json())
 
     @app.get(base + "/{version_hash}/parts/{name:path}", response_class=Response, responses=_BYTES)
     def part(name: str, made: Made, answer: Answer) -> Response:
-        """Return the bytes of a part; with the header Range, some of them."""
+        """Return the bytes of a part, or the range of the header Range."""
         return answer(_part(made, name))
 
     @app.get(base + "/{version_hash}/contents/{digest}", response_class=Response, responses=_BYTES)
     def content(digest: str, made: Made, answer: Answer) -> Response:
-        """Return a content that a row of the form `parquet` names in `uri`, by its SHA-256."""
+        """Return the content with this SHA-256, to which `uri` of a row in `parquet` refers."""
         return answer(made.content(digest))
 
 

@@ -1,4 +1,4 @@
-"""The rights of callers, by bearer tokens. A file holds the digests of the tokens."""
+"""The rights of callers, who send bearer tokens. A file contains the digests of the tokens."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ class Principal:
         else:
             if self.may_see(found.name):
                 return found
-        raise NotFoundError(reason=f"there is no data set {wanted[:100]!r} that the token is for")
+        raise NotFoundError(
+            reason=f"there is no data set {wanted[:100]!r}, or the token does not allow it"
+        )
 
     def page(
         self, catalog: Catalog, limit: int, after: int | None = None, **options: Any
@@ -95,7 +97,7 @@ class Principal:
         """Return at most `limit` data sets that the sender may use, and the next page's start."""
         self.require("read")
         found: list[Summary] = []
-        while len(found) <= limit:  # Other data sets do not count for the page.
+        while len(found) <= limit:  # Data sets of others do not count.
             page = catalog.list(limit + 1, after, **options)
             found += [one for one in page if self.may_see(one.name)]
             if len(page) <= limit:
@@ -134,7 +136,8 @@ def require_guarded(
     if authenticator is None and host is not None and not is_loopback(host):
         raise InvalidInputError(
             argument="host",
-            reason=f"without tokens the service is for this machine alone, and {host!r} is for all",
+            reason=f"without tokens only this machine may reach the service, and {host!r} is not a "
+            "loopback address",
             remedy="Pass a file of tokens, or bind 127.0.0.1",
         )
     if authenticator is not None and catalog.sources.allowed is None:
@@ -179,9 +182,9 @@ class TokenFile:
     """Tokens of a JSON file.
 
     The file is `{"tokens": [{"name": "julia", "sha256": "<64 hex>", "right": "read", "datasets":
-    ["intents"]}]}`. Without `datasets` the token is for all. `txlog datasets token` makes a token
-    and its digest. The file is read again when it changes; while it is invalid, the old tokens are
-    used.
+    ["intents"]}]}`. Without `datasets`, the token is for all data sets. `txlog datasets token`
+    makes a token and its digest. The file is read again when it changes; while it is invalid, the
+    old tokens are used.
 
     Raises
     ------
@@ -198,7 +201,10 @@ class TokenFile:
         """Return the owner of the token; errors as for `Authenticator`."""
         given = digest_of(token or "")
         found = None
-        for digest, principal in self._principals().items():  # Always all, so time reveals nothing.
+        for (
+            digest,
+            principal,
+        ) in self._principals().items():  # All: the time reveals nothing.
             if hmac.compare_digest(digest, given):
                 found = principal
         if token is None or found is None:
@@ -218,7 +224,7 @@ class TokenFile:
         except TxlogError as error:
             if self._read is None:
                 raise
-            _LOG.error("the tokens stay as they were: %s", error)
+            _LOG.error("the file of tokens is invalid, so the old tokens are used: %s", error)
         return self._read[1]
 
 
@@ -263,7 +269,7 @@ def parse_tokens(text: bytes, path: str) -> dict[str, Principal]:
     found: dict[str, Principal] = {}
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry, dict) or entry.keys() - {"name", "sha256", "right", "datasets"}:
-            raise wrong(f"token {number}: expected name, sha256, right and datasets alone")
+            raise wrong(f"token {number}: expected only name, sha256, right and datasets")
         name, digest, right = (entry.get(key) for key in ("name", "sha256", "right"))
         datasets = entry.get("datasets")
         if not isinstance(name, str) or not name:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from txlog.table.table import Table
 
 _LONGEST_WAIT_S = 50.0  # The longest wait of one request, in seconds.
-_BATCH_ROWS = 64  # The rows of a batch of files, each with a content of up to some megabytes.
+_BATCH_ROWS = 64  # Each row contains a file of up to some megabytes.
 
 
 def connect(
@@ -53,7 +53,8 @@ def connect(
     token
         Sent as `Authorization: Bearer <token>`. Default: the variable `TXLOG_TOKEN`.
     timeout_s
-        The timeout of a request, in seconds.
+        The time to wait for a response, in seconds. 50 seconds are added, because a request of
+        `fetch` waits for the training set.
 
     Examples
     --------
@@ -177,8 +178,8 @@ class RemoteTrainingSet(TrainingSet):
         """
         raise UnsupportedFeatureError(
             features=("tables over HTTP",),
-            reason="a server gives the parts of a training set as files",
-            remedy="Call download; or open the catalog's folder by Catalog, if you can reach it",
+            reason="a server offers the parts of a training set as files",
+            remedy="Call download; or open the folder with txlog.datasets.Catalog",
         )
 
 
@@ -257,7 +258,7 @@ class RemoteDataset:
         return self._set(self._send("POST", "/training-sets", body=body))
 
     def fetch(self, version_hash: str, wait_s: float = 0) -> RemoteTrainingSet:
-        """Return the state of a training set; wait some seconds while it is RUNNING."""
+        """Return the state of a training set. While it is RUNNING, wait up to `wait_s` seconds."""
         path = f"/training-sets/{_step(version_hash)}"
         while True:
             wait = min(wait_s, _LONGEST_WAIT_S)
@@ -296,7 +297,7 @@ class RemoteDataset:
         self._send("POST", ":undelete")
 
     def purge(self, commit: int | None = None, *, confirm: str) -> None:
-        """Remove bytes for good, as `Dataset.purge` does."""
+        """Remove bytes permanently, as `Dataset.purge` does."""
         self._send("POST", ":purge", body={"commit": commit, "confirm": confirm})
 
     def diff(self, a: int | str, b: int | str) -> dict[str, Any]:

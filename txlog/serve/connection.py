@@ -58,14 +58,14 @@ class Connection:
         """Return the JSON of a response, or None if it has no body."""
         headers = {} if txn is None else {"Idempotency-Key": f"{txn[0]}:{txn[1]}"}
         given = {name: value for name, value in (query or {}).items() if value is not None}
-        # A request is repeated if this has no second effect.
+        # Only a request without a second effect is repeated.
         tries = TRIES if method == "GET" or txn is not None else 1
         for left in range(tries - 1, -1, -1):
             try:
                 answer = self.client.request(method, path, params=given, json=body, headers=headers)
             except httpx.TransportError as error:
-                # The transport has repeated what could not connect. A server that does not answer
-                # in time may still be at work.
+                # The transport has already repeated failed connections. After a timeout, the server
+                # may still work on the request.
                 is_at_work = body is not None and isinstance(error, httpx.ReadTimeout)
                 if left and not (is_at_work or isinstance(error, httpx.ConnectError)):
                     continue
@@ -126,7 +126,7 @@ def _error_of(answer: httpx.Response) -> TxlogError:
             operation="request",
             path=str(answer.request.url.copy_with(query=None)),
             reason=f"{detail} (status {answer.status_code})",
-            remedy="Try again later, or ask who runs the server",
+            remedy="Try again later, or ask the operator of the server",
         )
     known = {name: facts[name] for name in facts if name in kind.__dataclass_fields__}
     return kind(reason=detail, **known)

@@ -1,4 +1,4 @@
-"""Requests and responses as Pydantic models. Responses have the names of `values`."""
+"""Requests and responses as Pydantic models. Responses have the fields of `datasets.values`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Model(BaseModel):
 
 
 class InputModel(_Model):
-    """What a commit was made from."""
+    """An input from which a commit was made."""
 
     uri: str
     role: str = "source"
@@ -33,7 +33,7 @@ class CodeModel(_Model):
 
 
 class CommitModel(_Model):
-    """A commit. Its number counts from 1, without gaps."""
+    """A commit. Commits are numbered from 1 without gaps. Times are in milliseconds, UTC."""
 
     dataset: str
     commit_id: int
@@ -236,7 +236,7 @@ class ProblemModel(_Model):
 
 
 class _Adding(_Model):
-    """The description of a commit."""
+    """The fields of a request that adds a commit."""
 
     tags: dict[str, str] = Field(default_factory=dict)
     inputs: list[str | InputModel] = Field(default_factory=list)
@@ -250,7 +250,7 @@ class _Adding(_Model):
 
 
 class CreateRequest(_Adding):
-    """Make a data set, with a first commit if there is a source."""
+    """Create a data set, with a first commit if there is a source."""
 
     name: str
     type: str
@@ -260,7 +260,7 @@ class CreateRequest(_Adding):
 
 
 class CommitRequest(_Adding):
-    """Add a commit of a source."""
+    """Add a commit with the data of a source."""
 
     source: str
     message: str = ""
@@ -268,7 +268,7 @@ class CommitRequest(_Adding):
 
 
 class PrepareRequest(_Model):
-    """Pick commits up to one, by tags, and make a training set."""
+    """Pick the commits up to one that have the tags, and make a training set."""
 
     commit: int | str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
@@ -283,7 +283,7 @@ class TagRequest(_Model):
 
 
 class PurgeRequest(_Model):
-    """Remove bytes for good: of a commit, or of the whole data set."""
+    """Remove the bytes of a commit, or of the whole data set, permanently."""
 
     confirm: str
     commit: int | None = None

@@ -1,4 +1,4 @@
-"""A plain page of data sets, commits and training sets, without scripts and other files. Pure."""
+"""One HTML page of data sets, commits and training sets, without scripts or other files. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def page_of(datasets: Sequence[Summary], sets: Mapping[str, Sequence[TrainingSet
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Data sets</title><style>{_STYLE}</style></head><body><main><h1>Data sets</h1>"
-        f"{body or '<p>There is none yet.</p>'}</main></body></html>"
+        f"{body or '<p>There is no data set yet.</p>'}</main></body></html>"
     )
 
 

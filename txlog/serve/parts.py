@@ -1,4 +1,4 @@
-"""The bytes of a part of a training set, or their signed address if the store signs addresses."""
+"""Responses with the bytes of a part of a training set, or with a signed URL of the store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def part_answer(
     wanted: str | None,
     known: str | None = None,
 ) -> Response:
-    """Return the response with a part, or with its address.
+    """Return the response with a part, or a redirection to its signed URL.
 
     Parameters
     ----------
@@ -48,14 +48,13 @@ def part_answer(
         missing_of(store, [name])  # A file that was set aside is put back.
     sign = getattr(store, "signed_url", None)
     if sign is not None and (signed := sign(name, SIGNED_FOR_S)) is not None:
-        # The other address gets no credentials of this one, and is not cached longer than it is
-        # valid.
+        # The client must not cache the redirection longer than the URL is valid.
         return RedirectResponse(signed, 307, {"Cache-Control": "no-store"})
     span = None if wanted is None else range_of(wanted, part.bytes)
     if span == (0, 0):
         return Response(status_code=416, headers={"Content-Range": f"bytes */{part.bytes}"})
     start, end = span or (0, part.bytes)
-    file = store.open_input(name, size=part.bytes)  # A missing file fails now.
+    file = store.open_input(name, size=part.bytes)  # A missing file raises here.
     headers["Content-Length"] = str(end - start)
     if span is not None:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{part.bytes}"

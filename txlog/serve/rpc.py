@@ -22,7 +22,7 @@ from txlog.serve.auth import Authenticator, Everybody, Principal, Right, require
 from txlog.serve.messages import messages, pool
 from txlog.serve.problems import status_of, text_of
 
-FORM = "csv"  # The form whose parts have the names of the sample.
+FORM = "csv"  # The form whose parts have the names that MiniAutoML gives them.
 TYPES = ("GENERIC", "TEXT_INTENT", "IMAGE_CLASS", "TABLE")  # The types by number.
 _STATES = {"RUNNING": 0, "READY": 1, "FAILED": 2}
 _THREADS = 16
@@ -34,7 +34,7 @@ def create_server(
 ) -> tuple[grpc.Server, int]:
     """Return a server that is not started yet, and its port.
 
-    Reflection and health are on, so that `grpcurl` needs no file.
+    It offers reflection, so that `grpcurl` needs no file, and health checks.
 
     Parameters
     ----------
@@ -111,8 +111,10 @@ def _answered(call: Callable[[], Any], context: grpc.ServicerContext) -> Any:
         context.set_trailing_metadata((("txlog-code", error.code),))
         context.abort(getattr(grpc.StatusCode, name), text_of(error))
     except Exception as error:
-        _LOG.error("a fault within the server", exc_info=error)
-        context.abort(grpc.StatusCode.INTERNAL, "an error within the server; its log has it")
+        _LOG.error("internal error", exc_info=error)
+        context.abort(
+            grpc.StatusCode.INTERNAL, "an internal error; the server's log has the details"
+        )
 
 
 class _Methods:
@@ -165,7 +167,7 @@ class _Methods:
         made = found.fetch(request.version_hash)
         root = self._catalog.root
         statistics = {name: str(value) for name, value in made.statistics.items()}
-        if made.error is not None:  # The sample's message has no field for it.
+        if made.error is not None:  # The message of MiniAutoML has no field for it.
             statistics["error"] = f"[{made.error.code}] {made.error.text}"
         return messages().VersionedSnapshot(
             dataset_id=str(made.dataset_id),
@@ -207,7 +209,7 @@ def _type_name(number: int) -> str:
 def _source(request: Any) -> str:
     """Return a source in the form of the list of sources: the bucket is the name of a place."""
     if not request.path:
-        raise InvalidInputError(argument="path", reason="expected where the data is")
+        raise InvalidInputError(argument="path", reason="expected the path of the data")
     return f"{request.bucket}/{request.path}" if request.bucket else str(request.path)
 
 
@@ -215,7 +217,7 @@ def _tags(tags: Iterable[Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for tag in tags:
         if tag.tag_key in found:
-            raise InvalidInputError(argument="tags", reason=f"{tag.tag_key!r} is there twice")
+            raise InvalidInputError(argument="tags", reason=f"{tag.tag_key!r} is given twice")
         found[tag.tag_key] = tag.tag_value
     return found
 

@@ -1,4 +1,4 @@
-"""Start the service: HTTP, and gRPC beside it, until a signal ends it."""
+"""Run the HTTP server, and optionally the gRPC server, until a signal ends the process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def serve(
 ) -> None:
     """Serve a catalog over HTTP, and over gRPC if it has a port, until a signal ends the process.
 
-    Training sets whose workers died are taken over once a minute.
+    Once a minute, the server makes the training sets whose workers died, and finishes purges.
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ def serve(
     ready
         Called with the HTTP address, and the gRPC address or None, when both respond.
     uvicorn_options
-        For example `ssl_certfile` and `ssl_keyfile`. gRPC is not encrypted: use a proxy in front of
-        it.
+        Options of `uvicorn.Config`, such as `ssl_certfile` and `ssl_keyfile`. The gRPC server does
+        not encrypt: put a proxy in front of it.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def _swept(catalog: Catalog) -> Iterator[None]:
             try:
                 catalog.sweep()
             except Exception as error:
-                _LOG.warning("training sets could not be taken over", exc_info=error)
+                _LOG.warning("the sweep of the data sets failed", exc_info=error)
 
     thread = Thread(target=sweep, name="txlog-sweep", daemon=True)
     thread.start()

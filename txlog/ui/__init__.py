@@ -1,1 +1,1 @@
-"""Pages of tables for a browser, served on this machine alone: `txlog ui`."""
+"""Pages about tables for a browser on this machine: `txlog ui`."""

@@ -1,6 +1,6 @@
-"""The addresses of the pages, with FastAPI; the server fills the templates.
+"""The URLs of the pages, with FastAPI. The server renders the pages from templates.
 
-The only script of the pages draws the charts of a report; all pages work without it.
+The only script of the pages draws the charts of a report. All pages work without it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from txlog.ui.places import Place, Places
 
 MOST_FORM_BYTES = 64 << 10
 _TABLES_AT_ONCE = 50
-_OPENING = Threads(16)  # Threads mostly wait for remote tables.
+_OPENING = Threads(16)  # They mostly wait for remote stores.
 
-# The pages of a table, by the last step of their addresses.
+# The pages of a table, by the last part of their URLs.
 NAMES = {
     "": "Overview",
     "rows": "Rows",
@@ -65,14 +65,14 @@ async def form_fields(request: Request) -> dict[str, str]:
     Raises
     ------
     InvalidInputError
-        It is larger than every form of these pages.
+        It has more than `MOST_FORM_BYTES` bytes.
     """
     body = b""
     async for part in request.stream():
         body += part
         if len(body) > MOST_FORM_BYTES:
             raise InvalidInputError(
-                argument="form", reason="it is larger than every form of these pages"
+                argument="form", reason=f"the form has more than {MOST_FORM_BYTES} bytes"
             )
     return {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
 
@@ -119,13 +119,13 @@ class Site:
         show: Callable[..., dict[str, Any]],
         **asked: Any,
     ) -> Response:
-        """Return a page of a table: its template with the result of `show` and the parameters."""
+        """Return a page of a table: its template, filled with `show(visit)` and the parameters."""
         visit = self.visit(key, version)
         current = "rows" if name == "explain" else name
         status = 200
         try:
             shown = show(visit, **asked)
-        except TxlogError as error:  # Show the page with its form for a correction.
+        except TxlogError as error:  # The page shows its form again for a correction.
             status, shown = status_of(error), {"problem": problem_of(error)}
         return self.page(
             name or "overview",
@@ -168,12 +168,12 @@ class Site:
         )
 
     def report(self, visit: Visit) -> Report:
-        """Return the report of a version; the last few are kept."""
+        """Return the report of a version; the last few are cached."""
         key = (visit.place.uri, visit.table.version)
         return self.places.reports.get(key, lambda: visit.table.report(pages.SAMPLE))
 
     def table_row(self, place: Place) -> list[Cell]:
-        """Return a table for the list of tables; if it cannot be opened, with the reason."""
+        """Return the row of a table for the list; if it cannot be opened, with the reason."""
         try:
             return pages.table_row(place, self.places.open(place))
         except TxlogError as error:
@@ -195,7 +195,7 @@ def status_of(error: TxlogError) -> int:
 
 
 def problem_of(error: TxlogError) -> dict[str, Any]:
-    """Return the text of a page about an error."""
+    """Return the facts of an error for a page."""
     facts = [(one.name, getattr(error, one.name)) for one in fields(error)]
     return {
         "reason": without_secrets(error.reason or error.summary).rstrip("."),
@@ -210,7 +210,7 @@ def problem_of(error: TxlogError) -> dict[str, Any]:
 
 
 def make_app(places: Places, token: str, port: int, *, writes: bool = False) -> App:
-    """Return the pages of tables as an ASGI application, behind their guard."""
+    """Return the ASGI application of the pages, behind the guard."""
     site = Site(places, token, writes)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     _add_errors(app, site)
@@ -231,7 +231,7 @@ def _add_errors(app: FastAPI, site: Site) -> None:
     def of_parameters(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         told = [f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()]
-        return site.refusal(400, "A part of the address is wrong", "; ".join(told))
+        return site.refusal(400, "A part of the URL is not valid", "; ".join(told))
 
     def of_http(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -241,7 +241,7 @@ def _add_errors(app: FastAPI, site: Site) -> None:
 
     def of_others(_: Request, error: Exception) -> Response:
         text = f"{type(error).__name__}: {error}"
-        return site.refusal(500, "This page failed, which is a fault of txlog", text)
+        return site.refusal(500, "This page failed because of an error in txlog", text)
 
     app.add_exception_handler(TxlogError, of_ours)
     app.add_exception_handler(RequestValidationError, of_parameters)

@@ -1,4 +1,4 @@
-"""Values for pages: tables of texts with limited length."""
+"""Tables for pages, whose values are texts of limited length."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ class Grid:
     rows: list[list[Cell]] = field(default_factory=list)
 
 
-_LONG = 24  # The number of characters from which a text may be broken anywhere.
+_LONG = 24  # Longer texts may be wrapped within words. Characters.
 
 NOTHING = Cell("null", "null")
 
 
 def link(path: str, **parameters: Any) -> str:
-    """Return an address with parameters; those that are None or empty are left out."""
+    """Return a URL with query parameters; those that are None or empty are omitted."""
     told = {name: value for name, value in parameters.items() if value not in (None, "", [])}
     return f"{path}?{urlencode(told, errors='surrogatepass')}" if told else path
 
 
 def cell(value: Any, look: str = "", href: str = "") -> Cell:
-    """Return a value of Python as a cell: numbers with commas, and nothing for None."""
+    """Return a Python value as a cell: integers with thousands separators, None as no text."""
     if value is None:
         return Cell("", look, href)
     if isinstance(value, bool):
@@ -67,12 +67,12 @@ def cell(value: Any, look: str = "", href: str = "") -> Cell:
 
 
 def long_look(text: str) -> str:
-    """Return the CSS class of a text: long words may be broken at the end of the column."""
+    """Return the CSS class of a text: a long one may be wrapped within words."""
     return "long" if len(text) > _LONG else ""
 
 
 def grid(label: str, heads: Iterable[str | Head], rows: Iterable[Sequence[Any]]) -> Grid:
-    """Return a table of values; cells stay as they are."""
+    """Return a table of values, which may already be cells."""
     made = [[one if isinstance(one, Cell) else cell(one) for one in row] for row in rows]
     found = []
     for place, head in enumerate(heads):
@@ -84,7 +84,7 @@ def grid(label: str, heads: Iterable[str | Head], rows: Iterable[Sequence[Any]])
 
 
 def rows_grid(label: str, rows: pa.Table) -> Grid:
-    """Return Arrow rows as a table with the same columns and their types."""
+    """Return Arrow rows as a table; the header of each column has its name and type."""
     columns = [column_cells(column) for column in rows.columns]
     heads = [
         Head(one.name, str(one.type) if len(str(one.type)) < 60 else f"{str(one.type)[:59]}…",
@@ -109,7 +109,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column; as text if Python has no type for them."""
+    """Return the values of a column, as text if no Python type can hold them."""
     if not str(column.type).startswith(("timestamp[ns", "time64[ns", "duration[ns")):
         try:
             values: list[Any] = column.to_pylist()
@@ -150,12 +150,12 @@ def json_text(value: Any) -> str:
     """Return nested values as JSON, with texts for values that JSON does not have."""
     try:
         return orjson.dumps(value, default=value_text, option=orjson.OPT_NON_STR_KEYS).decode()
-    except (TypeError, ValueError):  # Integers of more than 64 bits, or text that is no UTF-8.
+    except (TypeError, ValueError):  # Integers of more than 64 bits, or text that is not UTF-8.
         return repr(value)
 
 
 def shortened(text: str) -> str:
-    """Return a text; of a long text, its beginning and its length."""
+    """Return a text; if it is too long, its beginning and its length."""
     if len(text) <= MOST_CHARACTERS:
         return text
     return f"{text[:MOST_CHARACTERS]}… ({len(text):,} characters)"

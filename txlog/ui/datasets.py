@@ -16,7 +16,7 @@ from txlog.ui.places import Place, Places
 if TYPE_CHECKING:
     from txlog.datasets.lineage import Direction
 
-# The pages of a data set, by the last step of their addresses.
+# The pages of a data set, by the last part of their URLs.
 NAMES = {"": "Commits", "sets": "Training sets", "lineage": "Lineage"}
 
 
@@ -41,14 +41,14 @@ def dataset_address(place: Place, number: int, page: str = "", **parameters: Any
 
 
 def catalog(place: Place, opened: Catalog, *, after: int | None) -> Page:
-    """Return some data sets of a catalog that were made after the data set with a number."""
+    """Return one page of the data sets of a catalog, from the number after `after` on."""
     found = opened.list(PAGE_ROWS + 1, after)
     shown = found[:PAGE_ROWS]
     more = shown[-1].dataset_id if len(found) > PAGE_ROWS else None
     return {
         "grid": grid(
             f"Data sets of {place.name}",
-            ["Number", "Data set", "Type", "Commits", "Rows", "Changed", "What it is"],
+            ["Number", "Data set", "Type", "Commits", "Rows", "Changed", "Description"],
             [_row(place, one) for one in shown],
         ),
         "before": link(f"/datasets/{place.key}") if after else None,
@@ -83,7 +83,7 @@ def commits(visit: Visit, *, offset: int) -> Page:
         ("Id", summary.uuid),
         ("Made", time_text(summary.created_ms)),
         ("Changed", time_text(summary.last_updated_ms)),
-        ("State", "deleted: undelete brings it back" if summary.deleted else None),
+        ("State", "deleted; undelete restores it" if summary.deleted else None),
     ]
     return {
         "facts": [(name, value) for name, value in facts if value],
@@ -117,7 +117,7 @@ def _commit(
 
 
 def training_sets(visit: Visit, *, offset: int) -> Page:
-    """Return some training sets of a data set, newest first."""
+    """Return one page of the training sets of a data set, newest first."""
     names = _names_of(visit.dataset.summary().names)
     newest = visit.dataset.training_sets()[::-1]
     shown = newest[offset : offset + PAGE_ROWS + 1]
@@ -138,7 +138,7 @@ def training_sets(visit: Visit, *, offset: int) -> Page:
 
 
 def _table_uri(one: TrainingSet) -> str | None:
-    """Return where the examples of a training set are, if they are a table."""
+    """Return the URI of the table with the examples of a training set; None without a table."""
     folder = next((part.name.partition("/")[0] for part in one.parts if "/" in part.name), None)
     return f"{one.root}/{folder}" if one.root and folder else None
 
@@ -198,7 +198,7 @@ def _edges(graph: Graph, direction: str) -> Any:
 
 
 def _names_of(names: Mapping[str, int | str]) -> dict[int | str, str]:
-    """Return the names of each commit and training set as one text."""
+    """Return the names of each commit and training set, separated by commas."""
     found: dict[int | str, list[str]] = {}
     for name, target in sorted(names.items()):
         found.setdefault(target, []).append(name)

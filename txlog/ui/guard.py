@@ -1,9 +1,9 @@
-"""Access to the pages: only for a browser on this machine that has the token.
+"""Access to the pages: only a browser on this machine that has the token is allowed.
 
-Any site that a browser shows may send requests to a server on this machine, and any user of the
-machine may connect to it. So a request must name this machine as its host (a site whose own name
-points to this machine is refused), and contain the token in its address or in a cookie. A form must
-come from a page of this server.
+Any site in a browser can send requests to a server on this machine, and any user of the machine can
+connect to it. So a request must contain the token in its URL or in a cookie. Its host must be this
+machine; this refuses sites whose own name resolves to this machine. A form must come from a page of
+this server.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _OPEN = ("/static/",)  # The same content for everybody.
 
 
 class Guard:
-    """Passes on the allowed requests, and adds headers to all answers.
+    """Passes allowed requests to the app, and adds headers to all responses.
 
     `refuse` makes the page of a refusal from a status, a title and a text. The port is part of the
-    cookie's name, as browsers send the cookies of all ports of a host.
+    cookie's name, because browsers send a host's cookies to all of its ports.
     """
 
     def __init__(self, app: App, token: str, port: int, refuse: Refuse) -> None:
@@ -52,7 +52,7 @@ class Guard:
         self._refuse = refuse
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Respond to a request."""
         if scope["type"] != "http":
             return
         request = Request(scope)  # type: ignore[arg-type]
@@ -69,12 +69,10 @@ class Guard:
         await answer(scope, receive, send_on)
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the answer to a refused request; None for an allowed one."""
+        """Return the response to a refused request; None for an allowed one."""
         if host_of(request.headers.getlist("host")) not in HOSTS:
-            text = (
-                "The request names another host than this machine. Open http://127.0.0.1 instead."
-            )
-            return self._refuse(421, "Not this host", text)
+            text = "The host of the request is not this machine. Open http://127.0.0.1 instead."
+            return self._refuse(421, "Wrong host", text)
         if request.url.path.startswith(_OPEN):
             return None
         given = request.query_params.get("token")
@@ -82,7 +80,7 @@ class Guard:
             return self._with_cookie(request)
         if not self._is_token(request.cookies.get(self._cookie, "")):
             text = "Open the address that txlog printed when it started. It ends with a token."
-            return self._refuse(403, "The token is missing, or it is not the right one", text)
+            return self._refuse(403, "The token is missing or wrong", text)
         if request.method == "POST" and not comes_from_here(request.headers):
             text = "The form does not come from a page of this server."
             return self._refuse(403, "The form was refused", text)
@@ -96,14 +94,14 @@ class Guard:
         url = request.url.remove_query_params("token")
         path = url.path + (f"?{url.query}" if url.query else "")
         found = RedirectResponse("/" + path.lstrip("/"), status_code=303)
-        # A link in a page of another host, such as a notebook, may lead here: hence not `strict`.
-        # Pages that are fetched change nothing, and a form must come from here and know its secret.
+        # Not `strict`, because a page of another host, such as a notebook, may link to these pages.
+        # A GET changes nothing, and a form must come from these pages and contain their secret.
         found.set_cookie(self._cookie, self._token.decode(), httponly=True, samesite="lax")
         return found
 
 
 def host_of(values: list[str]) -> str:
-    """Return the host that a request names, without its port; nothing if it names none or two."""
+    """Return the host of a request without its port; empty unless there is exactly one header."""
     if len(values) != 1:
         return ""
     try:
@@ -121,7 +119,7 @@ def comes_from_here(headers: Mapping[str, str]) -> bool:
 
 
 def form_secret(token: str) -> str:
-    """Return the secret that forms of these pages contain, and that no other page knows."""
+    """Return the secret in the forms of these pages, which no other page knows."""
     return hmac(token.encode(), b"form", sha256).hexdigest()
 
 

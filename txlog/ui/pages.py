@@ -29,8 +29,8 @@ from txlog.ui.places import Place
 from txlog.ui.schemas import columns_of, metadata_changes
 
 PAGE_ROWS = 50
-MOST_COLUMNS = 40  # For pages of rows, unless columns are named.
-SAMPLE = 8  # Data files that a report opens.
+MOST_COLUMNS = 40  # On pages of rows, unless the user names columns.
+SAMPLE = 8  # The number of data files that a report opens.
 
 Page = dict[str, Any]
 
@@ -42,7 +42,7 @@ def address(place: Place, page: str = "", **parameters: Any) -> str:
 
 @dataclass(frozen=True)
 class Visit:
-    """A table at the version that a page shows. `asked` is the version that its address names."""
+    """A table at the version that a page shows. `asked` is the version in the URL of the page."""
 
     place: Place
     table: Table
@@ -58,12 +58,12 @@ class Visit:
 
 
 def names_of(text: str | None) -> list[str] | None:
-    """Return the names in a text with commas; None if it has none."""
+    """Return the names in a text that separates them by commas; None if it has none."""
     return [name.strip() for name in (text or "").split(",") if name.strip()] or None
 
 
 def overview(visit: Visit) -> Page:
-    """Return the overview of a table: figures, properties, and the allowed operations."""
+    """Return the overview of a table: figures, properties, and the allowed verbs."""
     table = visit.table
     files = table.files(["size_bytes", "num_deleted"])
     metadata, protocol = table.metadata, table.protocol
@@ -96,8 +96,8 @@ def overview(visit: Visit) -> Page:
             sorted((name, value or "") for name, value in table.properties.items()),
         ),
         "verbs": grid(
-            "What can be done",
-            ["Verb", "Can be done", "Why not, or what it may add"],
+            "Capabilities",
+            ["Verb", "Allowed", "Reason, or features that it may add"],
             [
                 (verb, bool(one), ", ".join(one.may_add) or f"{one.reason} {one.remedy}".strip())
                 for verb, one in table.capabilities().items()
@@ -113,7 +113,7 @@ def rows(
     where: str | None,
     offset: int,
 ) -> Page:
-    """Return a page of rows. If the log has row counts, only the necessary files are read."""
+    """Return a page of rows. If the log has row counts, files before the page are not read."""
     table = visit.table
     chosen = names_of(columns)
     names = table.schema.names
@@ -131,9 +131,9 @@ def rows(
 
 
 def paged(found: int, offset: int, at: Any) -> Page:
-    """Return links to the previous and the next page, and the numbers of the shown rows.
+    """Return links to the previous and next page, and the numbers of the first and last row.
 
-    `found` is the number of rows that were read: one more than shown if there are more rows.
+    `found` is the number of rows that were read: one more than a page has if there are more.
     """
     return {
         "first": offset + 1 if found else 0,
@@ -144,7 +144,7 @@ def paged(found: int, offset: int, at: Any) -> Page:
 
 
 def explain(visit: Visit, *, columns: str | None, where: str | None) -> Page:
-    """Return what a scan reads and skips, and why."""
+    """Return the number of files that a scan reads, and of those that it skips for each reason."""
     table = visit.table
     told = table.scan(names_of(columns), where).explain()
     read = told.files_to_read
@@ -156,8 +156,8 @@ def explain(visit: Visit, *, columns: str | None, where: str | None) -> Page:
         "numbers": [
             ("files to read", f"{read:,} of {told.files:,}"),
             ("bytes to read at most", size_text(told.bytes_to_read)),
-            ("left out by partition values", number_text(told.pruned_by_partition)),
-            ("left out by statistics", number_text(told.pruned_by_statistics)),
+            ("skipped by partition values", number_text(told.pruned_by_partition)),
+            ("skipped by statistics", number_text(told.pruned_by_statistics)),
             ("files with deleted rows", number_text(told.files_with_deletions)),
         ],
         "rows": visit.address("rows", columns=columns, where=where),
@@ -165,14 +165,14 @@ def explain(visit: Visit, *, columns: str | None, where: str | None) -> Page:
 
 
 def schema(visit: Visit) -> Page:
-    """Return the columns, and which versions changed them."""
+    """Return the columns, and the versions that changed the schema or the properties."""
     table = visit.table
     partitions = set(table.partition_columns)
     columns = columns_of(table.snapshot.schema)
     return {
         "columns": grid(
             "Columns",
-            ["Column", "Type", "May be null", "Partition", "Comment", "Other texts"],
+            ["Column", "Type", "May be null", "Partition", "Comment", "Other metadata"],
             [
                 (
                     one.path,
@@ -202,7 +202,7 @@ def schema(visit: Visit) -> Page:
 
 
 def history(visit: Visit, *, offset: int) -> Page:
-    """Return the information of some commits, newest first."""
+    """Return one page of the commits, newest first."""
     table = visit.table
     entries = table.history(offset + PAGE_ROWS + 1)[offset:]
     return {
@@ -271,7 +271,7 @@ def diff(
 
 
 def files(visit: Visit, *, offset: int) -> Page:
-    """Return some of the data files."""
+    """Return one page of the data files."""
     table = visit.table
     names = ["path", "size_bytes", "num_records", "num_deleted", "partition_values"]
     names.append("modification_time")
@@ -330,7 +330,7 @@ def report(visit: Visit, made: Any) -> Page:
 
 
 def table_row(place: Place, table: Table) -> list[Cell]:
-    """Return a table for the list of tables."""
+    """Return the row of a table for the list of tables."""
     metadata = table.metadata
     told = ": ".join(filter(None, [metadata.name, metadata.description]))
     return [
@@ -343,11 +343,11 @@ def table_row(place: Place, table: Table) -> list[Cell]:
 
 
 def broken_row(place: Place, error: TxlogError) -> list[Cell]:
-    """Return a table that cannot be opened for the list of tables."""
+    """Return the row of a table that cannot be opened, with the reason."""
     reason = Cell(shortened(error.reason or error.summary), "error")
     return [Cell(place.name, "", address(place)), Cell(""), Cell(""), Cell(""), reason]
 
 
 TABLE_HEADS: list[str | Head] = [
-    "Table", Head("Version", look="n"), Head("Columns", look="n"), "Changed", "What it is",
+    "Table", Head("Version", look="n"), Head("Columns", look="n"), "Changed", "Description",
 ]  # fmt: skip

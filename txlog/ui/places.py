@@ -1,6 +1,6 @@
-"""Find the tables and data sets to show: named ones, and those below named folders.
+"""Find the tables and data sets to show, at the given URIs and below them.
 
-A page names a table by a key, never by a path. So only tables that were found can be requested.
+The URL of a page contains a key and never a path. So only tables that were found can be requested.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from txlog.store.base import Store, map_many, without_secrets
 from txlog.store.open import folders_in, open_store
 from txlog.table.table import Table
 
-MOST_FOLDERS = 10_000  # The number of folders that are listed below one argument to find tables.
-_MOST_OPEN = 64  # The most tables that stay open; of large values fewer are kept.
-_MOST_KEPT = 8
-_PARTS = ("ledger", "data/", "sets/")  # The folder of the tables in a folder of data sets.
+MOST_FOLDERS = 10_000  # The largest number of folders that are listed below one URI.
+_MOST_OPEN = 64  # The largest number of open tables.
+_MOST_KEPT = 8  # The largest number of open versions, catalogs and reports, which need memory.
+_PARTS = ("ledger", "data/", "sets/")  # The folders of the tables in a folder of data sets.
 
 Value = TypeVar("Value")
 
@@ -33,13 +33,13 @@ Value = TypeVar("Value")
 class Place:
     """A table that pages show."""
 
-    key: str  # In addresses of pages.
-    name: str  # The path below the named folder, or the last part of the URI.
+    key: str  # Identifies the table in the URLs of pages.
+    name: str  # The path below the given URI, or the last part of this URI.
     uri: str
 
 
-class Kept:
-    """The values that were made last, by their keys. Threads may share an instance."""
+class Cache:
+    """A cache of the values that were used last, by key. Threads may share an instance."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -52,9 +52,9 @@ class Kept:
         make: Callable[[], Value],
         is_fresh: Callable[[Value], bool] = lambda _: True,
     ) -> Value:
-        """Return the value of a key; make it if none is kept or it is no longer fresh.
+        """Return the value of a key; make it if it is not cached or no longer fresh.
 
-        Two threads that ask at once may both make it.
+        Two threads that ask at the same time may both make it.
         """
         with self._lock:
             held: Value | None = self._values.get(key)
@@ -71,17 +71,12 @@ class Kept:
 
 
 class Places:
-    """The tables that pages show, and those of their versions that are open.
+    """The tables that pages show, with a cache of open versions.
 
     Parameters
     ----------
     uris
-        Tables, and folders with tables below them.
-
-    Raises
-    ------
-    NotFoundError
-        Raised by `find_all`: there is no table at one of them, nor below it.
+        Tables, folders of data sets, and folders that contain them at any depth.
     """
 
     def __init__(self, uris: Sequence[str]) -> None:
@@ -89,17 +84,22 @@ class Places:
         self._found: dict[str, Place] = {}
         self._by_uri: dict[str, Place] = {}
         self.catalogs: dict[str, Place] = {}  # Folders of data sets, by key.
-        self._newest = Kept(_MOST_OPEN)
-        self._versions = Kept(_MOST_KEPT)
-        self._catalogs = Kept(_MOST_KEPT)
-        self.reports = Kept(_MOST_KEPT)
+        self._newest = Cache(_MOST_OPEN)
+        self._versions = Cache(_MOST_KEPT)
+        self._catalogs = Cache(_MOST_KEPT)
+        self.reports = Cache(_MOST_KEPT)
         self.is_complete = True  # False: there are more folders than were listed.
 
     def find_all(self) -> list[Place]:
-        """Look for tables, and return them by name.
+        """Search for tables, and return them in the order of their names.
 
-        Tables within a folder of data sets are omitted, but `find` knows them: `catalogs` has the
-        folder instead.
+        Tables in a folder of data sets are not returned, because `catalogs` has this folder. `find`
+        finds them.
+
+        Raises
+        ------
+        NotFoundError
+            There is no table at one of the URIs, nor below it.
         """
         found: dict[str, Place] = {}
         catalogs: dict[str, Place] = {}
@@ -112,8 +112,8 @@ class Places:
             if not folders:
                 raise NotFoundError(
                     path=without_secrets(store.root),
-                    reason="there is no table, and none in the folders below",
-                    remedy="Name a table, or a folder with tables in it",
+                    reason="there is no table here, nor in the folders below",
+                    remedy="Name a table, or a folder that contains tables",
                 )
             places = {one: place_of(store.resolve(one), one) for one in folders}
             found |= {place.key: place for place in places.values()}
@@ -134,7 +134,7 @@ class Places:
         return sorted(by_key.values(), key=lambda place: (place.name, place.uri))
 
     def _is_ledger(self, place: Place) -> bool:
-        """Return whether a table holds the events of data sets."""
+        """Return whether a table is the ledger of a folder of data sets."""
         with suppress(TxlogError):
             return MARK in self.open(place).properties
         return False
@@ -157,7 +157,7 @@ class Places:
             self.find_all()
         if key not in self.catalogs:
             raise NotFoundError(
-                reason="this folder of data sets is not among the shown ones",
+                reason="these pages do not show this folder of data sets",
                 remedy="Choose one on the first page",
             )
         place = self.catalogs[key]
@@ -175,13 +175,16 @@ class Places:
             self.find_all()  # It may be new.
         if key not in self._found:
             raise NotFoundError(
-                reason="this table is not among the shown ones",
+                reason="these pages do not show this table",
                 remedy="Choose one from the list of tables",
             )
         return self._found[key]
 
     def open(self, place: Place, version: int | str | None = None) -> Table:
-        """Return a table at a version, or a pin; None: the latest. Do not refresh the table."""
+        """Return a table at a version or a pin; None: the latest version.
+
+        Pages share the table, so do not refresh it.
+        """
         newest = self._newest.get(place.uri, lambda: Table(place.uri), _is_newest)
         if version is None or version == newest.version:
             return newest
@@ -198,7 +201,7 @@ def _is_newest(table: Table) -> bool:
 
 
 def place_of(uri: str, name: str) -> Place:
-    """Return a table by its URI; its key is the same each time, and safe in an address."""
+    """Return the place of a URI. Its key depends on the name and the URI only, and fits a URL."""
     name = name or uri.rstrip("/").rpartition("/")[2] or uri
     told = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "table"
     digest = sha256(uri.encode("utf-8", "surrogateescape")).hexdigest()[:10]
@@ -209,7 +212,7 @@ def tables_below(store: Store) -> tuple[list[str], bool]:
     """Return the folders of a store that are tables, and whether all folders were listed.
 
     Folders within a table, folders whose names begin with a dot or an underscore, and symbolic
-    links are skipped. A folder that cannot be listed counts as empty, unless it is the first one.
+    links are skipped. A folder that cannot be listed counts as empty; for the root, this raises.
     """
     found: list[str] = []
     level = [""]

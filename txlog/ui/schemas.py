@@ -1,4 +1,4 @@
-"""Schemas as pages show them: a row for each column, and what changed from version to version."""
+"""Schemas for pages: a row for each column, and the changes between versions."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def _short(kind: DataType) -> str:
 
 
 def metadata_changes(store: Store, snapshot: Snapshot) -> list[Change]:
-    """Return which versions changed the table's metadata, newest first.
+    """Return the versions that changed the table's metadata, newest first.
 
-    It reads the newest commits up to the snapshot's version. The first metadata among them have
-    nothing to be compared with: for version 0 the number of columns is stated, otherwise they are
+    The newest `MOST_COMMITS` commits up to the snapshot's version are read. The earliest metadata
+    in them cannot be compared: for version 0 the number of columns is stated, otherwise it is
     skipped.
     """
     commits = list_commits(store, snapshot)[-MOST_COMMITS:]
@@ -93,7 +93,7 @@ def metadata_changes(store: Store, snapshot: Snapshot) -> list[Change]:
 
 
 def _metadata_in(store: Store, file: LogFile) -> Metadata | None:
-    """Return the metadata that a commit sets; None if it sets none or does not exist any more."""
+    """Return the metadata that a commit sets; None if it sets none or no longer exists."""
     try:
         data = store.read(file.path) if file.content is None else file.content
     except NotFoundError:
@@ -129,7 +129,7 @@ def differences(before: Metadata, after: Metadata) -> list[str]:
 
 
 def schema_differences(before: StructType, after: StructType) -> list[str]:
-    """Return texts about added, dropped and changed columns; ids identify renamed columns."""
+    """Return texts about added, dropped and changed columns; column ids reveal renamed ones."""
     old, new = _by_identity(before), _by_identity(after)
     found = []
     for key, column in new.items():

@@ -1,4 +1,4 @@
-"""The server of the pages: bound to this machine alone, until Ctrl-C ends it."""
+"""The server of the pages. It listens only on the loopback address, until Ctrl-C ends it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txlog.report.page import chart_library
 from txlog.ui.places import Places
 
 HOST = "127.0.0.1"
-_PATIENCE_S = 1.0  # The time to finish pages after Ctrl-C, in seconds.
+_PATIENCE_S = 1.0  # After Ctrl-C, pages have this time to finish, in seconds.
 
 
 def serve(
@@ -28,27 +28,26 @@ def serve(
 ) -> None:
     """Show pages of tables and data sets to browsers on this machine, until Ctrl-C.
 
-    Ctrl-C ends the process even if a page is still being made; nothing of a table is half-written
-    then.
+    Ctrl-C ends the process even if a page is not finished. No table is left half-written.
 
     Parameters
     ----------
     uris
-        Tables, folders of data sets, and folders with such below them.
+        Tables, folders of data sets, and folders that contain them at any depth.
     port
         0: any free port.
     writes
-        Offer forms that change tables: they create and drop pins.
+        Offer forms that create and delete pins.
     opens
         Open the first page in the user's browser.
     tell
-        Called once the server listens, with the address of the first page, which holds the token,
-        and with the numbers of tables and of folders of data sets.
+        Called when the server listens, with the address of the first page, which contains the
+        token, and with the numbers of tables and of folders of data sets.
 
     Raises
     ------
     NotFoundError
-        There is neither a table nor a data set at one of the URIs or below it.
+        At one of the URIs and below it, there is neither a table nor a folder of data sets.
     InvalidInputError
         The port is taken or not valid.
     UnsupportedFeatureError
@@ -76,7 +75,7 @@ def serve(
         )  # fmt: skip
 
         class Server(uvicorn.Server):
-            """A server that waits for no page after a signal."""
+            """A server that waits at most `_PATIENCE_S` for pages after a signal."""
 
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
                 super().handle_exit(sig, frame)
@@ -85,7 +84,7 @@ def serve(
                 late.daemon = True
                 late.start()
 
-        # It takes seconds to load, so the first page with charts would wait for it.
+        # It takes seconds to load. Without the thread, the first page with charts would wait.
         Thread(target=chart_library, daemon=True).start()
         tell(url, count, len(places.catalogs))
         if opens:
