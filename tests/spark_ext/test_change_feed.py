@@ -143,7 +143,7 @@ def test_ranges_that_are_none(
 
 @pytest.mark.parametrize("option", ["readChangeFeed", "readChangeData", "startingVersion"])
 def test_through_a_view_of_changes_nothing_is_written(option: str) -> None:
-    with pytest.raises(InvalidInputError, match="selects what is read"):
+    with pytest.raises(InvalidInputError, match="this option is for reading"):
         Options({option: "true"}).require_writing()
 
 

@@ -203,7 +203,7 @@ def test_definitions_that_cannot_be(spark: "SparkSession", tmp_path: Path) -> No
     counter: Any = "1"
     with pytest.raises(TypeError, match="generatedByDefaultAs"):
         DeltaTable.create(spark).addColumn("a", "bigint", generatedByDefaultAs=counter)
-    with pytest.raises(InvalidInputError, match="is not a name of a table"):
+    with pytest.raises(InvalidInputError, match="is not the name of a table"):
         DeltaTable.create(spark).tableName("a..b")
     assert not txlog.Table.exists(uri)
 
@@ -372,7 +372,7 @@ def test_names_that_lead_nowhere(spark: "SparkSession", tmp_path: Path) -> None:
     finally:
         spark.sql("DROP TABLE of_parquet")
         spark.sql("DROP VIEW a_view")
-    with pytest.raises(InvalidInputError, match="a name of a table"):
+    with pytest.raises(InvalidInputError, match="is not the name of a table"):
         DeltaTable.forName(spark, "a.`b")
 
 

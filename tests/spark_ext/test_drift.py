@@ -88,7 +88,7 @@ def test_a_table_made_at_the_last_moment_is_not_mixed_up(tmp_path: Path) -> None
         planned.target.store, before={("put_if_absent", 1): lambda: txlog.write(path, ROWS)}
     )
     late = BatchWriter(replace(planned.target, store=store), None)
-    with pytest.raises(CommitConflictError, match="at the same moment"):
+    with pytest.raises(CommitConflictError, match="at the same time"):
         late.commit([message])
     only = replace(planned.target.request, mode="error")
     assert data_files(path) == 1
@@ -232,7 +232,7 @@ def test_a_query_without_an_id_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(writer, "task_property", lambda _: None)
     path = tmp_path / "t"
     message = written(micro_batch(path))
-    with pytest.raises(InvalidInputError, match="did not tell the streaming query's id"):
+    with pytest.raises(InvalidInputError, match="did not report the id of the streaming query"):
         micro_batch(path).commit([message], 0)
     assert not (path / "_delta_log").exists()
 

@@ -155,12 +155,12 @@ def test_what_does_not_pickle_is_told(spark: "SparkSession") -> None:
         raise TwoArguments("this", "that")
 
     engine = SparkEngine(spark)
-    with pytest.raises(txlog.EngineError, match="TwoArguments does not pickle: this and that"):
+    with pytest.raises(txlog.EngineError, match="TwoArguments cannot be pickled: this and that"):
         list(engine.map(raises, range(5)))
-    with pytest.raises(txlog.EngineError, match=r"a result \(lock\) does not pickle"):
+    with pytest.raises(txlog.EngineError, match=r"a result \(lock\) cannot be pickled"):
         list(engine.map(lambda _: threading.Lock(), range(5)))
     lock = threading.Lock()
-    with pytest.raises(txlog.InvalidInputError, match=r"does not pickle.*Use only functions"):
+    with pytest.raises(txlog.InvalidInputError, match=r"cannot be pickled.*Use only functions"):
         list(engine.map(lambda _: lock.locked(), range(5)))
 
 
@@ -188,7 +188,7 @@ def test_a_killed_worker_is_one_clear_error_and_no_commit(
             os._exit(9)
         return batch["x"]
 
-    with pytest.raises(txlog.EngineError, match=r"Spark lost a worker.*give executors") as caught:
+    with pytest.raises(txlog.EngineError, match=r"Spark lost a worker.*Give executors") as caught:
         held.alter.add_columns({"y": dies})
     assert len(str(caught.value)) < 500
     assert caught.value.__cause__ is None

@@ -210,5 +210,5 @@ def test_options_of_delta_are_properties_of_a_new_table(tmp_path: Path) -> None:
     assert table.properties["delta.checkpointInterval"] == "7"
     assert "deletionVectors" in (table.protocol.writer_features or ())
     assert _written(tmp_path, options).version == 1  # The table is already so.
-    with pytest.raises(InvalidInputError, match="tableProperties has it too"):
+    with pytest.raises(InvalidInputError, match="tableProperties contains it too"):
         _written(tmp_path, {**options, "delta.checkpointInterval": "7"})

@@ -44,11 +44,11 @@ def table(tmp_path: Path) -> txlog.Table:
         ({"where": "id = 'x'"}, r"\[invalid-input\]"),
         ({"limit": "-1"}, r"\[invalid-input\].*a whole number from 0 was expected"),
         ({"startingVersion": "0"}, r"\[invalid-input\].*it is for streams.*startingVersion"),
-        ({"endingTimestamp": "2020-01-01"}, r"\[invalid-input\].*with readChangeFeed for batches"),
+        ({"endingTimestamp": "2020-01-01"}, r"\[invalid-input\].*for batches with readChangeFeed"),
         ({"readChangeData": "perhaps"}, r"\[invalid-input\].*true or false was expected"),
         (
             {"readChangeFeed": "true", "startingVersion": "0", "onlyWithDeletions": "true"},
-            r"\[invalid-input\].*no meaning for the change data feed.*onlyWithDeletions",
+            r"\[invalid-input\].*no meaning with readChangeFeed.*onlyWithDeletions",
         ),
         ({"maxPartitionBytes": "0"}, r"\[invalid-input\].*a number of bytes was expected"),
         ({"storageOptions": "{secret"}, r"\[invalid-input\].*a JSON object of options"),

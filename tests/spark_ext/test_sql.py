@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 Sql = Callable[[str], list[Any]]
-NO_PATH = r"\[invalid-input\].*no path arrived.*WITH \('path'"
+NO_PATH = r"\[invalid-input\].*Spark passed no path.*WITH \('path'"
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_view_of_a_part_is_for_reading(table: txlog.Table, sql: Sql, option: s
     source = "SELECT id FROM range(1)" if option.startswith("columns") else "VALUES (5, 'e')"
     # One kind of each: what is chosen is looked at before the mode.
     statement = "INSERT OVERWRITE t" if option.startswith("where") else "INSERT INTO t"
-    with pytest.raises(Exception, match=r"\[invalid-input\].*selects what is read"):
+    with pytest.raises(Exception, match=r"\[invalid-input\].*this option is for reading"):
         sql(f"{statement} {source}")
     assert ids(table) == [1, 2, 3, 4]
 

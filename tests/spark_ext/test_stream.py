@@ -120,7 +120,7 @@ def test_a_table_that_vanished_between_batches_is_not_made_anew(
     schema = txlog.Table(table).schema
     table.rename(tmp_path / "elsewhere")
     put_file(source, 2, 2)
-    with pytest.raises(Exception, match=r"not-found.*the query has written batches"):
+    with pytest.raises(Exception, match=r"not-found.*the query wrote earlier batches"):
         drain(spark, source, table, checkpoint)
     assert not [path for path in table.rglob("*") if path.is_file()]
     table.exists() and shutil.rmtree(table)
@@ -219,7 +219,7 @@ def test_wrong_options_of_a_stream(spark: "SparkSession", tmp_path: Path) -> Non
     ):
         with pytest.raises(InvalidInputError, match=match):
             TxlogDataSource({"path": str(table), **options}).streamWriter(StructType(), False)
-    with pytest.raises(Exception, match=r"invalid-input.*a stream counts its batches by itself"):
+    with pytest.raises(Exception, match=r"invalid-input.*a stream uses the ids of its batches"):
         drain(spark, source, table, tmp_path / "c", txnVersion="1")
     assert not table.exists()
 

@@ -347,8 +347,8 @@ def test_a_table_that_changes_meanwhile_is_not_written(
 
     one = spark.range(1).selectExpr("id", "'x' AS part").coalesce(1)
     for path, work, reason in (
-        (gone, vanish, "the table vanished"),
-        (new, make, "another writer made the table"),
+        (gone, vanish, "the table was deleted"),
+        (new, make, "another writer created the table"),
         (other, replace, "the table was replaced"),
     ):
         with pytest.raises(Exception, match=rf"commit-conflict.*{reason}.*Nothing was committed"):
@@ -412,8 +412,8 @@ def test_wrong_options_of_the_format(spark: "SparkSession", tmp_path: Path) -> N
         ("append", {"mergeSchema": "maybe"}, "true or false"),
         ("append", {"maxRecordsPerFile": "many"}, "a whole number"),
         ("append", {"maxRecordsPerFile": "0"}, "a whole number from 1"),
-        ("append", {"txnAppId": "job"}, "go together.*'txnVersion'"),
-        ("append", {"txnVersion": "1"}, "go together.*'txnAppId'"),
+        ("append", {"txnAppId": "job"}, "given together.*'txnVersion'"),
+        ("append", {"txnVersion": "1"}, "given together.*'txnAppId'"),
         ("append", {"txnAppId": "job", "txnVersion": "-1"}, "from 0"),
         ("append", {"tableProperties": "[]"}, "a JSON object"),
         ("append", {"tableProperties": '{"delta.appendOnly": "true"}'}, "other values"),

@@ -1,7 +1,7 @@
-"""Spark: native reads, the data source, streams from tables and into them, a JDK from pip.
+"""Spark: native reads, the data source, streams from and to tables, and a JDK from pip.
 
 `spark.read.format("txlog")` needs no registration: Spark finds the module `pyspark_txlog`. Names
-are imported on first use, because pyspark is heavy.
+are imported on first use, because importing pyspark takes long.
 """
 
 from __future__ import annotations

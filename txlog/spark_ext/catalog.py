@@ -1,7 +1,6 @@
-"""Tables by name: their locations in Spark's catalog, and views over them.
+"""Find the locations of tables in Spark's catalog, and create views over tables.
 
-Spark passes neither the options nor the location of a catalog table to a Python source, but its
-catalog shows them.
+Spark does not pass the location of a catalog table to a Python source, but its catalog shows it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _FORMATS = ("delta", "txlog")
 _NO_SCHEMA = ("_NOT_FOUND", "SINGLE_PART_NAMESPACE", "NESTED_DATABASE", "Nested databases")
 _PROPERTY = re.compile(
     r"(?:^\[|, )(delta\.[^=\s]+)=(.*?)(?=, [^=\s]+=|\]$)"
-)  # As Spark shows them.
+)  # The form in which Spark shows them.
 _PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^.`\s]+))\s*(\.|$)")
 
 
@@ -49,7 +48,7 @@ def split_name(name: str) -> list[str]:
         if found is None:
             raise InvalidInputError(
                 argument="name",
-                reason=f"{name!r} is not a name of a table",
+                reason=f"{name!r} is not the name of a table",
                 remedy="Write it as table, schema.table or delta.`/path`",
             )
         parts.append(found[2] or found[1].replace("``", "`"))
@@ -75,15 +74,15 @@ def keeps_case(spark: SparkSession) -> bool:
 def table_location(spark: SparkSession, name: str) -> str:
     """Return the location of a catalog table (`CREATE TABLE … USING txlog LOCATION …`).
 
-    ``delta.`/path` `` and ``txlog.`/path` `` are the path itself. Options of the table, such as
-    `storageOptions`, cannot be read back: Spark hides them.
+    For ``delta.`/path` `` and ``txlog.`/path` `` it is the path. Options of the table, such as
+    `storageOptions`, cannot be read, because Spark hides them.
 
     Raises
     ------
     NotFoundError
         The catalog has no such table, or no such schema.
     UnsupportedFeatureError
-        It is a temporary view, which has no location, or a table of another format.
+        It is a temporary view, which has no location, or a table in another format.
     """
     return catalog_entry(spark, name).location
 
@@ -107,7 +106,7 @@ def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry:
         parts = split_name(name)
         if len(parts) != 2 or parts[0].lower() not in _FORMATS:
             raise
-        # Without a slash it is a table of a schema `txlog`, or else a folder.
+        # A name without a slash is a table of the schema `txlog`, or otherwise a folder.
         from txlog.table.table import Table
 
         if Table.exists(parts[1]):
@@ -124,18 +123,18 @@ def _named_entry(spark: SparkSession, name: str) -> CatalogEntry:
     same = [row for row in rows if row["tableName"] == parts[-1]]
     if not same and not keeps_case(spark):
         same = [row for row in rows if row["tableName"].lower() == parts[-1].lower()]
-    if inside:  # Spark shows temporary views beside the tables of any schema.
+    if inside:  # Spark lists temporary views with the tables of each schema.
         same = [row for row in same if row["namespace"]]
     if any(row["isTemporary"] for row in same):
         raise UnsupportedFeatureError(
             path=name,
             reason="Spark does not tell which table a temporary view is over",
-            remedy="Use forPath, or the path itself",
+            remedy="Use the path of the table, for example with forPath",
         )
     if not same:
         raise _no_table(name, "Spark's catalog has no such table")
     told = same[0]["information"].split("\nSchema: ")[0].splitlines()
-    provider, location = _told(told, "Provider"), _told(told, "Location")
+    provider, location = _fact_in(told, "Provider"), _fact_in(told, "Location")
     if provider is None or provider.lower() not in _FORMATS or location is None:
         raise UnsupportedFeatureError(
             path=name,
@@ -144,20 +143,20 @@ def _named_entry(spark: SparkSession, name: str) -> CatalogEntry:
             remedy="Use forPath with the path of a Delta table",
         )
     # Other engines keep notes of their own beside tables of the format `delta`.
-    said = _told(told, "Table Properties") if provider.lower() == "txlog" else None
+    said = _fact_in(told, "Table Properties") if provider.lower() == "txlog" else None
     return CatalogEntry(plain_path(location), dict(_PROPERTY.findall(said or "")))
 
 
 def require_in_log(entry: CatalogEntry, name: str, snapshot: Snapshot) -> None:
-    """Raise if only Spark's catalog has some properties, because no read or write would use them.
+    """Raise if Spark's catalog has properties that the log lacks, because they have no effect.
 
-    `ALTER TABLE … SET TBLPROPERTIES` and `CREATE TABLE … TBLPROPERTIES` put them there, and Spark
-    informs no Python source of either.
+    `ALTER TABLE … SET TBLPROPERTIES` and `CREATE TABLE … TBLPROPERTIES` store properties in the
+    catalog, and Spark does not inform Python sources.
 
     Raises
     ------
     UnsupportedFeatureError
-        The error names them.
+        The error names the properties.
     """
     features, properties = split_features(entry.properties)
     own = snapshot.metadata.configuration
@@ -174,7 +173,7 @@ def require_in_log(entry: CatalogEntry, name: str, snapshot: Snapshot) -> None:
 
 
 def _shown(spark: SparkSession, command: str, name: str) -> Sequence[Row]:
-    """Return the result of a query of Spark's catalog."""
+    """Return the result of a command for Spark's catalog; its errors become those of txlog."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -185,8 +184,8 @@ def _shown(spark: SparkSession, command: str, name: str) -> Sequence[Row]:
             raise _no_table(name, f"Spark's catalog has no such schema: {told}") from error
         raise UnsupportedFeatureError(
             path=name,
-            reason=f"Spark does not report where tables of this catalog are: {told}",
-            remedy="Use forPath, or the path itself",
+            reason=f"Spark does not report the location of tables in this catalog: {told}",
+            remedy="Use the path of the table, for example with forPath",
         ) from error
 
 
@@ -194,18 +193,18 @@ def _no_table(name: str, reason: str) -> NotFoundError:
     return NotFoundError(
         path=name,
         reason=reason,
-        remedy="Use forPath, or make it with CREATE TABLE … USING txlog LOCATION '…'",
+        remedy="Use forPath, or add it with CREATE TABLE … USING txlog LOCATION '…'",
     )
 
 
-def _told(lines: Sequence[str], what: str) -> str | None:
-    """Return the one line of a description with a fact; users' text may have similar lines."""
+def _fact_in(lines: Sequence[str], what: str) -> str | None:
+    """Return a fact in a description; None if several lines have it, as users' text may do."""
     found = [line.partition(": ")[2] for line in lines if line.startswith(f"{what}: ")]
     return found[0] if len(found) == 1 else None
 
 
 def register_table(spark: SparkSession, name: str, uri: str) -> None:
-    """Put an existing table into Spark's catalog, so that its name leads to its location."""
+    """Add an existing table to Spark's catalog, under a name."""
     location = uri.replace("\\", "\\\\").replace("'", "\\'")
     quoted = ".".join(map(quote_name, split_name(name)))
     with format_known():
@@ -223,9 +222,9 @@ def create_view(
     where: str | Expression | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make, or replace, a temporary view over a table, for SQL to select from.
+    """Create or replace a temporary view over a table, for SQL queries.
 
-    It is for reading: make a view to insert into by `CREATE TEMPORARY VIEW … USING txlog`.
+    The view is for reading. For `INSERT INTO`, use `CREATE TEMPORARY VIEW … USING txlog`.
 
     Parameters
     ----------
@@ -234,8 +233,7 @@ def create_view(
         `table_location`.
     version, timestamp
         The version that the view shows; at most one of the two. Text without a zone is in the
-        session's time zone.
-        Default: the latest version.
+        session's time zone. Default: the latest version at the time of the call.
     columns, where
         As for `Table.scan`; metadata columns may be named too.
 

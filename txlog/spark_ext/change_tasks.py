@@ -1,4 +1,4 @@
-"""The tasks of an update or merge: they write the rows that Spark chose.
+"""The tasks of an update or merge, which write the rows that Spark computed.
 
 A Python worker imports this module for its first task, so the module imports no code of commits.
 """
@@ -35,18 +35,18 @@ Action = Literal["update", "delete", "insert"]
 Positions = dict[int, BitMap64]
 """Positions of rows by fragment id."""
 
-PLACE = "_txlog_place"  # Of the clause that applies to a row.
+PLACE = "_txlog_place"  # The number of the clause that applies to a row.
 ADDRESS = "_txlog_address"  # The address of the old row; null for a new row.
-ROW_NUMBER = "_txlog_row_id"  # The id that the row keeps, if the table tracks rows.
+ROW_NUMBER = "_txlog_row_id"  # The id of the old row, if the table tracks rows.
 
 
 def new_name(at: int) -> str:
-    """Return the name for the new value of the table's column at a place."""
+    """Return the name of the column with new values of the table's column at a position."""
     return f"_txlog_new_{at}"
 
 
 def old_name(at: int) -> str:
-    """Return the name for the old value of the table's column at a place."""
+    """Return the name of the column with old values of the table's column at a position."""
     return f"_txlog_old_{at}"
 
 
@@ -55,7 +55,7 @@ class RowChange:
     """The effect of one clause on rows."""
 
     action: Action
-    given: tuple[str, ...] = ()  # The columns that rows have. Others are computed, or get defaults.
+    given: tuple[str, ...] = ()  # Columns with values. The others are computed, or get defaults.
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class ChangeTask:
     write: WritePlan
     clauses: tuple[RowChange, ...]
     feed: FileLayout | None = None  # Of change data files, if changes are recorded.
-    old: tuple[str, ...] = ()  # The columns of old rows, for the feed.
-    numbered: tuple[str, ...] = ()  # Identity columns that new rows do not have.
+    old: tuple[str, ...] = ()  # The columns of old rows, for change data files.
+    numbered: tuple[str, ...] = ()  # Identity columns that get generated values.
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Touched:
 
     @property
     def gone(self) -> Positions:
-        """All changed and deleted rows: none stays at its place."""
+        """All updated and deleted rows, which leave their old positions."""
         fragments = sorted({*self.updated, *self.deleted})
         return {
             one: self.updated.get(one, _NONE) | self.deleted.get(one, _NONE) for one in fragments
@@ -140,7 +140,7 @@ class Written:
 
 
 class _SeveralMatchError(Exception):
-    """Ends a task whose files are not needed."""
+    """Several source rows match one row, so the task ends, and its files are not needed."""
 
 
 def change_task(task: ChangeTask, batches: Iterable[pa.RecordBatch]) -> Written:
@@ -176,7 +176,7 @@ def change_task(task: ChangeTask, batches: Iterable[pa.RecordBatch]) -> Written:
 
 
 class _Waiting:
-    """Rows of changes, in a temporary file until the task has seen all of its rows."""
+    """Changed rows in a temporary file, until the task has read all of its rows."""
 
     def __init__(self, layout: FileLayout, stack: ExitStack) -> None:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="txlog-changes-"))
@@ -200,7 +200,7 @@ class _Waiting:
 def _new_rows(
     task: ChangeTask, batches: Iterable[pa.RecordBatch], done: Written, waiting: _Waiting | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows to write, and record the other changes of rows."""
+    """Yield the rows to write, and record the updated and deleted rows."""
     numbering = (counting(task.write) if task.numbered else task.write).numbering()
     for batch in batches:
         places = numpy_array(batch[PLACE])
@@ -237,7 +237,7 @@ def _written(
     if waiting is not None:
         waiting.add(checked, "insert" if clause.action == "insert" else "update_postimage")
     layout = task.write.layout
-    # The commit gives rows without an id a new one, and all rows its version.
+    # The commit assigns an id to rows without one, and its version to all rows.
     ids = [rows[ROW_NUMBER], pa.nulls(rows.num_rows, pa.int64())] if layout.moved else []
     schema = arrow_schema(layout.row_schema)
     return pa.RecordBatch.from_arrays([*checked.columns, *ids], schema=schema)

@@ -1,4 +1,4 @@
-"""Find the rows for which a Spark condition is true, by a txlog predicate or by Spark."""
+"""Find the rows for which a Spark condition is true, with a txlog predicate or with Spark."""
 
 from __future__ import annotations
 
@@ -37,18 +37,19 @@ _KINDS = {
     "byte": "integer", "short": "integer", "integer": "integer", "long": "integer",
     "string": "string", "boolean": "boolean", "date": "date",
 }  # fmt: skip
-_COMPARED_OTHERWISE = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")  # Metadata of text columns.
+# Metadata of text columns that Spark does not compare byte by byte.
+_COMPARED_OTHERWISE = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def as_predicate(condition: Any, schema: StructType, alias: str | None) -> Expression | None:
     """Convert a condition to a predicate of txlog; None if only Spark can evaluate it. Pure.
 
-    A predicate needs no job, and records the rows that were read for the conflict check. The result
-    is None for everything that Spark might evaluate differently: its columns, functions,
-    subqueries, arithmetic, timestamps (which it reads in the session's time zone), names with a
-    table's alias, values that it casts before it compares them, and text whose meaning depends on
-    settings of the session.
+    A predicate needs no Spark job, and tells the conflict check which rows were read. The result is
+    None for everything that Spark might evaluate differently: Columns, functions, subqueries,
+    arithmetic, timestamps (they depend on the session's time zone), names with a table's alias,
+    values that Spark casts before it compares them, and text whose meaning depends on settings of
+    the session.
     """
     if not isinstance(condition, str) or "\\" in condition or '"' in condition:
         return None
@@ -76,7 +77,7 @@ def is_alike(predicate: Expression, schema: StructType) -> bool:
 
 @dataclass(frozen=True)
 class _SparkText(Dialect[bool]):
-    """Whether Spark parses the text of a predicate equally; it may evaluate it differently."""
+    """Whether Spark parses the text of a predicate in the same way, without casts."""
 
     schema: StructType
 
@@ -119,7 +120,9 @@ def _kind_of(value: Expression, schema: StructType) -> str | None:
             return "date" if is_day and kind == PrimitiveType("date") else None
         case Literal(bool()):
             return "boolean"
-        case Literal(int(number)) if -(2**63) < number < 2**63:  # Else a decimal, to Spark.
+        case Literal(int(number)) if (
+            -(2**63) < number < 2**63
+        ):  # For Spark, a larger one is a decimal.
             return "integer"
         case Literal(str()):
             return "string"

@@ -1,4 +1,4 @@
-"""Statements of SQL that define tables, or change their columns and properties."""
+"""SQL statements that define tables, or change their columns and properties."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _PROPERTIES = pa.schema([("key", pa.string()), ("value", pa.string())])
 
 
 class NotOursError(Exception):
-    """The statement is about a table of Spark, or Spark can run it too."""
+    """Spark must run the statement, because it names a table of Spark, or can run it as well."""
 
 
 @dataclass
 class Definitions(ABC):
-    """The statements by which tables are defined: each method runs one kind of them."""
+    """The statements that define tables. Each method runs one kind of them."""
 
     spark: SparkSession
     reader: Reader
@@ -67,7 +67,7 @@ class Definitions(ABC):
         return table(self.spark, place, storage_options=self.storage_options)
 
     def _create(self) -> DataFrame:
-        """Make a table whose format is `delta` or `txlog`, if its columns or a query are given."""
+        """Create a table in the format `delta` or `txlog`, from columns or a query."""
         reader = self.reader
         replaces = reader.accepts("OR", "REPLACE")
         if not reader.accepts("TABLE"):
@@ -172,7 +172,7 @@ class Definitions(ABC):
             raise self._unknown_change()
 
     def _unknown_change(self) -> InvalidInputError:
-        error = self.reader.unexpected("a change that txlog makes")
+        error = self.reader.unexpected("a change that txlog supports")
         error.remedy = (
             "Write SET or UNSET TBLPROPERTIES, ADD or DROP CONSTRAINT, CLUSTER BY, or ADD, DROP, "
             "RENAME or ALTER COLUMN; or use Table.alter"

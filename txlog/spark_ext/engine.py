@@ -1,4 +1,4 @@
-"""Work on many files on Spark's executors, by public API only: classic Spark and Connect."""
+"""An engine that runs functions on Spark's executors, through public API: classic and Connect."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _SHOWN = 300  # The maximum number of characters of Spark's message.
 
 
 class SparkEngine:
-    """An engine of Spark's executors.
+    """An engine that runs work on Spark's executors.
 
     Each call of `map` is a Spark job, or several jobs if there are very many items. Executors need
-    the same versions of Python and txlog as the driver, and must reach the table's store. They get
-    a function and items, never a log. Spark may run an item again when an executor is lost; then
+    the same versions of Python and txlog as the driver, and access to the table's store. They get a
+    function and items, but not the log. If an executor is lost, Spark may run an item again; then
     the first attempt may leave files to which no version refers. A pickled copy is an engine of
     threads, because a session cannot be pickled.
 
@@ -52,8 +52,8 @@ class SparkEngine:
         The maximum number of tasks of a job. Default: the current number of cores of the cluster
         (Spark's `spark.sql.leafNodeDefaultParallelism`). Set it if the number of executors changes.
     local_items
-        Threads of this process do the work for so few items, because a job usually costs more. Set
-        it to 0 if this process has too little memory for one file.
+        For at most so many items, threads of this process do the work, because a job usually costs
+        more. Set it to 0 if this process has too little memory for one file.
     """
 
     in_process = False
@@ -116,7 +116,7 @@ class SparkEngine:
             for place, result in zip(batch["place"].to_pylist(), batch["result"], strict=True)
         }
         for place in range(count):
-            if place not in found:  # A task ends with its first error, and skips its other items.
+            if place not in found:  # A task ends at its first error, without its other items.
                 yield next(a for a in map(unpacked, found.values()) if a.error is not None)
                 return
             yield unpacked(found.pop(place))
@@ -133,7 +133,7 @@ class SparkEngine:
                 frame = frame.repartitionById(tasks, "task")
             return frame.mapInArrow(run, _RESULTS_DDL).toArrow()
         except Exception as error:
-            # Spark's message has hundreds of lines, most of them from the JVM.
+            # Spark's message has hundreds of lines, so it is not the cause.
             raise engine_error(error) from None
         except BaseException:
             self._spark.interruptTag(tag)
@@ -152,7 +152,7 @@ class _Answer:
     warnings: tuple[str, ...] = ()
 
     def value(self) -> Any:
-        """Return the result, or raise the error; warnings are given again on this side."""
+        """Return the result, or raise the error; give the warnings of the executor again."""
         for text in self.warnings:
             warnings.warn(text, TxlogWarning, stacklevel=5)
         if self.error is None:
@@ -165,7 +165,7 @@ class _Answer:
 def run_items(work: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the items of a task, up to the first that fails; on an executor.
 
-    Errors are returned as results: if the task failed, Spark would run it again without benefit.
+    Errors are returned as results, because Spark would run a failed task again.
     """
     function = _loads(zlib.decompress(work))
     for batch in batches:
@@ -202,14 +202,14 @@ def _packed(answer: _Answer) -> bytes:
     try:
         packed = _dumps(answer)
         if answer.error is not None or isinstance(answer.result, Exception):
-            _loads(packed)  # An exception may be picklable, but its pickle may fail to load.
+            _loads(packed)  # The pickle of an exception may fail to load.
     except Exception:
         failed = answer.error if answer.error is not None else answer.result
         error = EngineError(
-            reason=f"a {type(failed).__name__} does not pickle: {_shortened(str(failed))}"
+            reason=f"a {type(failed).__name__} cannot be pickled: {_shortened(str(failed))}"
             if isinstance(failed, Exception)
-            else f"a result ({type(failed).__name__}) does not pickle",
-            remedy="Return and raise only what pickles",
+            else f"a result ({type(failed).__name__}) cannot be pickled",
+            remedy="Return and raise only values that can be pickled",
         )
         caught = isinstance(answer.result, Exception)
         packed = _dumps(
@@ -235,9 +235,9 @@ def _pickled(value: Any) -> bytes:
     except Exception as error:
         raise InvalidInputError(
             argument="engine",
-            reason="what executors are to do does not pickle: "
+            reason="the work for executors cannot be pickled: "
             f"{type(error).__name__}: {_shortened(str(error))}",
-            remedy="Use only functions and values that pickle, or omit the engine",
+            remedy="Use only functions and values that can be pickled, or omit the engine",
         ) from None
     return packed
 
@@ -257,18 +257,18 @@ def engine_error(error: Exception) -> EngineError:
     if missing:
         return EngineError(
             reason=f"executors lack a module: {missing[1]}",
-            remedy="Install the driver's version of txlog, and what your functions import, in the "
-            "Python of the executors (PYSPARK_PYTHON)",
+            remedy="Install the driver's version of txlog, and the modules that your functions "
+            "import, in the Python of the executors (PYSPARK_PYTHON)",
         )
     if raised := _RAISED.findall(text):
         return EngineError(
             reason=f"Python code on an executor raised {_shortened(raised[-1])}",
-            remedy="The logs of Spark's executors hold all of its traceback",
+            remedy="See the logs of Spark's executors for the whole traceback",
         )
     if _CRASHED.search(text):
         return EngineError(
-            reason="Spark lost a worker, and its retries too",
-            remedy="It was killed, often for want of memory: give executors more "
+            reason="Spark lost a worker, and its retries failed too",
+            remedy="Workers are often killed because memory is short. Give executors more memory "
             "(spark.executor.pyspark.memory, spark.executor.memoryOverhead) or fewer cores, and "
             "try again",
         )
@@ -277,15 +277,15 @@ def engine_error(error: Exception) -> EngineError:
     said = next((line for line in lines if line and not line.startswith("An error occ")), "")
     return EngineError(
         reason=f"Spark says {type(error).__name__}: {_shortened(said)}",
-        remedy="Look into the logs of Spark's executors, and try again",
+        remedy="See the logs of Spark's executors, and try again",
     )
 
 
 @contextmanager
 def before_commit() -> Iterator[None]:
-    """Raise one clear `EngineError` if a Spark job fails before anything is committed.
+    """Turn the failure of a Spark job before the commit into an `EngineError`.
 
-    Errors that Spark raises before it runs the job are raised unchanged.
+    An `AnalysisException`, which Spark raises before it runs a job, is not changed.
     """
     from pyspark.errors import AnalysisException
 
@@ -301,16 +301,16 @@ def before_commit() -> Iterator[None]:
 
 @contextmanager
 def format_known() -> Iterator[None]:
-    """Raise one clear `EngineError` if Spark does not know the format `txlog`."""
+    """Raise an `EngineError` with a remedy if Spark does not know the format `txlog`."""
     try:
         yield
     except Exception as error:
         if "DATA_SOURCE_NOT_FOUND" not in str(error):
             raise
         raise EngineError(
-            reason="Spark does not know the format txlog: the Python that it starts does not find "
-            "txlog, or no session is active in this thread",
-            remedy="Set PYSPARK_PYTHON to an interpreter that has txlog, before the session "
+            reason="Spark does not know the format txlog: the Python that Spark starts cannot "
+            "import txlog, or no session is active in this thread",
+            remedy="Set PYSPARK_PYTHON to an interpreter that has txlog before the session "
             "starts, or call txlog.spark_ext.register(spark) in this thread",
         ) from error
 

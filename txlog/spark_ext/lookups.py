@@ -1,6 +1,6 @@
-"""Rows by key on Spark's executors: each task looks up the keys of its rows.
+"""Look-ups by key on Spark's executors: each task looks up the keys of its rows.
 
-A worker keeps the tables that it opened, with their indexes, for the next batch and the next task.
+A worker caches the opened tables with their indexes, for the next batch and the next task.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from txlog.lookup.lookup import Missing
 
 _KEPT_TABLES = 8  # The maximum number of open tables of a worker.
-_KEYS_A_TASK = 1_000  # Keys of a list for one task: a task costs more than a few look-ups.
+_KEYS_A_TASK = 1_000  # Keys of a list for one task. Starting a task costs many look-ups.
 _ROWS_AT_ONCE = 65_536  # Rows of one batch of the result.
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """The request of each task. It pickles.
+    """The arguments of each task. It pickles.
 
     Parameters
     ----------
     given, on
-        The columns of the frame with the keys, and the table's key columns.
+        The columns of the frame that contain the keys, and the key columns of the table.
     columns
-        The table's columns to return.
+        The columns of the table to return.
     """
 
     uri: str
@@ -61,7 +61,7 @@ _tables: OrderedDict[object, Table] = OrderedDict()
 
 
 def _table(asked: _Asked) -> Table:
-    """Return the table; it is opened once in this process."""
+    """Return the table; this process opens it only once."""
     options = tuple(sorted((asked.storage_options or {}).items(), key=lambda item: item[0]))
     key = asked.uri, asked.version, repr(options), asked.index_cache
     table = _tables.pop(key, None)
@@ -83,7 +83,7 @@ def _joined(asked: _Asked, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
             continue
         keys = pa.table([batch.column(name) for name in asked.given], names=list(asked.on))
         table = _table(asked)
-        # Not by `lookup`: the table may have a column `_key`.
+        # `lookup` would fail if the table has a column `_key`.
         found, numbers = table._lookup(table._open, asked.on).numbered(
             keys, asked.columns, asked.missing
         )
@@ -105,7 +105,7 @@ def lookup_join(
     storage_options: Mapping[str, Any] | None = None,
     index_cache: str | None = None,
 ) -> DataFrame:
-    """Join a frame with a table by look-ups, on Spark's executors: nothing is shuffled or scanned.
+    """Join a frame with a table by look-ups on Spark's executors, without a shuffle or scan.
 
     Each task looks up the keys of its rows, and reads only the pages with matching rows. It is
     faster than Spark's join if the frame has few rows compared with the table, and the table has an
@@ -117,19 +117,20 @@ def lookup_join(
     df
         A frame of a classic session, or of Spark Connect.
     on
-        The key column of both, or several; or a mapping of the frame's columns to those of the
-        table: `{"target": "id"}`. A null matches no row.
+        The key column, or several, with the same name on both sides; or a mapping of the frame's
+        columns to those of the table: `{"target": "id"}`. A null matches no row.
     columns
-        The table's columns to add. Default: all but those of `on`, if both have the same names.
+        The columns of the table to add. Default: all except key columns with the same name in the
+        frame.
     how
-        `left` keeps rows without a match, with nulls.
+        `left` keeps rows without a match, with nulls in the columns of the table.
     version
         The version of the table, or a pin. Default: the latest at the time of the call; later
         commits are not shown.
     storage_options
         The options of the table's store, for this process and the executors.
     index_cache
-        A folder of each executor for segments of indexes for a remote store, as for `Table`.
+        A folder on each executor to cache segments of indexes of a remote store, as for `Table`.
 
     Returns
     -------
@@ -139,8 +140,8 @@ def lookup_join(
     Raises
     ------
     InvalidInputError
-        A column is unknown or cannot be a key, keys are of another type than the column, or both
-        sides have a column of one name.
+        A column is unknown or cannot be a key, keys have another type than the column, or both
+        sides have a column with the same name.
 
     Examples
     --------
@@ -164,7 +165,7 @@ def lookup_join(
             argument="columns",
             field=clash[0],
             reason=f"both the frame and the table have a column {clash[0]}",
-            remedy="Rename the frame's, or name the table's columns that you want: columns=…",
+            remedy="Rename the column of the frame, or choose other columns of the table",
         )
     return _mapped(df, table, asked)
 
@@ -191,17 +192,17 @@ def lookup(
     on
         The key column, or several. Default: the columns of the table's only index.
     columns
-        The table's columns, and `_key`: the place in `keys` of the row's key, by which the rows can
-        be sorted. Default: the table's columns.
+        Columns of the table, and `_key`: the position of the row's key in `keys`, for example to
+        sort the rows. Default: the columns of the table.
     missing
-        For a key that no row has: `skip`, or `null` for a row of nulls with the key.
+        For a key without a row: `skip` it, or `null` for a row of nulls with the key.
     version, storage_options, index_cache
         As for `lookup_join`.
 
     Raises
     ------
     InvalidInputError
-        As `Table.lookup`; or `missing` is `error`, which needs a look-up that sees all rows.
+        As for `Table.lookup`; or `missing` is `error`, which tasks cannot decide alone.
     """
     if missing not in ("skip", "null"):
         raise InvalidInputError(
@@ -219,7 +220,7 @@ def lookup(
         raise InvalidInputError(
             argument="columns",
             field=KEY,
-            reason=f"the table has a column {KEY}, which is the name of the place of a key too",
+            reason=f"the table has a column {KEY}, which is also the name for positions of keys",
             remedy="Name other columns, or use Table.lookup",
         )
     found = [name for name in wanted if name != KEY]
@@ -250,7 +251,9 @@ def _asked(
     index_cache: str | None,
 ) -> _Asked:
     store = table._context.store
-    require_shared(store, argument="uri", remedy="Put the table where all workers reach it")
+    require_shared(
+        store, argument="uri", remedy="Put the table in a store that all workers can access"
+    )
     choose_columns(table._snapshot.schema, columns)
     return _Asked(
         store.root, table.version, storage_options, index_cache, tuple(pairs),
@@ -273,7 +276,7 @@ def _require_keys(table: Table, frame: StructType, pairs: Mapping[str, str]) -> 
 
 
 def _mapped(df: DataFrame, table: Table, asked: _Asked) -> DataFrame:
-    """Return the frame whose tasks look up keys."""
+    """Return a frame whose tasks look up keys."""
     schema = table._snapshot.schema
     fields = tuple(field for name in asked.columns if (field := schema.get(name)) is not None)
     more = read_schema(StructType(tuple(replace(field, nullable=True) for field in fields)))

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from txlog.commit.operation import Outcome
 
-_SOURCE = "_txlog_source"  # A column that is not null in rows of the source.
+_SOURCE = "_txlog_source"  # This column is not null in rows of the source.
 
 
 def as_column(value: Any) -> SparkColumn:
@@ -72,7 +72,7 @@ def _as_text(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """Return an expression's text for the commit."""
+    """Return the text of an expression for the commit."""
     return value if isinstance(value, str) else str(value)[len("Column<'") : -2]
 
 
@@ -130,7 +130,7 @@ class SparkMerge(SparkChange):
     Parameters
     ----------
     source
-        The frame, under an alias if expressions name one.
+        The frame, under the alias that expressions use.
     predicate, clauses
         Conditions and values are Spark's SQL text or Columns.
     alias
@@ -168,7 +168,7 @@ class SparkMerge(SparkChange):
 
     @property
     def removes_rows(self) -> bool:  # type: ignore[override]
-        """Whether rows may go: a merge that only inserts is allowed in append-only tables."""
+        """Whether rows may be removed. Append-only tables allow merges that only insert."""
         return any(clause.action != "insert" for clause in self._clauses)
 
     def planned(self, base: Snapshot) -> PlannedChange:
@@ -283,9 +283,9 @@ def _described(clause: Clause) -> dict[str, str]:
 def _of_target(
     predicate: Any, alias: str | None, schema: StructType, source: StructType
 ) -> Expression | None:
-    """Return the parts of a condition that concern only the table and mean the same to both.
+    """Return the parts of a condition about only the table that txlog evaluates as Spark does.
 
-    Pure. They exclude files, and define the rows that were read for the conflict check.
+    Pure. They exclude files, and tell the conflict check which rows were read.
     """
     if not isinstance(predicate, str) or "\\" in predicate or '"' in predicate:
         return None
@@ -311,7 +311,7 @@ def _of_target(
 def _own(
     path: tuple[str, ...], alias: str | None, schema: StructType, source: StructType
 ) -> tuple[str, ...] | None:
-    """Return the path that a column of the table certainly has there, or None."""
+    """Return the path of a column if it certainly belongs to the table, or None."""
     if alias is not None and len(path) > 1 and path[0].lower() == alias.lower():
         return path[1:]
     alone = len(path) == 1 and source.get(path[0]) is None and schema.get(path[0]) is not None
@@ -328,7 +328,7 @@ def merge_of(
     merges_schema: bool,
     options: WriteOptions | None = None,
 ) -> Operation:
-    """Return the merge of a frame: by Spark's join, or by txlog itself if it has few rows."""
+    """Return the merge of a frame: with Spark's join, or without it if the frame has few rows."""
     context = table._context
     predicate = _as_text(predicate)
     clauses = [
@@ -359,7 +359,7 @@ def merge_of(
 
 
 class SparkMerger(TableMerger):
-    """A merge of a Spark frame into a table, clause by clause; executors do all the work."""
+    """A merge of a Spark frame into a table. Executors do all the work."""
 
     def execute(self) -> Outcome:
         """Commit the merge as one version; errors as for `TableMerger.execute`."""
@@ -379,7 +379,7 @@ class SparkMerger(TableMerger):
 
 
 class SparkTable(Table):
-    """A table for which Spark's executors do the work on many files."""
+    """A table whose verbs do the work on many files on Spark's executors."""
 
     def merge(self, source: Any, predicate: Any, *aliases: str, **more: Any) -> TableMerger:
         """Merge rows like `Table.merge`; the source may also be a Spark frame.
@@ -401,7 +401,7 @@ def table(
     timestamp: str | datetime | int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> SparkTable:
-    """Open a table for which Spark's executors do the work on many files.
+    """Open a table whose verbs do the work on many files on Spark's executors.
 
     The arguments and errors are those of `txlog.Table`; the engine is `SparkEngine(spark)`.
     """

@@ -1,4 +1,4 @@
-"""The options of the data source: Delta's names, in upper or lower case."""
+"""The options of the data source. They have Delta's names, and case does not matter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_PARTITION_BYTES = 128 * 1024 * 1024  # Spark's default for files.
 STORAGE = ("storageOptions", "secretStorageOptions")
 OF_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
-"""Options of reading changes, and of where a stream begins."""
+"""Options for the range of changes, and for the start of a stream."""
 
 _READS_CHANGES = ("readChangeFeed", "readChangeData")  # The second is Delta's older name.
 _OF_READING = (
@@ -37,7 +37,7 @@ _UNKNOWN_TO_STREAMS = (
     "ignoreFileDeletion", "allowSourceColumnRename", "allowSourceColumnDrop",
     "allowSourceColumnTypeChange",
 )  # fmt: skip
-"""Options of Delta's that txlog refuses."""
+"""Options of Delta streams that txlog refuses."""
 
 _OF_WRITING = (
     "partitionBy", "clusterBy", "replaceWhere", "partitionOverwriteMode", "mergeSchema",
@@ -45,7 +45,7 @@ _OF_WRITING = (
     "tableProperties", "compression", "dataChange",
 )  # fmt: skip
 UNKNOWN_TO_WRITES = ("replaceUsing", "replaceOn", "targetAlias")
-"""Options of delta-spark that txlog refuses: without them, other rows would be replaced."""
+"""Options of delta-spark that txlog refuses, because ignoring them would replace other rows."""
 
 _PROPERTY = "delta."  # The prefix of write options that delta-spark treats as properties.
 _BY_SPARK = ("path", "paths", "location")
@@ -54,11 +54,11 @@ KNOWN = (
     *_BY_SPARK, *STORAGE, *_OF_READING, "maxPartitionBytes", *_OF_STREAMS, *_UNKNOWN_TO_STREAMS,
     *_OF_WRITING, *UNKNOWN_TO_WRITES,
 )  # fmt: skip
-"""All options that mean something."""
+"""All options with a meaning."""
 
 _FOLDED = {name.lower(): name for name in KNOWN}
 _SHORT = {"version": "versionAsOf", "timestamp": "timestampAsOf"}  # Names of Python arguments.
-_ALIKE = 0.87  # The share of the letters that a misspelt name has in common with an option.
+_ALIKE = 0.87  # The least similarity (`difflib`) of a misspelt name to an option.
 
 _LOCAL = re.compile("file:/+")
 
@@ -90,12 +90,12 @@ _PHRASE = re.compile("|".join(rf"\b{re.escape(phrase)}" for phrase in _PHRASES))
 
 @contextmanager
 def option_names(**more: str) -> Iterator[None]:
-    """Let errors name Spark options instead of Python arguments.
+    """Replace names of Python arguments in errors by those of Spark options.
 
     Parameters
     ----------
     more
-        Additional options for arguments, only within this call.
+        Additional arguments with their options, only for this block.
     """
     try:
         yield
@@ -112,7 +112,7 @@ def _said(text: str) -> str:
 
 
 def plain_path(location: str) -> str:
-    """Return a location of Spark's catalog as a path; it looks like a URI, but is decoded."""
+    """Return a location in Spark's catalog as a path. It looks like a URI, but is decoded."""
     return _LOCAL.sub("/", location, count=1) if _LOCAL.match(location) else location
 
 
@@ -137,13 +137,13 @@ def _property_name(folded: str) -> str:
 
 
 class Options:
-    """Options from Spark, which converts their names to lower case."""
+    """The options that Spark passed, with names in lower case."""
 
     def __init__(self, raw: Mapping[str, str]) -> None:
         self._raw = {name.lower(): value for name, value in raw.items()}
 
     def require_spelled(self) -> None:
-        """Raise if a name is similar to an option; all other names are ignored.
+        """Raise if an unknown name is similar to an option; other unknown names are ignored.
 
         Raises
         ------
@@ -171,11 +171,11 @@ class Options:
 
     @property
     def reads_changes(self) -> bool:
-        """Whether the change data feed is asked for."""
+        """Whether the options request the change data feed."""
         return any(map(self.flag, _READS_CHANGES))
 
     def number(self, name: str, *, least: int | None = None) -> int | None:
-        """Return an option's whole number (at least `least`), or None."""
+        """Return the value of an option as a whole number (at least `least`), or None."""
         text = self.text(name)
         if text is None:
             return None
@@ -189,7 +189,7 @@ class Options:
 
     @property
     def max_partition_bytes(self) -> int:
-        """The maximum bytes of a file that one task reads; several tasks read a larger file."""
+        """The size from which several tasks read a fragment, in bytes."""
         return self.size("maxPartitionBytes") or MAX_PARTITION_BYTES
 
     def size(self, name: str) -> int | None:
@@ -207,7 +207,7 @@ class Options:
         given = [name for name in names if self.text(name) is not None]
         if given:
             raise InvalidInputError(
-                argument=given[0], reason=reason, remedy=f"Leave out {', '.join(given)}"
+                argument=given[0], reason=reason, remedy=f"Omit {', '.join(given)}"
             )
 
     def moment(self, name: str) -> int | None:
@@ -224,7 +224,7 @@ class Options:
         return [] if text is not None and not text.strip() else self.names("columns")
 
     def names(self, name: str) -> list[str] | None:
-        """Return an option's column names: a JSON list, or text with commas."""
+        """Return an option's column names: a JSON list, or text separated by commas."""
         text = self.text(name)
         if text is None or not text.strip():
             return None
@@ -240,9 +240,9 @@ class Options:
         return InvalidInputError(argument=name, reason=f"{self.text(name)!r}: {reason}")
 
     def choice(self, name: str, known: Sequence[str]) -> str:
-        """Return an option's value in lower case, which must be one of the known values.
+        """Return the value of an option in lower case, which must be one of the known values.
 
-        The first of them is the default.
+        The first known value is the default.
         """
         text = (self.text(name) or known[0]).strip().lower()
         if text not in known:
@@ -251,10 +251,10 @@ class Options:
 
     @property
     def storage(self) -> dict[str, Any]:
-        """The store's options: a JSON object.
+        """The options of the store, which are a JSON object.
 
-        Spark prints the options of a write in its plans, except options with `secret` in their
-        names. So there are two names.
+        There are two names, because Spark hides only options with `secret` in their names when it
+        prints the plan of a write.
         """
         names = [name for name in STORAGE if self.text(name) is not None]
         if len(names) > 1:
@@ -281,12 +281,12 @@ class Options:
             raise InvalidInputError(
                 argument="paths",
                 reason="several paths are given",
-                remedy="Load each table by itself, and unite the frames",
+                remedy="Load each table alone, and combine the frames with unionAll",
             )
         if not path:
             raise InvalidInputError(
                 argument="path",
-                reason="no path arrived; Spark drops the options of catalog tables",
+                reason="Spark passed no path; it drops the options of catalog tables",
                 remedy="Call load(path) or save(path), or repeat the option: "
                 "SELECT * FROM t WITH ('path'='…')",
             )
@@ -297,9 +297,9 @@ class Options:
         return open_store(path, self.storage)
 
     def require_writing(self) -> None:
-        """Raise if there are options of reading, or delta-spark options that txlog does not have.
+        """Raise if there are options for reading, or delta-spark options that txlog does not have.
 
-        A write through a view of some rows would affect all rows.
+        Otherwise, a write through a view of some rows would affect all rows.
 
         Raises
         ------
@@ -317,35 +317,35 @@ class Options:
         if not self.flag("dataChange", default=True):
             raise InvalidInputError(
                 argument="dataChange",
-                reason="a write of a frame changes rows: readers of changes must see them",
-                remedy="Omit it; to rearrange rows only, call Table.optimize.compact",
+                reason="a write of a frame changes rows, and readers of changes must see them",
+                remedy="Omit it; to rewrite files without changes, call Table.optimize.compact",
             )
         for name in _OF_READING:
             if self.text(name) is not None:
                 remedy = "Omit it: rows are written to the latest version"
                 raise InvalidInputError(
                     argument=name,
-                    reason="this option selects what is read, but this call writes",
+                    reason="this option is for reading, but this call writes",
                     remedy=f"{remedy}; replaceWhere chooses rows" if name == "where" else remedy,
                 )
 
     @property
     def app_id(self) -> str | None:
-        """The application's id of a write, or None."""
+        """The id of the application that writes, or None."""
         found = self.text("txnAppId")
         if found is not None and not found:
             raise self._bad("txnAppId", "the id of an application was expected")
         return found
 
     def transaction(self) -> AppVersion | None:
-        """Return the application's transaction of a batch write."""
+        """Return the application id and version of a batch write, or None."""
         app_id, version = self.app_id, self.number("txnVersion", least=0)
         if (app_id is None) != (version is None):
             missing = "txnVersion" if version is None else "txnAppId"
             raise InvalidInputError(
                 argument=missing,
-                reason="txnAppId and txnVersion go together, and it is missing",
-                remedy="Pass both, or none",
+                reason="txnAppId and txnVersion must be given together, and this one is missing",
+                remedy="Pass both or neither",
             )
         return None if app_id is None or version is None else (app_id, version)
 
@@ -373,14 +373,14 @@ class Options:
         if twice:
             raise InvalidInputError(
                 argument=twice[0],
-                reason="tableProperties has it too",
+                reason="tableProperties contains it too",
                 remedy="Pass it only once",
             )
         return properties | single
 
     @property
     def codec(self) -> str | None:
-        """The codec of the data files of a write, or None if the table decides."""
+        """The codec of the data files of a write. None: as the table's property says."""
         from txlog.protocol.properties import validate_properties
 
         text = self.text("compression")
@@ -412,7 +412,7 @@ def stream_options(options: Options) -> StreamOptions:
     from txlog.stream.stream import MAX_FILES, StreamOptions
     from txlog.stream.version_files import ChangePolicy
 
-    options.refuse(_OF_BATCHES, "a stream cannot be read at one version, or up to one")
+    options.refuse(_OF_BATCHES, "a stream has no single version and no end")
     options.refuse(
         (*_UNKNOWN_TO_STREAMS, "onlyWithDeletions"), "txlog has no such option for streams"
     )

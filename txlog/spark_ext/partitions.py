@@ -1,4 +1,4 @@
-"""Divide the work among tasks: one task reads several small files, several read a large one."""
+"""Divide work into tasks: one task reads several small files, or several tasks a large one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from txlog.scan.read_plan import ReadPlan
 from txlog.scan.scan import limited, packed, row_ranges
 from txlog.spark_ext.tasks import ChangesPartition, FragmentPartition
 
-_OPEN_BYTES = 4 * 1024 * 1024  # The cost of opening a file, in bytes of reading. As in Spark.
-_LEAST_BYTES = 32 * 1024 * 1024  # A task with less takes longer to start than to read.
-_COUNTED_ROWS = 1 << 22  # Rows of one partition: Spark itself counts so many in about a second.
-_TASKS = 32  # If there is enough work for so many tasks, none is larger than its part.
+_OPEN_BYTES = 4 * 1024 * 1024  # Opening a file costs as much as reading so many. As in Spark.
+_LEAST_BYTES = 32 * 1024 * 1024  # A smaller task would take longer to start than to read.
+_COUNTED_ROWS = 1 << 22  # Of one partition. Spark counts so many rows in about a second.
+_TASKS = 32  # Much work is divided into at least so many tasks of equal size.
 
 Item = TypeVar("Item")
 
@@ -38,7 +38,7 @@ def task_shares(
     Parameters
     ----------
     fragments
-        That of each item.
+        The fragment of each item.
     max_bytes
         A larger fragment is cut into several parts, by row groups.
     read

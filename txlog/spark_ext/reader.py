@@ -1,4 +1,4 @@
-"""Read with Spark: an input partition is several small fragments, or a part of a large one.
+"""The batch readers of the data source. A partition has small fragments, or a part of a large one.
 
 Rules: spec/fragments.md, FRG-40 to FRG-44.
 """
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
 
-# Tasks get a reader too, so what only the driver needs is imported where the driver does it.
+# Tasks import this module too, so modules that only the driver needs are imported in methods.
 
 
 class FragmentsReader(DataSourceReader):
-    """Reads one version of a table. Planning is on the driver; tasks never see the log.
+    """Reads one version of a table. The driver plans; tasks do not read the log.
 
-    It accepts no filters from Spark, although Spark 4.1 to 4.3 can push them. Spark keeps the
-    reader that got the filters of a query, and uses it again for queries without filters, which
-    then lack rows. Use the option `where` for filters.
+    It accepts no filters from Spark, although Spark 4.1 to 4.3 can push them. Spark reuses the
+    reader that got the filters of a query for queries without filters, and these would lack rows.
+    Use the option `where` for filters.
 
     Raises
     ------
     SchemaMismatchError
-        The version does not have the columns that Spark has loaded before.
+        The version does not have the columns of the schema that Spark loaded before.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class FragmentsReader(DataSourceReader):
         return {**self.__dict__, "_snapshot": None}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return partitions of about one size, of the fragments that the predicate leaves.
+        """Return partitions of about equal size, without fragments that the predicate excludes.
 
         A large fragment has several partitions, and small ones share one. Rows that need no file
-        have few.
+        have few partitions.
         """
         from txlog.arrow import pc
         from txlog.fragments.rows import deleted_counts
@@ -106,12 +106,10 @@ class FragmentsReader(DataSourceReader):
         return fragment_partitions(plan, self._limit, self._max_partition_bytes, read)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a partition's rows, in exactly the types that Spark expects."""
+        """Yield the rows of a partition, in exactly the types that Spark expects."""
         assert isinstance(partition, FragmentPartition)
         return read_partition(self._store, partition, self._arrow_schema)
 
-
-# Tasks get a reader too, so what only the driver needs is imported where the driver does it.
 
 _OF_OTHER_READS = (
     "versionAsOf", "timestampAsOf", "limit", "maxFilesPerTrigger", "maxBytesPerTrigger",
@@ -121,7 +119,7 @@ _OF_OTHER_READS = (
 
 @option_names()
 def feed_of(options: Options) -> tuple[Store, int, Snapshot]:
-    """Return the first version of the range that options name, and its last one, loaded.
+    """Return the store, and the first version and the last snapshot of the options' range.
 
     Raises
     ------
@@ -131,7 +129,7 @@ def feed_of(options: Options) -> tuple[Store, int, Snapshot]:
     from txlog.changes.changes import feed_range
     from txlog.snapshot.load import load_snapshot
 
-    options.refuse(_OF_OTHER_READS, "it has no meaning for the change data feed of a range")
+    options.refuse(_OF_OTHER_READS, "it has no meaning with readChangeFeed")
     store = options.store()
     first, last = feed_range(
         store,
@@ -157,7 +155,7 @@ class ChangesReader(DataSourceReader):
         self._max_bytes = max_bytes
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the shares of tasks."""
+        """Return one partition for each task."""
         from txlog.changes.changes import feed_read_plan, plan_feed
         from txlog.changes.forms import require_loaded
         from txlog.schema.types import StructType

@@ -1,4 +1,4 @@
-"""Updates and merges on Spark: Spark computes rows, tasks write them, and one commit follows.
+"""Updates and merges on Spark: Spark computes rows, tasks write them, the driver commits once.
 
 Rules: spec/spark.md, SPK-20 to SPK-24.
 """
@@ -77,7 +77,7 @@ class ClauseValues:
 
 @dataclass(frozen=True)
 class PlannedChange:
-    """A change of one version, for Spark to compute.
+    """A change of one version that Spark computes.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class PlannedChange:
         The rows to which a clause applies, with the number of the clause in the column `PLACE`.
         They have the columns of the target, unless all rows are new.
     target
-        The frame of the target, for its columns. None: there are only new rows.
+        The frame of the target, for references to its columns. None: all rows are new.
     """
 
     rows: DataFrame
@@ -110,14 +110,14 @@ class SparkChange(Operation):
 
     @abstractmethod
     def planned(self, base: Snapshot) -> PlannedChange:
-        """Return the values to compute for a version."""
+        """Return the change of a version."""
 
     @abstractmethod
     def metrics(self, written: Written, changes: RowChanges) -> dict[str, int]:
         """Return Delta's metrics of the operation."""
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Let Spark compute the change of a version, and return its actions.
+        """Let Spark compute the change of a version, and return the intent.
 
         Raises
         ------
@@ -130,7 +130,9 @@ class SparkChange(Operation):
         """
         self.context.store.require_writable()
         require_shared(
-            self.context.store, argument="path", remedy="Put the table where all workers reach it"
+            self.context.store,
+            argument="path",
+            remedy="Put the table in a store that all workers can access",
         )
         change = self.planned(base)
         require_storable(change.schema)
@@ -141,7 +143,7 @@ class SparkChange(Operation):
                 raise several_match(_row_text(self.context, base, written.touched.twice))
             gone = written.touched.gone
             deletes = delete_positions(self.context, base, gone, self._options, records=False)
-        if not gone:  # New rows need only adds.
+        if not gone:  # For new rows, readers take changes from the adds.
             discard_changes(self.context, written.cdc)
             written.cdc = []
             if not written.adds:
@@ -202,7 +204,7 @@ def target_frame(
 def _task(
     context: Context, base: Snapshot, change: PlannedChange, options: WriteOptions
 ) -> tuple[ChangeTask, DataFrame]:
-    """Return the task, and the frame with its input rows."""
+    """Return the arguments of the tasks, and the frame with their input rows."""
     moved = plan_rewrite(base, options).layout.moved
     write = plan_write(
         base.metadata,
@@ -248,7 +250,7 @@ def _task(
 
 
 def _given_columns(clause: ClauseValues, schema: StructType) -> tuple[str, ...]:
-    """Return the columns that rows of a clause have; others are computed or get defaults."""
+    """Return the columns for which a clause has values; others are computed or get defaults."""
     given = {path[0] for path in clause.given}
     if clause.action == "delete":
         return ()
@@ -260,7 +262,7 @@ def _given_columns(clause: ClauseValues, schema: StructType) -> tuple[str, ...]:
 def _new_columns(
     base: Snapshot, change: PlannedChange, clauses: Sequence[RowChange]
 ) -> Iterator[Column]:
-    """Yield the new value of each column, by the clause that applies."""
+    """Yield an expression for the new value of each column, which depends on the clause."""
     held = read_schema(base.schema)
     kinds = {one.name: one.dataType for one in held.fields}
     wanted = read_schema(change.schema)
@@ -294,7 +296,7 @@ def _new_columns(
 
 
 def _computed(task: ChangeTask, frame: DataFrame) -> Written:
-    """Let tasks write a frame, and return their results; if one fails, no file is left."""
+    """Let tasks write a frame, and return their results; if a task fails, delete all files."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work: Callable[[Iterable[pa.RecordBatch]], Written] = partial(change_task, task)
@@ -334,8 +336,8 @@ def _row_text(context: Context, base: Snapshot, address: int) -> str:
 def stored(value: Column, have: DataType, want: DataType, name: str) -> Column:
     """Return a value in the type of a column.
 
-    Struct fields are matched by name; missing fields become null. Other values
-    are cast; one that does not fit is an error, in sessions without ANSI mode too.
+    Struct fields are matched by name, and missing fields become null. Other values are cast. A
+    value that does not fit is an error, also in sessions without ANSI mode.
 
     Parameters
     ----------
@@ -385,7 +387,7 @@ def _struct(value: Column, have: SparkStruct, want: SparkStruct, name: str) -> C
             argument="updates",
             field=f"{name}.{known[min(extra)].name}",
             reason=f"column {name} has no such field",
-            remedy="Omit it, or let the schema evolve",
+            remedy="Omit the field, or use schema evolution",
         )
     fields = []
     for part in want.fields:
@@ -402,7 +404,7 @@ def _struct(value: Column, have: SparkStruct, want: SparkStruct, name: str) -> C
 def assigned(
     own: Typed | None, given: Mapping[tuple[str, ...], Typed], want: DataType, name: str
 ) -> Column:
-    """Return a column with new values of fields inside it.
+    """Return a column in which some nested fields have new values.
 
     If a field of a null struct gets a value, the struct is no longer null, and its other fields are
     null.
@@ -410,7 +412,7 @@ def assigned(
     Parameters
     ----------
     own
-        The current column, with its type. None: it is new.
+        The current column with its type. None for a new column.
     given
         Values by the path of the field below the column.
     """

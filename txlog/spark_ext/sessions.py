@@ -1,4 +1,4 @@
-"""A Spark session that knows txlog, and Java for it: an installed one, or a JDK from PyPI."""
+"""A Spark session that knows txlog, and an installed Java or a JDK from PyPI for it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SUPPORTED = (17, 21, 25)  # The versions that Spark 4 is tested with.
 
 _VERSION = re.compile(r'version "(\d+)(?:[.\-"]|$)')
 
-# Spark's launcher always asks for an incubator module that small JDK images leave out, and Java
-# ends at once when a module is missing. Spark itself runs without it.
+# Spark's launcher always asks for an incubator module that small JDK images lack, and Java does not
+# start if a module is missing. Spark itself runs without it.
 _SHIM = """#!/bin/sh
 for a do shift; case "$a" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$a";; esac; done
 exec "{java}" "$@"
@@ -33,13 +33,13 @@ _HIDDEN = "spark.sql.redaction.options.regex"
 _HIDDEN_BY_SPARK = "(?i)url"
 _HIDDEN_TEXT = "spark.sql.redaction.string.regex"
 _HIDDEN_TEXT_OF_ALL = "spark.redaction.string.regex"  # The fallback if the former is not set.
-# A server of Spark Connect puts each request into its event log, printed as protobuf prints a map:
-# the name on a line, the value on the next, for all names that there are.
+# A server of Spark Connect writes each request into its event log, in protobuf's text form of a
+# map: the name on one line and the value on the next.
 _OPTION_OF_REQUEST = r'storageOptions"\s+value:\s*"[^"\\]*(?:\\.[^"\\]*)*'
 
 
 def session(app_name: str = "txlog", **conf: str) -> SparkSession:
-    """Return a local Spark session with Java found and the format `txlog` registered.
+    """Return a Spark session, in which the format `txlog` is registered; it finds a Java first.
 
     Parameters
     ----------
@@ -76,10 +76,10 @@ def register(spark: SparkSession) -> None:
     """Register the format `txlog` in a session, and hide its secrets.
 
     This is needed if Spark cannot find the module `pyspark_txlog` itself. In classic Spark, call it
-    once in every thread that writes: it makes the session the active one of the thread, where
-    `save` and `start` look formats up. It also keeps the option `storageOptions` out of the plans
-    that Spark's UI and event log show, and this option and `secretStorageOptions` out of what a
-    server of Spark Connect logs of requests.
+    once in every thread that writes: it makes the session the active one of the thread, because
+    `save` and `start` search this session for formats. It also hides the option `storageOptions` in
+    the plans that Spark's UI and event log show, and this option and `secretStorageOptions` in the
+    requests that a server of Spark Connect logs.
     """
     from pyspark.sql.types import StructType
 
@@ -88,7 +88,7 @@ def register(spark: SparkSession) -> None:
 
     spark.dataSource.register(TxlogDataSource)
     if getattr(spark, "sparkContext", None) is not None:  # Spark Connect has none.
-        # No public function only makes a session the active one of a thread; this does it too.
+        # This makes the session the active one of the thread. No public function does only this.
         spark.createDataFrame([], StructType([]))
     hidden = spark.conf.get(_HIDDEN, _HIDDEN_BY_SPARK) or _HIDDEN_BY_SPARK
     if STORAGE[0].lower() not in hidden.lower():
@@ -100,10 +100,10 @@ def register(spark: SparkSession) -> None:
 
 
 def ensure_java() -> Path:
-    """Find a Java that Spark can run on, point `JAVA_HOME` at it, and return that folder.
+    """Find a Java for Spark, set `JAVA_HOME` to its folder, and return the folder.
 
-    In this order: the Java of `JAVA_HOME`, the one on the `PATH`, the JDK that the extra `java`
-    installs from PyPI.
+    The order of the search is: `JAVA_HOME`, the `PATH`, the JDK that the extra `java` installs from
+    PyPI.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def _from_package() -> Path | None:
 
 
 def shim_home(java: Path) -> Path:
-    """Return a Java home whose `bin/java` runs `java` without the module that it lacks."""
+    """Return a Java home whose `bin/java` runs `java` without the missing module."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     tag = re.sub(r"[^A-Za-z0-9]+", "-", f"{sys.prefix}-{java_version(java)}").strip("-")
     home = cache / "txlog" / f"java-{tag}"
@@ -173,5 +173,5 @@ def shim_home(java: Path) -> Path:
             file.write(text)
         written = Path(file.name)
         written.chmod(0o755)
-        written.replace(program)  # Replaced as a whole, because another process may be running it.
+        written.replace(program)  # Replaced atomically, because another process may be running it.
     return home

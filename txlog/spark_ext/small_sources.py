@@ -1,7 +1,7 @@
-"""Merges of few rows: txlog itself does them, because the keys of the source exclude files.
+"""Merges of few rows, which txlog executes without a Spark join.
 
-A Spark join reads the keys of all files. Instead, the rows of a small source are collected, and
-sent to the executors with their work.
+A Spark join reads the keys of all files, but txlog excludes files by the keys of the source. So the
+rows of a small source are collected, and sent to the executors with their work.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ def small_merge(
     schema: StructType,
     options: WriteOptions | None = None,
 ) -> Merge | None:
-    """Return the merge if txlog can do it, or None if Spark must do it.
+    """Return the merge if txlog can execute it, or None if Spark must do so.
 
-    txlog can do it if the source has few rows of plain columns, and every expression is text that
-    means the same to both: columns, and constants of the same kind, without functions.
+    txlog can execute it if the source has few rows of columns without nesting, and every expression
+    is text with the same meaning in txlog and Spark: columns, and constants of the same kind,
+    without functions.
 
     Parameters
     ----------
     schema
-        The table's.
+        The schema of the table.
     """
     most = int(source.sparkSession.conf.get(LOCAL_ROWS, str(DEFAULT_LOCAL_ROWS)) or 0)
     if most <= 0 or not clauses:
@@ -100,9 +101,9 @@ def _sides(
     schema: StructType,
     texts: Sequence[Any],
 ) -> Sides | None:
-    """Return both sides by the names that expressions have for them; None: they are no plain text.
+    """Return both sides with the aliases that expressions use; None if these are not plain text.
 
-    A frame does not tell its alias, but Spark tells whether a name is one.
+    The alias of a frame cannot be read, but Spark can check whether a name is an alias.
     """
     from pyspark.errors import AnalysisException
 
@@ -125,7 +126,7 @@ def _sides(
     try:
         names = [f"{first}.`{name}`" for first, name in qualified if first == named]
         if names:
-            _ = source.select(*names).schema  # Spark looks names up there.
+            _ = source.select(*names).schema  # Raises if a name is not an alias.
         return Sides(schema, columns, own, named)
     except (AnalysisException, InvalidInputError):
         return None
@@ -143,7 +144,7 @@ def _is_plain_condition(text: str, sides: Sides) -> bool:
     resolved = _parsed(text, sides)
     if resolved is None or not is_alike(resolved, sides.schema):
         return False
-    return bool(merge_condition(text, sides).keys)  # Without, each row is held against each.
+    return bool(merge_condition(text, sides).keys)  # Without keys, all pairs are compared.
 
 
 def _is_plain_clause(clause: Clause, sides: Sides) -> bool:

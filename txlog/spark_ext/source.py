@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
 
-# Spark starts a process for each step of a job, and each process imports this module. So the module
-# imports later what only some steps need.
+# Spark starts a process for each step of a job, and each process imports this module. So modules
+# that only some steps need are imported in methods.
 
 
 class TxlogDataSource(DataSource):
@@ -34,28 +34,28 @@ class TxlogDataSource(DataSource):
 
     - `versionAsOf`, `timestampAsOf`: another version than the latest. A timestamp without a zone
       is in UTC, because a Python source does not get the session's time zone.
-    - `columns`: names with commas, or a JSON list; the table's, or metadata columns (`_rowid`,
-      `_rowaddr`, `_fragid`, `_row_last_updated_at_version`). Empty text means no columns: rows to
-      count, from the log alone if possible.
+    - `columns`: names separated by commas, or a JSON list; columns of the table or metadata
+      columns (`_rowid`, `_rowaddr`, `_fragid`, `_row_last_updated_at_version`). Empty text means no
+      columns, for a count of rows, which needs only the log if possible.
     - `where`: SQL text; only rows for which it is true.
     - `limit`: at most so many rows for which `where` is true: the first ones, by fragment and
-    position. Only the needed fragments are opened, if the log has their row counts. Spark applies
-    its own filters after the limit.
-    - `onlyWithDeletions`: leave out the fragments that have no deleted rows.
-    - `maxPartitionBytes`: a larger fragment is read by several tasks, by row groups. Default:
-      134217728 (128 MB). Spark's own setting for files does not reach Python sources.
+      position. If the log has row counts, only the necessary fragments are opened. Spark applies
+      its own filters after the limit.
+    - `onlyWithDeletions`: only fragments that have deleted rows.
+    - `maxPartitionBytes`: several tasks read a larger fragment, by row groups. Default: 134217728
+      (128 MB). Spark does not pass its own setting for files to Python sources.
+    - `readChangeFeed`: the change data feed of the versions from `startingVersion` or
+      `startingTimestamp` (default: the first version) to `endingVersion` or `endingTimestamp`
+      (default: the latest version).
 
-    - `readChangeFeed`: the change data feed, of the versions from `startingVersion` (default: the
-      first one) or `startingTimestamp` to `endingVersion` (the latest) or `endingTimestamp`.
-
-    For reading as a stream, besides `columns`, `where`, and `maxPartitionBytes`:
+    For reading as a stream, in addition to `columns`, `where` and `maxPartitionBytes`:
 
     - `maxFilesPerTrigger`, `maxBytesPerTrigger` (`1073741824` or `1g`): how much a micro-batch
-      reads. Default: 1000 files. A single larger file is read as well.
+      reads. Default: 1000 files. A file that is larger than the limit is read alone.
     - `startingVersion` (a number or `latest`), `startingTimestamp`: begin with the commit of a
       version. Default: all rows of the table, then the commits after them.
     - `ignoreDeletes`, `ignoreChanges`, `skipChangeCommits`: how to treat commits that delete or
-    change rows; by default they end the query.
+      change rows. By default they end the query.
     - `readChangeFeed`: changes of rows instead of new rows.
     - `failOnDataLoss`: with `false`, continue if commits were cleaned up before they were read.
 
@@ -114,7 +114,7 @@ class TxlogDataSource(DataSource):
 
             where = as_expression(options.text("where"))
             return ChangesReader(options, schema, where, options.max_partition_bytes)
-        options.refuse(OF_CHANGES, "it is for streams, and with readChangeFeed for batches")
+        options.refuse(OF_CHANGES, "it is for streams, or for batches with readChangeFeed")
         store, snapshot = self._snapshot()
         return FragmentsReader(
             store,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _NANOS = frozenset(map(PrimitiveType, NANOS))
 _CAST = "Cast the column to a type that Delta has, or drop it"
-# Metadata of a column that describes files and rules of the table from which it was read.
+# Metadata of columns about the files and rules of the table from which they were read.
 _OF_A_TABLE = (
     "delta.columnMapping.",
     "delta.generationExpression",
@@ -51,7 +51,7 @@ def spark_schema(schema: StructType) -> SparkStruct:
     Raises
     ------
     UnsupportedFeatureError
-        A column has nanoseconds, which Spark has no type for.
+        A column has nanoseconds, for which Spark has no type.
     """
     for field in schema.fields:
         if not _NANOS.isdisjoint(types_in(StructType((field,)))):
@@ -59,7 +59,7 @@ def spark_schema(schema: StructType) -> SparkStruct:
                 features=("timestampNanos",),
                 field=field.name,
                 reason=f"the column {field.name} has nanoseconds, and Spark has no type for them",
-                remedy="Read the table without Spark: by txlog.Table, or Table.to_polars",
+                remedy="Read the table without Spark: with Table.to_arrow or Table.to_polars",
             )
     return SparkStruct.fromJson(json.loads(schema_json(schema)))
 
@@ -67,8 +67,8 @@ def spark_schema(schema: StructType) -> SparkStruct:
 def read_schema(schema: StructType) -> SparkStruct:
     """Return the columns of a frame that reads a table, for every reader.
 
-    Comments and collations are kept; metadata about files is left out. Nulls are allowed at every
-    depth: a file may contain them although a column is declared NOT NULL.
+    Comments and collations are kept; metadata about files is omitted. Nulls are allowed at every
+    depth, because a file may contain them although a column is declared NOT NULL.
     """
     return spark_schema(_columns(schema.fields))
 
@@ -76,8 +76,8 @@ def read_schema(schema: StructType) -> SparkStruct:
 def frame_schema(schema: SparkStruct) -> StructType:
     """Return a frame's columns, with nulls allowed at every depth.
 
-    Spark's flags only describe these rows (`array(lit(1))`). They are not rules for later rows.
-    Metadata that belongs to another table is left out.
+    Spark's flags describe only these rows, as for `array(lit(1))`. They are not rules for later
+    rows. Metadata that belongs to another table is omitted.
 
     Raises
     ------
@@ -86,7 +86,10 @@ def frame_schema(schema: SparkStruct) -> StructType:
     """
     try:
         return _columns(parse_schema(schema.json()).fields)
-    except (LogCorruptError, UnsupportedFeatureError) as error:  # In a log, it would be damage.
+    except (
+        LogCorruptError,
+        UnsupportedFeatureError,
+    ) as error:  # The error of a log does not fit a frame.
         raise InvalidInputError(
             argument="df",
             field=error.field,
@@ -96,24 +99,24 @@ def frame_schema(schema: SparkStruct) -> StructType:
 
 
 def require_storable(schema: StructType) -> None:
-    """Raise if no task could write a column, or no other reader of the table could read it.
+    """Raise if tasks could not write a column, or other readers could not read it.
 
     Raises
     ------
     InvalidInputError
-        The error names the first of them.
+        The error names the first such column.
     """
     for name, reason in _unstorable(schema, ""):
         raise InvalidInputError(argument="df", field=name, reason=reason, remedy=_CAST)
 
 
 def _unstorable(kind: DataType, path: str) -> Iterator[tuple[str, str]]:
-    """Yield the path of each of these values, and the reason."""
+    """Yield the path of each type that cannot be stored, and the reason."""
     match kind:
         case PrimitiveType(name) if name in MONTH_INTERVALS or name in TIME_INTERVALS:
             yield path, f"tables have no columns of the type {name}"
         case StructType(()):
-            yield path, "a struct without fields has no place in a file"
+            yield path, "a file cannot contain a struct without fields"
         case StructType(fields):
             for field in fields:
                 yield from _unstorable(field.type, f"{path}.{field.name}".lstrip("."))
@@ -126,7 +129,7 @@ def _unstorable(kind: DataType, path: str) -> Iterator[tuple[str, str]]:
 
 def _inner(kind: DataType, path: str) -> Iterator[tuple[str, str]]:
     if kind == PrimitiveType("void"):
-        yield path, "the values of an array or a map have no type: they are nulls, or there is none"
+        yield path, "the values of an array or map have no type: there are only nulls, or no values"
     yield from _unstorable(kind, path)
 
 
@@ -156,7 +159,7 @@ def _type(kind: DataType) -> DataType:
 
 
 def moment_text(spark: SparkSession, moment: str) -> str:
-    """Return a timestamp's text in UTC; it is read in the session's time zone, as in Spark.
+    """Return a timestamp as text in UTC. The given text is in the session's time zone.
 
     Raises
     ------

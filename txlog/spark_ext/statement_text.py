@@ -31,12 +31,12 @@ class Token:
 
     @property
     def word(self) -> str:
-        """The word in capitals, or the sign; empty for a quoted name or text."""
+        """The word in upper case, or the sign; empty for a quoted name or text."""
         return "" if self.raw[:1] in "`'\"" else self.raw.upper()
 
 
 def tokens_of(text: str) -> tuple[Token, ...]:
-    """Return the tokens of a statement, without comments and a semicolon at its end.
+    """Return the tokens of a statement, without comments and a final semicolon.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def tokens_of(text: str) -> tuple[Token, ...]:
     from sqlglot import TokenType
     from sqlglot.dialects.spark import Spark  # It is slow to import, and only text needs it.
 
-    opening = "( "  # At the beginning of a text, some words make the rest one token.
+    opening = "( "  # For some first words of a text, sqlglot returns the rest as one token.
     found: list[Token] = []
     for token in Spark().tokenize(opening + text)[1:]:
         start = token.start - len(opening)
@@ -59,7 +59,7 @@ def tokens_of(text: str) -> tuple[Token, ...]:
             found.append(Token(raw, start, start + len(raw), value, False, True))
         elif is_text or raw[:1] == "`":
             found.append(Token(raw, start, start + len(raw), token.text, not is_text, is_text))
-        else:  # `ORDER BY` is one token there.
+        else:  # For sqlglot, `ORDER BY` is one token.
             for part in re.finditer(r"\S+", raw):
                 is_name = re.match(r"\w", part[0]) is not None
                 at = start + part.start()
@@ -71,7 +71,7 @@ def tokens_of(text: str) -> tuple[Token, ...]:
 
 @dataclass(frozen=True)
 class Moment:
-    """The version of a table that a statement names."""
+    """The version of a table in a statement, by its number or by a time."""
 
     version: int | None = None
     timestamp: str | None = None  # A Spark expression.
@@ -86,7 +86,7 @@ class Relation:
 
 
 class Reader:
-    """Reads a statement from left to right."""
+    """A cursor over the tokens of a statement. Methods raise `InvalidInputError`."""
 
     def __init__(self, text: str, tokens: Sequence[Token], at: int = 0) -> None:
         self._text = text
@@ -100,27 +100,27 @@ class Reader:
 
     @property
     def at(self) -> int:
-        """The place of the next token."""
+        """The index of the next token."""
         return self._at
 
     @property
     def passed(self) -> int:
-        """The end of the last token."""
+        """The end of the previous token, in characters."""
         return self._tokens[self._at - 1].end
 
     def sees(self, *words: str) -> bool:
-        """Return whether these words or signs are next."""
+        """Return whether the next tokens are these words or signs."""
         ahead = self._tokens[self._at : self._at + len(words)]
         return tuple(token.word for token in ahead) == words
 
     def accepts(self, *words: str) -> bool:
-        """Skip these words if they are next, and return whether they were."""
+        """Skip these words if they are the next tokens; return whether they were."""
         found = self.sees(*words)
         self._at += len(words) if found else 0
         return found
 
     def expect(self, *words: str) -> None:
-        """Skip these words, which must be next."""
+        """Skip these words, which must be the next tokens."""
         if not self.accepts(*words):
             raise self.unexpected(" ".join(words))
 
@@ -136,11 +136,11 @@ class Reader:
             argument="text",
             reason=f"{wanted} was expected, not {there}"
             + ("" if self.token is None else f", at character {self.token.start + 1}"),
-            remedy="Write the statement as Delta Lake has it",
+            remedy="Use the syntax of Delta Lake",
         )
 
     def taken(self, wanted: str) -> Token:
-        """Return the next token, and skip it."""
+        """Skip the next token and return it; `wanted` describes it for an error."""
         token = self.token
         if token is None:
             raise self.unexpected(wanted)
@@ -159,7 +159,7 @@ class Reader:
         return self._text[first.start : last.end]
 
     def alias(self, *followers: str) -> str | None:
-        """Return an alias, with `AS` before it or not, unless one of these words is next."""
+        """Return an alias, with or without `AS`; None if one of these words is next."""
         given = self.accepts("AS")
         token = self.token
         if not given and (token is None or not token.is_name or token.word in followers):
@@ -175,9 +175,9 @@ class Reader:
         return int(token.value)
 
     def until(self, *stops: tuple[str, ...], types: bool = False) -> str:
-        """Return the text up to one of these words outside of brackets, or up to the end.
+        """Return the text up to one of these words outside of parentheses, or up to the end.
 
-        In `types`, `<` and `>` are brackets too.
+        With `types`, `<` and `>` are parentheses, too.
         """
         first, depth = self._at, 0
         while (token := self.token) is not None:
@@ -193,7 +193,7 @@ class Reader:
         return self._text[self._tokens[first].start : self._tokens[self._at - 1].end]
 
     def items(self, *, types: bool = False) -> list[str]:
-        """Return the texts in brackets, divided by commas."""
+        """Return the texts in parentheses, which commas separate."""
         self.expect("(")
         found = [] if self.sees(")") else [self.until((",",), types=types)]
         while self.accepts(","):
@@ -202,7 +202,7 @@ class Reader:
         return found
 
     def relation(self, *followers: str) -> Relation:
-        """Return a table with its version, a function or a query in brackets, and its alias."""
+        """Return a table with its version, a function, or a query in parentheses; and its alias."""
         first = self._at
         if self.accepts("("):
             self.until()
@@ -218,7 +218,7 @@ class Reader:
         return Relation(text, self.alias(*followers))
 
     def moment(self) -> Moment | None:
-        """Return the version of a table that the statement names, if any."""
+        """Return the version after a table's name, or None."""
         start = self._at
         self.accepts("FOR")
         for word, is_version in (
@@ -249,7 +249,7 @@ class Reader:
                 return self._text[self._tokens[first].start : self._tokens[self._at - 1].end]
 
     def properties(self, *, valued: bool) -> dict[str, str]:
-        """Return properties in brackets: names with or without quotes, and optional values."""
+        """Return properties in parentheses; their names may be quoted. `valued`: with values."""
         found = {}
         self.expect("(")
         while True:
@@ -269,7 +269,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Reference:
-    """A table that a query names, and the place of its name."""
+    """A table in a query, and the position of its name in characters."""
 
     name: str
     moment: Moment | None
@@ -279,17 +279,17 @@ class Reference:
 
 
 def references(text: str) -> list[Reference]:
-    """Return the tables from which a query selects, in their order, without its `WITH` tables.
+    """Return the tables of a query in their order, without the tables that its `WITH` defines.
 
-    Paths and tables with a version are always found; other names only if sqlglot can parse the
+    Paths and tables with a version are always found, other names only if sqlglot can parse the
     query.
     """
     tokens = tokens_of(text)
-    told = _told_ones(text, tokens)
+    told = _explicit_references(text, tokens)
     marked, pieces, done = dict[str, Reference](), list[str](), 0
     for at, one in enumerate(told):
         mark = f"_txlog_{at}_".ljust(one.end - one.start, "_")
-        if len(mark) > one.end - one.start:  # Otherwise places would move.
+        if len(mark) > one.end - one.start:  # Otherwise positions would change.
             return told
         marked[mark] = one
         pieces += [text[done : one.start], mark]
@@ -311,7 +311,7 @@ def references(text: str) -> list[Reference]:
     return sorted([*known, *own], key=lambda one: one.start)
 
 
-def _told_ones(text: str, tokens: Sequence[Token]) -> list[Reference]:
+def _explicit_references(text: str, tokens: Sequence[Token]) -> list[Reference]:
     """Return the tables that are paths or have a version."""
     found: list[Reference] = []
     at = 0
@@ -341,7 +341,7 @@ def is_path(name: str) -> bool:
 
 
 def split_version(name: str) -> tuple[str, Moment | None]:
-    """Return a path without the version in it, as in ``delta.`/path@v3` ``, and the version."""
+    """Split ``delta.`/path@v3` `` into the path and the version, which is None without one."""
     found = _AT_VERSION.fullmatch(name[:-1]) if is_path(name) else None
     return (name, None) if found is None else (found[1] + "`", Moment(int(found[2])))
 
@@ -403,7 +403,7 @@ def merge_clause(reader: Reader) -> Clause:
 
 
 def _excepted(reader: Reader) -> list[str]:
-    """Return the columns that `*` leaves out."""
+    """Return the columns after `EXCEPT`, which `*` excludes."""
     return [split_name(name)[-1] for name in reader.items()] if reader.accepts("EXCEPT") else []
 
 

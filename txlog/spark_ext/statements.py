@@ -1,4 +1,4 @@
-"""`spark_ext.sql`: statements that Spark refuses for tables of a Python source."""
+"""`spark_ext.sql`: SQL statements that Spark does not support for tables of a Python source."""
 
 from __future__ import annotations
 
@@ -50,28 +50,26 @@ def sql(
 ) -> DataFrame:
     """Run an SQL statement in Delta Lake's syntax; Spark runs every statement that it supports.
 
-    Tables are ``delta.`/path` ``, ``txlog.`/path` `` or names of Spark's catalog. This function
-    runs
-    `MERGE INTO`, `UPDATE`, `DELETE FROM`, `INSERT INTO` and `OVERWRITE`, `OPTIMIZE`, `VACUUM`,
+    Tables are ``delta.`/path` ``, ``txlog.`/path` `` or names in Spark's catalog. This function
+    runs `MERGE INTO`, `UPDATE`, `DELETE FROM`, `INSERT INTO` and `OVERWRITE`, `OPTIMIZE`, `VACUUM`,
     `RESTORE`, `GENERATE`, `DESCRIBE HISTORY` and `DETAIL`, `ALTER TABLE`, `SHOW TBLPROPERTIES`,
     `CREATE TABLE` with columns or `AS` a query, and queries of these tables, also with `VERSION AS
-    OF` and `TIMESTAMP AS OF`.
-    Spark gets expressions exactly as written. `spark.sql` gets every other statement, and every
-    statement about a table of another format, unchanged.
+    OF` and `TIMESTAMP AS OF`. Spark gets expressions exactly as written. All other statements, and
+    statements about tables of other formats, go to `spark.sql` unchanged.
 
     Parameters
     ----------
     storage_options
-        For the logs of the tables that the statement names.
+        Options of the stores of the tables in the statement.
 
     Returns
     -------
-    The result of Delta's statement: for changes, the number of affected rows.
+    The frame that Delta Lake returns for the statement: for changes, the number of affected rows.
 
     Raises
     ------
     InvalidInputError
-        The statement is one of these, and malformed.
+        One of these statements is malformed.
     NotFoundError
         There is no table at a path, or no such version.
     """
@@ -94,7 +92,7 @@ def sql(
 
 @dataclass
 class _Statement(Definitions):
-    """One statement: each method runs one kind of them, after its first words."""
+    """One statement. Each method runs one kind of statement, after its first words."""
 
     def result(self) -> DataFrame:
         reader = self.reader
@@ -125,7 +123,7 @@ class _Statement(Definitions):
     # Tables.
 
     def _target(self, *followers: str) -> DeltaTable:
-        """Return the next table, with its alias or the last part of its name."""
+        """Return the next table, under its alias or the last part of its name."""
         name = self.reader.name()
         opened = self._opened(name)
         alias = self.reader.alias(*followers) or _last_part(name)
@@ -137,7 +135,7 @@ class _Statement(Definitions):
     # Queries.
 
     def _query(self, text: str) -> DataFrame:
-        """Run a query in which frames replace the tables that Spark cannot read by name."""
+        """Run a query. Frames replace the tables that Spark cannot read by name."""
         pieces, frames, done = list[str](), dict[str, Any](), 0
         for one in references(text):
             frame = self._frame(one)
@@ -169,7 +167,9 @@ class _Statement(Definitions):
         (row,) = self.spark.sql(query).collect()
         if row["ms"] is None:
             raise InvalidInputError(
-                argument="text", reason=f"{moment.timestamp} is not a moment", remedy="Write a time"
+                argument="text",
+                reason=f"{moment.timestamp} is not a timestamp",
+                remedy="Write a time",
             )
         return None, row["ms"]
 
@@ -211,7 +211,7 @@ class _Statement(Definitions):
 
     @contextmanager
     def _condition(self) -> Iterator[str | None]:
-        """Yield the condition after WHERE; meanwhile views replace the tables of its queries."""
+        """Yield the condition after WHERE. In the block, views replace its tables."""
         text = self.reader.until() if self.reader.accepts("WHERE") else None
         self.reader.end()
         pieces, views, done = list[str](), list[str](), 0
@@ -257,7 +257,7 @@ class _Statement(Definitions):
                     argument="text",
                     reason=f"{len(names)} values are inserted, and the query has "
                     f"{len(rows.columns)} columns",
-                    remedy="Name the columns that get values, in brackets after the table",
+                    remedy="Name the columns that get values, in parentheses after the table",
                 )
             rows = rows.toDF(*names)
         rows = _as_stored(rows, opened.snapshot.schema)
@@ -265,7 +265,7 @@ class _Statement(Definitions):
         write(rows, opened.uri, mode=mode, where=where, storage_options=self.storage_options)
         return as_frame(self.spark, [], NOTHING)
 
-    # Upkeep.
+    # Maintenance.
 
     def _optimize(self) -> DataFrame:
         builder = self._table().optimize()
@@ -340,12 +340,12 @@ def _with_clauses(
 
 
 def _is_query(reader: Reader) -> bool:
-    """Return whether the text in brackets is a query, not a list of columns."""
+    """Return whether the text in parentheses is a query, not a list of columns."""
     return any(reader.sees("(", word) for word in (*_QUERIES, "TABLE"))
 
 
 def _last_part(name: str) -> str | None:
-    """Return the name of a catalog table in expressions; None for a path."""
+    """Return the last part of a catalog table's name, for expressions; None for a path."""
     try:
         return None if is_path(name) else split_name(name)[-1]
     except InvalidInputError:
@@ -353,7 +353,7 @@ def _last_part(name: str) -> str | None:
 
 
 def _as_stored(rows: DataFrame, schema: StructType) -> DataFrame:
-    """Return rows in the types of a table's columns, by SQL's store assignment."""
+    """Return rows in the types of a table's columns, by SQL's rules for store assignment."""
     wanted = {field.name.lower(): field for field in read_schema(schema).fields}
     columns = []
     for have in rows.schema.fields:

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("txlog")`: new rows, or changes, of a table as a stream.
+"""`spark.readStream.format("txlog")`: the new rows or the changes of a table as a stream.
 
 Rules: spec/streaming.md, STR-1 to STR-14.
 """
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from txlog.store.base import Store
     from txlog.stream.stream import StreamOptions, TableStream
 
-# Tasks get a reader too, so what only the driver needs is imported where the driver does it.
+# Tasks import this module too, so modules that only the driver needs are imported in methods.
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a table from one offset to the next.
 
-    On the driver it follows the log; tasks get fragments, and never see the log.
+    The driver follows the log. Tasks get fragments and do not read the log.
     """
 
     def __init__(self, options: Options, schema: SparkStruct) -> None:
@@ -50,11 +50,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: TableStream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks do not need the request of the stream: it is read from the options again.
+        # Tasks do not need the parsed options.
         state = {name: value for name, value in self.__dict__.items() if name != "_options"}
         return {**state, "_opened": None}
 
-    # If a reader cannot be created, Spark hides the reason. So options are checked later.
+    # Options are checked later, because Spark hides the reason if a reader cannot be created.
 
     @cached_property
     def _store(self) -> Store:
@@ -91,7 +91,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(UNDECIDED)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit of the options; if there are two, Spark can get only one."""
+        """Return the limit in the options. Spark accepts only one, so that of files comes first."""
         limits = self._options.limits
         if limits.files is not None:
             return ReadMaxFiles(limits.files)

@@ -1,4 +1,4 @@
-"""The target of a Spark write: planned on the driver, written by tasks, committed once.
+"""Spark writes: the driver plans the target, tasks write the files, the driver commits once.
 
 Rules: spec/streaming.md, STR-40 to STR-49.
 """
@@ -57,7 +57,7 @@ class StreamingUpdate(Operation):
         self.keeps_files = operation.keeps_files
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the intent of the wrapped operation, with the name of a micro-batch."""
+        """Return the intent of the wrapped operation, as that of a micro-batch."""
         intent = self._operation.intent(base)
         return None if intent is None else stated(intent, self._batch)
 
@@ -86,7 +86,7 @@ def stated(intent: Intent, batch: StreamBatch | None) -> Intent:
 def plan_target(
     store: Store, request: WriteRequest, schema: SparkStruct, table: Snapshot | None
 ) -> Target:
-    """Check a write against the table (None: it does not exist), before a task runs.
+    """Check a write against the table (None: it does not exist), before tasks run.
 
     Raises
     ------
@@ -94,8 +94,10 @@ def plan_target(
         As for the verbs of `Table`.
     """
     store.require_writable()
-    # Each worker would write its files to its own memory, and they would be lost with it.
-    require_shared(store, argument="path", remedy="Put the table where all workers reach it")
+    # In a store in memory, each worker would write to its own memory.
+    require_shared(
+        store, argument="path", remedy="Put the table in a store that all workers can access"
+    )
     data = frame_schema(schema)
     if table is None:
         require_storable(data)
@@ -138,7 +140,7 @@ def plan_target(
 
 
 def _compressed(metadata: Metadata, codec: str | None) -> Metadata:
-    """Return a table's metadata as if its property named a codec; only files are planned by it."""
+    """Return metadata whose property names a codec; only the plan of the files uses it."""
     if codec is None:
         return metadata
     changed = metadata.configuration | {"delta.parquet.compression.codec": codec}
@@ -160,24 +162,23 @@ def commit_files(
     written_for: Collection[str] = (),
     may_make: bool = True,
 ) -> Outcome:
-    """Commit what the tasks wrote, in one version; runs on the driver.
+    """Commit the files of tasks as one version; runs on the driver.
 
-    Files that are not committed are deleted, unless the outcome is uncertain.
+    Files that are not committed are deleted, unless the outcome is unknown.
 
     Parameters
     ----------
     written_for
-        The state for which the files were written, if the target was planned after that.
+        The digests of the states for which tasks wrote files (`Target.written_for`).
     may_make
         Whether the table may be missing.
 
     Raises
     ------
     NotFoundError
-        There is no table, and it may not be created.
+        There is no table, and `may_make` is false.
     CommitConflictError
-        The table is not the one for which the tasks wrote: it was created, replaced or changed in
-        the meantime.
+        The table was created, replaced or changed since the tasks wrote for it.
     AlreadyExistsError
         The table was created in the meantime, and the mode is `error`.
     """
@@ -209,15 +210,15 @@ def _settled(target: Target, latest: Snapshot, txn: AnyAppVersion | None) -> Don
 
 
 def _require_planned(target: Target, latest: Snapshot | None, written_for: Collection[str]) -> None:
-    """Raise if the table vanished or was created after the files were written."""
+    """Raise if the table was deleted, created or changed after the files were written."""
     if target.base is None and latest is not None:
         if target.request.mode == "error":
             raise already_exists(target.store)
-        reason = "another writer made the table"
+        reason = "another writer created the table"
     elif target.base is not None and latest is None:
-        reason = "the table vanished"
+        reason = "the table was deleted"
     elif any(one != target.written_for for one in written_for):
-        reason = "the table was made, replaced or changed"
+        reason = "the table was created, replaced or changed"
     else:
         return
     raise _conflict(target, latest, f"{reason} while the rows were written")
@@ -226,9 +227,9 @@ def _require_planned(target: Target, latest: Snapshot | None, written_for: Colle
 def _vanished(target: Target) -> NotFoundError:
     return NotFoundError(
         path=target.store.root,
-        reason="the query has written batches to a table here, and there is none now",
-        remedy="Bring it back, or make an empty one for the batches that follow; with a new "
-        "checkpoint the query begins again",
+        reason="the query wrote earlier batches to a table here, and it no longer exists",
+        remedy="Restore the table, or create an empty one for the later batches. With a new "
+        "checkpoint, the query starts again",
     )
 
 
@@ -258,14 +259,14 @@ def _made(context: Context, target: Target, adds: list[Add], txn: AnyAppVersion 
     latest = existing(context.store)
     settled = None if latest is None else _settled(target, latest, txn)
     if settled is None:
-        raise _conflict(target, latest, "another writer made the table at the same moment")
+        raise _conflict(target, latest, "another writer created the table at the same time")
     return settled
 
 
 def _changed(
     context: Context, target: Target, latest: Snapshot, adds: list[Add], txn: AnyAppVersion | None
 ) -> Done:
-    """Add the files to the table, or replace others by them."""
+    """Add the files to the table, or replace other files by them."""
     assert target.base is not None
     request = target.request
     files = AddedFiles.written(

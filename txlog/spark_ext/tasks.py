@@ -1,4 +1,4 @@
-"""The tasks of a read: yield the rows of a partition from its files.
+"""The tasks of a read, which yield the rows of a partition from its files.
 
 A Python worker imports this module for its first task, so the module imports no planning.
 """
@@ -35,7 +35,7 @@ class FragmentPartition(InputPartition):
     fragments: tuple[Fragment, ...] = ()  # They are read one after another.
     rows: RowRange | None = None  # Read only the row groups whose first row is in this range.
     limit: int | None = None  # Stop after so many rows.
-    counted: int = 0  # Rows of no columns that the log has counted; they need no file.
+    counted: int = 0  # Rows without columns whose number the log states; they need no file.
 
 
 @dataclass
@@ -70,7 +70,7 @@ def as_spark_expects(
     """Yield batches in exactly the types of a schema."""
     for batch in batches:
         if not batch.num_columns:
-            yield batch  # Another one of no arrays would have no rows.
+            yield batch  # A new batch without arrays would have no rows.
             continue
         columns = [
             column if column.type == field.type else column.cast(field.type)

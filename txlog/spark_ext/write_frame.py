@@ -1,4 +1,4 @@
-"""`write`: write a Spark frame to a table, in all modes, also on Spark Connect."""
+"""`write`: write a Spark frame to a table, in classic Spark and on Spark Connect."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ def write(
 ) -> Outcome:
     """Write a frame to a table in one commit; create the table if it does not exist.
 
-    Tasks write the files and this process commits them, so both need txlog and must reach the
-    store. The frame is computed once. In `foreachBatch`, `txn=(name, batch_id)` makes every batch
-    count exactly once. In classic Spark, a batch is refused if another query (a new checkpoint)
-    wrote under that name. Spark Connect does not give the query.
+    Tasks write the files and this process commits them, so both need txlog and access to the store.
+    The frame is computed once. In `foreachBatch`, `txn=(name, batch_id)` commits every batch
+    exactly once. In classic Spark, a batch is refused if another query (with another checkpoint)
+    used this name. Spark Connect does not report the query.
 
     Parameters
     ----------
     mode
-        The action if the table exists: `append` to it, `overwrite` its rows, raise an `error`, or
-        `ignore` the call. If `txn` is recorded already, nothing changes in any mode, and the frame
+        What to do if the table exists: `append` to it, `overwrite` its rows, raise an `error`, or
+        `ignore` the call. If `txn` is already recorded, nothing changes in any mode, and the frame
         is not computed.
     where
         In mode `overwrite`: replace the rows for which this is true; every new row must satisfy it.
@@ -94,7 +94,7 @@ def write(
     schema_mode
         `merge` adds the columns that only the frame has; `overwrite` takes the frame's schema.
     partition_by, cluster_by, properties, description
-        For a new table; an existing table must already have the same.
+        For a new table. An existing table must have the same.
 
     Returns
     -------
@@ -109,7 +109,7 @@ def write(
     AlreadyExistsError
         The table exists, and the mode is `error`.
     CommitConflictError
-        The table vanished, was created, or was changed while the frame was computed.
+        The table was deleted, created, or changed while the frame was computed.
     EngineError
         The frame cannot be computed, or a value in it does not fit the table; the cause is Spark's
         error. Nothing was committed, as with all errors above.
@@ -155,7 +155,7 @@ def require_batch(df: DataFrame) -> None:
         raise InvalidTypeError(
             argument="df",
             reason=f"it must be DataFrame of Spark, not {type(df).__name__}",
-            remedy="Other data goes to txlog.write",
+            remedy="Write other data with txlog.write",
         )
     if df.isStreaming:
         raise InvalidInputError(
@@ -166,7 +166,7 @@ def require_batch(df: DataFrame) -> None:
 
 
 def transaction_of(df: DataFrame, txn: AppVersion | None) -> AnyAppVersion | None:
-    """Return the transaction; in a micro-batch with its query, if Spark gives it."""
+    """Return the transaction; in a micro-batch with the id of its query, if Spark reports it."""
     context = getattr(df.sparkSession, "sparkContext", None)  # Spark Connect has none.
     query_id = None if context is None else context.getLocalProperty(QUERY_ID)
     return transaction_in(query_id, txn)
@@ -186,13 +186,13 @@ def _writing(
 
 _MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _MAX_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-# Spark adds up the bytes of all columns after each row, except with this limit.
+# With this limit, Spark does not sum up the bytes of all columns after each row.
 _UNCOUNTED = str(2**31 - 1)
 
-_BATCH_BYTES = 64 * 1024 * 1024  # Spark's own limit, where a session has none.
-_ROWS = 10_000  # As well.
+_BATCH_BYTES = 64 * 1024 * 1024  # Spark's default limit.
+_ROWS = 10_000  # Spark's default limit.
 _ROWS_WITH_TEXT = 1_000
-_VALUE_BYTES = 16  # At most, with its share of what says whether it is null.
+_VALUE_BYTES = 16  # The most for one value, including its bit for null.
 _OF_ONE_WIDTH = (
     NumericType,
     BooleanType,
@@ -210,10 +210,10 @@ _changing = Lock()
 
 @contextmanager
 def batches_by_rows(df: DataFrame) -> Iterator[None]:
-    """Let Spark end batches by rows only, if the number of rows limits the bytes of the frame.
+    """Limit Spark's batches by rows instead of bytes, if this limits the bytes, too.
 
-    It applies to jobs in the `with`, and to other jobs that the session starts at the same time. A
-    limit of bytes in the session does not change.
+    It applies to jobs in the `with`, and to other jobs that the session starts at the same time. If
+    the session has its own limit of bytes, this limit stays.
     """
     spark = df.sparkSession
     rows = rows_in_batch(df.schema)
@@ -239,9 +239,9 @@ def batches_by_rows(df: DataFrame) -> Iterator[None]:
 
 
 def _gives_python_rows(df: DataFrame) -> bool:
-    """Whether computing the frame may call other Python functions, with rows of other lengths."""
-    # Nothing public returns the plan, and its Python functions have no common name. What is behind
-    # an RDD it does not tell.
+    """Whether the frame may call other Python functions, whose rows have other lengths."""
+    # There is no public way to get the plan, and Python functions have no common name in it. The
+    # plan does not show what an RDD does.
     if hasattr(df, "_jdf"):
         plan = df._jdf.queryExecution().executedPlan().toString()
     else:
@@ -250,9 +250,9 @@ def _gives_python_rows(df: DataFrame) -> bool:
 
 
 def rows_in_batch(schema: StructType) -> int | None:
-    """Return how many rows a batch may have with no look at their bytes; None: it takes one. Pure.
+    """Return the largest safe number of rows in a batch; None if it depends on their bytes. Pure.
 
-    Texts of an uncommon length, over 64 KB on average, still make larger batches than Spark would.
+    If texts have more than 64 KB on average, batches are larger than Spark's own limit.
     """
     leaves = list(_leaves(schema))
     if not all(isinstance(leaf, (*_OF_ONE_WIDTH, *_OF_TEXT)) for leaf in leaves):
@@ -270,6 +270,6 @@ def _leaves(kind: DataType) -> Iterator[DataType]:
 
 
 def _fewer(rows: int, asked: str | None) -> int:
-    """Return the lower of two limits; that of the session may be none, which is 0 or less."""
+    """Return the lower of two limits. The session's limit means none if it is 0 or less."""
     limit = _ROWS if asked is None else int(asked)
     return min(rows, limit) if limit > 0 else rows

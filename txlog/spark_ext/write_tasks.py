@@ -1,4 +1,4 @@
-"""The tasks of a write: they write their rows as files of the table.
+"""The tasks of a write, which write their rows as files of the table.
 
 A Python worker imports this module for its first task, so the module imports no code of commits.
 """
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from txlog.table.write_table import WriteMode
     from txlog.verbs.overwrite import PartitionMode
 
-QUERY_ID = "sql.streaming.queryId"  # A local property, of a micro-batch's thread and its tasks.
+QUERY_ID = "sql.streaming.queryId"  # A local property of the thread and the tasks of a micro-batch.
 SESSION_PARTITION_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """A micro-batch of a streaming query, as a commit names it."""
+    """A micro-batch of a streaming query, for the parameters of its commit."""
 
     query_id: str
     epoch_id: int
@@ -44,32 +44,32 @@ class WriteRequest:
     mode: WriteMode = "append"
     partition_by: tuple[str, ...] | None = None
     cluster_by: tuple[str, ...] = ()
-    description: str | None = None  # Of a table that is made.
+    description: str | None = None  # Of a new table.
     where: Expression | None = None  # Replace only these rows.
     partition_mode: PartitionMode = "static"
-    follows_session: bool = False  # The caller did not set it, so the session may change it.
+    follows_session: bool = False  # Whether the session may change `partition_mode`.
     schema_mode: SchemaMode = None
-    properties: Mapping[str, str] = field(default_factory=dict)  # Of a table that is made.
+    properties: Mapping[str, str] = field(default_factory=dict)  # Of a new table.
     options: WriteOptions = field(default_factory=WriteOptions)
     user_metadata: str | None = None
     stream_batch: StreamBatch | None = None  # The micro-batch, if a stream makes the commit.
-    codec: str | None = None  # The codec of the files of this write. None: the table decides.
+    codec: str | None = None  # Of the files of this write. None: as the table's property says.
 
 
 @dataclass(frozen=True)
 class Target:
-    """A write that fits its table, or creates it. It pickles, without parts for the log only."""
+    """A checked write to a table, or to a new one. It pickles, without what only the log needs."""
 
     store: Store
     request: WriteRequest
     plan: WritePlan
     metadata: Metadata  # Of the existing table, or of the new one.
-    base: Snapshot | None  # The version for which files are written, without its files.
+    base: Snapshot | None  # The version for which files are written, without its list of files.
     numbered: tuple[str, ...] = ()  # Identity columns that the rows leave out.
 
     @property
     def written_for(self) -> str:
-        """The state on which the files of this write depend, as text."""
+        """A digest of the state on which the files of this write depend."""
         return self.plan.written_for(None if self.base is None else self.metadata.id)
 
     def in_session(self, partition_mode: str | None) -> Target:
@@ -87,7 +87,7 @@ class Target:
         return replace(self, request=replace(request, partition_mode="dynamic"))
 
     def in_stream(self, query_id: str, epoch_id: int) -> Target:
-        """Return the target as a micro-batch of a query, which the commit then names."""
+        """Return the target for a micro-batch of a query; the commit has its id."""
         mode: Literal["Append", "Complete"]
         mode = "Complete" if self.request.mode == "overwrite" else "Append"
         batch = StreamBatch(query_id, epoch_id, mode)
@@ -108,12 +108,12 @@ def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[s
 
 
 def counting(plan: WritePlan) -> WritePlan:
-    """Return a plan with separate values of identity columns for this task.
+    """Return a plan in which identity columns get other values than in other tasks.
 
     Raises
     ------
     SchemaMismatchError
-        There are more tasks than can count at the same time.
+        There are more tasks than `LANES`.
     """
     from txlog.data_files.identity import LANES
     from txlog.errors import SchemaMismatchError
@@ -123,7 +123,7 @@ def counting(plan: WritePlan) -> WritePlan:
     if place >= LANES:
         raise SchemaMismatchError(
             argument="data",
-            reason=f"no more than {LANES} tasks count identity columns, and this is task {place}",
+            reason=f"at most {LANES} tasks can number identity columns, and this is task {place}",
             remedy="Write fewer partitions: call coalesce on the frame",
         )
     return replace(plan, lane=(place, LANES))
@@ -136,7 +136,7 @@ def task_property(name: str) -> str | None:
 
 
 def _reader(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
-    """Return batches as a stream, or None if there are none to tell the schema."""
+    """Return batches as a stream, or None without batches, because the schema is unknown then."""
     first = next(batches, None)
     if first is None:
         return None

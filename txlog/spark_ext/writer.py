@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from txlog.data_files.incoming import SchemaMode
     from txlog.verbs.overwrite import PartitionMode
 
-# Tasks get a writer too, so what only the driver needs is imported where the driver does it.
+# Tasks import this module too, so modules that only the driver needs are imported in functions.
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """The files of a task, their table, and settings of the session that the driver cannot get."""
+    """The files that a task wrote, and settings of the session that only tasks can read."""
 
     adds: list[dict[str, Any]]
     written_for: str
@@ -47,8 +47,8 @@ class Written(WriterCommitMessage):
     def by(cls, target: Target, batches: Iterator[pa.RecordBatch]) -> Written:
         """Write a task's rows; runs on an executor."""
         adds = write_task(target, batches)
-        told = map(task_property, (QUERY_ID, SESSION_PARTITION_MODE))
-        return cls(adds, target.written_for, *told)
+        settings = map(task_property, (QUERY_ID, SESSION_PARTITION_MODE))
+        return cls(adds, target.written_for, *settings)
 
 
 def write_request(options: Options, overwrite: bool) -> WriteRequest:
@@ -122,7 +122,7 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
     Raises
     ------
     InvalidInputError
-        `txnVersion` is given, but a stream uses the ids of its batches.
+        `txnVersion` is given, although a stream uses the ids of its batches.
     """
     from txlog.commit.app_versions import require_app_version
     from txlog.spark_ext.target import plan_target
@@ -133,13 +133,13 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
     if options.text("txnVersion") is not None:
         raise InvalidInputError(
             argument="txnVersion",
-            reason="a stream counts its batches by itself",
-            remedy="Omit it; txnAppId may be given alone",
+            reason="a stream uses the ids of its batches as versions",
+            remedy="Omit it; txnAppId is allowed without it",
         )
     require_app_version(None if app_id is None else (app_id, 0))
     store = options.store()
     table = existing(store)
-    if table is not None:  # Its properties may have been changed since the query's first batch.
+    if table is not None:  # A later batch ignores properties, because users may have changed them.
         request = replace(request, properties={})
     return StreamWriter(plan_target(store, request, schema, table), app_id)
 
@@ -164,14 +164,14 @@ class BatchWriter(DataSourceArrowWriter):
         commit_files(target, adds_of(written), transaction_in(query_of(written), self._txn))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave the files: nothing refers to them, unless the commit landed after all."""
+        """Keep the files: the commit may have landed. Otherwise a vacuum deletes them."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("txlog")`: each micro-batch is one version, exactly once.
 
-    The version records `txn(query id, batch id)`, and the application's, if it has a name. A batch
-    that Spark runs again after a crash finds its id recorded, and changes nothing.
+    The version records `txn(query id, batch id)`, and a second `txn` for the option `txnAppId`. If
+    Spark runs a batch again after a crash, its id is already recorded, and nothing changes.
     """
 
     def __init__(self, target: Target, app_id: str | None) -> None:
@@ -197,14 +197,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Leave the files: nothing refers to them, unless the commit landed after all."""
+        """Keep the files: the commit may have landed. Otherwise a vacuum deletes them."""
 
     def _transaction(self, written: Sequence[Written], batch_id: int) -> AnyAppVersion:
         query_id = query_of(written)
         if query_id is None:
             raise InvalidInputError(
                 argument="checkpointLocation",
-                reason="Spark did not tell the streaming query's id, so a batch could be doubled",
+                reason="Spark did not report the id of the streaming query, so a batch could be "
+                "written twice",
                 remedy="Write with foreachBatch and txlog.spark_ext.write(df, uri, txn=…)",
             )
         from txlog.commit.app_versions import QueryBatch

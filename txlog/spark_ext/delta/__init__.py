@@ -1,7 +1,6 @@
-"""`DeltaTable` with delta-spark's interface: scripts need to change only their import.
+"""`DeltaTable` with the interface of delta-spark: scripts change only their import.
 
-Methods that txlog lacks exist too, and raise an error that names them. Arguments have delta-spark's
-names.
+Methods and arguments have the names of delta-spark.
 """
 
 from txlog.spark_ext.delta.builder import DeltaTableBuilder, IdentityGenerator

@@ -1,4 +1,4 @@
-"""Check the arguments of methods with delta-spark's interface; raise errors that are Spark's too.
+"""Check arguments as delta-spark does, and raise errors that are also errors of Spark.
 
 Scripts for delta-spark catch `AnalysisException`.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-# The words are delta-spark's.
+# The texts are those of delta-spark.
 _NEEDED = {
     str: "needs to be a string but got",
     int: "needs to be an int but got",
@@ -68,19 +68,19 @@ def session_of(spark: SparkSession | None) -> SparkSession:
     if found is None:
         raise InvalidInputError(
             argument="sparkSession",
-            reason="no session was passed, and none is active",
+            reason="no session was passed, and no session is active",
             remedy="Pass the session",
         )
     return found
 
 
 def storage_options_of(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a store in `hadoopConf`, with fsspec's names.
+    """Return the options of a store in `hadoopConf`, which must have the names of fsspec.
 
     Raises
     ------
     InvalidInputError
-        The options are Hadoop's, which txlog does not read. The error shows no values.
+        The options are those of Hadoop, which txlog does not use. The error shows no values.
     """
     options = dict(of_type(dict, conf, "hadoopConf"))
     hadoop = sorted(name for name in options if str(name).startswith(_HADOOP))
@@ -95,12 +95,12 @@ def storage_options_of(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def merges_schema_in_session(spark: SparkSession | None) -> bool:
-    """Return whether a session lets merges add columns, by delta-spark's setting."""
+    """Return whether merges add columns, by delta-spark's setting of the session."""
     return spark is not None and _is_on(spark, _AUTO_MERGE)
 
 
 def _is_on(spark: SparkSession, setting: str) -> bool:
-    """Return whether a setting is true, in any case and with spaces around, as Spark reads it."""
+    """Return whether a setting is true. As in Spark, case and surrounding spaces do not matter."""
     return (spark.conf.get(setting, "false") or "").strip().lower() == "true"
 
 
@@ -144,7 +144,7 @@ def updates_in(updates: Any, argument: str) -> Mapping[str, Any]:
 
 
 def transaction_in_session(spark: SparkSession | None) -> AppVersion | None:
-    """Return the transaction in a session's settings, which are those of delta-spark.
+    """Return the application id and version in the session's settings, as delta-spark does.
 
     Raises
     ------
@@ -198,7 +198,7 @@ _KINDS: dict[type[TxlogError], type[_SparkError]] = {
 
 @contextmanager
 def as_errors_of_spark() -> Iterator[None]:
-    """Raise errors of missing and of existing tables as errors of Spark, too."""
+    """Turn errors about missing and existing tables into errors that are also Spark's."""
     try:
         yield
     except TxlogError as error:

@@ -1,4 +1,4 @@
-"""`DeltaTable.create(spark)` and similar: define a table column by column."""
+"""The builders of `DeltaTable.create(spark)` and similar: define a table column by column."""
 
 # ruff: noqa: N802, N803, N806 (the names are delta-spark's)
 
@@ -57,7 +57,7 @@ _SPARKS_NAME = re.compile(r"[A-Za-z0-9_]+")  # The names of tables that Spark's 
 
 @dataclass
 class IdentityGenerator:
-    """The counter of an identity column."""
+    """The first value and the step of an identity column."""
 
     start: int = 1
     step: int = 1
@@ -87,10 +87,10 @@ class DeltaTableBuilder(Generic[Handle]):
         self._properties: dict[str, str] = {}
 
     def tableName(self, identifier: str) -> DeltaTableBuilder[Handle]:
-        """Set the name in Spark's catalog; or ``delta.`/path` ``, a location.
+        """Set the name in Spark's catalog, or a location as ``delta.`/path` ``.
 
-        Without a location, the table is at the catalog's location for this name. A new name gets a
-        folder in the folder of its schema, as Spark's own tables do.
+        Without a location, the table is at the catalog's location for this name. For a new name,
+        this is a folder in the folder of its schema, as for Spark's own tables.
         """
         of_type(str, identifier, "identifier")
         path = path_in(identifier)
@@ -124,7 +124,7 @@ class DeltaTableBuilder(Generic[Handle]):
         Raises
         ------
         InvalidInputError
-            The text is not a type of Spark SQL, or more than one.
+            The text is not one type of Spark SQL.
         """
         from pyspark.sql.types import DataType, StructField
 
@@ -156,7 +156,7 @@ class DeltaTableBuilder(Generic[Handle]):
                 argument="dataType",
                 field=name,
                 reason=f"{text!r}: txlog does not check the length of text",
-                remedy="Use STRING, and a constraint for its length",
+                remedy="Use STRING, and a CHECK constraint for the length",
             )
         try:
             fields = self._spark.createDataFrame([], f"{quote_name(name)} {text}").schema.fields
@@ -193,17 +193,17 @@ class DeltaTableBuilder(Generic[Handle]):
     def execute(self) -> Handle:
         """Create or replace the table, and return it.
 
-        Then the name is added to Spark's catalog, for `DeltaTable.forName`; Spark's own SQL also
-        needs the path: `SELECT … FROM name WITH ('path'='…')`. `DROP TABLE` leaves the files.
+        Then the name is added to Spark's catalog, for `DeltaTable.forName`. Spark's own SQL also
+        needs the path: `SELECT … FROM name WITH ('path'='…')`. `DROP TABLE` does not delete files.
 
         Raises
         ------
         AlreadyExistsError
-            The table exists already (with `create`), or the folder for the name has other files.
+            The table exists (with `create`), or the folder for the name has other files.
         NotFoundError
             The table does not exist (with `replace`), or the catalog does not have the schema.
         InvalidInputError
-            Name and location are missing, or a column, the partitioning or a property is wrong.
+            Name and location are missing, or a column, the partitioning or a property is invalid.
         UnsupportedFeatureError
             txlog cannot write such a table, or the folder of the schema is not on a local disk.
         """
@@ -248,7 +248,7 @@ class DeltaTableBuilder(Generic[Handle]):
         try:
             table = Table(location)
         except NotFoundError as error:
-            if self._name is not None:  # The caller gave another path.
+            if self._name is not None:  # The caller does not know the path.
                 error.path = self._name
                 error.reason = "the table cannot be found"
             raise
@@ -275,7 +275,7 @@ class DeltaTableBuilder(Generic[Handle]):
         }
 
     def _place(self) -> str:
-        """Return the table's path, before anything is created."""
+        """Return the path of the table. Nothing is created."""
         if self._name is None:
             if self._location is None:
                 raise InvalidInputError(
@@ -291,8 +291,7 @@ class DeltaTableBuilder(Generic[Handle]):
             raise AlreadyExistsError(
                 path=held,
                 reason=f"another table has the name {self._name} in the catalog",
-                remedy="Choose another name, or drop this name from the catalog, which deletes no "
-                "files",
+                remedy="Choose another name, or drop this name from the catalog; its files remain",
             )
         return self._location
 
@@ -321,7 +320,7 @@ def _identity(
 
 
 def _held(spark: SparkSession, name: str) -> str | None:
-    """Return the catalog's location of a table; None if it does not have the name."""
+    """Return the location of a table in the catalog; None if the catalog lacks the name."""
     try:
         return table_location(spark, name)
     except NotFoundError:
@@ -329,7 +328,7 @@ def _held(spark: SparkSession, name: str) -> str | None:
 
 
 def _own_folder(spark: SparkSession, name: str) -> str:
-    """Return the path that Spark would choose for its own table: empty or with a Delta table.
+    """Return the path that Spark would choose for its own table; it is empty or a Delta table.
 
     Raises
     ------
@@ -353,8 +352,8 @@ def _own_folder(spark: SparkSession, name: str) -> str:
     if not is_file_uri(home):
         raise UnsupportedFeatureError(
             path=name,
-            reason=f"its schema keeps tables at {without_secrets(home) or 'no location'}, and "
-            "txlog chooses folders only on local disks",
+            reason=f"the location of its schema is {without_secrets(home) or 'unknown'}, and txlog "
+            "chooses folders only on local disks",
             remedy="Call location(path)",
         )
     if not keeps_case(spark):
@@ -364,7 +363,7 @@ def _own_folder(spark: SparkSession, name: str) -> str:
         raise AlreadyExistsError(
             path=str(folder),
             reason=f"the folder for {name} has files that belong to no Delta table",
-            remedy="Empty the folder, or choose another one with location(path)",
+            remedy="Delete these files, or choose another folder with location(path)",
         )
     return str(folder)
 

@@ -86,7 +86,7 @@ class DeltaTable:
         Parameters
         ----------
         hadoopConf
-            Options of the store with fsspec's names; they are never shown. Hadoop's options
+            Options of the store with the names of fsspec, which are never shown. Options of Hadoop
             (`fs.…`) are refused.
 
         Raises
@@ -103,12 +103,13 @@ class DeltaTable:
     def forName(cls, sparkSession: SparkSession, tableOrViewName: str) -> DeltaTable:
         """Return the table with a name in Spark's catalog, or at ``delta.`/path` ``.
 
-        Errors as for `table_location`. A temporary view does not name its table.
-
         Raises
         ------
+        NotFoundError
+            There is no such table or schema.
         UnsupportedFeatureError
-            The catalog has Delta properties that the table does not have, so they have no effect.
+            It is a temporary view, which does not reveal its table, or a table in another format.
+            Or the catalog has Delta properties that the table lacks, so they have no effect.
         """
         of_type(str, tableOrViewName, "tableOrViewName")
         with as_errors_of_spark():
@@ -171,7 +172,7 @@ class DeltaTable:
 
     @classmethod
     def create(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder[Self]:
-        """Begin the definition of a table that must not exist yet."""
+        """Start to define a table that must not exist yet."""
         return DeltaTableBuilder(session_of(sparkSession), "create", cls)
 
     @classmethod
@@ -179,12 +180,12 @@ class DeltaTable:
         cls,
         sparkSession: SparkSession | None = None,
     ) -> DeltaTableBuilder[Self]:
-        """Begin a table definition; an existing table is left unchanged."""
+        """Start to define a table; an existing table does not change."""
         return DeltaTableBuilder(session_of(sparkSession), "createIfNotExists", cls)
 
     @classmethod
     def replace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder[Self]:
-        """Begin a new definition for an existing table, whose rows are removed."""
+        """Start to define an existing table anew; its rows are removed."""
         return DeltaTableBuilder(session_of(sparkSession), "replace", cls)
 
     @classmethod
@@ -192,7 +193,7 @@ class DeltaTable:
         cls,
         sparkSession: SparkSession | None = None,
     ) -> DeltaTableBuilder[Self]:
-        """Begin a table definition that replaces an existing table, if there is one."""
+        """Start to define a table, which replaces an existing one."""
         return DeltaTableBuilder(session_of(sparkSession), "createOrReplace", cls)
 
     def toDF(self) -> DataFrame:
@@ -208,8 +209,8 @@ class DeltaTable:
         """Delete the rows for which a condition is true; without a condition, all rows.
 
         All conditions of `DataFrame.where` are allowed: functions, UDFs, subqueries. SQL text that
-        compares columns with constants needs no Spark job; for other conditions Spark finds the
-        rows. It is one commit in both cases.
+        compares columns with constants needs no Spark job. For other conditions, Spark finds the
+        rows. Both are one commit.
 
         Raises
         ------
@@ -263,7 +264,7 @@ class DeltaTable:
         return self._table._run(operation, transaction_in_session(self._spark), None)
 
     def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
-        """Begin a merge of a frame; only `execute` changes the table.
+        """Start to define a merge of a frame; only `execute` changes the table.
 
         Parameters
         ----------
@@ -309,7 +310,7 @@ class DeltaTable:
         return as_frame(self._spark, [detail_row(self._table.refresh())], DETAIL)
 
     def optimize(self) -> DeltaOptimizeBuilder:
-        """Begin to rewrite small files into fewer files."""
+        """Return a builder that rewrites small files into fewer files."""
         return DeltaOptimizeBuilder(self._spark, self._table)
 
     def restoreToVersion(self, version: int) -> DataFrame:

@@ -173,7 +173,7 @@ def detail_row(table: Table) -> dict[str, Any]:
 
 
 def restore_row(table: Table, outcome: Outcome) -> dict[str, int]:
-    """Return the result of a restore, which may have changed nothing, as a row of `RESTORE`."""
+    """Return the result of a restore, even one without a change, as a row of `RESTORE`."""
     metrics: Mapping[str, int] = outcome.metrics
     if not outcome:
         row = detail_row(table)
@@ -190,7 +190,7 @@ def optimize_row(table: Table, outcome: Outcome, *, all_files: bool = False) -> 
     Parameters
     ----------
     all_files
-        Whether all files were rewritten, in the order of a curve.
+        Whether all files were rewritten, as for a Z-order.
     """
     files = list_commits(table.store, table.snapshot)
     commits = read_commits(table.store, (f for f in files if f.version == outcome.version))

@@ -38,11 +38,11 @@ Values = Mapping[str, "str | Column"]
 
 
 class DeltaMergeBuilder:
-    """Collects the clauses of a merge, and executes it.
+    """Collects the clauses of a merge, and executes the merge.
 
-    Of the clauses of one kind, the first one whose condition is true applies to a row. Conditions
-    and values are SQL text or Columns over the source and the table. Each method returns a new
-    builder, and does not change this one.
+    The first clause of a kind whose condition is true applies to a row. Conditions and values are
+    SQL text or Columns over the source and the table. Each method returns a new builder and does
+    not change this one.
     """
 
     def __init__(
@@ -123,12 +123,12 @@ class DeltaMergeBuilder:
         Parameters
         ----------
         txn
-            In `foreachBatch`, `(name, batch_id)` makes every batch count exactly once. Default: the
+            In `foreachBatch`, `(name, batch_id)` commits every batch exactly once. Default: the
             session's settings `spark.databricks.delta.write.txnAppId` and `…txnVersion`.
 
         Returns
         -------
-        A frame with one row: the numbers of affected, updated, deleted and inserted rows.
+        A frame with one row: the numbers of affected, updated, deleted, and inserted rows.
 
         Raises
         ------

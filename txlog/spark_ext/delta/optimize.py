@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DeltaOptimizeBuilder:
-    """Selects the files that `optimize` rewrites, and executes it."""
+    """Selects the files that `optimize` rewrites, and rewrites them."""
 
     def __init__(self, spark: SparkSession, table: Table) -> None:
         self._spark = spark
@@ -59,19 +59,19 @@ class DeltaOptimizeBuilder:
     def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> DataFrame:
         """Rewrite files so that rows with similar values in some columns are in few files.
 
-        The rows follow Delta's Z-order curve; `Table.optimize.z_order` has a better one. The result
-        is that of `executeCompaction`.
+        The order is Delta's Z-order curve. `Table.optimize.z_order` has a better one. The result is
+        a frame as for `executeCompaction`.
         """
         names = names_in(cols, "cols")
         outcome = self._optimize(names).z_order(names, self._where, curve="z-order")
         return self._answer(outcome, all_files=True)
 
     def _optimize(self, order_by: list[str]) -> TableOptimize:
-        """Check columns against the latest version, and return its verbs."""
+        """Check columns against the latest version, and return its `optimize`."""
         table = self._table.refresh()
         partitions = {name.lower() for name in table.partition_columns}
         for path in () if self._where is None else columns_of(self._where):
-            if path[0].lower() not in partitions:  # The words are delta-spark's.
+            if path[0].lower() not in partitions:  # The text is that of delta-spark.
                 raise InvalidInputError(
                     argument="partitionFilter",
                     field=".".join(path),

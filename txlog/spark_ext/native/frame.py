@@ -1,4 +1,4 @@
-"""Create DataFrames over Parquet files that txlog has chosen."""
+"""Create DataFrames over the Parquet files that txlog chose."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def manifest_text(uris: pa.Array, sizes: pa.Array) -> str:
 
 
 def write_manifest(text: str, folder: str | None) -> str:
-    """Write a manifest once, and return the path of the folder for Spark to read.
+    """Write a manifest unless it exists, and return the path of the folder that Spark reads.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def write_manifest(text: str, folder: str | None) -> str:
         raise InvalidInputError(
             argument="manifests",
             reason=f"{without_secrets(folder)!r} is not a local folder",
-            remedy="Name a folder that this process can write and Spark's driver can read",
+            remedy="Name a folder that this process can write to and Spark's driver can read",
         )
     if folder is not None and is_file_uri(folder):
         folder = file_path(folder, decode=True)
@@ -113,14 +113,14 @@ def _remove(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# Spark uses these settings for files of other writers, which do not record their calendar.
+# For files of writers that do not record their calendar. Values are not rebased.
 _READING = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
 # Bounds in footers may ignore NaN; see `columns`.
 _NO_BOUNDS = {
     "parquet.filter.stats.enabled": "false",
     "parquet.filter.columnindex.enabled": "false",
 }
-# Spark has only settings for this. They affect only schemas with field ids.
+# Spark has settings for this, but no options. They affect only schemas with field ids.
 _BY_FIELD_ID = (
     "spark.sql.parquet.fieldId.read.enabled",
     "spark.sql.parquet.fieldId.read.ignoreMissing",
@@ -129,7 +129,7 @@ _BY_FIELD_ID = (
 
 @dataclass(frozen=True)
 class Part:
-    """Fragments that are read in the same way."""
+    """Fragments with, or without, deleted rows."""
 
     rows: FragmentRows
     vectors: Vectors | None = None  # The deleted rows, by fragment id. None: no row is deleted.
@@ -164,7 +164,7 @@ def frame(
         options |= _NO_BOUNDS
     asked = plan.metadata_columns
     looked_up = any(part.vectors is not None for part in parts)
-    told = [_told(plan, part) for part in parts]
+    told = [_constants(plan, part) for part in parts]
     most: list[Constant] = max(told, key=len)
     projection = project(
         plan,
@@ -180,13 +180,13 @@ def frame(
         if part.vectors is not None:
             found = alive(spark, found, part.vectors, part.rows.ids)
         frames.append(found)
-    # Spark applies all of its rules to each step, so the parts share steps if possible.
+    # Spark applies all of its rules to each step of a plan, so the parts share steps if possible.
     found = reduce(DataFrame.unionAll, frames)
     names = [column.name for column in projection.columns]
-    by_id = plan.mapping_mode == "id"  # Without this, Spark would keep field ids as metadata.
+    by_id = plan.mapping_mode == "id"  # `_cast` removes field ids from the metadata.
     if by_id or any(column.cast is not None for column in projection.columns):
         found = found.select(*map(_cast, projection.columns))
-    else:  # SQL text needs one call of Spark, instead of several for each column.
+    else:  # SQL text needs one call to Spark, and not several for each column.
         found = found.selectExpr(*(f"{c.sql} AS {quote_name(c.name)}" for c in projection.columns))
     if where is not None:
         found = found.where(where)
@@ -200,12 +200,12 @@ def _cast(column: ReadColumn) -> Column:
     return value.alias(column.name, metadata={})
 
 
-def _told(plan: ReadPlan, part: Part) -> list[Constant]:
+def _constants(plan: ReadPlan, part: Part) -> list[Constant]:
     """Return the constants that the virtual paths of a part's files contain.
 
-    Columns that only a look-up needs are first. So they have the same position among Spark's
-    columns if no path contains them: then they are columns that no file has, and that are never
-    read.
+    The constants for look-ups of deleted rows are first. For files without deleted rows, their
+    columns are at the same position in Spark's schema, but no path contains them: Spark takes them
+    as columns that no file has, and never reads them.
     """
     files = part.rows.primaries
     found = [] if part.vectors is None else constants(part.vectors, part.rows.ids)
@@ -253,7 +253,7 @@ def _scan(
             uris = virtual_uris(files, volume, rows.ids.filter(mine), mine_told)
         text = manifest_text(uris, rows.primaries["size"].filter(mine))
         place = write_manifest(text, manifests)
-        # A path without a scheme would be in `fs.defaultFS`, which may be another file system.
+        # Without a scheme, the path would be in `fs.defaultFS`, which may be another file system.
         path = f"file://{place}" if told is None else volume.local(place)
         frames.append(reader.format("parquet").load(path))
     return reduce(DataFrame.unionAll, frames)

@@ -105,9 +105,9 @@ def project(
 
 
 def _unpushed(column: StructField) -> str:
-    """Return SQL for a column that keeps Spark from comparing filters on floats with footers.
+    """Return SQL for a column. For floats, it prevents Spark from using the bounds in footers.
 
-    Many writers ignore NaN in the bounds of footers. For Spark NaN is the greatest number.
+    Many writers ignore NaN in these bounds, but for Spark NaN is the greatest number.
     """
     name = quote_name(column.name)
     if column.type in _FLOATS:
@@ -116,7 +116,7 @@ def _unpushed(column: StructField) -> str:
 
 
 def has_inner_floats(columns: Iterable[StructField]) -> bool:
-    """Return whether there are nested floats; Spark filters by them, too."""
+    """Return whether there are nested floats, for which Spark uses bounds in footers, too."""
     return any(
         isinstance(column.type, StructType)
         and any(field.type in _FLOATS or has_inner_floats([field]) for field in column.type.fields)
@@ -124,7 +124,7 @@ def has_inner_floats(columns: Iterable[StructField]) -> bool:
     )
 
 
-# Values that Spark never uses, of partition columns without nulls.
+# For partition columns without nulls: values that Spark never uses.
 _DEFAULTS: dict[DataType, str] = {
     PrimitiveType(name): text
     for name, text in (
@@ -140,10 +140,10 @@ _DEFAULTS: dict[DataType, str] = {
 
 
 def never_null(plan: ReadPlan, files: pa.Table) -> frozenset[str]:
-    """Return the NOT NULL columns in which the log excludes nulls: each file states 0 of them.
+    """Return the NOT NULL columns for which the log states a null count of 0 for each file.
 
-    A column that is only declared NOT NULL is not enough: if Spark relies on it, it reads a null of
-    a file as 0. Partition columns of fractions and timestamps are left out.
+    The declaration alone is not enough: if Spark relies on it and a file has a null, Spark reads it
+    as 0. Partition columns with fractions or timestamps are not returned.
 
     Parameters
     ----------
@@ -173,12 +173,12 @@ def never_null(plan: ReadPlan, files: pa.Table) -> frozenset[str]:
 
 
 def partition_name(at: int) -> str:
-    """Return the name in virtual folders of a plan's partition column, by its place in the plan."""
+    """Return the name of a partition column in virtual folders, from its position in the plan."""
     return f"_txlog_partition_{at}"
 
 
 def own_names(plan: ReadPlan) -> set[str]:
-    """Return the names in files that Spark would confuse with the names that this module uses."""
+    """Return the names in files that are equal to names which this package uses for itself."""
     names = {column.name_in_files(plan.mapping_mode).lower() for column in plan.needed}
     return {name for name in names if name == POSITION or name.startswith("_txlog_")}
 

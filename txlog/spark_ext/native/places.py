@@ -1,8 +1,8 @@
-"""Paths by which Spark finds data files, and that contain their constants. Pure.
+"""The paths of data files for Spark, which contain constants of the files. Pure.
 
-Spark takes constants of a file from the names of its folders: `p=1/` is a column `p`. The folders
-of a Delta table have no such meaning, so each file gets other folders: a *virtual* path, which
-Hadoop's ViewFs, a file system of mount points, resolves to the real path. Rules: spec/spark.md,
+Spark takes constants of a file from the names of its folders: for `p=1/`, column `p` is 1. The
+folders of a Delta table have no such meaning, so each file gets a *virtual* path with such folders.
+Hadoop's ViewFs, a file system of mount points, resolves it to the real path. Rules: spec/spark.md,
 SPK-3 to SPK-5.
 """
 
@@ -35,11 +35,11 @@ _HADOOP = frozenset(
      "cosn", "obs", "ofs", "o3fs", "dbfs"}
 )  # fmt: skip
 
-# A relative path of a log that is a valid URI without changes.
+# A relative path in a log that is also a valid URI.
 _STEP = r"(?:[A-Za-z0-9_\-.=+,:@~!$&'()*;]|%[0-9A-Fa-f]{2})+"
 _PLAIN = f"^{_STEP}(?:/{_STEP})*$"
 _DOTTED = r"(?:^|/)\.\.?(?:/|$)|^[A-Za-z][A-Za-z0-9+.\-]*:"
-# Files that Spark treats as hidden, and colons, which Hadoop does not allow in paths.
+# Names of files that Spark treats as hidden, and colons, which Hadoop does not allow in paths.
 _ODD_NAME = r"(?:^|/)(?:[_.]|%5F|%2E)[^/]*$|(?::|%3A)[^/]*$"
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/]*)(/.*)?", re.DOTALL)
 
@@ -75,10 +75,10 @@ class Volume:
     def settings(self) -> dict[str, str]:
         """The settings with which Hadoop resolves the virtual paths of the volume.
 
-        The folders of the real path follow the virtual ones. They are encoded, so that Spark sees
-        no `=` in them. Hadoop decodes the text that it inserts for the group, because it is a part
-        of a URI. Local files (manifests are local) have a separate link, because Spark looks for
-        them below `basePath`.
+        The folders of the real path follow the virtual ones, encoded, so that Spark sees no `=` in
+        them. Hadoop decodes the text of the group, because it inserts it into a URI. Local files
+        have a separate link, because manifests are local and Spark searches for them below
+        `basePath`.
         """
         mount = f"fs.viewfs.mounttable.{self.mount}"
         folders = rf"^/(?s:.*?){FRAGMENT_COLUMN}=-?\d+(?<txlogFolders>(?:/[^/]+)*)(?=/[^/]+$)"
@@ -117,14 +117,14 @@ def volume_of(root: str) -> tuple[Volume, str]:
 
 
 def locations(paths: pa.Array, store: Store) -> pa.Table:
-    """Return the places of logged paths: `volume`, `folder` (which begins with `/`) and `name`.
+    """Return where files are, from paths in the log: `volume`, `folder` (from `/` on) and `name`.
 
     `folder` and `name` are percent-encoded, as in a URI. `volume` is dictionary-encoded text.
 
     Raises
     ------
     UnsupportedFeatureError
-        The table is not allowed to refer to this place, or Hadoop has no file system for it.
+        The table may not refer to such a path, or Hadoop has no file system for it.
     """
     volume, base = volume_of(store.root)
     plain = pc.and_(
@@ -133,7 +133,7 @@ def locations(paths: pa.Array, store: Store) -> pa.Table:
     )
     whole = pc.binary_join_element_wise(base, paths, "/")
     volumes = pa.repeat(pa.scalar(volume.uri), len(paths))
-    if is_confined(store.options):  # Each may be a link.
+    if is_confined(store.options):  # Each path may be a symbolic link.
         plain = pa.repeat(pa.scalar(False), len(paths))
     if not pc.all(plain).as_py():
         odd = pc.invert(plain)
@@ -145,7 +145,7 @@ def locations(paths: pa.Array, store: Store) -> pa.Table:
     split = pc.extract_regex(whole, r"^(?P<folder>.*)/(?P<name>[^/]*)$")
     return pa.table(
         {
-            "volume": volumes.dictionary_encode(),  # Without files there is no volume.
+            "volume": volumes.dictionary_encode(),  # Without files, the dictionary is empty.
             "folder": pc.struct_field(split, "folder"),
             "name": pc.struct_field(split, "name"),
         }
@@ -153,11 +153,11 @@ def locations(paths: pa.Array, store: Store) -> pa.Table:
 
 
 def _location(path: str, store: Store, volume: Volume, base: str) -> tuple[str, str]:
-    """Return the volume's URI and the encoded path, for a path in an unusual form."""
+    """Return the volume's URI and the encoded path, for a path that is not a relative URI."""
     decoded = decode_path(path)
     require_allowed(store, decoded)
     if is_confined(store.options):
-        store.resolve(decoded)  # This refuses links to places outside.
+        store.resolve(decoded)  # Raises if a link leads out of the table's folder.
     found = _URI.fullmatch(decoded)
     if found is not None:
         other, folder = volume_of(decoded)
@@ -168,13 +168,13 @@ def _location(path: str, store: Store, volume: Volume, base: str) -> tuple[str, 
 
 
 def passed_over(files: pa.Table) -> bool:
-    """Return whether Spark would skip or not find a file of `FILE_ROWS`, by its name or size."""
+    """Return whether Spark would skip, or not find, a file of `FILE_ROWS` by its name or size."""
     odd = pc.match_substring_regex(files["path"], _ODD_NAME, ignore_case=True)
     return bool(pc.any(pc.or_(odd, pc.less_equal(files["size"], 0))).as_py())
 
 
 def parse_volume(uri: str) -> Volume:
-    """Return the volume with a URI that `locations` returned."""
+    """Return the volume of a URI that `locations` returned."""
     scheme, _, authority = uri.partition("://")
     return Volume(scheme, authority)
 
@@ -189,7 +189,7 @@ def real_uris(where: pa.Table, volume: Volume) -> pa.Array:
 def virtual_uris(
     where: pa.Table, volume: Volume, ids: pa.Array, constants: list[Constant]
 ) -> pa.Array:
-    """Return URIs of files of one volume, with folders that contain constants and fragment ids."""
+    """Return virtual URIs of files of one volume, with their constants and fragment ids."""
     parts = [pa.repeat(pa.scalar(volume.root.rstrip("/")), len(ids))]
     for constant in constants:
         texts = constant.texts.dictionary_encode()
@@ -209,9 +209,9 @@ def virtual_uris(
 
 
 def _hidden(folder: str) -> str:
-    """Return an encoded folder, encoded again, so that Spark sees no name with a special meaning.
+    """Return an encoded folder, encoded again to hide names with a special meaning for Spark.
 
-    Such names contain `=`, or are `_temporary`. Hadoop decodes the text of the mount table.
+    Such names contain `=`, or are `_temporary`. Hadoop decodes the text once.
     """
     return quote(quote(unquote(folder))).replace("_", "%255F")
 
@@ -219,7 +219,7 @@ def _hidden(folder: str) -> str:
 def folder_text(text: str) -> str:
     """Return a partition value as Spark writes it in the name of a folder."""
     if text == NULL_FOLDER:
-        return "%5F" + text[1:]  # The text, not null: Spark compares before it decodes.
+        return "%5F" + text[1:]  # It is a text and not null. Spark compares before it decodes.
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
@@ -230,7 +230,7 @@ _SQL_NAMES = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": 
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant in virtual folders: a text for each file, and SQL that converts the text."""
+    """A constant of each file in virtual folders: its texts, and SQL that converts a text."""
 
     name: str  # The name in folders and of Spark's column.
     texts: pa.Array
@@ -239,7 +239,7 @@ class Constant:
 
 
 def partition_text(name: str, values: pa.Array, column: StructField) -> Constant:
-    """Return a partition column's values as texts that SQL can read, in any time zone."""
+    """Return the values of a partition column as texts that SQL converts in any time zone."""
     return Constant(name, _texts(values, column.type), _sql(f"`{name}`", column.type))
 
 

@@ -1,6 +1,6 @@
-"""Translate txlog's predicates to Spark's, if both mean the same in every session.
+"""Translate predicates of txlog to Spark, if they have the same meaning in every session.
 
-Predicates with implicit casts, or that depend on the time zone or the ANSI mode, are not
+Predicates with implicit casts, and those that depend on the time zone or the ANSI mode, are not
 translated.
 """
 

@@ -42,7 +42,7 @@ from txlog.store.base import Store, threads_for
 from txlog.store.open import open_store
 
 MANIFESTS = "spark.txlog.manifests"
-MAX_VECTOR_BYTES = 256 * 1024 * 1024  # The limit for sending them to each executor.
+MAX_VECTOR_BYTES = 256 * 1024 * 1024  # Of vectors that are sent to each executor.
 
 
 def read(
@@ -58,23 +58,23 @@ def read(
 ) -> DataFrame:
     """Return a version of a table as a DataFrame that Spark reads with its own Parquet reader.
 
-    txlog plans the read: it chooses only files that `where` cannot exclude, takes partition values
-    from the log, and applies column mapping. Spark removes deleted rows. The frame shows the
-    version at the time of this call, not later commits.
+    txlog plans the read: it excludes files by `where`, takes partition values from the log, and
+    applies column mapping. Spark removes deleted rows. The frame shows the version at the time of
+    this call, not later commits.
 
-    `spark.read.format("txlog")` reads what Spark's reader cannot read, with the same rows: column
-    files, row ids of tables that track rows, whole numbers that became decimals, files that Spark
-    treats as hidden, predicates whose meaning in Spark may differ (arithmetic, casts, comparisons
-    of different types), files whose deletion bits are more than 256 MB in all, and stores for which
-    this Spark has no jar, such as S3.
+    Spark's reader cannot read some tables. For these, the frame uses `spark.read.format("txlog")`,
+    with the same rows: column files, row ids of tables that track rows, whole numbers that became
+    decimals, files that Spark treats as hidden, predicates whose meaning in Spark may differ
+    (arithmetic, casts, comparisons of different types), deletion vectors of more than 256 MB in
+    all, and stores for which this Spark has no jar, such as S3.
 
     Parameters
     ----------
     spark
         A classic session or a session of Spark Connect.
     version, timestamp
-        A version other than the latest, as for `Table`; but text without a zone is in the session's
-        time zone.
+        A version other than the latest, as for `Table`, except that text without a zone is in the
+        session's time zone.
     columns, where
         As for `Table.scan`.
     storage_options
@@ -126,7 +126,9 @@ def read(
         frames.append(found)
     if vectors is None:
         frames.append(_by_python(spark, store, plan, with_deletions=True))
-        frames = [_typed(rows, plan, sure) for rows in frames]  # A union must have one collation.
+        frames = [
+            _typed(rows, plan, sure) for rows in frames
+        ]  # All sides of a union must have the same collation.
     return _typed(reduce(DataFrame.unionAll, frames), plan, sure)
 
 
@@ -147,18 +149,18 @@ def _typed(rows: DataFrame, plan: ReadPlan, sure: Collection[str]) -> DataFrame:
 
 
 def _vectors(store: Store, plan: ScanPlan, rows: FragmentRows, counts: pa.Array) -> Vectors | None:
-    """Return the deleted rows of fragments; None if they are too large for each executor."""
+    """Return the deleted rows of fragments; None if they are too large to send to executors."""
     if word_bytes(pc.sum(counts).as_py() or 0) > MAX_VECTOR_BYTES:
         return None
     found = load_vectors(store, plan.reading, fragments_of(rows, counts), threads_for(store))
-    # The log may lack row counts.
+    # The first check is not exact, because the log may lack row counts.
     return None if found.nbytes > MAX_VECTOR_BYTES else found
 
 
 def can_open(spark: SparkSession, root: str) -> bool:
-    """Return whether Spark has a file system for a table's root; for S3 it needs an extra jar.
+    """Return whether Spark has a file system for a table's root. S3, for example, needs a jar.
 
-    A server of Spark Connect does not report this; it is assumed to have one.
+    For a server of Spark Connect, which does not report this, the result is true.
     """
     volume, _ = volume_of(root)
     jvm = getattr(spark, "_jvm", None)  # There is no public way to ask.
@@ -190,7 +192,7 @@ def needs_python(plan: ReadPlan, rows: FragmentRows) -> bool:
 
 
 def _becomes_decimal(column: StructField) -> bool:
-    """Whether files may have integers for decimals; Spark reads them only into wide decimals."""
+    """Whether files may have integers for decimals, which Spark reads only if these are wide."""
     return any(
         change.get("fromType") in WHOLE_NUMBERS and "decimal" in str(change.get("toType"))
         for field in _fields(column)
@@ -237,9 +239,9 @@ def _as_option(options: Mapping[str, Any]) -> str:
         raise InvalidInputError(
             argument="storage_options",
             field=names[0] if names else None,
-            reason="this plan needs the data source, whose options must be JSON, and this value is "
+            reason="this read needs the data source, whose options must be JSON, but this value is "
             "not",
-            remedy="Pass text, numbers, true or false, lists and mappings of them",
+            remedy="Pass only text, numbers, booleans, and lists and mappings of these",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Deleted positions as words of bits, in which Spark looks up rows.
+"""Deleted positions as bits in 64-bit words, in which Spark looks up rows.
 
 Rule: spec/spark.md, SPK-6.
 """
@@ -33,7 +33,7 @@ WORD_BYTES = 8
 
 @dataclass(frozen=True)
 class Vectors:
-    """The deleted rows of fragments: the number of rows and the words of each."""
+    """The deleted rows of fragments: for each, the number of all rows and the words."""
 
     rows: tuple[int, ...]
     words: tuple[pa.Array, ...]  # int64; enough words for all rows.
@@ -47,8 +47,9 @@ class Vectors:
     def starts(self) -> list[int]:
         """The start of each fragment's words in one sequence of all words.
 
-        All bits of a start are above the bits that number the fragment's own words. So a bitwise OR
-        of both is the place of a word; for a sum, Spark would check for an overflow.
+        A start and the number of a word within its fragment have no bits in common. So their
+        bitwise OR is the place of the word. It is faster than a sum, for which Spark checks
+        overflows.
         """
         starts, free = [0] * len(self.words), 0
         spans = [1 << max(len(words) - 1, 0).bit_length() for words in self.words]
@@ -114,23 +115,23 @@ _START = "_txlog_start"
 _WORDS = "_txlog_words"
 _OWNER = "_txlog_owner"
 
-# Without nulls in the array, a look-up is a single memory access.
+# If the array has no nulls, a look-up is a single memory access.
 _ARROW_WORDS = pa.list_(pa.field("element", pa.int64(), False))
 _SPARK_WORDS = ArrayType(LongType(), containsNull=False)
 
 _WORD = f"CAST(shiftright({POSITION}, 6) AS INT)"
-# If a position is missing, there must be an error. Spark would drop the row without an error if
-# this expression were null.
+# A missing position must be an error. If this expression were null, Spark would drop the row
+# without an error.
 _BIT = f"shiftleft(1L, CAST(coalesce({POSITION}, 0L) & 63 AS INT))"
-# It is inserted into SQL unchanged, so it has no quotes.
+# It has no quotes, because it is inserted into SQL.
 _DISTRUST = (
-    "[data-file] a file has more rows than the log says, so its deletion vector cannot be trusted: "
-    "numRecords is wrong, and the writer of the log is at fault"
+    "[data-file] a file has more rows than the log states, so its deletion vector is not reliable: "
+    "the writer of the log wrote a wrong numRecords"
 )
 
 
 def constants(vectors: Vectors, ids: pa.Array) -> list[Constant]:
-    """Return the constants for look-ups, for each file; the vectors are ordered by fragment id."""
+    """Return the constants of each file for look-ups; the vectors are ordered by fragment id."""
     places = pc.array_sort_indices(pc.array_sort_indices(ids))  # The rank of each id.
     rows = pa.array(vectors.rows, pa.int64()).cast(pa.string()).take(places)
     starts = pa.array(vectors.starts, pa.int64()).cast(pa.string()).take(places)
@@ -141,7 +142,7 @@ def constants(vectors: Vectors, ids: pa.Array) -> list[Constant]:
 
 
 def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array) -> DataFrame:
-    """Return the rows of a frame that are not deleted; the frame has the constants."""
+    """Return the rows of a frame that are not deleted; the frame has the columns of `constants`."""
     if vectors.line_bytes <= INLINE_BYTES:
         line = vectors.line()
         held = pa.ListArray.from_arrays([0, len(line)], line)
@@ -165,6 +166,6 @@ def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array
 def _checked(place: str) -> str:
     """Return SQL for the place of a row's word.
 
-    A missing or too large position is an error, because it would bring deleted rows back.
+    A missing or too large position is an error, because deleted rows would reappear.
     """
     return f"IF({POSITION} < {_ROWS}, {place}, CAST(raise_error('{_DISTRUST}') AS INT))"
