@@ -254,8 +254,9 @@ def list_of(flat: pa.Array, lengths: Any, absent: Any, kind: pa.DataType) -> pa.
     """Return lists of values that follow each other; null where `absent` is true."""
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     mask = None if absent is None else np.append(absent, False)
-    return pa.ListArray.from_arrays(arrow_array(ends, mask=mask), flat.cast(kind.value_type)).cast(
-        kind
+    # A cast of lists of nulls would shorten their values.
+    return pa.ListArray.from_arrays(
+        arrow_array(ends, mask=mask), flat.cast(kind.value_type), type=kind
     )
 
 

@@ -305,6 +305,8 @@ def _literal(node: Any) -> Expression:
     if isinstance(node, exp.Concat) and all(part.is_string for part in node.expressions):
         return Literal("".join(str(part.this) for part in node.expressions))
     text = node.sql("spark")
+    if isinstance(node, exp.Array):
+        raise _bad("Spark SQL has no lists in square brackets; write array(1, 2)")
     if name := _function_name(node, text):
         raise _bad(f"the SQL function {name} is not supported, as in {text!r}")
     raise _bad(f"{text!r} is not supported")
