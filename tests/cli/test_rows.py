@@ -181,6 +181,22 @@ class TestHead:
         assert "a[red]b" in printed
         assert "x[red]y" in printed
 
+    def test_years_beyond_those_of_python(self, tmp_path: Path, capsys: Any) -> None:
+        moments = pa.array([300_000_000_000_000_000, None], pa.timestamp("us", "UTC"))
+        days = pa.array([5_000_000, 0], pa.int32()).cast(pa.date32())
+        nested = pa.StructArray.from_arrays([moments], ["x"])
+        path = txlog.write(
+            tmp_path / "far", pa.table([moments, days, nested], ["at", "day", "s"])
+        ).uri
+        for command in ("head", "blame"):
+            assert run([command, path, "--json"]) == 0
+            first, second = json.loads(capsys.readouterr().out)
+            assert (first["at"], first["day"]) == ("11476-08-15 05:20:00.000000Z", "15659-07-15")
+            assert (second["at"], second["day"], second["s"]) == (None, "1970-01-01", {"x": None})
+            assert "cannot be shown" in first["s"]
+            assert run([command, path]) == 0
+            assert "11476" in capsys.readouterr().out
+
     def test_an_unknown_column_is_named(self, table: txlog.Table, capsys: Any) -> None:
         assert run(["head", table.uri, "--columns", "absent"]) == 1
         assert "absent" in capsys.readouterr().err

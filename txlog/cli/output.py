@@ -197,14 +197,12 @@ def _print_records(
 
 
 def as_rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return rows as dicts; nanoseconds, which Python does not have, as text."""
-    import pyarrow as pa  # Most commands print no rows.
+    """Return rows as dicts. Values that no Python type can hold are texts."""
+    from txlog.schema.timestamps import python_values  # Most commands print no rows.
 
-    for at, field in enumerate(data.schema):
-        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
-            data = data.set_column(at, field.name, data.column(at).cast(pa.string()))
-    rows: list[dict[str, Any]] = data.to_pylist()
-    return rows
+    columns = [python_values(column) for column in data.columns]
+    names = data.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def print_rows(

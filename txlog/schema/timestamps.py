@@ -9,6 +9,9 @@ import re
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
+import pyarrow as pa
+
+from txlog.arrow import pc
 from txlog.lazy import compiled
 from txlog.schema.types import DataType, PrimitiveType
 
@@ -158,3 +161,30 @@ def nanos_of_scalar(value: Any) -> tuple[Nanos, DataType] | None:
     if getattr(kind, "unit", None) != "ns" or not hasattr(kind, "tz") or value.value is None:
         return None
     return Nanos(value.value), PrimitiveType("timestamp_nanos" + ("" if kind.tz else "_ntz"))
+
+
+def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column, as text if no Python type can hold them.
+
+    Python has no nanoseconds, and no years after 9999.
+    """
+    if not str(column.type).startswith(("timestamp[ns", "time64[ns", "duration[ns")):
+        try:
+            values: list[Any] = column.to_pylist()
+            return values
+        except (ValueError, OverflowError):  # Such values may also be within a struct.
+            pass
+    try:
+        texts: list[Any] = pc.cast(column, pa.string()).to_pylist()
+        return texts
+    except (pa.ArrowException, ValueError):
+        return [_python_value(value) for value in column]
+
+
+def _python_value(value: pa.Scalar) -> Any:
+    if not value.is_valid:
+        return None
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return f"a value of {value.type} that cannot be shown"

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import orjson
 import pyarrow as pa
 
-from txlog.arrow import pc
+from txlog.schema.timestamps import python_values
 
 MOST_CHARACTERS = 500
 _MOST_BYTES = 32
@@ -18,10 +18,10 @@ _MOST_BYTES = 32
 
 @dataclass(frozen=True)
 class Cell:
-    """A value in a table; `look` is a class of the style sheet, `href` makes it a link."""
+    """A value in a table; `style` is a CSS class, and `href` makes the text a link."""
 
     text: str
-    look: str = ""
+    style: str = ""
     href: str = ""
 
 
@@ -31,7 +31,7 @@ class Head:
 
     name: str
     note: str = ""
-    look: str = ""
+    style: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Grid:
     rows: list[list[Cell]] = field(default_factory=list)
 
 
-_LONG = 24  # Longer texts may be wrapped within words. Characters.
+_LONG = 24  # In characters. Longer texts may be wrapped within words.
 
 NOTHING = Cell("null", "null")
 
@@ -54,19 +54,19 @@ def link(path: str, **parameters: Any) -> str:
     return f"{path}?{urlencode(told, errors='surrogatepass')}" if told else path
 
 
-def cell(value: Any, look: str = "", href: str = "") -> Cell:
+def cell(value: Any, style: str = "", href: str = "") -> Cell:
     """Return a Python value as a cell: integers with thousands separators, None as no text."""
     if value is None:
-        return Cell("", look, href)
+        return Cell("", style, href)
     if isinstance(value, bool):
-        return Cell("yes" if value else "no", look, href)
+        return Cell("yes" if value else "no", style, href)
     if isinstance(value, int):
-        return Cell(f"{value:,}", look or "n", href)
+        return Cell(f"{value:,}", style or "n", href)
     text = shortened(str(value))
-    return Cell(text, look or long_look(text), href)
+    return Cell(text, style or long_style(text), href)
 
 
-def long_look(text: str) -> str:
+def long_style(text: str) -> str:
     """Return the CSS class of a text: a long one may be wrapped within words."""
     return "long" if len(text) > _LONG else ""
 
@@ -77,7 +77,7 @@ def grid(label: str, heads: Iterable[str | Head], rows: Iterable[Sequence[Any]])
     found = []
     for place, head in enumerate(heads):
         told = head if isinstance(head, Head) else Head(head)
-        numbers = [row[place].look == "n" for row in made]
+        numbers = [row[place].style == "n" for row in made]
         is_number = bool(numbers) and all(numbers)
         found.append(Head(told.name, told.note, "n") if is_number else told)
     return Grid(label, found, made)
@@ -96,9 +96,9 @@ def rows_grid(label: str, rows: pa.Table) -> Grid:
 
 def column_cells(column: pa.ChunkedArray) -> list[Cell]:
     """Return the values of a column as cells."""
-    look = "n" if is_number(column.type) else ""
-    texts = (value if value is None else value_text(value) for value in values_of(column))
-    return [NOTHING if text is None else Cell(text, look or long_look(text)) for text in texts]
+    style = "n" if is_number(column.type) else ""
+    texts = (value if value is None else value_text(value) for value in python_values(column))
+    return [NOTHING if text is None else Cell(text, style or long_style(text)) for text in texts]
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -106,30 +106,6 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     )
-
-
-def values_of(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column, as text if no Python type can hold them."""
-    if not str(column.type).startswith(("timestamp[ns", "time64[ns", "duration[ns")):
-        try:
-            values: list[Any] = column.to_pylist()
-            return values
-        except (ValueError, OverflowError):  # Years beyond 9999, or nanoseconds within a struct.
-            pass
-    try:
-        texts: list[Any] = pc.cast(column, pa.string()).to_pylist()
-        return texts
-    except (pa.ArrowException, ValueError):
-        return [_alone(value) for value in column]
-
-
-def _alone(value: pa.Scalar) -> Any:
-    if not value.is_valid:
-        return None
-    try:
-        return value.as_py()
-    except (ValueError, OverflowError):
-        return f"a value of {value.type} that cannot be shown"
 
 
 def value_text(value: Any) -> str:

@@ -259,7 +259,7 @@ def diff(
     ordered = shown.select([change, *(name for name in names if name != change)])
     made = rows_grid(f"Rows that differ between {first} and {last}", ordered.slice(0, PAGE_ROWS))
     for row in made.rows:  # The change types are `insert`, `delete`, `update_preimage`, ….
-        row[0] = replace(row[0], look=row[0].text.partition("_")[0])
+        row[0] = replace(row[0], style=row[0].text.partition("_")[0])
     asked = {"start": first, "end": last, "on": on, "where": where}
     return {
         "start": first,
@@ -349,5 +349,5 @@ def broken_row(place: Place, error: TxlogError) -> list[Cell]:
 
 
 TABLE_HEADS: list[str | Head] = [
-    "Table", Head("Version", look="n"), Head("Columns", look="n"), "Changed", "Description",
+    "Table", Head("Version", style="n"), Head("Columns", style="n"), "Changed", "Description",
 ]  # fmt: skip
