@@ -97,6 +97,9 @@ def test_the_walk_of_the_chapter(catalog: Catalog, tmp_path: Path) -> None:
         assert dict(updated.commits[1].statistics) == {"numExamples": "7600", "numLabels": "151"}
         assert call("GetDatasetSummary", dataset_id="1") == updated
         assert call("ListDatasets") == [updated]
+        with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT") as refusal:
+            call("ListDatasets", limit=-1)
+        assert "a whole number from 1 was expected, not -1" in str(refusal.value)
 
         whole = call("PrepareTrainingDataset", dataset_id="1")
         assert [one.commit_id for one in whole.commits] == ["1", "2"]
@@ -467,6 +470,9 @@ def test_commits_and_training_sets(sets: Any, catalog: Catalog, tmp_path: Path) 
     made.delete()
     assert sets.list() == []
     made.undelete()
+    made.tag("last", 2)
+    made.purge("last", confirm="intents")
+    assert [one.purged for one in made.commits()] == [False, True]
     made.purge(confirm="intents")
     assert sets.list(deleted=True) == []
 

@@ -126,10 +126,12 @@ def _catalog(request: Request) -> Any:
     return request.app.state.catalog
 
 
-Sets = Annotated[Catalog, Depends(_catalog)]
+ServedCatalog = Annotated[Catalog, Depends(_catalog)]
 
 
-def _training_set(dataset: DatasetPath, version_hash: str, catalog: Sets, who: Known) -> Any:
+def _training_set(
+    dataset: DatasetPath, version_hash: str, catalog: ServedCatalog, who: Known
+) -> Any:
     return who.dataset(catalog, dataset, "read").fetch(version_hash)
 
 
@@ -187,7 +189,9 @@ Key = Annotated[str | None, Header(alias="Idempotency-Key")]
 
 def _add_datasets(app: FastAPI) -> None:
     @app.post("/v1/datasets", status_code=201)
-    def create(body: CreateRequest, catalog: Sets, who: Known, key: Key = None) -> SummaryModel:
+    def create(
+        body: CreateRequest, catalog: ServedCatalog, who: Known, key: Key = None
+    ) -> SummaryModel:
         """Create a data set, with a first commit if there is a source."""
         who.require_create(body.name)
         made = catalog.create(
@@ -203,7 +207,7 @@ def _add_datasets(app: FastAPI) -> None:
 
     @app.get("/v1/datasets")
     def list_datasets(
-        catalog: Sets,
+        catalog: ServedCatalog,
         who: Known,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         after: Annotated[int | None, Query(ge=0)] = None,
@@ -215,22 +219,22 @@ def _add_datasets(app: FastAPI) -> None:
         return SummariesModel(datasets=[SummaryModel.of(one) for one in page], next=following)
 
     @app.get("/v1/datasets/{dataset}")
-    def summary(dataset: DatasetPath, catalog: Sets, who: Known) -> SummaryModel:
+    def summary(dataset: DatasetPath, catalog: ServedCatalog, who: Known) -> SummaryModel:
         """Return a data set and its commits."""
         return SummaryModel.of(who.dataset(catalog, dataset, "read").summary())
 
     @app.delete("/v1/datasets/{dataset}", status_code=204, responses=_WITHOUT_BODY)
-    def delete(dataset: DatasetPath, catalog: Sets, who: Known) -> None:
+    def delete(dataset: DatasetPath, catalog: ServedCatalog, who: Known) -> None:
         """Omit a data set from lists, and refuse changes. No byte is removed."""
         who.dataset(catalog, dataset, "admin").delete()
 
     @app.post("/v1/datasets/{dataset}:undelete", status_code=204, responses=_WITHOUT_BODY)
-    def undelete(dataset: DatasetPath, catalog: Sets, who: Known) -> None:
+    def undelete(dataset: DatasetPath, catalog: ServedCatalog, who: Known) -> None:
         """Restore a deleted data set, which is given by its number."""
         who.dataset(catalog, dataset, "admin").undelete()
 
     @app.post("/v1/datasets/{dataset}:purge", status_code=204, responses=_WITHOUT_BODY)
-    def purge(dataset: DatasetPath, body: PurgeRequest, catalog: Sets, who: Known) -> None:
+    def purge(dataset: DatasetPath, body: PurgeRequest, catalog: ServedCatalog, who: Known) -> None:
         """Remove the bytes of a commit, or of the whole data set, permanently."""
         who.dataset(catalog, dataset, "admin").purge(body.commit, confirm=body.confirm)
 
@@ -238,7 +242,11 @@ def _add_datasets(app: FastAPI) -> None:
 def _add_commits(app: FastAPI) -> None:
     @app.post("/v1/datasets/{dataset}/commits", status_code=201)
     def update(
-        dataset: DatasetPath, body: CommitRequest, catalog: Sets, who: Known, key: Key = None
+        dataset: DatasetPath,
+        body: CommitRequest,
+        catalog: ServedCatalog,
+        who: Known,
+        key: Key = None,
     ) -> CommitModel:
         """Add a commit with the data of a source, completely or not at all."""
         found = who.dataset(catalog, dataset, "write")
@@ -254,7 +262,9 @@ def _add_commits(app: FastAPI) -> None:
         return CommitModel.of(made)
 
     @app.get("/v1/datasets/{dataset}/commits/{commit}")
-    def commit(dataset: DatasetPath, commit: CommitPath, catalog: Sets, who: Known) -> CommitModel:
+    def commit(
+        dataset: DatasetPath, commit: CommitPath, catalog: ServedCatalog, who: Known
+    ) -> CommitModel:
         """Return a commit."""
         found = who.dataset(catalog, dataset, "read").commit(number_or_name(commit))
         return CommitModel.of(found)
@@ -262,14 +272,14 @@ def _add_commits(app: FastAPI) -> None:
     @app.post(
         "/v1/datasets/{dataset}/commits/{commit}:hide", status_code=204, responses=_WITHOUT_BODY
     )
-    def hide(dataset: DatasetPath, commit: CommitPath, catalog: Sets, who: Known) -> None:
+    def hide(dataset: DatasetPath, commit: CommitPath, catalog: ServedCatalog, who: Known) -> None:
         """Exclude a commit from later training sets."""
         who.dataset(catalog, dataset, "write").hide(number_or_name(commit))
 
     @app.post(
         "/v1/datasets/{dataset}/commits/{commit}:show", status_code=204, responses=_WITHOUT_BODY
     )
-    def show(dataset: DatasetPath, commit: CommitPath, catalog: Sets, who: Known) -> None:
+    def show(dataset: DatasetPath, commit: CommitPath, catalog: ServedCatalog, who: Known) -> None:
         """Undo `hide`."""
         who.dataset(catalog, dataset, "write").show(number_or_name(commit))
 
@@ -277,7 +287,7 @@ def _add_commits(app: FastAPI) -> None:
     def lineage(
         dataset: DatasetPath,
         commit: CommitPath,
-        catalog: Sets,
+        catalog: ServedCatalog,
         who: Known,
         direction: Direction = "up",
         depth: Annotated[int | None, Query(ge=0)] = None,
@@ -298,7 +308,7 @@ def _add_commits(app: FastAPI) -> None:
     @app.get("/v1/datasets/{dataset}/diff")
     def diff(
         dataset: DatasetPath,
-        catalog: Sets,
+        catalog: ServedCatalog,
         who: Known,
         a: Annotated[str, Query(alias="from")],
         b: Annotated[str, Query(alias="to")],
@@ -309,7 +319,7 @@ def _add_commits(app: FastAPI) -> None:
 
     @app.post("/v1/datasets/{dataset}:verify")
     def verify(
-        dataset: DatasetPath, catalog: Sets, who: Known, commit: str | None = None
+        dataset: DatasetPath, catalog: ServedCatalog, who: Known, commit: str | None = None
     ) -> VerifiedModel:
         """Compute the digests of all commits, or of one commit, again from their rows."""
         wanted = None if commit is None else number_or_name(commit)
@@ -317,12 +327,14 @@ def _add_commits(app: FastAPI) -> None:
         return VerifiedModel(commits=[one.commit_id for one in found])
 
     @app.put("/v1/datasets/{dataset}/tags/{name}", status_code=204, responses=_WITHOUT_BODY)
-    def tag(dataset: DatasetPath, name: str, body: TagRequest, catalog: Sets, who: Known) -> None:
+    def tag(
+        dataset: DatasetPath, name: str, body: TagRequest, catalog: ServedCatalog, who: Known
+    ) -> None:
         """Give a name to a commit or a training set; an existing name is moved."""
         who.dataset(catalog, dataset, "write").tag(name, body.target)
 
     @app.delete("/v1/datasets/{dataset}/tags/{name}", status_code=204, responses=_WITHOUT_BODY)
-    def untag(dataset: DatasetPath, name: str, catalog: Sets, who: Known) -> None:
+    def untag(dataset: DatasetPath, name: str, catalog: ServedCatalog, who: Known) -> None:
         """Remove a name."""
         who.dataset(catalog, dataset, "write").tag(name, None)
 
@@ -332,7 +344,7 @@ def _add_training_sets(app: FastAPI) -> None:
 
     @app.post(base, status_code=202)
     def prepare(
-        dataset: DatasetPath, body: PrepareRequest, catalog: Sets, who: Known
+        dataset: DatasetPath, body: PrepareRequest, catalog: ServedCatalog, who: Known
     ) -> TrainingSetModel:
         """Pick commits, start to make a training set from them, and respond at once."""
         made = who.dataset(catalog, dataset, "write").prepare(
@@ -341,7 +353,9 @@ def _add_training_sets(app: FastAPI) -> None:
         return TrainingSetModel.of(made)
 
     @app.get(base)
-    def training_sets(dataset: DatasetPath, catalog: Sets, who: Known) -> TrainingSetsModel:
+    def training_sets(
+        dataset: DatasetPath, catalog: ServedCatalog, who: Known
+    ) -> TrainingSetsModel:
         """Return the requested training sets, in the order of the requests."""
         found = who.dataset(catalog, dataset, "read").training_sets()
         return TrainingSetsModel(training_sets=[TrainingSetModel.of(one) for one in found])
@@ -350,7 +364,7 @@ def _add_training_sets(app: FastAPI) -> None:
     async def fetch(
         dataset: DatasetPath,
         version_hash: str,
-        catalog: Sets,
+        catalog: ServedCatalog,
         who: Known,
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT_S)] = 0,
     ) -> TrainingSetModel:
@@ -396,13 +410,13 @@ def _part(made: TrainingSet, name: str) -> Any:
 
 def _add_rest(app: FastAPI) -> None:
     @app.get("/v1/health")
-    def health(catalog: Sets) -> HealthModel:
+    def health(catalog: ServedCatalog) -> HealthModel:
         """Check that the server responds and can read its folder."""
         catalog.recorded("")  # This reads only the ledger.
         return HealthModel(status="ok", version=__version__)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    def page(catalog: Sets, who: Known) -> HTMLResponse:
+    def page(catalog: ServedCatalog, who: Known) -> HTMLResponse:
         found, _ = who.page(catalog, 1000)
         sets = {one.uuid: catalog.dataset(one.uuid).training_sets() for one in found}
         return HTMLResponse(page_of(found, sets), headers=_PAGE_HEADERS)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 import orjson
 
 from txlog.datasets.limits import number_or_name
-from txlog.errors import InvalidInputError, NotFoundError, TxlogError, os_errors
+from txlog.errors import InvalidInputError, NotFoundError, TxlogError, os_errors, require_whole
 from txlog.lazy import dataclass
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class AccessError(TxlogError):
     code: ClassVar[str] = "access-denied"
     summary: ClassVar[str] = "access denied"
 
-    is_known: bool = False  # The token is valid, but lacks the right.
+    # The token is valid, but lacks the right, or does not allow the data set.
+    is_known: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,17 @@ class Principal:
     def page(
         self, catalog: Catalog, limit: int, after: int | None = None, **options: Any
     ) -> tuple[list[Summary], int | None]:
-        """Return at most `limit` data sets that the sender may use, and the next page's start."""
+        """Return at most `limit` data sets that the sender may use, and the next page's start.
+
+        Raises
+        ------
+        AccessError
+            The sender may not read.
+        InvalidInputError
+            `limit` is less than 1.
+        """
         self.require("read")
+        require_whole("limit", limit, 1)
         found: list[Summary] = []
         while len(found) <= limit:  # Data sets of others do not count.
             page = catalog.list(limit + 1, after, **options)
@@ -190,6 +200,10 @@ class TokenFile:
     ------
     InvalidInputError
         The file does not have this form; the error names the entry.
+    NotFoundError
+        There is no such file.
+    StoreError
+        The file cannot be read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -201,10 +215,8 @@ class TokenFile:
         """Return the owner of the token; errors as for `Authenticator`."""
         given = digest_of(token or "")
         found = None
-        for (
-            digest,
-            principal,
-        ) in self._principals().items():  # All: the time reveals nothing.
+        # All tokens are compared, so that the time reveals nothing.
+        for digest, principal in self._principals().items():
             if hmac.compare_digest(digest, given):
                 found = principal
         if token is None or found is None:

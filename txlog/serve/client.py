@@ -1,4 +1,4 @@
-"""A client of the HTTP service, with the methods of `Catalog` and `Dataset`."""
+"""A client of the HTTP service, with methods like those of `Catalog` and `Dataset`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def connect(
     timeout_s: float = 60,
     transport: httpx.BaseTransport | None = None,
 ) -> RemoteCatalog:
-    """Return the data sets of a server, with the methods of `Catalog`.
+    """Return the data sets of a server. No request is sent yet.
 
     Parameters
     ----------
@@ -55,6 +55,9 @@ def connect(
     timeout_s
         The time to wait for a response, in seconds. 50 seconds are added, because a request of
         `fetch` waits for the training set.
+
+    The methods raise the errors of `Catalog` and `Dataset`, and these: `AccessError` if the token
+    is unknown or lacks a right, `StoreError` if the server cannot be reached.
 
     Examples
     --------
@@ -72,7 +75,11 @@ def connect(
 
 
 class RemoteCatalog:
-    """The data sets of a server; methods and errors are those of `Catalog`."""
+    """The data sets of a server, as `Catalog` has them.
+
+    The server itself sweeps, so there is no `sweep`; it does not tell its folder, its sources and
+    its recorded transactions, so there are no `root`, `sources` and `recorded`.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -184,7 +191,10 @@ class RemoteTrainingSet(TrainingSet):
 
 
 class RemoteDataset:
-    """A data set of a server; methods and errors are those of `Dataset`."""
+    """A data set of a server, as `Dataset` has it.
+
+    There is no `table`, because a server offers files. `diff` returns no rows, and takes no `key`.
+    """
 
     def __init__(self, connection: Connection, summary: Summary) -> None:
         self._connection = connection
@@ -296,7 +306,7 @@ class RemoteDataset:
         """Undo `delete`."""
         self._send("POST", ":undelete")
 
-    def purge(self, commit: int | None = None, *, confirm: str) -> None:
+    def purge(self, commit: int | str | None = None, *, confirm: str) -> None:
         """Remove bytes permanently, as `Dataset.purge` does."""
         self._send("POST", ":purge", body={"commit": commit, "confirm": confirm})
 

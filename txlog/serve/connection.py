@@ -41,7 +41,7 @@ _LONGEST_PAUSE_S = 10.0
 
 
 class Connection:
-    """Sends requests. A response without success becomes an error."""
+    """Sends requests, and raises the error that an error response describes."""
 
     def __init__(self, client: httpx.Client) -> None:
         self.client = client
@@ -55,7 +55,15 @@ class Connection:
         body: Mapping[str, Any] | None = None,
         txn: tuple[str, int] | None = None,
     ) -> Any:
-        """Return the JSON of a response, or None if it has no body."""
+        """Return the JSON of a response, or None if it has no body.
+
+        Raises
+        ------
+        StoreError
+            The server cannot be reached, or has a problem of its own.
+        AccessError, NotFoundError, InvalidInputError, …
+            The server refused the request; `KINDS` has all types.
+        """
         headers = {} if txn is None else {"Idempotency-Key": f"{txn[0]}:{txn[1]}"}
         given = {name: value for name, value in (query or {}).items() if value is not None}
         # Only a request without a second effect is repeated.

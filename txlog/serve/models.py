@@ -286,4 +286,4 @@ class PurgeRequest(_Model):
     """Remove the bytes of a commit, or of the whole data set, permanently."""
 
     confirm: str
-    commit: int | None = None
+    commit: int | str | None = None
