@@ -255,7 +255,7 @@ def test_the_demonstration_holds_with_the_excerpt(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "All checks held" in done.stdout
+    assert "All checks succeeded" in done.stdout
     assert "✗" not in done.stdout
     assert done.stderr == ""  # Neither Java nor Spark says anything.
     table = txlog.Table(folder)
@@ -292,7 +292,7 @@ def test_the_demonstration_holds_on_an_object_store() -> None:
             env=environment, capture_output=True, text=True, timeout=400, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "All checks held" in done.stdout
+        assert "All checks succeeded" in done.stdout
         table = txlog.Table(uri, storage_options=server.options)
         deleted = int(table.history(1)[0]["operationMetrics"]["numDeletedRows"])
         assert table.count() == 8832 - deleted < 8832

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from txlog.cli.examine import Dry
+from txlog.cli.examine import Dry, Json, TableUri
 from txlog.cli.output import print_outcome, print_text
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import parse_sql
@@ -16,14 +16,12 @@ from txlog.table.table import Table
 
 alter = typer.Typer(help="Change the columns of a table, without rewriting its files.")
 
-Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder or its URI.")]
 Column = Annotated[str, typer.Argument(help="Its name; a field of a struct is a.b.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @alter.command()
 def add(
-    table: Where,
+    table: TableUri,
     columns: Annotated[list[str], typer.Argument(help="NAME=TYPE, the type as in SQL.")],
     _dry_run: Dry = False,
     json: Json = False,
@@ -38,7 +36,7 @@ def add(
 
 @alter.command()
 def rename(
-    table: Where,
+    table: TableUri,
     column: Column,
     new_name: Annotated[
         str, typer.Argument(help="The new name; for a field of a struct, only the last part.")
@@ -52,7 +50,7 @@ def rename(
 
 @alter.command()
 def drop(
-    table: Where,
+    table: TableUri,
     columns: Annotated[list[str], typer.Argument(help="Their names; a field of a struct is a.b.")],
     _dry_run: Dry = False,
     json: Json = False,
@@ -63,7 +61,7 @@ def drop(
 
 @alter.command()
 def move(
-    table: Where,
+    table: TableUri,
     column: Column,
     after: Annotated[str | None, typer.Option(help="The column after which it is placed.")] = None,
     first: Annotated[bool, typer.Option("--first", help="Move it to the beginning.")] = False,
@@ -76,7 +74,7 @@ def move(
 
 @alter.command()
 def widen(
-    table: Where,
+    table: TableUri,
     column: Column,
     kind: Annotated[str, typer.Argument(metavar="TYPE", help="As in SQL, such as BIGINT.")],
     _dry_run: Dry = False,
@@ -88,7 +86,7 @@ def widen(
 
 @alter.command()
 def nullable(
-    table: Where,
+    table: TableUri,
     column: Column,
     no: Annotated[
         bool, typer.Option("--no", help="Forbid nulls; the column must not have any.")
@@ -102,7 +100,7 @@ def nullable(
 
 @alter.command()
 def default(
-    table: Where,
+    table: TableUri,
     column: Column,
     value: Annotated[str | None, typer.Argument(metavar="SQL", help="A constant.")] = None,
     drop_it: Annotated[bool, typer.Option("--drop", help="Remove the default.")] = False,
@@ -118,7 +116,7 @@ def default(
 
 
 @alter.command("sync-identity")
-def sync_identity(table: Where, column: Column, json: Json = False) -> None:
+def sync_identity(table: TableUri, column: Column, json: Json = False) -> None:
     """Continue the counter of an identity column after the existing values."""
     print_outcome(Table(table).alter.sync_identity(column), json)
 
@@ -139,7 +137,7 @@ Plan = Annotated[bool, typer.Option("--dry-run", help="Only print the effect.")]
 
 @alter.command("add-feature")
 def add_feature(
-    table: Where,
+    table: TableUri,
     features: Annotated[list[str], typer.Argument(help="Their names in the protocol.")],
     dry_run: Plan = False,
     json: Json = False,
@@ -154,7 +152,7 @@ def add_feature(
 
 @alter.command("drop-feature")
 def drop_feature(
-    table: Where,
+    table: TableUri,
     feature: Annotated[str, typer.Argument(help="Its name in the protocol.")],
     truncate_history: Annotated[
         bool, typer.Option("--truncate-history", help="Delete the log of all older versions.")
@@ -173,7 +171,7 @@ def drop_feature(
 
 @alter.command("upgrade")
 def upgrade_protocol(
-    table: Where,
+    table: TableUri,
     reader: Annotated[int, typer.Option(help="The version that readers must support.")],
     writer: Annotated[int, typer.Option(help="The version that writers must support.")],
     dry_run: Plan = False,
@@ -189,7 +187,7 @@ def upgrade_protocol(
 
 @alter.command("cluster-by")
 def cluster_by(
-    table: Where,
+    table: TableUri,
     columns: Annotated[
         list[str] | None,
         typer.Argument(help="Up to four columns; without columns the clustering is removed."),

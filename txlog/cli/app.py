@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from txlog.cli.alter import alter
 from txlog.cli.datasets import datasets
-from txlog.cli.examine import Dry, examine, explain, with_examples
+from txlog.cli.examine import Dry, Json, TableUri, examine, explain, with_examples
 from txlog.cli.maintain import maintenance
 from txlog.cli.output import (
     INTERRUPTED,
@@ -72,7 +72,6 @@ app.command()(lookup)
 app.command()(sql)
 app.command("help")(explain)
 
-Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder or its URI.")]
 Version = Annotated[
     str | None, typer.Option("--version", help="A version or a pin. Default: the latest.")
 ]
@@ -81,7 +80,6 @@ Moment = Annotated[
 ]
 _command = cache(lambda: typer.main.get_command(app))  # Loading a parser takes a tenth of a second.
 _ONE_OF_TWO = "'--version' / '--timestamp'"
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -132,7 +130,7 @@ def _utc(time_ms: int) -> datetime:
 
 @app.command()
 def show(
-    table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
+    table: TableUri, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
     """Show a table: version, protocol, size, properties."""
     found = _open(table, version, timestamp)
@@ -160,7 +158,7 @@ def show(
 
 @app.command()
 def history(
-    table: Where,
+    table: TableUri,
     limit: Annotated[int | None, typer.Option(min=0, help="The largest number of commits.")] = None,
     json: Json = False,
 ) -> None:
@@ -188,7 +186,7 @@ def history(
 
 @app.command()
 def schema(
-    table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
+    table: TableUri, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
     """List the columns."""
     found = _open(table, version, timestamp)
@@ -206,7 +204,7 @@ def schema(
 
 @app.command()
 def files(
-    table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
+    table: TableUri, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
     """List the data files."""
     listed = _open(table, version, timestamp)
@@ -230,7 +228,7 @@ def files(
 
 @app.command()
 def fragments(
-    table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
+    table: TableUri, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
     """List the fragments: the units of reading and of deletions."""
     listed = _open(table, version, timestamp)
@@ -271,7 +269,7 @@ def _without_partition(rows: list[dict[str, Any]], table: Table) -> list[dict[st
 
 @app.command()
 def count(
-    table: Where,
+    table: TableUri,
     where: Annotated[str | None, typer.Option(help="Only rows for which this SQL is true.")] = None,
     version: Version = None,
     timestamp: Moment = None,
@@ -287,7 +285,7 @@ def count(
 
 @app.command()
 def capabilities(
-    table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
+    table: TableUri, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
     """Show for each verb whether the table allows it, and if not, why."""
     found = _open(table, version, timestamp).capabilities()
@@ -307,7 +305,7 @@ def capabilities(
 
 @app.command()
 def verify(
-    table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
+    table: TableUri, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
     """Compare a version with its checksum (.crc); exits with 1 if they differ."""
     report = _open(table, version, timestamp).maintenance.verify_checksum()
@@ -328,7 +326,7 @@ def verify(
 
 @app.command()
 def delete(
-    table: Where,
+    table: TableUri,
     where: Annotated[str, typer.Option(help="The rows for which this SQL is true.")],
     _dry_run: Dry = False,
     json: Json = False,
@@ -339,7 +337,7 @@ def delete(
 
 @app.command("set")
 def set_properties(
-    table: Where,
+    table: TableUri,
     properties: Annotated[list[str], typer.Argument(help="NAME=VALUE; NAME= removes it.")],
     _dry_run: Dry = False,
     json: Json = False,
@@ -363,7 +361,7 @@ def set_properties(
 
 @app.command()
 def constraint(
-    table: Where,
+    table: TableUri,
     name: Annotated[str, typer.Argument(help="The name of the constraint.")],
     check: Annotated[str | None, typer.Argument(help="SQL that all rows must satisfy.")] = None,
     drop: Annotated[bool, typer.Option("--drop", help="Drop the constraint.")] = False,
@@ -380,7 +378,7 @@ def constraint(
 
 @app.command()
 def restore(
-    table: Where,
+    table: TableUri,
     version: Version = None,
     timestamp: Moment = None,
     nearest: Annotated[
@@ -407,7 +405,7 @@ def restore(
 
 
 @app.command()
-def checkpoint(table: Where, json: Json = False) -> None:
+def checkpoint(table: TableUri, json: Json = False) -> None:
     """Write a checkpoint of the latest version, so that opening is faster."""
     version = Table(table).maintenance.checkpoint()
     if json:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from txlog.cli.examine import Json
 from txlog.cli.output import as_rows, clock, print_json, print_rows, print_text
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ Txn = Annotated[
     str | None, typer.Option(help="APPLICATION:VERSION: a retry returns the first result.")
 ]
 Wanted = Annotated[str, typer.Argument(metavar="COMMIT", help="A number or a name (tag).")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @datasets.command()
@@ -196,7 +196,10 @@ def diff(
 def lineage(
     root: Root,
     name: Name,
-    commit: Annotated[str | None, typer.Argument(help="Default: the last commit.")] = None,
+    commit: Annotated[
+        str | None,
+        typer.Argument(help="A commit, or the hash of a training set. Default: the last commit."),
+    ] = None,
     down: Annotated[bool, typer.Option("--down", help="Show what was made from it.")] = False,
     depth: Annotated[int | None, typer.Option(min=0, help="The largest number of steps.")] = None,
     dot: Annotated[bool, typer.Option("--dot", help="Print it for Graphviz.")] = False,
@@ -285,7 +288,7 @@ def verify(
 
 @datasets.command()
 def sweep(root: Root, json: Json = False) -> None:
-    """Make the training sets whose workers died, and finish purges."""
+    """Make the training sets whose workers died, finish purges, and delete leftover files."""
     count = _catalog(root).sweep()
     print_json({"taken_over": count}) if json else print_text(f"{count} training sets made")
 

@@ -120,7 +120,9 @@ def run_demo(place: str | None, *, excerpt: bool) -> bool:
                 act(stage, spark)
         finally:
             spark.stop()
-    out.print("\n[green]All checks held.[/green]" if stage.ok else "\n[red]A check failed.[/red]")
+    out.print(
+        "\n[green]All checks succeeded.[/green]" if stage.ok else "\n[red]A check failed.[/red]"
+    )
     _tell_what_next(out, place)
     return stage.ok
 
@@ -189,7 +191,7 @@ def _title(stage: _Stage, number: int, text: str) -> None:
 
 def _stream(stage: _Stage, spark: SparkSession) -> None:
     rows = stage.flights.num_rows
-    _title(stage, 1, f"A stream of {rows:,} flights lands in a table, and is restarted half-way")
+    _title(stage, 1, f"A stream writes {rows:,} flights to a table, and is restarted half-way")
     stage.landing.mkdir()
     size = -(-rows // _BATCHES)
     parts = [stage.flights.slice(start, size) for start in range(0, rows, size)]

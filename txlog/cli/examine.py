@@ -1,6 +1,7 @@
 """The commands that compare versions and examine a table, and the command `help`.
 
-`help` explains an error and its remedy. `EXAMPLES` has an example of each command.
+`help` explains an error and its remedy. `EXAMPLES` has an example of each command. `TableUri`,
+`Json` and `Dry` are arguments of commands in all modules.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from txlog.table.table import Table
 
 examine = typer.Typer()
 
-Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder or its URI.")]
+TableUri = Annotated[str, typer.Argument(metavar="TABLE", help="A folder or its URI.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Predicate = Annotated[str | None, typer.Option("--where", help="Only rows for which this is true.")]
 Columns = Annotated[
     list[str] | None, typer.Option("--column", help="Only this column; may be repeated.")
 ]
 Limit = Annotated[int, typer.Option(help="The largest number of rows; -1: all.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @examine.command()
 def diff(
-    table: Where,
+    table: TableUri,
     start: Annotated[str, typer.Argument(help="A version, or the name of a pin.")],
     end: Annotated[
         str | None, typer.Argument(help="A version or a pin. Default: the latest.")
@@ -64,7 +65,7 @@ def diff(
 
 @examine.command()
 def blame(
-    table: Where, column: Columns = None, where: Predicate = None, limit: Limit = 100,
+    table: TableUri, column: Columns = None, where: Predicate = None, limit: Limit = 100,
     json: Json = False,
 ) -> None:  # fmt: skip
     """Show rows with the version, time, operation and user that wrote each."""
@@ -73,7 +74,7 @@ def blame(
 
 @examine.command()
 def doctor(
-    table: Where,
+    table: TableUri,
     sample: Annotated[
         int, typer.Option(help="The largest number of opened data files; -1: all.")
     ] = 32,
@@ -92,7 +93,7 @@ def doctor(
 
 @examine.command()
 def report(
-    table: Where,
+    table: TableUri,
     output: Annotated[
         str,
         typer.Option("--output", "-o", help="The file; an existing one is replaced."),
@@ -145,7 +146,7 @@ def ui(
 
 @examine.command()
 def repair(
-    table: Where,
+    table: TableUri,
     write: Annotated[
         bool, typer.Option("--write", help="Do the repairs; otherwise only print them.")
     ] = False,

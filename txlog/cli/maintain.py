@@ -8,15 +8,13 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from txlog.cli.examine import Dry
+from txlog.cli.examine import Dry, Json, TableUri
 from txlog.cli.output import clock, print_json, print_outcome, print_rows, print_text, working
 from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
 
 maintenance = typer.Typer()
 
-Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder or its URI.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Partitions = Annotated[str | None, typer.Option(help="Only partitions for which this is true.")]
 Retention = Annotated[float | None, typer.Option(help="Hours. Default: the table's own retention.")]
 Delete = Annotated[
@@ -27,7 +25,7 @@ Version = Annotated[str | None, typer.Option("--version", help="A version or the
 
 @maintenance.command()
 def compact(
-    table: Where,
+    table: TableUri,
     where: Partitions = None,
     sort_by: Annotated[
         list[str] | None,
@@ -44,7 +42,7 @@ def compact(
 
 @maintenance.command()
 def optimize(
-    table: Where,
+    table: TableUri,
     where: Partitions = None,
     z_order: Annotated[
         list[str] | None, typer.Option(help="Order rows by this column; may be repeated.")
@@ -76,7 +74,7 @@ def optimize(
 
 @maintenance.command()
 def vacuum(
-    table: Where,
+    table: TableUri,
     retention_hours: Retention = None,
     delete_files: Delete = False,
     no_enforce: Annotated[
@@ -108,7 +106,7 @@ def vacuum(
 
 @maintenance.command()
 def expire(
-    table: Where,
+    table: TableUri,
     retention_hours: Retention = None,
     delete_files: Delete = False,
     json: Json = False,
@@ -133,7 +131,7 @@ def _print_decided(decided: pa.Table, deleted: bool, json: bool) -> None:
 
 @maintenance.command()
 def trash(
-    table: Where,
+    table: TableUri,
     empty: Annotated[bool, typer.Option("--empty", help="Delete these files permanently.")] = False,
     json: Json = False,
 ) -> None:
@@ -152,7 +150,7 @@ def trash(
 
 @maintenance.command()
 def pin(
-    table: Where,
+    table: TableUri,
     name: Annotated[str | None, typer.Argument(help="Its name. Default: list all.")] = None,
     version: Annotated[int | None, typer.Option(help="Default: the latest.")] = None,
     reason: Annotated[str | None, typer.Option(help="Why the version is kept.")] = None,
@@ -180,7 +178,7 @@ def pin(
 
 
 @maintenance.command()
-def versions(table: Where, json: Json = False) -> None:
+def versions(table: TableUri, json: Json = False) -> None:
     """List the versions that can still be opened."""
     header, shown = ("time", _time) if json else ("time (UTC)", clock)
     rows = [
@@ -196,7 +194,7 @@ def versions(table: Where, json: Json = False) -> None:
 
 @maintenance.command()
 def clone(
-    table: Where,
+    table: TableUri,
     target: Annotated[str, typer.Argument(help="The folder of the clone, or its URI.")],
     shallow: Annotated[
         bool, typer.Option("--shallow", help="Copy no data, but refer to this table's files.")
@@ -222,7 +220,7 @@ def clone(
 
 
 @maintenance.command()
-def generate(table: Where, json: Json = False) -> None:
+def generate(table: TableUri, json: Json = False) -> None:
     """Write manifests (lists of data files) for engines that do not read the log."""
     count = Table(table).maintenance.generate()
     if json:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 import typer
 
-from txlog.cli.examine import Dry
+from txlog.cli.examine import Dry, Json, TableUri
 from txlog.cli.output import (
     as_rows,
     print_outcome,
@@ -51,12 +51,10 @@ class NotInSource(StrEnum):
     DELETE = "delete"
 
 
-Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder or its URI.")]
 Source = Annotated[
     str, typer.Argument(help="A file (Parquet, CSV, JSON lines, Arrow, ORC), or another table.")
 ]
 Merges = Annotated[bool, typer.Option("--merge-schema", help="Add new columns.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MismatchFails = Annotated[
     bool,
     typer.Option(
@@ -67,7 +65,7 @@ MismatchFails = Annotated[
 
 
 def append(
-    table: Where,
+    table: TableUri,
     source: Source,
     merge_schema: Merges = False,
     _dry_run: Dry = False,
@@ -80,7 +78,7 @@ def append(
 
 
 def merge(
-    table: Where,
+    table: TableUri,
     source: Source,
     on: Annotated[
         list[str],
@@ -126,7 +124,7 @@ def merge(
 
 
 def update(
-    table: Where,
+    table: TableUri,
     set_: Annotated[
         list[str], typer.Option("--set", help="COLUMN=SQL; may be given several times.")
     ],
@@ -223,7 +221,7 @@ def lookup(
 
 
 def head(
-    table: Where,
+    table: TableUri,
     rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="The number of rows.")] = 5,
     columns: Annotated[
         str | None, typer.Option(help="Columns to show, separated by commas.")
@@ -249,7 +247,9 @@ class Engine(StrEnum):
 
 
 def sql(
-    query: Annotated[str, typer.Argument(help="A SELECT. FROM names a folder or URI in quotes.")],
+    query: Annotated[
+        str, typer.Argument(help="A SELECT. FROM names a folder or URI in single or double quotes.")
+    ],
     table: Annotated[
         list[str] | None, typer.Option(help="NAME=TABLE: a name for a table; may be repeated.")
     ] = None,
@@ -320,7 +320,7 @@ Name = Annotated[str | None, typer.Option(help="The index. Default: the only one
 
 @index.command("create")
 def create_index(
-    table: Where,
+    table: TableUri,
     columns: Annotated[list[str], typer.Argument(help="The key column, or several.")],
     name: Annotated[str | None, typer.Option(help="Default: made from the columns' names.")] = None,
     no_build: Annotated[
@@ -336,7 +336,7 @@ def create_index(
 
 @index.command("build")
 def build_index(
-    table: Where,
+    table: TableUri,
     name: Name = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Read all files again.")] = False,
     json: Json = False,
@@ -348,7 +348,7 @@ def build_index(
 
 
 @index.command("optimize")
-def optimize_index(table: Where, name: Name = None, json: Json = False) -> None:
+def optimize_index(table: TableUri, name: Name = None, json: Json = False) -> None:
     """Merge all segments of the index into one."""
     with working("Merging segments"):
         report = Table(table).optimize_index(name)
@@ -357,14 +357,14 @@ def optimize_index(table: Where, name: Name = None, json: Json = False) -> None:
 
 @index.command("drop")
 def drop_index(
-    table: Where, name: Annotated[str, typer.Argument(help="The index.")], json: Json = False
+    table: TableUri, name: Annotated[str, typer.Argument(help="The index.")], json: Json = False
 ) -> None:
     """Remove the index from the table, and delete its files."""
     print_outcome(Table(table).drop_index(name), json)
 
 
 @index.command("show")
-def show_indexes(table: Where, json: Json = False) -> None:
+def show_indexes(table: TableUri, json: Json = False) -> None:
     """Show the indexes, and the number of files that they cover."""
     rows = [
         {**asdict(info), "bits_per_key": round(info.bits_per_key, 1)}

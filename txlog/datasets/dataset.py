@@ -381,7 +381,7 @@ class Dataset:
     def lineage(
         self, commit: int | str | None = None, direction: Direction = "up", depth: int | None = None
     ) -> Graph:
-        """Return the sources of a commit or data set (`up`), or its results (`down`).
+        """Return the sources of a commit or training set (`up`), or its results (`down`).
 
         `down` reads all data sets of the catalog. Purged commits are included.
 

@@ -41,7 +41,7 @@ def dataset_address(place: Place, number: int, page: str = "", **parameters: Any
 
 
 def catalog(place: Place, opened: Catalog, *, after: int | None) -> Page:
-    """Return one page of the data sets of a catalog, from the number after `after` on."""
+    """Return one page of the data sets of a catalog whose numbers are greater than `after`."""
     found = opened.list(PAGE_ROWS + 1, after)
     shown = found[:PAGE_ROWS]
     more = shown[-1].dataset_id if len(found) > PAGE_ROWS else None
@@ -193,7 +193,7 @@ def _edges(graph: Graph, direction: str) -> Any:
                 (far.digest or "")[:12],
             )
         )
-    heads = ["This", "was made from, as", "this", "Kind", "Digest"]
+    heads = ["Result", "Role", "Source", "Kind", "Digest"]
     return grid("Lineage", heads, rows)
 
 
