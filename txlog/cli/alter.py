@@ -116,7 +116,9 @@ def default(
 
 
 @alter.command("sync-identity")
-def sync_identity(table: TableUri, column: Column, json: Json = False) -> None:
+def sync_identity(
+    table: TableUri, column: Column, _dry_run: Dry = False, json: Json = False
+) -> None:
     """Continue the counter of an identity column after the existing values."""
     print_outcome(Table(table).alter.sync_identity(column), json)
 
