@@ -168,10 +168,10 @@ class Observation:
         if logs and self._logger is not None:
             _log(self._logger, level, event, self.name, self.table, found)
         if self._span is not None and self._span.is_recording():
-            told = {f"txlog.{name}": value for name, value in found.items()}
-            self._span.add_event(event, told)
+            attributes = {f"txlog.{name}": value for name, value in found.items()}
+            self._span.add_event(event, attributes)
             if event not in ("failed", "conflict"):
-                self._span.set_attributes(told)
+                self._span.set_attributes(attributes)
             if event == "read" and "rows" in found:
                 self._span.set_attribute("db.response.returned_rows", found["rows"])
         if self._meters is not None:

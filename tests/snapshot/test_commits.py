@@ -69,7 +69,7 @@ def test_a_commit_is_what_its_lines_are(found: list[dict[str, Any]]) -> None:
         assert str(raised.value) == expected
         return
     commit = parse_commit(data, FILE)
-    assert (list(commit.controls), commit.told, commit.rows) == (controls, told, found)
+    assert (list(commit.controls), commit.info_line, commit.rows) == (controls, told, found)
     assert (commit.version, commit.path, commit.modified_ms) == (5, FILE.path, 9)
 
 

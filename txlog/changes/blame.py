@@ -65,7 +65,7 @@ class Blame(ArrowStream):
         """Yield the rows; one batch is held at a time."""
         commits = {file.version: file for file in list_commits(self.store, self.snapshot)}
         times = file_times(self.snapshot, list(commits.values()))
-        told: dict[int, tuple[Any, ...]] = {}
+        by_version: dict[int, tuple[Any, ...]] = {}
         for batch in self.scan.to_batches():
             marks = batch.column(self.marker).dictionary_encode()
             rows = []
@@ -74,9 +74,11 @@ class Blame(ArrowStream):
                 if version is None:
                     rows.append((None,) * len(_BLAMED))
                     continue
-                if version not in told:
-                    told[version] = self._told(version, commits.get(version), times.get(version))
-                rows.append(told[version])
+                if version not in by_version:
+                    by_version[version] = self._values_of(
+                        version, commits.get(version), times.get(version)
+                    )
+                rows.append(by_version[version])
             columns = [
                 arrow_array(list(values), kind.type).take(marks.indices)
                 for values, kind in zip(zip(*rows, strict=True), _BLAMED, strict=True)
@@ -88,7 +90,9 @@ class Blame(ArrowStream):
         """Return the rows as one table."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
-    def _told(self, version: int, file: LogFile | None, made_ms: int | None) -> tuple[Any, ...]:
+    def _values_of(
+        self, version: int, file: LogFile | None, made_ms: int | None
+    ) -> tuple[Any, ...]:
         if file is None:
             return (version, None, None, None)
         commit = read_commit(self.store, file)

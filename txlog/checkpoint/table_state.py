@@ -28,7 +28,7 @@ _REQUIRED = (
     "sidecar.path", "sidecar.sizeInBytes", "sidecar.modificationTime",
 )  # fmt: skip
 # Only required fields, and this optional one, because no decision depends on it.
-_TOLD = {*_REQUIRED, "metaData.createdTime"}
+_IN_FOOTERS = {*_REQUIRED, "metaData.createdTime"}
 # The protocol version from which features are listed, and the field with the list.
 _LISTS = (("minReaderVersion", 3, "readerFeatures"), ("minWriterVersion", 7, "writerFeatures"))
 
@@ -70,12 +70,12 @@ def _group_controls(file: Opened, group: int) -> list[tuple[str, dict[str, Any]]
     held = {_field(leaf) for leaf in leaves if file.values(group, leaf) != 0}
     # Skipping a million nulls takes time. Maps and lists are read completely or not at all.
     wanted = [leaf for leaf in leaves if _field(leaf) in held]
-    told = _told(file, group, counts, wanted)
-    left = [leaf for leaf in wanted if leaf not in told.get(_kind(leaf), ())]
+    values_of_kinds = _footer_values(file, group, counts, wanted)
+    left = [leaf for leaf in wanted if leaf not in values_of_kinds.get(_kind(leaf), ())]
     found = list(_read(file, group, counts, left))
     for kind, body in found:
-        _put(body, told.pop(kind, {}))
-    for kind, values in told.items():
+        _put(body, values_of_kinds.pop(kind, {}))
+    for kind, values in values_of_kinds.items():
         found.append((kind, _put({}, values)))
     if any(kind == "protocol" and _lacks_features(body) for kind, body in found):
         # Only for lists of features, an absent list differs from an empty one.
@@ -83,7 +83,7 @@ def _group_controls(file: Opened, group: int) -> list[tuple[str, dict[str, Any]]
     return found
 
 
-def _told(
+def _footer_values(
     file: Opened, group: int, counts: Mapping[str, int | None], columns: Sequence[str]
 ) -> dict[str, dict[str, str | int]]:
     """Return the values in the footer of actions that are the only one of their kind.
@@ -91,20 +91,20 @@ def _told(
     The result is by kind, then by column. If a column of a kind must be read, so must a column that
     identifies the row.
     """
-    told = {}
+    values_of_kinds = {}
     for kind in (kind for kind, count in counts.items() if count == 1):
         mine = [leaf for leaf in columns if _kind(leaf) == kind]
         found = {
             leaf: value
-            for leaf in _TOLD.intersection(mine)
+            for leaf in _IN_FOOTERS.intersection(mine)
             if (value := file.only_value(group, leaf)) is not None
         }
         left = [leaf for leaf in mine if leaf not in found]
         if left and _mark(file, group, kind, left) is None:
             found.pop(f"{kind}.{KEYS[kind]}", None)
         if found:
-            told[kind] = found
-    return told
+            values_of_kinds[kind] = found
+    return values_of_kinds
 
 
 def _mark(file: Opened, group: int, kind: str, columns: Collection[str]) -> str | None:
@@ -119,9 +119,9 @@ def _mark(file: Opened, group: int, kind: str, columns: Collection[str]) -> str 
     return next((leaf.split(".")[1] for leaf in marks), None)
 
 
-def _put(body: dict[str, Any], told: Mapping[str, str | int]) -> dict[str, Any]:
+def _put(body: dict[str, Any], values: Mapping[str, str | int]) -> dict[str, Any]:
     """Add the values of columns to an action's fields."""
-    for leaf, value in told.items():
+    for leaf, value in values.items():
         *steps, name = leaf.split(".")[1:]
         inner = body
         for step in steps:

@@ -180,9 +180,9 @@ def diff(
     """Show the differences between two commits or training sets."""
     found = _dataset(root, name).diff(_target(a), _target(b), key)
     if not rows:
-        told = found.to_json()
-        print_json(told) if json else print_rows(
-            f"{a} → {b}", [{"what": what, "how": str(how)} for what, how in told.items()], False
+        facts = found.to_json()
+        print_json(facts) if json else print_rows(
+            f"{a} → {b}", [{"what": what, "how": str(how)} for what, how in facts.items()], False
         )
         return
     kinds = {"removed": found.removed().read_all(), "added": found.added().read_all()}
@@ -401,10 +401,10 @@ def _summary_json(summary: Summary) -> dict[str, Any]:
 
 def _print_summary(summary: Summary, json: bool, sets: list[TrainingSet] | None = None) -> None:
     if json:
-        told = _summary_json(summary)
+        facts = _summary_json(summary)
         if sets is not None:
-            told["training_sets"] = [_set_json(one) for one in sets]
-        print_json(told)
+            facts["training_sets"] = [_set_json(one) for one in sets]
+        print_json(facts)
         return
     print_text(f"{summary.name} ({summary.dataset_id}), {summary.type}, {summary.uuid}")
     if summary.description:
@@ -425,8 +425,8 @@ def _print_summary(summary: Summary, json: bool, sets: list[TrainingSet] | None 
 def _print_commits(title: str, commits: Any, json: bool, one: bool = False) -> None:
     found: list[Commit] = list(commits)
     if json:
-        told = [asdict(commit) for commit in found]
-        print_json(told[0] if one else told)
+        facts = [asdict(commit) for commit in found]
+        print_json(facts[0] if one else facts)
         return
     rows = [
         {
@@ -443,11 +443,11 @@ def _print_commits(title: str, commits: Any, json: bool, one: bool = False) -> N
 
 
 def _set_json(found: TrainingSet) -> dict[str, Any]:
-    told = {name: value for name, value in vars(found).items() if name != "storage_options"}
-    told["commits"] = list(found.picked)
-    told["parts"] = [asdict(part) for part in found.parts]
-    told["error"] = None if found.error is None else asdict(found.error)
-    return told
+    facts = {name: value for name, value in vars(found).items() if name != "storage_options"}
+    facts["commits"] = list(found.picked)
+    facts["parts"] = [asdict(part) for part in found.parts]
+    facts["error"] = None if found.error is None else asdict(found.error)
+    return facts
 
 
 def _print_training_set(found: TrainingSet, json: bool) -> None:

@@ -134,10 +134,10 @@ def ui(
         if json:
             print_json({"url": url, "tables": count, "dataset_folders": catalogs})
         else:
-            told = f"{count} table{'s' if count != 1 else ''}"
+            text = f"{count} table{'s' if count != 1 else ''}"
             if catalogs:
-                told += f" and {catalogs} folder{'s' if catalogs > 1 else ''} of data sets"
-            print_text(f"{told} at {url}\nCtrl-C ends it.")
+                text += f" and {catalogs} folder{'s' if catalogs > 1 else ''} of data sets"
+            print_text(f"{text} at {url}\nCtrl-C ends it.")
         sys.stdout.flush()
 
     opens = not no_open and not json and sys.stdout.isatty()
@@ -296,23 +296,23 @@ def explain(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Explain an error and its remedy, by its code."""
-    told = {name: _facts(name, body) for name, body in chapters().items()}
+    entries = {name: _facts(name, body) for name, body in chapters().items()}
     if code is None:
         if json:
-            print_json(list(told.values()))
+            print_json(list(entries.values()))
         else:
-            rows = [[one["code"], one["cause"]] for one in told.values()]
+            rows = [[one["code"], one["cause"]] for one in entries.values()]
             print_table("", ["code", "cause"], rows, whole=("code",))
         return
     wanted = code.strip("[]").lower()
-    if wanted not in told:
+    if wanted not in entries:
         raise InvalidInputError(
             argument="code",
-            reason=f"{code!r} is not an error code; the codes are {', '.join(told)}",
+            reason=f"{code!r} is not an error code; the codes are {', '.join(entries)}",
             remedy="For help on a command, run txlog COMMAND --help",
         )
     if json:
-        print_json(told[wanted])
+        print_json(entries[wanted])
     elif sys.stdout.isatty():
         from rich.markdown import Markdown
 

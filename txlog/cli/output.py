@@ -273,8 +273,8 @@ def print_outcome(outcome: Outcome, json: bool) -> None:
         print_json(found | ({"dry_run": True} if outcome.rehearsed else {}))
     elif outcome.rehearsed:
         metrics = ", ".join(f"{name} {value}" for name, value in outcome.metrics.items())
-        told = f": {metrics}" if metrics else ""
-        print_text(f"would commit {outcome.operation}{told}; nothing was written")
+        text = f": {metrics}" if metrics else ""
+        print_text(f"would commit {outcome.operation}{text}; nothing was written")
     elif outcome.version is None:
         print_text("there was nothing to do")
     else:

@@ -119,7 +119,7 @@ class Intent:
         """Return facts for log events: numbers, but no values of rows."""
         adds = [add for add in self.adds if add.path not in self.row_deletes]
         rows = [add.num_records for add in adds]
-        told = self.metrics.get
+        metric = self.metrics.get
         return {
             "kind": self.kind,
             "read_version": self.read_version,
@@ -127,8 +127,8 @@ class Intent:
             "added_bytes": sum(add.size for add in adds),
             "added_rows": None if None in rows else sum(row or 0 for row in rows),
             "removed_files": len(self.removes) - len(self.row_deletes),
-            "deleted_rows": told("numDeletedRows", told("numTargetRowsDeleted")),
-            "updated_rows": told("numUpdatedRows", told("numTargetRowsUpdated")),
+            "deleted_rows": metric("numDeletedRows", metric("numTargetRowsDeleted")),
+            "updated_rows": metric("numUpdatedRows", metric("numTargetRowsUpdated")),
         }
 
 

@@ -93,21 +93,21 @@ def commit_with_txn(snapshot: Snapshot, dataset: str, txn: tuple[str, int]) -> C
 @lru_cache(maxsize=1 << 14)
 def _decoded(dataset: str, domain: str, text: str, root: str) -> Commit:
     try:
-        told = orjson.loads(text)
-        if domain != f"{_DOMAIN}{told['commit']}":
-            raise ValueError(f"it is of the commit {told['commit']}")
-        code = told.get("code")
+        facts = orjson.loads(text)
+        if domain != f"{_DOMAIN}{facts['commit']}":
+            raise ValueError(f"it is of the commit {facts['commit']}")
+        code = facts.get("code")
         return Commit(
             dataset=dataset,
-            commit_id=told["commit"],
-            created_ms=told["created_ms"],
-            type=told["type"],
-            rows=told["rows"],
-            digest=told["digest"],
-            message=told["message"],
-            tags=told["tags"],
-            statistics=told["statistics"],
-            inputs=tuple(Input(**one) for one in told["inputs"]),
+            commit_id=facts["commit"],
+            created_ms=facts["created_ms"],
+            type=facts["type"],
+            rows=facts["rows"],
+            digest=facts["digest"],
+            message=facts["message"],
+            tags=facts["tags"],
+            statistics=facts["statistics"],
+            inputs=tuple(Input(**one) for one in facts["inputs"]),
             code=None if code is None else Code(**code),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -120,7 +120,7 @@ def _decoded(dataset: str, domain: str, text: str, root: str) -> Commit:
 
 
 def _configuration(commit: Commit, txn: tuple[str, int] | None) -> str:
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "code": None
         if commit.code is None
         else {"name": commit.code.name, "version": commit.code.version},
@@ -138,8 +138,8 @@ def _configuration(commit: Commit, txn: tuple[str, int] | None) -> str:
         "type": commit.type,
     }
     if txn is not None:
-        told["txn"] = list(txn)
-    return canonical(told)
+        facts["txn"] = list(txn)
+    return canonical(facts)
 
 
 @dataclass(frozen=True)

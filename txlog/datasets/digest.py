@@ -51,7 +51,7 @@ class Digest:
         """Return 64 hex digits."""
         whole = sha256(f"{self.rows}\n".encode())
         for path in sorted(self._nodes):
-            whole.update(self._nodes[path].told(path))
+            whole.update(self._nodes[path].line(path))
         return whole.hexdigest()
 
     def _take(self, path: tuple[str, ...], kind: DataType, array: pa.Array) -> None:
@@ -92,14 +92,14 @@ class _Node:
         self._lengths = sha256()
         self._values = sha256()
 
-    def told(self, path: tuple[str, ...]) -> bytes:
+    def line(self, path: tuple[str, ...]) -> bytes:
         """Return the parts of a column's digest; nothing if there is no value."""
         if self._rows == self._nulls:
             return b""  # A column that was added later does not change older commits.
         hashes = [self._values.hexdigest(), self._lengths.hexdigest()]
         validity = self._validity.hexdigest() if self._nulls else None
-        told = [list(path), self._kind, self._rows, validity, *hashes]
-        return canonical(told).encode() + b"\n"
+        facts = [list(path), self._kind, self._rows, validity, *hashes]
+        return canonical(facts).encode() + b"\n"
 
     def take_validity(self, array: pa.Array) -> None:
         if array.null_count:

@@ -182,10 +182,10 @@ class _Cleared(ChangeMetadata):
 
     def change(self, base: Snapshot) -> Changed:
         """Return the metadata with the number."""
-        told = {CLEARED: str(max(self._cleared, cleared_at(base)))}
-        configuration = {**base.metadata.configuration, **told}
+        properties = {CLEARED: str(max(self._cleared, cleared_at(base)))}
+        configuration = {**base.metadata.configuration, **properties}
         metadata = base.metadata.model_copy(update={"configuration": configuration})
-        return Changed(metadata, {"properties": told})
+        return Changed(metadata, {"properties": properties})
 
 
 def set_property(table: Table, name: str, value: str) -> None:

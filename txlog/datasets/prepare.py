@@ -140,7 +140,7 @@ def make(job: Job, ledger: Ledger, engine: Engine | None = None) -> None:
             except Exception as error:
                 lease.require()
                 code = error.code if isinstance(error, TxlogError) else "failed"
-                text = _told(error)
+                text = _failure_text(error)
                 ledger.failed(claim, code, text)
                 discard_tree(folder)
                 return
@@ -149,7 +149,7 @@ def make(job: Job, ledger: Ledger, engine: Engine | None = None) -> None:
         discard_tree(folder)  # Another attempt is current, or the set was purged.
 
 
-def _told(error: Exception) -> str:
+def _failure_text(error: Exception) -> str:
     """Return the ledger's text about an error, without the server's paths."""
     if isinstance(error, TxlogError):
         return ". ".join(text for text in (error.reason, error.remedy) if text)

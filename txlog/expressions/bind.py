@@ -422,9 +422,9 @@ def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...]) -> Ex
         return In(node, tuple(Literal(None, VOID) for _ in values))
     _require_comparable(kind, kind, node)
     constants = [_typed(value)[0] for value in values]
-    told = [beside for one in constants if (beside := beside_text(one.value)) is not None]
-    if told and primitive_name(kind) == "string":
-        kind = DOUBLE if LONG in told and DOUBLE in told else told[0]
+    kinds = [beside for one in constants if (beside := beside_text(one.value)) is not None]
+    if kinds and primitive_name(kind) == "string":
+        kind = DOUBLE if LONG in kinds and DOUBLE in kinds else kinds[0]
         node = Cast(node, kind)
     bound = []
     for typed in constants:

@@ -70,7 +70,7 @@ class FlatColumn:
     optional: bool
 
 
-def flat_column(told: FileFooter, leaf: int, place: int) -> FlatColumn | None:
+def flat_column(footer: FileFooter, leaf: int, place: int) -> FlatColumn | None:
     """Return a column of a file if its values can be read here.
 
     Parameters
@@ -78,8 +78,8 @@ def flat_column(told: FileFooter, leaf: int, place: int) -> FlatColumn | None:
     place
         The place of the column among the top-level columns; `leaf` is its first leaf.
     """
-    column = told.metadata.schema.column(leaf)
-    kind, physical = told.schema.field(place).type, str(column.physical_type)
+    column = footer.metadata.schema.column(leaf)
+    kind, physical = footer.schema.field(place).type, str(column.physical_type)
     if column.max_repetition_level or column.max_definition_level > 1:
         return None
     optional = column.max_definition_level == 1

@@ -164,7 +164,7 @@ def _twice(codes: NDArray[np.int32], versions: NDArray[np.int64]) -> NDArray[np.
 def _require_copies(rows: pa.Table, keyed: pa.Table, keys: pa.Array) -> None:
     """Raise if a commit names a file twice with different contents."""
     named = keyed.filter(pc.is_in(keyed["key"], value_set=keys))
-    said: dict[tuple[str, int], dict[str, Any]] = {}
+    first_contents: dict[tuple[str, int], dict[str, Any]] = {}
     contents = _contents(rows.take(named["row"]))
     for key, version, row, content in zip(
         named["key"].to_pylist(),
@@ -173,7 +173,7 @@ def _require_copies(rows: pa.Table, keyed: pa.Table, keys: pa.Array) -> None:
         contents,
         strict=True,
     ):
-        if said.setdefault((key, version), content) != content:
+        if first_contents.setdefault((key, version), content) != content:
             raise _named_twice(rows, row)
 
 

@@ -64,7 +64,7 @@ FILES = pa.schema(
 _MANY_FILES = 1 << 15  # About as many files as in a large checkpoint.
 
 # Columns that a row of `FILE_ROWS` determines alone: the needed columns, and the function.
-_TOLD: dict[str, tuple[str, Callable[[pa.Table], Any]]] = {
+_FILE_VALUES: dict[str, tuple[str, Callable[[pa.Table], Any]]] = {
     "path": ("path", lambda files: files["path"]),
     "size_bytes": ("size", lambda files: files["size"]),
     "num_records": ("stats", num_records),
@@ -111,25 +111,25 @@ def list_files(
             )
     if snapshot.supports(FEATURE) or not _is_large(snapshot):
         return file_table(fragment_rows(files(), listed=snapshot.supports(FEATURE)), names)
-    if not set(names) <= {*_TOLD}:
+    if not set(names) <= {*_FILE_VALUES}:
         return file_table(fragment_rows(files(), listed=False), names)
 
-    def told(batches: Iterator[tuple[Any, pa.Table]]) -> pa.Table:
-        return pa.concat_tables([_told(rows, names) for _, rows in batches])
+    def columns_of(batches: Iterator[tuple[Any, pa.Table]]) -> pa.Table:
+        return pa.concat_tables([_columns_of(rows, names) for _, rows in batches])
 
     # Statistics as structs can replace the text for counts, but not the text itself.
     bounds_of = None if "stats" in names else ()
-    wanted = Wanted([_TOLD[name][0] for name in names], bounds_of=bounds_of)
-    return fold_files(store, snapshot, wanted, told)
+    wanted = Wanted([_FILE_VALUES[name][0] for name in names], bounds_of=bounds_of)
+    return fold_files(store, snapshot, wanted, columns_of)
 
 
 def _is_large(snapshot: Snapshot) -> bool:
     return has_large_checkpoint(snapshot) or snapshot.tail.rows.num_rows >= _MANY_FILES
 
 
-def _told(files: pa.Table, names: Sequence[str]) -> pa.Table:
+def _columns_of(files: pa.Table, names: Sequence[str]) -> pa.Table:
     return pa.table(
-        [_TOLD[name][1](files) for name in names],
+        [_FILE_VALUES[name][1](files) for name in names],
         schema=pa.schema([FILES.field(name) for name in names]),
     )
 
@@ -153,7 +153,7 @@ def file_table(rows: FragmentRows, names: Sequence[str]) -> pa.Table:
 
 def _described(files: pa.Table, ids: pa.Array, fields: pa.Array, names: Sequence[str]) -> pa.Table:
     own = {"fragment_id": ids, "fields": fields}
-    columns = [own[name] if name in own else _TOLD[name][1](files) for name in names]
+    columns = [own[name] if name in own else _FILE_VALUES[name][1](files) for name in names]
     return pa.table(columns, schema=pa.schema([FILES.field(name) for name in names]))
 
 
@@ -163,7 +163,7 @@ def add_actions(snapshot: Snapshot, files: pa.Table, *, flatten: bool) -> pa.Tab
     Columns are `path`, `size_bytes`, `modification_time`, `num_records`, and the structs
     `partition`, `null_count`, `min` and `max`; with `flatten` their leaves, such as `min.st.x`.
     """
-    columns = [_TOLD[name][1](files) for name in _ADD_COLUMNS]
+    columns = [_FILE_VALUES[name][1](files) for name in _ADD_COLUMNS]
     names = [*_ADD_COLUMNS]
     partitioned = [f for f in snapshot.schema.fields if f.name in snapshot.partition_columns]
     stored = [f for f in snapshot.schema.fields if f.name not in snapshot.partition_columns]
@@ -218,11 +218,11 @@ def partition_sums(snapshot: Snapshot, files: pa.Table) -> pa.Table:
         .aggregate([([], "count_all"), ("bytes", "sum"), ("rows", "sum")])
         .sort_by([("bytes_sum", "descending")])
     )
-    told = [
+    parts = [
         pc.binary_join_element_wise(f"{column}=", sums[name], "")
         for column, name in zip(snapshot.partition_columns, names, strict=True)
     ]
-    labels = pc.binary_join_element_wise(*told, "/")
+    labels = pc.binary_join_element_wise(*parts, "/")
     counted = [sums["count_all"], sums["bytes_sum"], sums["rows_sum"]]
     return pa.table([labels, *counted], ["partition", "files", "bytes", "rows"])
 

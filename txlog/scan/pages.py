@@ -81,7 +81,7 @@ class PagedFile:
     store: Store
     name: str
     size: int
-    told: FileFooter
+    parsed: FileFooter
     footer: Footer
     cost: int  # The approximate size of the footer in memory, in bytes.
     tail: FetchedBytes  # The bytes from `tail_start` on, which may contain offset indexes.
@@ -176,7 +176,7 @@ class PagedFile:
         """Return a column if its values are read without pyarrow, in all row groups."""
         if name not in self._flat:
             leaf = self.footer.columns[name][0]
-            found = flat_column(self.told, leaf, self.told.schema.names.index(name))
+            found = flat_column(self.parsed, leaf, self.parsed.schema.names.index(name))
             # The end of a text shows where the next one begins, so texts of long pages take long.
             if found is not None and found.physical == "BYTE_ARRAY" and self._is_long(leaf):
                 found = None
@@ -421,11 +421,11 @@ def load_paged(
     except ValueError:
         return None
     try:
-        told = FileFooter.parse(end)
+        parsed = FileFooter.parse(end)
     except UnicodeDecodeError:  # The name of a column is damaged.
         return None
     held = FetchedBytes([(start, size)], [data])
-    return PagedFile(store, name, size, told, footer, 4 * len(end) + len(data), held, start)
+    return PagedFile(store, name, size, parsed, footer, 4 * len(end) + len(data), held, start)
 
 
 def _end_of(store: Store, name: str, size: int) -> tuple[int, bytes]:

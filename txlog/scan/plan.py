@@ -362,10 +362,10 @@ def narrowed(
     for known in Known:
         if known is Known.RANGES and not of_files:
             continue  # A partition value is both bounds of its range.
-        told = bounds_of(rows, known=(known,))
+        bounds = bounds_of(rows, known=(known,))
         if known is Known.COUNTS:
-            told = _with_metadata(snapshot, rows, told, tracking)
-        found = merged(found, told)
+            bounds = _with_metadata(snapshot, rows, bounds, tracking)
+        found = merged(found, bounds)
         kept = keep(where, found)
         if not pc.all(kept).as_py():
             rows, found = rows.filter(kept), found.filter(kept)
@@ -399,12 +399,12 @@ def _computes(node: Expression) -> bool:
 
 
 def _with_metadata(
-    snapshot: Snapshot, rows: FragmentRows, told: Bounds, tracking: RowTracking | None
+    snapshot: Snapshot, rows: FragmentRows, of_files: Bounds, tracking: RowTracking | None
 ) -> Bounds:
     """Return bounds together with those of the metadata columns."""
     visible = visible_metadata(snapshot)
-    bounds = metadata_bounds(rows.ids, told.rows, tracking)
+    bounds = metadata_bounds(rows.ids, of_files.rows, tracking)
     of_metadata: dict[tuple[str, ...], ColumnBounds] = {
         (name,): held for name, held in bounds.items() if name in visible
     }
-    return merged(told, Bounds(told.rows, of_metadata))
+    return merged(of_files, Bounds(of_files.rows, of_metadata))

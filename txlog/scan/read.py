@@ -234,7 +234,7 @@ class FragmentReader:
             footer = FileFooter.of(parquet)
             opened: Callable[[], pq.ParquetFile] = lambda: parquet  # noqa: E731 (It is open already.)
         else:
-            footer = paged.told
+            footer = paged.parsed
             opened = partial(self._open, stack, file)
         places = self._places(footer.schema, columns)
         open_file = OpenFile(file.path, self._fragment.id, plan, footer, places, opened, paged)
@@ -419,7 +419,7 @@ def selection_vectors(
     """
     schema = pa.schema([("filepath", pa.string()), ("selection_vector", pa.list_(pa.bool_()))])
 
-    def told(fragment: Fragment) -> pa.RecordBatch:
+    def selection_of(fragment: Fragment) -> pa.RecordBatch:
         reader = FragmentReader(store, plan, fragment)
         rows = reader.count_rows() if fragment.physical_rows is None else fragment.physical_rows
         left = alive_mask(reader.deletions(), 0, rows)
@@ -431,7 +431,7 @@ def selection_vectors(
         path = arrow_array([uri], pa.string())
         return pa.RecordBatch.from_arrays([path, vector], schema=schema)
 
-    return pa.RecordBatchReader.from_batches(schema, map(told, fragments))
+    return pa.RecordBatchReader.from_batches(schema, map(selection_of, fragments))
 
 
 def matching_positions(store: Store, plan: ReadPlan, fragment: Fragment) -> tuple[BitMap64, int]:

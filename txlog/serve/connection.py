@@ -80,8 +80,8 @@ class Connection:
                 address = f"{self.client.base_url}{path}"
                 raise _unreachable(method.lower(), address, error) from error
             if answer.status_code == 503 and left:
-                told = answer.headers.get("retry-after", "")
-                REAL.sleep_s(min(float(told) if told.isdigit() else 1.0, _LONGEST_PAUSE_S))
+                delay = answer.headers.get("retry-after", "")
+                REAL.sleep_s(min(float(delay) if delay.isdigit() else 1.0, _LONGEST_PAUSE_S))
                 continue
             break
         if answer.is_success:

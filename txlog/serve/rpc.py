@@ -157,9 +157,9 @@ class _Methods:
         found = self._dataset(who, request.dataset_id, "write")
         commit = _number("commit_id", request.commit_id) if request.commit_id else None
         made = found.prepare(commit, _tags(request.tags), FORM)
-        said = _head(found.summary())
+        head = _head(found.summary())
         return messages().SnapshotVersion(
-            **said, version_hash=made.version_hash, commits=[_commit(c, made) for c in made.commits]
+            **head, version_hash=made.version_hash, commits=[_commit(c, made) for c in made.commits]
         )
 
     def FetchTrainingDataset(self, who: Principal, request: Any) -> Any:  # noqa: N802

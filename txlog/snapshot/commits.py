@@ -42,15 +42,16 @@ class Commit:
     path: str
     modified_ms: int
     controls: tuple[tuple[int, Action], ...]
-    told: tuple[int, dict[str, Any]] | None  # The line of its `commitInfo`, and the JSON object.
+    # The number of the line with its `commitInfo`, and the JSON object.
+    info_line: tuple[int, dict[str, Any]] | None
     rows: list[dict[str, Any]]
 
     @cached_property
     def info(self) -> CommitInfo | None:
         """The commit's `commitInfo`; raises `LogCorruptError` if it breaks the protocol."""
-        if self.told is None:
+        if self.info_line is None:
             return None
-        line, body = self.told
+        line, body = self.info_line
         action = decode_action("commitInfo", body, path=self.path, line=line)
         return action if isinstance(action, CommitInfo) else None
 
@@ -133,8 +134,8 @@ def told_by_commit(store: Store, file: LogFile) -> Commit:
         return glance_at_commit(store, file._replace(content=data))
     end = data.find(b"\n", start)
     found = commit_of(file, rows(data[start : None if end < 0 else end], path=file.path), ())
-    if found.told is not None:
-        found = replace(found, told=(data.count(b"\n", 0, start) + 1, found.told[1]))
+    if found.info_line is not None:
+        found = replace(found, info_line=(data.count(b"\n", 0, start) + 1, found.info_line[1]))
     return replace(found, rows=[])
 
 
@@ -211,7 +212,7 @@ def commit_of(
     file: LogFile, found: list[dict[str, Any]], controls: tuple[tuple[int, Action], ...]
 ) -> Commit:
     """Return the commit for the result of `parse_rows`."""
-    told = next(
+    info = next(
         (
             (line, body)
             for line, row in enumerate(found, start=1)
@@ -219,7 +220,7 @@ def commit_of(
         ),
         None,
     )
-    return Commit(file.last_version, file.path, file.modified_ms, controls, told, found)
+    return Commit(file.last_version, file.path, file.modified_ms, controls, info, found)
 
 
 def _controls(found: list[dict[str, Any]], file: LogFile) -> tuple[tuple[int, Action], ...]:

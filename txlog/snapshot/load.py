@@ -37,7 +37,7 @@ def list_log(
     """List the log's files of versions from `since`; files with other names are ignored.
 
     For a catalog-managed table, only files that its catalog ratified are returned. In a brief
-    listing, sizes and times may be 0: `_told` adds them if they are needed.
+    listing, sizes and times may be 0: `_with_size` adds them if they are needed.
     """
     first = f"{since:020d}"
     try:
@@ -76,7 +76,7 @@ def list_commits(store: Store, snapshot: Snapshot, *, since: int = 0) -> list[Lo
     )
 
 
-def _told(store: Store, file: LogFile) -> LogFile | None:
+def _with_size(store: Store, file: LogFile) -> LogFile | None:
     """Return a briefly listed file with its size and time, or None if it does not exist."""
     if file.size or file.content is not None:
         return file
@@ -181,7 +181,7 @@ def _load(
     store: Store, segment: Segment, files: list[LogFile], catalog: CatalogCommits | None
 ) -> Snapshot:
     head = _head(store, segment, files)
-    segment = _with_told(store, segment, head)
+    segment = _with_sizes(store, segment, head)
     footers = Footers()
     base, sidecars = _load_checkpoint(store, segment, footers)
     tail = read_deltas(store, segment.deltas)
@@ -264,13 +264,13 @@ def _head(store: Store, segment: Segment, files: Sequence[LogFile]) -> LogFile |
     # Names ascend, and usually the newest commit is needed.
     for file in reversed(files):
         if file.kind == "commit" and file.version == segment.version:
-            return _told(store, file)
+            return _with_size(store, file)
     return None
 
 
-def _with_told(store: Store, segment: Segment, head: LogFile | None) -> Segment:
+def _with_sizes(store: Store, segment: Segment, head: LogFile | None) -> Segment:
     """Return a segment with sizes and times of the checkpoint and of the version's own commit."""
-    checkpoint = tuple(_told(store, part) or part for part in segment.checkpoint)
+    checkpoint = tuple(_with_size(store, part) or part for part in segment.checkpoint)
     deltas = segment.deltas
     if head is not None and deltas and deltas[-1].name == head.name:
         deltas = (*deltas[:-1], head)

@@ -31,8 +31,8 @@ class Pin:
 
     def to_domain(self) -> DomainMetadata:
         """Return the domain that holds the pin."""
-        told = {"version": self.version, "reason": self.reason, "createdTime": self.created_ms}
-        return DomainMetadata(domain=PIN_PREFIX + self.name, configuration=_text(told))
+        facts = {"version": self.version, "reason": self.reason, "createdTime": self.created_ms}
+        return DomainMetadata(domain=PIN_PREFIX + self.name, configuration=_text(facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class RegisteredClone:
         )
 
 
-def _text(told: dict[str, Any]) -> str:
-    return orjson.dumps({k: v for k, v in told.items() if v is not None}).decode()
+def _text(facts: dict[str, Any]) -> str:
+    return orjson.dumps({k: v for k, v in facts.items() if v is not None}).decode()
 
 
 def pins_of(snapshot: Snapshot) -> dict[str, Pin]:

@@ -133,8 +133,8 @@ def _named_entry(spark: SparkSession, name: str) -> CatalogEntry:
         )
     if not same:
         raise _no_table(name, "Spark's catalog has no such table")
-    told = same[0]["information"].split("\nSchema: ")[0].splitlines()
-    provider, location = _fact_in(told, "Provider"), _fact_in(told, "Location")
+    lines = same[0]["information"].split("\nSchema: ")[0].splitlines()
+    provider, location = _fact_in(lines, "Provider"), _fact_in(lines, "Location")
     if provider is None or provider.lower() not in _FORMATS or location is None:
         raise UnsupportedFeatureError(
             path=name,
@@ -143,8 +143,8 @@ def _named_entry(spark: SparkSession, name: str) -> CatalogEntry:
             remedy="Use forPath with the path of a Delta table",
         )
     # Other engines keep notes of their own beside tables of the format `delta`.
-    said = _fact_in(told, "Table Properties") if provider.lower() == "txlog" else None
-    return CatalogEntry(plain_path(location), dict(_PROPERTY.findall(said or "")))
+    properties = _fact_in(lines, "Table Properties") if provider.lower() == "txlog" else None
+    return CatalogEntry(plain_path(location), dict(_PROPERTY.findall(properties or "")))
 
 
 def require_in_log(entry: CatalogEntry, name: str, snapshot: Snapshot) -> None:
@@ -179,12 +179,12 @@ def _shown(spark: SparkSession, command: str, name: str) -> Sequence[Row]:
     try:
         return spark.sql(command).collect()
     except AnalysisException as error:
-        told = str(error).splitlines()[0]
-        if any(part in told for part in _NO_SCHEMA):
-            raise _no_table(name, f"Spark's catalog has no such schema: {told}") from error
+        message = str(error).splitlines()[0]
+        if any(part in message for part in _NO_SCHEMA):
+            raise _no_table(name, f"Spark's catalog has no such schema: {message}") from error
         raise UnsupportedFeatureError(
             path=name,
-            reason=f"Spark does not report the location of tables in this catalog: {told}",
+            reason=f"Spark does not report the location of tables in this catalog: {message}",
             remedy="Use the path of the table, for example with forPath",
         ) from error
 

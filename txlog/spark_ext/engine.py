@@ -193,8 +193,8 @@ def _answer(function: Callable[[Item], Any], item: Item) -> _Answer:
             answer = _Answer(error=error)
         except Exception as error:
             answer = _Answer(error=error, trace=traceback.format_exc(limit=-2))
-    said = [str(one.message) for one in caught if issubclass(one.category, TxlogWarning)]
-    return _Answer(answer.result, answer.error, answer.trace, tuple(said))
+    warnings_ = [str(one.message) for one in caught if issubclass(one.category, TxlogWarning)]
+    return _Answer(answer.result, answer.error, answer.trace, tuple(warnings_))
 
 
 def _packed(answer: _Answer) -> bytes:
@@ -274,9 +274,9 @@ def engine_error(error: Exception) -> EngineError:
         )
     aborted = _ABORTED.search(text)
     lines = [line.strip() for line in (aborted[1] if aborted else text).splitlines()]
-    said = next((line for line in lines if line and not line.startswith("An error occ")), "")
+    message = next((line for line in lines if line and not line.startswith("An error occ")), "")
     return EngineError(
-        reason=f"Spark says {type(error).__name__}: {_shortened(said)}",
+        reason=f"Spark says {type(error).__name__}: {_shortened(message)}",
         remedy="See the logs of Spark's executors, and try again",
     )
 

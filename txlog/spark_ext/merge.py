@@ -191,14 +191,14 @@ class SparkMerge(SparkChange):
             assert clause.action != "fail"  # No builder of Spark has such a clause.
             values = self._values(clause, source, schema, columns)
             clauses.append(ClauseValues(clause.action, values))
-        said = [(clause.kind, _described(clause)) for clause in self._clauses]
+        described = [(clause.kind, _described(clause)) for clause in self._clauses]
         return PlannedChange(
             rows.withColumn(PLACE, place).where(F.col(PLACE).isNotNull()),
             None if kinds == {"not_matched"} else target,
             tuple(clauses),
             schema,
             None if where is None else bind(where, base.schema),
-            parameters(text_of(self._predicate), said),
+            parameters(text_of(self._predicate), described),
         )
 
     def _values(
@@ -276,8 +276,8 @@ def _place(clauses: Sequence[Clause], *, only_source: bool) -> SparkColumn:
 
 
 def _described(clause: Clause) -> dict[str, str]:
-    said: dict[str, str] = {"actionType": clause.action}
-    return said if clause.predicate is None else {"predicate": text_of(clause.predicate), **said}
+    found: dict[str, str] = {"actionType": clause.action}
+    return found if clause.predicate is None else {"predicate": text_of(clause.predicate), **found}
 
 
 def _of_target(

@@ -103,11 +103,11 @@ def option_names(**more: str) -> Iterator[None]:
         if isinstance(error, InvalidInputError) and error.argument is not None:
             names = _OPTIONS | more
             error.argument = names.get(error.argument, error.argument)
-        error.reason, error.remedy = map(_said, (error.reason, error.remedy))
+        error.reason, error.remedy = map(_with_option_names, (error.reason, error.remedy))
         raise
 
 
-def _said(text: str) -> str:
+def _with_option_names(text: str) -> str:
     return _PHRASE.sub(lambda found: _PHRASES[found.group()], text)
 
 

@@ -79,8 +79,8 @@ class Target:
         no partitions.
         """
         request = self.request
-        said = request.where is not None or request.schema_mode == "overwrite"
-        if said or not request.follows_session or not self.metadata.partition_columns:
+        is_explicit = request.where is not None or request.schema_mode == "overwrite"
+        if is_explicit or not request.follows_session or not self.metadata.partition_columns:
             return self
         if (partition_mode or "").lower() != "dynamic":
             return self

@@ -166,9 +166,9 @@ def obstore_config(kind: str, options: Mapping[str, Any]) -> tuple[dict[str, str
         elif kind == "gs" and name == "token":
             config.update(_of_google_token(value))
         elif given in _FROM_FSSPEC[kind] or given in _LISTINGS:
-            told = _FROM_FSSPEC[kind].get(given)
-            if told is not None:
-                config[told] = _text(value)
+            option = _FROM_FSSPEC[kind].get(given)
+            if option is not None:
+                config[option] = _text(value)
         else:
             config[name] = _text(value)
     if any(

@@ -83,7 +83,7 @@ class SqlCoordinator:
                 raise InvalidInputError(
                     argument="storage_options",
                     field=COORDINATOR,
-                    reason=f"the database cannot be opened: {_said(error, self.url)}",
+                    reason=f"the database cannot be opened: {_message_of(error, self.url)}",
                     remedy="Write the URL as for SQLAlchemy, such as "
                     "postgresql+psycopg://host/name",
                 ) from None
@@ -111,7 +111,7 @@ class SqlCoordinator:
         except Exception as error:
             if type(error).__name__ == "IntegrityError":
                 raise FileExistsError from error
-            raise _failed(f"{type(error).__name__}: {_said(error, self.url)}") from error
+            raise _failed(f"{type(error).__name__}: {_message_of(error, self.url)}") from error
 
     def get(self, table: str, file_name: str) -> CommitEntry | None:
         """Return the entry of a file, or None."""
@@ -273,7 +273,7 @@ def _entry(item: Mapping[str, Any]) -> CommitEntry:
     return CommitEntry(item["fileName"]["S"], item["tempPath"]["S"], complete)
 
 
-def _said(error: Exception, url: str) -> str:
+def _message_of(error: Exception, url: str) -> str:
     """Return the first line of a database's message, without the secrets of its URL."""
     password = url.partition("@")[0].rpartition(":")[2] if "@" in url else ""
     return without_options(str(error).partition("\n")[0], {"url": url, "password": password})

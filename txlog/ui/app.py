@@ -230,8 +230,8 @@ def _add_errors(app: FastAPI, site: Site) -> None:
 
     def of_parameters(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        told = [f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()]
-        return site.refusal(400, "A part of the URL is not valid", "; ".join(told))
+        reasons = [f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()]
+        return site.refusal(400, "A part of the URL is not valid", "; ".join(reasons))
 
     def of_http(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -362,10 +362,10 @@ def _add_pages(app: FastAPI, site: Site) -> None:
     @app.get("/tables/{key}/report.html")
     def report_page(key: Key, version: Short = None) -> Response:
         visit = site.visit(key, version)
-        told = f'attachment; filename="{visit.place.key}-{visit.table.version}.html"'
+        disposition = f'attachment; filename="{visit.place.key}-{visit.table.version}.html"'
         return HTMLResponse(
             site.report(visit).html.encode("utf-8", "replace"),
-            headers={"content-disposition": told},
+            headers={"content-disposition": disposition},
         )
 
 

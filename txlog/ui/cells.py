@@ -50,8 +50,8 @@ NOTHING = Cell("null", "null")
 
 def link(path: str, **parameters: Any) -> str:
     """Return a URL with query parameters; those that are None or empty are omitted."""
-    told = {name: value for name, value in parameters.items() if value not in (None, "", [])}
-    return f"{path}?{urlencode(told, errors='surrogatepass')}" if told else path
+    query = {name: value for name, value in parameters.items() if value not in (None, "", [])}
+    return f"{path}?{urlencode(query, errors='surrogatepass')}" if query else path
 
 
 def cell(value: Any, style: str = "", href: str = "") -> Cell:
@@ -76,10 +76,10 @@ def grid(label: str, heads: Iterable[str | Head], rows: Iterable[Sequence[Any]])
     made = [[one if isinstance(one, Cell) else cell(one) for one in row] for row in rows]
     found = []
     for place, head in enumerate(heads):
-        told = head if isinstance(head, Head) else Head(head)
+        column = head if isinstance(head, Head) else Head(head)
         numbers = [row[place].style == "n" for row in made]
         is_number = bool(numbers) and all(numbers)
-        found.append(Head(told.name, told.note, "n") if is_number else told)
+        found.append(Head(column.name, column.note, "n") if is_number else column)
     return Grid(label, found, made)
 
 
@@ -139,7 +139,7 @@ def shortened(text: str) -> str:
 
 def pairs_text(values: Mapping[str, Any] | None) -> str:
     """Return names with values in one line; names without a value are omitted."""
-    told = (
+    pairs = (
         (name, value) for name, value in (values or {}).items() if value not in (None, "", "[]")
     )
-    return shortened(", ".join(f"{name}: {value}" for name, value in told))
+    return shortened(", ".join(f"{name}: {value}" for name, value in pairs))

@@ -146,19 +146,19 @@ def paged(found: int, offset: int, at: Any) -> Page:
 def explain(visit: Visit, *, columns: str | None, where: str | None) -> Page:
     """Return the number of files that a scan reads, and of those that it skips for each reason."""
     table = visit.table
-    told = table.scan(names_of(columns), where).explain()
-    read = told.files_to_read
+    plan = table.scan(names_of(columns), where).explain()
+    read = plan.files_to_read
     return {
         "facts": [
-            ("Columns", ", ".join(told.columns)),
-            ("Predicate", told.predicate or "none: all rows"),
+            ("Columns", ", ".join(plan.columns)),
+            ("Predicate", plan.predicate or "none: all rows"),
         ],
         "numbers": [
-            ("files to read", f"{read:,} of {told.files:,}"),
-            ("bytes to read at most", size_text(told.bytes_to_read)),
-            ("skipped by partition values", number_text(told.pruned_by_partition)),
-            ("skipped by statistics", number_text(told.pruned_by_statistics)),
-            ("files with deleted rows", number_text(told.files_with_deletions)),
+            ("files to read", f"{read:,} of {plan.files:,}"),
+            ("bytes to read at most", size_text(plan.bytes_to_read)),
+            ("skipped by partition values", number_text(plan.pruned_by_partition)),
+            ("skipped by statistics", number_text(plan.pruned_by_statistics)),
+            ("files with deleted rows", number_text(plan.files_with_deletions)),
         ],
         "rows": visit.address("rows", columns=columns, where=where),
     }
@@ -332,13 +332,13 @@ def report(visit: Visit, made: Any) -> Page:
 def table_row(place: Place, table: Table) -> list[Cell]:
     """Return the row of a table for the list of tables."""
     metadata = table.metadata
-    told = ": ".join(filter(None, [metadata.name, metadata.description]))
+    text = ": ".join(filter(None, [metadata.name, metadata.description]))
     return [
         Cell(place.name, "", address(place)),
         Cell(str(table.version), "n"),
         Cell(str(len(table.schema)), "n"),
         cell(time_text(table.timestamp_ms)),
-        cell(told),
+        cell(text),
     ]
 
 

@@ -203,9 +203,9 @@ def _is_newest(table: Table) -> bool:
 def place_of(uri: str, name: str) -> Place:
     """Return the place of a URI. Its key depends on the name and the URI only, and fits a URL."""
     name = name or uri.rstrip("/").rpartition("/")[2] or uri
-    told = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "table"
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "table"
     digest = sha256(uri.encode("utf-8", "surrogateescape")).hexdigest()[:10]
-    return Place(f"{told}-{digest}", name, uri)
+    return Place(f"{slug}-{digest}", name, uri)
 
 
 def tables_below(store: Store) -> tuple[list[str], bool]:

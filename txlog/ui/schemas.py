@@ -79,10 +79,10 @@ def metadata_changes(store: Store, snapshot: Snapshot) -> list[Change]:
     """
     commits = list_commits(store, snapshot)[-MOST_COMMITS:]
     found = map_many(store, partial(_metadata_in, store), commits)
-    told = [(file.version, one) for file, one in zip(commits, found, strict=True) if one]
+    schemas = [(file.version, one) for file, one in zip(commits, found, strict=True) if one]
     changes = []
     before: Metadata | None = None
-    for version, after in told:
+    for version, after in schemas:
         if before is not None:
             changes.append(Change(version, differences(before, after)))
         elif version == 0:
@@ -143,7 +143,7 @@ def schema_differences(before: StructType, after: StructType) -> list[str]:
             found.append(f"{column.path}: {held.type} became {column.type}")
         if held.nullable != column.nullable:
             found.append(f"{column.path} {'may' if column.nullable else 'must not'} be null")
-        if _told(held) != _told(column):
+        if _without_mapping(held) != _without_mapping(column):
             found.append(f"{column.path}: its metadata changed")
     found += [
         f"dropped {column.path} ({column.type})" for key, column in old.items() if key not in new
@@ -154,7 +154,7 @@ def schema_differences(before: StructType, after: StructType) -> list[str]:
     return found
 
 
-def _told(column: Column) -> dict[str, Any]:
+def _without_mapping(column: Column) -> dict[str, Any]:
     return {name: value for name, value in column.metadata.items() if "columnMapping" not in name}
 
 

@@ -124,8 +124,8 @@ def clone(
     else:
         done = _created(operation, txn, user_metadata)
     if options.register:
-        told = RegisteredClone(done.snapshot.metadata.id, target.store.root)
-        execute(RegisterClone(source, told), snapshot)
+        registered = RegisteredClone(done.snapshot.metadata.id, target.store.root)
+        execute(RegisterClone(source, registered), snapshot)
     return done
 
 

@@ -167,8 +167,8 @@ def _with_statistics(context: Context, intent: Intent) -> Intent:
     planned = prepare(
         context.store, None, intent, context.effects.uuid(), made_ms=now_ms, now_ms=now_ms
     )
-    told = ComputeStatistics(context).intent(planned.after)
-    stats = {} if told is None else {add.path: add.stats for add in told.adds}
+    computed = ComputeStatistics(context).intent(planned.after)
+    stats = {} if computed is None else {add.path: add.stats for add in computed.adds}
     adds = (a.model_copy(update={"stats": stats.get(a.path, a.stats)}) for a in intent.adds)
     return replace(intent, adds=tuple(adds))
 

@@ -272,8 +272,8 @@ def missing_files(
     """Return the live `FILE_ROWS` with missing data files, and those with missing vectors."""
     known = arrow_array([], pa.string()) if listed is None else flat(listed["file"])
     # Most paths are in the listing; only paths in another spelling are decoded.
-    is_told = pc.and_not(pc.is_in(p := rows["path"], value_set=known), pc.match_substring(p, "%"))
-    rows = rows.filter(pc.or_(pc.invert(is_told), pc.is_valid(flat(rows["dv_id"]))))
+    is_listed = pc.and_not(pc.is_in(p := rows["path"], value_set=known), pc.match_substring(p, "%"))
+    rows = rows.filter(pc.or_(pc.invert(is_listed), pc.is_valid(flat(rows["dv_id"]))))
     names, there = set(known.to_pylist() if rows.num_rows else ()), dict[tuple[str, str], bool]()
 
     def gone(home: Store, name: str) -> bool:
@@ -422,8 +422,10 @@ def _statistics(case: _Case) -> Iterator[Finding]:
 
 # Features ----------------------------------------------------------------------------------------
 
-_TOLD = ("deletionVectors", "columnMapping", "timestampNtz", "typeWidening", "v2Checkpoint",
-         "changeDataFeed", "inCommitTimestamp", "rowTracking")  # fmt: skip
+_REPORTED_IDLE = (
+    "deletionVectors", "columnMapping", "timestampNtz", "typeWidening", "v2Checkpoint",
+    "changeDataFeed", "inCommitTimestamp", "rowTracking",
+)  # fmt: skip
 
 
 def _features(case: _Case) -> Iterator[Finding]:
@@ -438,7 +440,7 @@ def _features(case: _Case) -> Iterator[Finding]:
         file.part == 0 and file.uuid for file in case.log if hasattr(file, "uuid")
     ):
         used.add("v2Checkpoint")
-    idle = sorted((named & {*_TOLD}) - used)
+    idle = sorted((named & {*_REPORTED_IDLE}) - used)
     if idle:
         yield Finding(
             "features-unused", "advice", None, len(idle),

@@ -124,8 +124,8 @@ class RegisterClone(Operation):
         """Return the domain of the clone; errors as for `require_no_vacuum`."""
         require_no_vacuum(self.context, base)
         parameters = {"target": self._clone.uri}
-        told = _intent(base, self.name, self._clone.to_domain(), parameters)
-        return replace(told, revives=True)
+        intent = _intent(base, self.name, self._clone.to_domain(), parameters)
+        return replace(intent, revives=True)
 
 
 class ForgetClone(Operation):

@@ -274,8 +274,8 @@ def require_no_vacuum(context: Context, base: Snapshot) -> None:
         young, context.store.read_many([(file.path, file.size) for file in young]), strict=True
     ):
         info = parse_commit(data, file).info if b"VACUUM " in data else None
-        told = None if info is None else info.operation
-        begun += (told == "VACUUM START") - (told == "VACUUM END" and begun > 0)
+        operation = None if info is None else info.operation
+        begun += (operation == "VACUUM START") - (operation == "VACUUM END" and begun > 0)
     if begun:
         raise CommitConflictError(
             version=base.version,

@@ -169,10 +169,10 @@ def _jobs(
     for rows, answers in _files(fragments, {path[0] for path in leaves}):
         wanted = pc.or_(lacking(rows, leaves, answers), everything)
         found = rows.filter(wanted)
-        told = {name: mask.filter(wanted).to_pylist() for name, mask in answers.items()}
+        answers_of = {name: mask.filter(wanted).to_pylist() for name, mask in answers.items()}
         chosen.append(found)
         for at, fragment in enumerate(as_fragments(found)):
-            paths = tuple(p for p in leaves if p[0] not in told or told[p[0]][at])
+            paths = tuple(p for p in leaves if p[0] not in answers_of or answers_of[p[0]][at])
             jobs.append(_Job(fragment.path, paths, fragment))
     return jobs, pa.concat_tables(chosen)
 

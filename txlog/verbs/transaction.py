@@ -99,7 +99,7 @@ class Transaction(Operation):
         self._discard_changes()
         for state, intent in zip(self._states, self._intents, strict=True):
             if not intent.cdc:
-                cdc = write_rows_of(self.context, state, _rows_told(self.context, state, intent))
+                cdc = write_rows_of(self.context, state, _changed_rows(self.context, state, intent))
                 self._cdc += cdc
                 intent = replace(intent, cdc=tuple(cdc))
             intents.append(intent)
@@ -148,7 +148,7 @@ class Transaction(Operation):
         self.context.store.delete(sorted(_vector_paths(written) - vectors))
 
 
-def _rows_told(context: Context, state: Snapshot, intent: Intent) -> list[RowsOf]:
+def _changed_rows(context: Context, state: Snapshot, intent: Intent) -> list[RowsOf]:
     """Return the rows that the adds and removes of an intent insert or delete."""
     added = {add.path for add in intent.adds}
     removed = {remove.path for remove in intent.removes if remove.data_change}

@@ -197,15 +197,15 @@ class _VacuumLog:
         """Commit that files are about to be deleted."""
         self.has_started = True
         self._started_s = self.context.effects.monotonic_s()
-        told = {
+        parameters = {
             "retentionCheckEnabled": self.enforce,
             "defaultRetentionMillis": retention_ms(snapshot, None, enforce=False),
         }
         if self.hours is not None:
-            told["specifiedRetentionMillis"] = self.kept_ms
+            parameters["specifiedRetentionMillis"] = self.kept_ms
         size = int(pc.sum(gone["bytes"]).as_py() or 0)
         metrics = {"numFilesToDelete": gone.num_rows, "sizeOfDataToDelete": size}
-        return self._commit(snapshot, "VACUUM START", told, metrics)
+        return self._commit(snapshot, "VACUUM START", parameters, metrics)
 
     def carry_out(self, snapshot: Snapshot, gone: pa.Table, *, trash: bool) -> tuple[Snapshot, int]:
         """Delete the files, and commit the result; return the number of deleted files.

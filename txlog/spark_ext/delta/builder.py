@@ -161,8 +161,8 @@ class DeltaTableBuilder(Generic[Handle]):
         try:
             fields = self._spark.createDataFrame([], f"{quote_name(name)} {text}").schema.fields
         except PySparkException as error:
-            told = " ".join(str(error).split("== SQL")[0].split())
-            raise _no_type(name, text, f"Spark cannot parse it: {told}") from error
+            message = " ".join(str(error).split("== SQL")[0].split())
+            raise _no_type(name, text, f"Spark cannot parse it: {message}") from error
         if len(fields) != 1:
             raise _no_type(name, text, f"it defines {len(fields)} columns")
         return fields[0]
@@ -375,10 +375,10 @@ def _folder_of_schema(spark: SparkSession, schema: str, name: str) -> str:
     try:
         found = spark.catalog.getDatabase(schema or spark.catalog.currentDatabase())
     except AnalysisException as error:
-        told = str(error).splitlines()[0]
+        message = str(error).splitlines()[0]
         raise NotFoundError(
             path=name,
-            reason=f"Spark's catalog does not have this schema: {told}",
+            reason=f"Spark's catalog does not have this schema: {message}",
             remedy="Create it with CREATE SCHEMA, or choose another one",
         ) from error
     return found.locationUri or ""

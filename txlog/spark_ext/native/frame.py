@@ -164,8 +164,8 @@ def frame(
         options |= _NO_BOUNDS
     asked = plan.metadata_columns
     looked_up = any(part.vectors is not None for part in parts)
-    told = [_constants(plan, part) for part in parts]
-    most: list[Constant] = max(told, key=len)
+    constants = [_constants(plan, part) for part in parts]
+    most: list[Constant] = max(constants, key=len)
     projection = project(
         plan,
         most,
@@ -174,8 +174,8 @@ def frame(
         sure=sure,
     )
     frames = []
-    for part, told_of_it in zip(parts, told, strict=True):
-        by = told_of_it if told_of_it or asked else None
+    for part, own in zip(parts, constants, strict=True):
+        by = own if own or asked else None
         found = _scan(spark, store, part.rows, by, projection.read, options, manifests)
         if part.vectors is not None:
             found = alive(spark, found, part.vectors, part.rows.ids)
@@ -222,7 +222,7 @@ def _scan(
     spark: SparkSession,
     store: Store,
     rows: FragmentRows,
-    told: list[Constant] | None,
+    constants: list[Constant] | None,
     schema: SparkStruct,
     options: Mapping[str, str],
     manifests: str | None,
@@ -231,7 +231,7 @@ def _scan(
 
     Parameters
     ----------
-    told
+    constants
         The constants in the virtual paths. None: files are read by their real paths.
     """
     where = locations(rows.primaries["path"].combine_chunks(), store)
@@ -242,18 +242,18 @@ def _scan(
         mine = pc.equal(volumes.indices, at)
         volume, files = parse_volume(uri), where.filter(mine)
         reader = spark.read.schema(schema).options(**options)
-        if told is None:
+        if constants is None:
             reader = reader.option("recursiveFileLookup", "true")
             uris = real_uris(files, volume)
         else:
             for name, value in volume.settings.items():
                 spark.conf.set(name, value)
             reader = reader.option("basePath", volume.root)
-            mine_told = [replace(one, texts=one.texts.filter(mine)) for one in told]
-            uris = virtual_uris(files, volume, rows.ids.filter(mine), mine_told)
+            own = [replace(one, texts=one.texts.filter(mine)) for one in constants]
+            uris = virtual_uris(files, volume, rows.ids.filter(mine), own)
         text = manifest_text(uris, rows.primaries["size"].filter(mine))
         place = write_manifest(text, manifests)
         # Without a scheme, the path would be in `fs.defaultFS`, which may be another file system.
-        path = f"file://{place}" if told is None else volume.local(place)
+        path = f"file://{place}" if constants is None else volume.local(place)
         frames.append(reader.format("parquet").load(path))
     return reduce(DataFrame.unionAll, frames)

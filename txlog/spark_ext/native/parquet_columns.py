@@ -79,14 +79,14 @@ def project(
     sure
         The columns without nulls.
     """
-    told = {constant.name: constant for constant in constants}
+    by_name = {constant.name: constant for constant in constants}
     stored: list[StructField] = []
     columns = []
     for at, column in enumerate(plan.needed):
         if column.name in plan.metadata_columns:
             columns.append(ReadColumn(column.name, _metadata_sql(column.name)))
         elif column.name in plan.partition_columns:
-            sql = told[partition_name(at)].sql
+            sql = by_name[partition_name(at)].sql
             if column.name in sure:  # Spark sees that the result cannot be null.
                 sql = f"coalesce({sql}, {_DEFAULTS[column.type]})"
             columns.append(ReadColumn(column.name, sql))
@@ -98,7 +98,7 @@ def project(
             columns.append(ReadColumn(column.name, _unpushed(held), cast))
     if positions:
         stored.append(StructField(POSITION, _LONG))
-    stored += [StructField(name, PrimitiveType(one.kind)) for name, one in told.items()]
+    stored += [StructField(name, PrimitiveType(one.kind)) for name, one in by_name.items()]
     if virtual:
         stored.append(StructField(FRAGMENT_COLUMN, _LONG))
     return Projection(spark_schema(StructType(tuple(stored))), tuple(columns))

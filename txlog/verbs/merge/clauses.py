@@ -59,8 +59,8 @@ class BoundClause:
 
     def describe(self) -> dict[str, str]:
         """Return the description of the clause for the commit."""
-        said: dict[str, str] = {"actionType": self.action}
-        return said if self.condition is None else {"predicate": to_sql(self.condition), **said}
+        found: dict[str, str] = {"actionType": self.action}
+        return found if self.condition is None else {"predicate": to_sql(self.condition), **found}
 
 
 def bound_clauses(

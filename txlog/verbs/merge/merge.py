@@ -275,7 +275,7 @@ def parameters(predicate: str, clauses: Sequence[tuple[str, dict[str, str]]]) ->
     """Return Delta's parameters of MERGE: kinds of clauses with their descriptions."""
 
     def described(kind: str) -> str:
-        return orjson.dumps([said for of, said in clauses if of == kind]).decode()
+        return orjson.dumps([described for of, described in clauses if of == kind]).decode()
 
     return {
         "predicate": [predicate],
