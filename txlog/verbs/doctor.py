@@ -422,10 +422,8 @@ def _statistics(case: _Case) -> Iterator[Finding]:
 
 # Features ----------------------------------------------------------------------------------------
 
-_REPORTED_IDLE = (
-    "deletionVectors", "columnMapping", "timestampNtz", "typeWidening", "v2Checkpoint",
-    "changeDataFeed", "inCommitTimestamp", "rowTracking",
-)  # fmt: skip
+_ADVISED = ("deletionVectors", "columnMapping", "timestampNtz", "typeWidening", "v2Checkpoint",
+            "changeDataFeed", "inCommitTimestamp", "rowTracking")  # fmt: skip
 
 
 def _features(case: _Case) -> Iterator[Finding]:
@@ -440,7 +438,7 @@ def _features(case: _Case) -> Iterator[Finding]:
         file.part == 0 and file.uuid for file in case.log if hasattr(file, "uuid")
     ):
         used.add("v2Checkpoint")
-    idle = sorted((named & {*_REPORTED_IDLE}) - used)
+    idle = sorted((named & {*_ADVISED}) - used)
     if idle:
         yield Finding(
             "features-unused", "advice", None, len(idle),
