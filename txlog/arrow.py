@@ -233,9 +233,9 @@ def _of_numpy(values: Any, kind: pa.DataType | None, mask: Any) -> pa.Array:
             return arrow_array(values.tolist(), kind)
         return pa.array(values, kind, mask=mask)
     own = pa.from_numpy_dtype(values.dtype)
-    held = np.packbits(values, bitorder="little") if own == pa.bool_() else values
+    packed = np.packbits(values, bitorder="little") if own == pa.bool_() else values
     valid = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
-    data = pa.py_buffer(np.ascontiguousarray(held))
+    data = pa.py_buffer(np.ascontiguousarray(packed))
     built = pa.Array.from_buffers(own, len(values), [valid, data])
     return built if kind is None or own == kind else built.cast(kind)
 
@@ -396,14 +396,14 @@ class TextBytes:
     Some bytes may belong to no string.
     """
 
-    held: Bytes
+    data: Bytes
     starts: Places
     ends: Places
 
     @property
     def used(self) -> Bytes:
         """The bytes from the first string to the last one."""
-        return self.held[self.starts[0] : self.ends[-1]] if len(self.starts) else self.held[:0]
+        return self.data[self.starts[0] : self.ends[-1]] if len(self.starts) else self.data[:0]
 
 
 def text_bytes(texts: pa.Array) -> TextBytes:

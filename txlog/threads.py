@@ -209,18 +209,18 @@ def map_ahead(
     """
     with Workers(workers) as threads:
         waiting: deque[tuple[Call[Result], int]] = deque()
-        held = 0
+        waiting_size = 0
         for item in items:
             weight = 0 if size is None else size(item)
-            while waiting and held + weight > ahead_size > 0:
+            while waiting and waiting_size + weight > ahead_size > 0:
                 call, freed = waiting.popleft()
-                held -= freed
+                waiting_size -= freed
                 yield call.result()
             waiting.append((threads.start(function, item), weight))
-            held += weight
+            waiting_size += weight
             while len(waiting) > ahead:
                 call, freed = waiting.popleft()
-                held -= freed
+                waiting_size -= freed
                 yield call.result()
         while waiting:
             yield waiting.popleft()[0].result()

@@ -198,11 +198,11 @@ class Action:
         self, *, mode: str = "python", by_alias: bool = False, exclude_none: bool = False
     ) -> dict[str, Any]:
         """Return the fields, and those of inner actions, as dictionaries."""
-        held = self.__dict__
+        values = self.__dict__
         dumped = {
-            field.alias if by_alias else field.name: held[field.name]
+            field.alias if by_alias else field.name: values[field.name]
             for field in self.fields
-            if not (exclude_none and held[field.name] is None)
+            if not (exclude_none and values[field.name] is None)
         }
         return {
             name: value.model_dump(mode=mode, by_alias=by_alias, exclude_none=exclude_none)
@@ -213,11 +213,11 @@ class Action:
 
     def to_json(self) -> dict[str, Any]:
         """Return the action's JSON object, without absent fields."""
-        held = self.__dict__
+        values = self.__dict__
         return {
             field.alias: value if type(value) in _ATOMS else _plain(value)
             for field in self.fields
-            if (value := held[field.name]) is not None
+            if (value := values[field.name]) is not None
         }
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -235,8 +235,8 @@ class Action:
         return hash((type(self), tuple(self.__dict__.values())))
 
     def __repr__(self) -> str:
-        held = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
-        return f"{type(self).__name__}({held})"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
+        return f"{type(self).__name__}({arguments})"
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:

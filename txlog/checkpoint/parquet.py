@@ -73,10 +73,10 @@ class Opened:
 
         Decoded, they may need more: a dictionary stores each distinct value once.
         """
-        held = self.footer.metadata.row_group(group)
+        row_group = self.footer.metadata.row_group(group)
         begins = tuple(f"{column}." for column in columns)
         return sum(
-            held.column(at).total_uncompressed_size
+            row_group.column(at).total_uncompressed_size
             for leaf, at in self.leaves.items()
             if leaf in columns or leaf.startswith(begins)
         )

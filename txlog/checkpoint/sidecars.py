@@ -65,14 +65,14 @@ def choose_parts(sources: Iterable[Source], part_rows: int) -> list[tuple[Source
     separate part.
     """
     parts: list[list[Source]] = []
-    held = part_rows
+    count = part_rows
     for source in sources:
         rows = source.rows if source.row_groups is not None else part_rows
-        if held + rows > part_rows:
+        if count + rows > part_rows:
             parts.append([])
-            held = 0
+            count = 0
         parts[-1].append(source)
-        held += rows
+        count += rows
     return [tuple(part) for part in parts]
 
 
@@ -264,10 +264,10 @@ def choose_merged(
     stays low.
     """
     chosen = []
-    held = new_rows
+    count = new_rows
     for sidecar, stamp in sorted(sidecars, key=lambda pair: (pair[1].rows, pair[0].path)):
-        if stamp.rows > held or stamp.rows * 2 > part_rows:
+        if stamp.rows > count or stamp.rows * 2 > part_rows:
             break
         chosen.append(sidecar)
-        held += stamp.rows
+        count += stamp.rows
     return chosen

@@ -67,9 +67,9 @@ def _group_controls(file: Opened, group: int) -> list[tuple[str, dict[str, Any]]
     """Return the table state in a row group. Reading stops after the last such action."""
     counts = {kind: file.actions(group, kind) for kind in _CONTROLS}
     leaves = [leaf for leaf in file.leaves if counts.get(_kind(leaf), 0) != 0]
-    held = {_field(leaf) for leaf in leaves if file.values(group, leaf) != 0}
+    present = {_field(leaf) for leaf in leaves if file.values(group, leaf) != 0}
     # Skipping a million nulls takes time. Maps and lists are read completely or not at all.
-    wanted = [leaf for leaf in leaves if _field(leaf) in held]
+    wanted = [leaf for leaf in leaves if _field(leaf) in present]
     values_of_kinds = _footer_values(file, group, counts, wanted)
     left = [leaf for leaf in wanted if leaf not in values_of_kinds.get(_kind(leaf), ())]
     found = list(_read(file, group, counts, left))

@@ -276,10 +276,14 @@ def write_checkpoint(store: Store, version: int, found: Encoded) -> Hint:
 def leave_hint(store: Store, hint: Hint) -> None:
     """Point `_last_checkpoint` to a checkpoint unless that is already newer."""
     try:
-        held = decode_hint(store.read(HINT_PATH))
+        latest = decode_hint(store.read(HINT_PATH))
     except NotFoundError:
-        held = None
-    if held is None or held.version <= hint.version or not _has_checkpoint(store, held.version):
+        latest = None
+    if (
+        latest is None
+        or latest.version <= hint.version
+        or not _has_checkpoint(store, latest.version)
+    ):
         store.replace(HINT_PATH, encode_hint(hint))
 
 

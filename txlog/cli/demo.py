@@ -233,12 +233,12 @@ def _drain(stage: _Stage, spark: SparkSession) -> Any:
 def _look(stage: _Stage, _: SparkSession) -> None:
     _title(stage, 2, "What is in the folder: a log of versions, and Parquet files by origin")
     table = Table(stage.table)
-    held = table.files()
+    files = table.files()
     _print(stage, ["origin", "fragments", "rows", "bytes"], _by_origin(table))
     names = [info.name for info in table.store.list_after(LOG_FOLDER, "")]
     stage.out.print(f"  the log: {', '.join(names[:2])}, … {', '.join(names[-2:])}")
     stage.check(
-        "rows by the log alone", sum(held["num_records"].to_pylist()), stage.flights.num_rows
+        "rows by the log alone", sum(files["num_records"].to_pylist()), stage.flights.num_rows
     )
     last = stage.flights.slice(stage.flights.num_rows - 1).to_pylist()[0]
     where = f"origin = 'JFK' AND month = {last['month']} AND day = {last['day']}"
@@ -254,10 +254,10 @@ def _look(stage: _Stage, _: SparkSession) -> None:
 def _by_origin(table: Table) -> list[list[Any]]:
     totals: dict[str, list[int]] = {}
     for fragment in table.fragments():
-        held = totals.setdefault(str(fragment.partition_values["origin"]), [0, 0, 0])
-        held[0] += 1
-        held[1] += fragment.num_rows or 0
-        held[2] += fragment.files[0].size
+        total = totals.setdefault(str(fragment.partition_values["origin"]), [0, 0, 0])
+        total[0] += 1
+        total[1] += fragment.num_rows or 0
+        total[2] += fragment.files[0].size
     return [[origin, *numbers] for origin, numbers in sorted(totals.items())]
 
 
@@ -352,8 +352,8 @@ def whole_year() -> pa.Table | None:
     if found is None or not found.submodule_search_locations:
         return None
     archive = Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip"
-    with zipfile.ZipFile(archive) as held:
-        return _typed(csv.read_csv(io.BytesIO(held.read("flights.csv"))))
+    with zipfile.ZipFile(archive) as zipped:
+        return _typed(csv.read_csv(io.BytesIO(zipped.read("flights.csv"))))
 
 
 def first_days() -> pa.Table:

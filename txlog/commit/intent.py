@@ -151,10 +151,10 @@ def with_row_ids(adds: Iterable[Add], ids: RowIds) -> tuple[list[Add], int]:
     LogCorruptError
         The statistics of a file do not state the number of rows, or there are not enough ids.
     """
-    held = list(adds)
-    mark = max([ids.mark, *(_last_id(add) for add in held)])
+    kept = list(adds)
+    mark = max([ids.mark, *(_last_id(add) for add in kept)])
     given = []
-    for add in held:
+    for add in kept:
         if add.base_row_id is None and FIELDS_TAG in (add.tags or {}):
             given.append(add)
             continue

@@ -74,13 +74,13 @@ def put_commit(
             raise _unknown(path, version, txn_id) from error  # The lost put may still succeed.
         # Also if it exists: a client may have retried a put that had succeeded.
         try:
-            held = store.read(path)
+            content = store.read(path)
         except NotFoundError:
             effects.sleep_s(wait_s(attempt) * effects.jitter())
             continue  # It does not exist, so the same bytes may be put again.
         except StoreError as error:
             raise _unknown(path, version, txn_id) from (lost or error)
-        return None if is_ours(held, txn_id, path) else held
+        return None if is_ours(content, txn_id, path) else content
     raise _unknown(path, version, txn_id)
 
 

@@ -347,14 +347,14 @@ def _commit(
         passed: list[Commit] = []
         version = 0 if snapshot is None else snapshot.version + 1
         attempt = prepare(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=effects.now_ms())
-        held = put_commit(store, put, version, attempt.data, txn_id, effects)
-        if held is None:
+        outcome = put_commit(store, put, version, attempt.data, txn_id, effects)
+        if outcome is None:
             file_ms = require_landed(store, attempt.data, txn_id, version)
             stamped = _stamped(attempt.after, effects.now_ms() if file_ms is None else file_ms)
             return Committed(stamped, intent, tried, *_changed_features(snapshot, stamped))
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
-        verdict, snapshot, at = _pass_winners(store, snapshot, intent, passed, held)
+        verdict, snapshot, at = _pass_winners(store, snapshot, intent, passed, outcome)
         if verdict is not None and verdict.outcome == "rebase" and rebase is not None:
             rebased = rebase(snapshot, intent, passed)
             if rebased is not None:

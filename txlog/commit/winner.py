@@ -60,9 +60,9 @@ def tightens(old: Metadata, new: Metadata) -> bool:
     columns, before = schema_of(new), schema_of(old)
     if columns is None or before is None or old.partition_columns != new.partition_columns:
         return True
-    held = {field.physical_name.lower() for field in before.fields}
+    existing = {field.physical_name.lower() for field in before.fields}
     return _set_or_changed(old.configuration, new.configuration) or any(
-        field.physical_name.lower() in held or not is_harmless(field)
+        field.physical_name.lower() in existing or not is_harmless(field)
         for field in new_columns(before, columns)
     )
 

@@ -256,14 +256,14 @@ class _RowStream:
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self._schema = reader.schema
         self._batches: Iterator[pa.RecordBatch] = iter(reader)
-        self._held: pa.RecordBatch | None = None
+        self._batch: pa.RecordBatch | None = None
         self._taken = 0
 
     def take(self, count: int) -> list[pa.Array]:
         parts = []
         while count and (batch := self._next()) is not None:
             parts.append(batch.slice(0, count))
-            self._held = batch.slice(parts[-1].num_rows)
+            self._batch = batch.slice(parts[-1].num_rows)
             count -= parts[-1].num_rows
             self._taken += parts[-1].num_rows
         if count:
@@ -276,11 +276,11 @@ class _RowStream:
             raise _bad(None, f"the data has more than the table's {self._taken} rows")
 
     def _next(self) -> pa.RecordBatch | None:
-        while self._held is None or not self._held.num_rows:
-            self._held = next(self._batches, None)
-            if self._held is None:
+        while self._batch is None or not self._batch.num_rows:
+            self._batch = next(self._batches, None)
+            if self._batch is None:
                 return None
-        return self._held
+        return self._batch
 
 
 def _nulls(fields: StructType) -> ColumnValues:

@@ -55,8 +55,8 @@ def plan_rewrite(snapshot: Snapshot, options: WriteOptions) -> RewritePlan:
         ids = moved_ids(snapshot.metadata.configuration)
         metadata = [{ID: number} for number in ids] if ids else [{}, {}]
         moved = tuple(
-            StructField(name, PrimitiveType("long"), metadata=held)
-            for name, held in zip(names, metadata, strict=True)
+            StructField(name, PrimitiveType("long"), metadata=described)
+            for name, described in zip(names, metadata, strict=True)
         )
     layout = FileLayout(
         snapshot.schema,

@@ -110,10 +110,10 @@ class FileLayout:
     @cached_property
     def file_schema(self) -> StructType:
         """The table's columns in the files, without partition columns and columns of void."""
-        return in_files(self._held, self.mapping_mode)
+        return in_files(self._stored_schema, self.mapping_mode)
 
     @cached_property
-    def _held(self) -> StructType:
+    def _stored_schema(self) -> StructType:
         return StructType(
             stored_fields([f for f in self.schema.fields if f.name not in self.partition_by])
         )
@@ -121,10 +121,12 @@ class FileLayout:
     @cached_property
     def stats_columns(self) -> frozenset[tuple[str, ...]]:
         """The leaf columns that get bounds and null counts, by their paths in files."""
-        leaves = stats_leaves(self._held, self.properties)
+        leaves = stats_leaves(self._stored_schema, self.properties)
         if self.mapping_mode == "none":
             return frozenset(leaves)
-        return frozenset(physical_path(self._held, path, self.mapping_mode) for path in leaves)
+        return frozenset(
+            physical_path(self._stored_schema, path, self.mapping_mode) for path in leaves
+        )
 
     @cached_property
     def required_partitions(self) -> tuple[bool, ...]:

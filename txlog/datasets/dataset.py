@@ -439,8 +439,8 @@ def _options(limits: Limits, options: Mapping[str, str] | None) -> dict[str, str
 def _require_known(table: Table, commits: Sequence[Commit]) -> None:
     """Raise if a table has rows of a commit that is purged or that does not exist."""
     partitions = table.files(["partition_values"])["partition_values"]
-    held = {value for part in partitions.chunks for value in part.items.unique().to_pylist()}
-    purged = sorted(c.commit_id for c in commits if c.purged and str(c.commit_id) in held)
+    present = {value for part in partitions.chunks for value in part.items.unique().to_pylist()}
+    purged = sorted(c.commit_id for c in commits if c.purged and str(c.commit_id) in present)
     if purged:
         raise DataFileError(
             path=table.uri,
@@ -448,7 +448,7 @@ def _require_known(table: Table, commits: Sequence[Commit]) -> None:
             reason=f"it has rows of the commits {purged}, which are purged",
             remedy="The purge was interrupted: call purge again, or Catalog.sweep",
         )
-    unknown = sorted(held - {str(commit.commit_id) for commit in commits})
+    unknown = sorted(present - {str(commit.commit_id) for commit in commits})
     if unknown:
         raise _damaged(table, f"it has rows of the commits {unknown}, which do not exist")
 

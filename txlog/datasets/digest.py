@@ -138,10 +138,10 @@ class _Node:
         if len(array) == 0 or buffer is None:
             return
         start = array.offset * width
-        held = np.frombuffer(buffer, np.uint8, len(array) * width, start)
+        numbers = np.frombuffer(buffer, np.uint8, len(array) * width, start)
         if array.null_count:
-            held = held.reshape(-1, width) * numpy_array(array.is_valid())[:, None]
-        self._values.update(np.ascontiguousarray(held).data)
+            numbers = numbers.reshape(-1, width) * numpy_array(array.is_valid())[:, None]
+        self._values.update(np.ascontiguousarray(numbers).data)
 
 
 def _little(numbers: Any) -> Any:

@@ -96,8 +96,8 @@ class Home:
 
     def snapshot(self, uuid: str) -> Snapshot:
         """Return the latest version of a data set's table; errors as for `Table`."""
-        held, context = self._snapshots.get(uuid), self.context(uuid)
-        found = load_snapshot(context.store) if held is None else refresh(context.store, held)
+        known, context = self._snapshots.get(uuid), self.context(uuid)
+        found = load_snapshot(context.store) if known is None else refresh(context.store, known)
         found.memo(_require_known_format)
         self.keep(uuid, found)
         return found

@@ -198,11 +198,11 @@ class Ledger:
 
     def _read_on(self) -> None:
         """Read the new events."""
-        context, held = self._context, self._snapshot
-        latest = existing(context.store) if held is None else refresh(context.store, held)
+        context, snapshot = self._context, self._snapshot
+        latest = existing(context.store) if snapshot is None else refresh(context.store, snapshot)
         if latest is None:
             return
-        if held is None:
+        if snapshot is None:
             _require_ledger(latest)
         n = latest.transaction_version(APP) or 0
         if n > self._state.n:  # An interrupt may have come between an append and the state.

@@ -161,7 +161,7 @@ def _create(
     folder = home.store_of(f"data/{uuid}")
     command = replace(command, uuid=uuid)
     try:
-        snapshot, held = _make_table(home, kind, request, source, command, state.cleared)
+        snapshot, objects = _make_table(home, kind, request, source, command, state.cleared)
     except BaseException as error:  # Nothing refers to the table yet.
         delete_tree(folder)
         if isinstance(error, TxlogError):
@@ -170,7 +170,7 @@ def _create(
                 raise swept_table(state, uuid) from error
         raise
     try:
-        state = _register(home, command, held)
+        state = _register(home, command, objects)
     except OutcomeUnknownError:
         raise  # The data set may exist already.
     except TxlogError:
@@ -184,16 +184,16 @@ def _create(
     return _require_not_purged(home, made.dataset_id)
 
 
-def _register(home: Home, command: Create, held: Held | None) -> LedgerState:
+def _register(home: Home, command: Create, objects: Held | None) -> LedgerState:
     """Append the event `created`, after which every process knows that the objects are in use."""
     while True:
-        cleared = None if held is None else held.cleared
+        cleared = None if objects is None else objects.cleared
         try:
             return home.ledger.record(replace(command, cleared=cleared))
         except CommitConflictError as error:
-            if error.rule != CLEARED_RULE or held is None:
+            if error.rule != CLEARED_RULE or objects is None:
                 raise
-            held.require(error.version)
+            objects.require(error.version)
 
 
 def _make_table(
@@ -230,8 +230,8 @@ def _make_table(
         return snapshot, None
     note = request.note(command.uuid, kind, read)
     operation = AddCommit(context, read.reader, note, kind.statistics())
-    held = Held(home, read.objects, cleared)
-    return add_commit(operation, snapshot, None).snapshot, held
+    objects = Held(home, read.objects, cleared)
+    return add_commit(operation, snapshot, None).snapshot, objects
 
 
 def update(

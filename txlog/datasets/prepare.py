@@ -332,7 +332,7 @@ def opened_part(part: Part, storage_options: Mapping[str, Any] | None) -> Any:
 
 def _digest(path: Path) -> str:
     digest = sha256()
-    with path.open("rb") as held:
-        while data := held.read(_CHUNK_BYTES):
+    with path.open("rb") as file:
+        while data := file.read(_CHUNK_BYTES):
             digest.update(data)
     return digest.hexdigest()

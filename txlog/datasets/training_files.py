@@ -231,11 +231,11 @@ class SetFiles:
         count = 0
         for number, (fragment, digest) in enumerate(written):
             add = fragment.adds[0]
-            held = fragment.physical_rows or 0
+            part_rows = fragment.physical_rows or 0
             uri = f"{self._uri}/{name}/{decode_path(add.path)}"
             part = f"{name}/{number:05d}.parquet"
-            self.parts.append(Part(part, uri, add.size, held, digest))
-            count += held
+            self.parts.append(Part(part, uri, add.size, part_rows, digest))
+            count += part_rows
         return count
 
     def _write_csv(
@@ -243,10 +243,10 @@ class SetFiles:
     ) -> int:
         count = 0
         with self._open(f"{name}.csv", lambda: count) as sink:
-            for data, held in rows.map(partial(_csv_of, convert), columns):
+            for data, lines in rows.map(partial(_csv_of, convert), columns):
                 self._check()
                 sink.write(data)
-                count += held
+                count += lines
         return count
 
     def write_table(self, name: str, table: pa.Table) -> None:
@@ -256,9 +256,9 @@ class SetFiles:
                 for batch in table.to_batches():
                     sink.write(csv_bytes(batch))
             else:
-                held = pa.BufferOutputStream()
-                pq.write_table(table, held, compression="zstd")
-                sink.write(held.getvalue())
+                buffer = pa.BufferOutputStream()
+                pq.write_table(table, buffer, compression="zstd")
+                sink.write(buffer.getvalue())
 
     def open_file(self, name: str, rows: int | None = None) -> Any:
         """Return a part that is a file of any kind, to write in a `with`."""
@@ -291,11 +291,11 @@ class _Digesting:
 
     def write(self, data: Any) -> int:
         """Write bytes, and return their number."""
-        held = memoryview(data)
-        self.digest.update(held)
-        self.size += held.nbytes
-        self._sink.write(held)
-        return held.nbytes
+        view = memoryview(data)
+        self.digest.update(view)
+        self.size += view.nbytes
+        self._sink.write(view)
+        return view.nbytes
 
     def flush(self) -> None:
         """Do nothing: the store's file is complete when it is closed."""

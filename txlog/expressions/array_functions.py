@@ -92,10 +92,10 @@ def _set_type(name: str, args: Sequence[Typed]) -> DataType:
         raise refuse(name, f"does not support {type_name(kind)}")
     if name == "arrays_overlap":
         return BOOLEAN
-    held = [isinstance(one, ArrayType) and one.contains_null for _, one in args]
+    may_contain_nulls = [isinstance(one, ArrayType) and one.contains_null for _, one in args]
     if name == "array_except":
-        return ArrayType(kind.element, held[0])
-    return ArrayType(kind.element, all(held)) if name == "array_intersect" else kind
+        return ArrayType(kind.element, may_contain_nulls[0])
+    return ArrayType(kind.element, all(may_contain_nulls)) if name == "array_intersect" else kind
 
 
 _NOT_IN_SETS = FLOATS | {"variant"}  # Floats have two zeros, and NaN of different bits.

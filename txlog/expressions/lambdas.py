@@ -72,24 +72,27 @@ def bound_lambda_call(name: str, args: Sequence[Expression], bound: Bind) -> Typ
 def _bound_aggregate(
     array: Expression, kind: ArrayType, args: Sequence[Expression], bound: Bind
 ) -> Typed:
-    start, held = bound(args[0])
+    start, start_type = bound(args[0])
     function = _required("aggregate", args[1], (2,))
-    body, merged = bound(_with_types(function, (held, kind.element)))
-    if merged not in (held, VOID) and {primitive_name(held), primitive_name(merged)} <= INTEGERS:
-        held = LONG
-        body, merged = bound(_with_types(function, (held, kind.element)))
-    if held == VOID or merged not in (held, VOID):
+    body, merged = bound(_with_types(function, (start_type, kind.element)))
+    if (
+        merged not in (start_type, VOID)
+        and {primitive_name(start_type), primitive_name(merged)} <= INTEGERS
+    ):
+        start_type = LONG
+        body, merged = bound(_with_types(function, (start_type, kind.element)))
+    if start_type == VOID or merged not in (start_type, VOID):
         raise refuse(
             "aggregate",
-            f"has a start value of type {type_name(held)}, but its function gives "
+            f"has a start value of type {type_name(start_type)}, but its function gives "
             f"{type_name(merged)}: write CAST(… AS {type_name(merged)}) around the start value",
         )
-    parts: list[Expression] = [array, Cast(start, held), Lambda(function.names, body)]
+    parts: list[Expression] = [array, Cast(start, start_type), Lambda(function.names, body)]
     if len(args) == 3:
         last = _required("aggregate", args[2], (1,))
-        body, held = bound(_with_types(last, (held,)))
+        body, start_type = bound(_with_types(last, (start_type,)))
         parts.append(Lambda(last.names, body))
-    return Call("aggregate", tuple(parts), held), held
+    return Call("aggregate", tuple(parts), start_type), start_type
 
 
 def _bound_of_entries(name: str, args: Sequence[Expression], bound: Bind) -> Typed:
@@ -289,20 +292,20 @@ def _folded(
 ) -> pa.Array:
     """Return `aggregate`: one step takes the next element of every row that has one."""
     flat, starts, lengths = flat_values(array)
-    held = one_array(value(args[0], data), data.num_rows)
+    state = one_array(value(args[0], data), data.num_rows)
     merge, *last = args[1:]
     assert isinstance(merge, Lambda)
     rows, ended, results = np.arange(len(array)), [], []
     for place in count():
         goes_on = lengths[rows] > place
         ended.append(rows[~goes_on])
-        results.append(held.filter(arrow_array(~goes_on)))
+        results.append(state.filter(arrow_array(~goes_on)))
         rows = rows[goes_on]
         if not len(rows):
             break
         element = flat.take(arrow_array(starts[rows] + place, pa.int64()))
-        before = held.filter(arrow_array(goes_on))
-        held = _applied(merge, data, rows, (before, element), value).cast(held.type)
+        before = state.filter(arrow_array(goes_on))
+        state = _applied(merge, data, rows, (before, element), value).cast(state.type)
     order = np.argsort(np.concatenate(ended), kind="stable")
     result = pa.concat_arrays(results).take(arrow_array(order, pa.int64(), mask=absent))
     for finish in last:

@@ -226,10 +226,10 @@ def _unpacked_bytes(data: bytes) -> int:
     count, first = batch.vector(2)
     sizes = [0]
     for at in range(first, first + 16 * min(count, _MOST_BUFFERS), 16):
-        offset, held = struct.unpack_from("<qq", data, at)
-        packed = batch.place(3) is not None and held >= 8
+        offset, extent = struct.unpack_from("<qq", data, at)
+        packed = batch.place(3) is not None and extent >= 8
         stated = struct.unpack_from("<q", data, body + offset)[0] if packed else -1
-        sizes.append(held if stated == -1 else stated)
+        sizes.append(extent if stated == -1 else stated)
     if min(sizes) < 0 or count > _MOST_BUFFERS:
         raise IndexError("a buffer has no size")
     return max(sizes)

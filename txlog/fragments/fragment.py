@@ -252,7 +252,7 @@ class FragmentSequence(Sequence[Fragment]):
         if columns.rows.num_rows:
             theirs = [self._columns_of(place) for place in places]
             chosen = arrow_array(np.concatenate([numpy_array(nothing), *theirs]), pa.int64())
-            owners = np.repeat(np.arange(len(places)), [len(held) for held in theirs])
+            owners = np.repeat(np.arange(len(places)), [len(one) for one in theirs])
             columns = ColumnFiles(
                 columns.rows.take(chosen), arrow_array(owners, pa.int64()), columns.field_sets,
                 columns.field_set.take(chosen),

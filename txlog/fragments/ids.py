@@ -97,7 +97,7 @@ def _words(paths: pa.Array, start: int, rows: Numbers) -> Words:
     """
     texts = text_bytes(paths)
     begins, ends = texts.starts[rows] + start, texts.ends[rows]
-    words = words_of(texts.held, ">u8")
+    words = words_of(texts.data, ">u8")
     # Near the end of the buffer, the bytes before the offset are shifted out.
     last = len(words) - 1
     found: Words = words[np.minimum(begins, last)].astype(np.uint64)

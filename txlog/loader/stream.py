@@ -109,19 +109,21 @@ def _rounds(
     reader: BlockReader, order: Order, share: Share, threads: int, ahead: int
 ) -> Generator[tuple[Columns, Selected], None, None]:
     """Yield the rows that each round reads, and the places of the rows to return."""
-    held: dict[Piece, list[tuple[int, Columns]]] = {}  # Rows, with the offset of their first row.
+    chunks_of: dict[
+        Piece, list[tuple[int, Columns]]
+    ] = {}  # Rows, with the offset of their first row.
     memory: Columns = {}
     missing = 0
     with closing(_loaded(reader, order, share, threads, ahead)) as loaded:
         for (plan, portions), chunks in loaded:
             for piece, start, rows in chunks:
-                held.setdefault(piece, []).append((start, rows))
+                chunks_of.setdefault(piece, []).append((start, rows))
             missing = missing - 1 if portions else plan.reads
             if missing:
                 continue
-            parts = [rows for piece, part in plan.uses for rows in _within(held[piece], part)]
-            held = {
-                piece: [chunk for chunk in held[piece] if _end(*chunk) > part.stop]
+            parts = [rows for piece, part in plan.uses for rows in _within(chunks_of[piece], part)]
+            chunks_of = {
+                piece: [chunk for chunk in chunks_of[piece] if _end(*chunk) > part.stop]
                 for piece, part in plan.uses
                 if part.stop < piece.stop
             }
@@ -173,7 +175,7 @@ def _items(reader: BlockReader, order: Order, share: Share, workers: int) -> Ite
     The first round reads only the pages that it needs, so that the first batch comes early. The
     second one reads the rest of these pieces.
     """
-    held: set[Piece] = set()
+    loaded: set[Piece] = set()
     rest: list[Portion] = []
     paged: dict[int, bool] = {}
     is_first = True
@@ -190,7 +192,9 @@ def _items(reader: BlockReader, order: Order, share: Share, workers: int) -> Ite
             if not uses:
                 continue
             wanted = rest + [
-                (piece, replace(part, stop=piece.stop)) for piece, part in uses if piece not in held
+                (piece, replace(part, stop=piece.stop))
+                for piece, part in uses
+                if piece not in loaded
             ]
             rest = []
             if is_first:
@@ -199,7 +203,7 @@ def _items(reader: BlockReader, order: Order, share: Share, workers: int) -> Ite
             plan = _RoundPlan(uses, selected, len(reads))
             yield plan, ()
             yield from ((plan, read) for read in reads)
-            held = {piece for piece, part in uses if part.stop < piece.stop}
+            loaded = {piece for piece, part in uses if part.stop < piece.stop}
             is_first = False
 
 

@@ -105,7 +105,7 @@ def _are_plain(paths: pa.Array) -> bool:
     """Return whether the bytes show that no path needs decoding."""
     texts = text_bytes(paths)
     starts = texts.starts[texts.starts < texts.ends]
-    if np.isin(texts.held[starts], _FIRST).any():
+    if np.isin(texts.data[starts], _FIRST).any():
         return False
     used = texts.used
     for start in range(0, len(used), _BLOCK):
@@ -113,8 +113,8 @@ def _are_plain(paths: pa.Array) -> bool:
         after = block[1:]
         odd = (after == _SLASH) | (after == _DOT)
         odd &= block[:-1] == _SLASH
-        held = block.tobytes()
-        if b"%" in held or b":" in held or odd.any():
+        text = block.tobytes()
+        if b"%" in text or b":" in text or odd.any():
             return False
     return True
 

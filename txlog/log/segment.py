@@ -53,15 +53,15 @@ def choose_segment(
     LogCorruptError
         A commit is missing in between.
     """
-    held = [file for file in files if file.kind != "checksum"]
-    usable = [file for file in held if file.name not in unusable] if unusable else held
+    log_files = [file for file in files if file.kind != "checksum"]
+    usable = [file for file in log_files if file.name not in unusable] if unusable else log_files
     commits = {file.version: file for file in usable if file.kind == "commit"}
     others = [file for file in usable if file.kind != "commit"]
     checkpoints = complete_checkpoints(others)
     compactions = [file for file in others if file.kind == "compaction"]
-    if not any(file.kind != "compaction" for file in held):
+    if not any(file.kind != "compaction" for file in log_files):
         raise NotFoundError(reason="the log has neither commits nor checkpoints")
-    latest = max(file.last_version for file in held)
+    latest = max(file.last_version for file in log_files)
     target = latest if version is None else version
     if not 0 <= target <= latest:
         raise NotFoundError(
@@ -93,12 +93,12 @@ def complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, .
 
 def rebuildable(files: Iterable[LogFile]) -> list[int]:
     """Return the versions that can be reconstructed from a log's files, ascending. Pure."""
-    held = list(files)
-    bases = complete_checkpoints(held)
-    if not any(file.kind in ("commit", "checkpoint") for file in held):
+    log_files = list(files)
+    bases = complete_checkpoints(log_files)
+    if not any(file.kind in ("commit", "checkpoint") for file in log_files):
         return []  # Compactions alone do not make a log.
     steps: dict[int, list[int]] = defaultdict(list)  # Deltas by the version before their first.
-    for file in held:
+    for file in log_files:
         if file.kind in ("commit", "compaction"):
             steps[file.version - 1].append(file.last_version)
     found: set[int] = set()

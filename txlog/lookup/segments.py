@@ -113,11 +113,11 @@ def encode_segment(
 
     def placed(data: Any) -> list[int]:
         nonlocal at
-        held = bytes(data)
+        content = bytes(data)
         begin = at
-        arrays.append(held + bytes(-len(held) % _ALIGNED))
+        arrays.append(content + bytes(-len(content) % _ALIGNED))
         at += len(arrays[-1])
-        return [begin, len(held), zlib.crc32(held)]
+        return [begin, len(content), zlib.crc32(content)]
 
     described = []
     for covered in runs:
@@ -217,10 +217,10 @@ def _covered(one: dict[str, Any], arrays: memoryview, columns: int) -> CoveredRu
     files = tuple(_file(file, arrays, columns) for file in one["files"])
     names = ("keys", "first", "last", "shift", "base", "low", "rowBits")
     numbers: list[Any] = [_whole(one[name]) for name in names]
-    held = {name: _array(one[name], arrays, kind) for name, kind in _ARRAYS.items()}
-    if any(held[name] is None for name in ("upper", "zeros", "lower")):
+    loaded = {name: _array(one[name], arrays, kind) for name, kind in _ARRAYS.items()}
+    if any(loaded[name] is None for name in ("upper", "zeros", "lower")):
         raise RunError("a run lacks an array")
-    run = Run(one["form"], *numbers, **held)
+    run = Run(one["form"], *numbers, **loaded)
     run.check(sum(file.rows for file in files))
     return CoveredRun(run, files)
 
@@ -254,12 +254,12 @@ def _extent(extent: Sequence[int], arrays: memoryview) -> memoryview:
 def _array(extent: Any, arrays: memoryview, kind: str) -> Any:
     if extent is None:
         return None
-    held = _extent([_whole(number) for number in extent], arrays)
-    if zlib.crc32(held) != extent[2]:
+    data = _extent([_whole(number) for number in extent], arrays)
+    if zlib.crc32(data) != extent[2]:
         raise RunError("the checksum of an array does not match")
-    if len(held) % np.dtype(kind).itemsize:
+    if len(data) % np.dtype(kind).itemsize:
         raise RunError("an array ends within a value")
-    return np.frombuffer(held, kind)
+    return np.frombuffer(data, kind)
 
 
 def merged(

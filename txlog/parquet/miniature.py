@@ -103,8 +103,10 @@ def pick_pages(
         together[0].append(name)
         together[3].update(zip(range(first, stop), numbers, strict=True))
     return [
-        PickedPages(footer, group, tuple(names), starts, counts, held, _size(footer, group, held))
-        for names, starts, counts, held in covers.values()
+        PickedPages(
+            footer, group, tuple(names), starts, counts, values, _size(footer, group, values)
+        )
+        for names, starts, counts, values in covers.values()
     ]
 
 
@@ -314,9 +316,9 @@ def _copied_pages(picks: Sequence[FetchedPages], leaf: int) -> tuple[list[bytes]
             header = page_header(page)
             if not header.is_data:
                 raise ThriftError("an offset index points to bytes that are not a data page")
-            held = header.values if not levels else rows_of_page(page, header, codec, levels)
-            if held != rows:
-                raise ThriftError(f"a page has {held} rows, its offset index says {rows}")
+            counted = header.values if not levels else rows_of_page(page, header, codec, levels)
+            if counted != rows:
+                raise ThriftError(f"a page has {counted} rows, its offset index says {rows}")
             found.append(page)
             values += header.values
             unpacked += header.end + header.unpacked

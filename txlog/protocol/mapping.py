@@ -97,12 +97,12 @@ class _Giver:
     def _field(
         self, field: StructField, before: StructType | None, path: tuple[str, ...]
     ) -> StructField:
-        held = None if before is None else before.get(field.name)
-        if held is not None and not _alike(held.type, field.type):
-            held = None
+        earlier = None if before is None else before.get(field.name)
+        if earlier is not None and not _alike(earlier.type, field.type):
+            earlier = None
         metadata: dict[str, Any] = dict(field.metadata)
-        if held is not None and ID not in metadata:
-            metadata |= {key: held.metadata[key] for key in _KEYS if key in held.metadata}
+        if earlier is not None and ID not in metadata:
+            metadata |= {key: earlier.metadata[key] for key in _KEYS if key in earlier.metadata}
         if ID not in metadata:
             self._taken += 1
             metadata[ID] = self._taken
@@ -116,20 +116,20 @@ class _Giver:
                     ids[name] = self._taken
             if ids:
                 metadata[_NESTED_IDS] = ids
-        inner = self._type(field.type, None if held is None else held.type, path)
+        inner = self._type(field.type, None if earlier is None else earlier.type, path)
         return replace(field, type=inner, metadata=metadata)
 
-    def _type(self, kind: DataType, held: DataType | None, path: tuple[str, ...]) -> DataType:
+    def _type(self, kind: DataType, earlier: DataType | None, path: tuple[str, ...]) -> DataType:
         match kind:
             case StructType():
                 return StructType(
-                    self.fields(kind, held if isinstance(held, StructType) else None, path)
+                    self.fields(kind, earlier if isinstance(earlier, StructType) else None, path)
                 )
             case ArrayType():
-                inside = held.element if isinstance(held, ArrayType) else None
+                inside = earlier.element if isinstance(earlier, ArrayType) else None
                 return replace(kind, element=self._type(kind.element, inside, (*path, "element")))
             case MapType():
-                of_map = held if isinstance(held, MapType) else None
+                of_map = earlier if isinstance(earlier, MapType) else None
                 return replace(
                     kind,
                     key=self._type(kind.key, of_map and of_map.key, (*path, "key")),
@@ -163,12 +163,12 @@ def _name(number: int, path: tuple[str, ...]) -> str:
     )
 
 
-def _alike(held: DataType, kind: DataType) -> bool:
+def _alike(earlier: DataType, kind: DataType) -> bool:
     """Return whether columns of both types may have the same physical name."""
-    match held, kind:
+    match earlier, kind:
         case (StructType(), StructType()) | (ArrayType(), ArrayType()) | (MapType(), MapType()):
             return True
-    return held == kind
+    return earlier == kind
 
 
 def _highest(metadata: Metadata) -> int:
@@ -178,8 +178,8 @@ def _highest(metadata: Metadata) -> int:
 
 def highest_id(*metadata: Metadata | None) -> dict[str, str | None]:
     """Return the property with the highest id in several metadata actions; empty without one."""
-    held = [one for one in metadata if one is not None and HIGHEST_ID in one.configuration]
-    return {HIGHEST_ID: str(max(map(_highest, held)))} if held else {}
+    mapped = [one for one in metadata if one is not None and HIGHEST_ID in one.configuration]
+    return {HIGHEST_ID: str(max(map(_highest, mapped)))} if mapped else {}
 
 
 def _ids(kind: DataType) -> Iterator[int]:
@@ -240,8 +240,8 @@ def require_mapped(schema: StructType, mode: str, *, path: str) -> None:
 
 def same_in_files(schema: StructType, other: StructType) -> bool:
     """Return whether another schema has all fields of a schema with the same ids and names."""
-    held = {path: _mapping(field) for path, field in all_fields(other)}
-    return all(held.get(path) == _mapping(field) for path, field in all_fields(schema))
+    mappings = {path: _mapping(field) for path, field in all_fields(other)}
+    return all(mappings.get(path) == _mapping(field) for path, field in all_fields(schema))
 
 
 def _mapping(field: StructField) -> tuple[int | None, str, dict[str, int]]:

@@ -59,12 +59,12 @@ def _last_words(texts: TextBytes) -> Iterator[NDArray[np.uint64]]:
     """Yield groups of eight bytes of each text, the last group first; 0 if a text is shorter."""
     starts, ends = texts.starts, texts.ends
     if (ends - starts >= WORD_BYTES * _WORDS).all():
-        pairs = words_of(texts.held, "<c16")
+        pairs = words_of(texts.data, "<c16")
         for back in range(2, _WORDS + 1, 2):
             pair = pairs[ends - WORD_BYTES * back].view("<u8").reshape(-1, 2)
             yield from (pair[:, 1], pair[:, 0])
         return
-    words = words_of(texts.held)
+    words = words_of(texts.data)
     for back in range(1, _WORDS + 1):
         places = ends - WORD_BYTES * back
         yield np.where(places >= starts, words[np.maximum(places, 0)], 0)
@@ -313,11 +313,11 @@ def _maybe_one_of(paths: pa.Array, newer: Newer) -> Mask:
     everything = np.ones(len(paths), np.bool_)
     if newer.words is None or b"%" in texts.used.tobytes():
         return everything
-    words = words_of(texts.held)
+    words = words_of(texts.data)
     places = texts.ends - newer.back - WORD_BYTES
     inside = places >= texts.starts
     mask: Mask = np.isin(words[np.maximum(places, 0)], newer.words) & inside
-    ends = texts.held[np.maximum(texts.ends - 1, 0)]
+    ends = texts.data[np.maximum(texts.ends - 1, 0)]
     mask |= np.isin(ends, _ODD_ENDS) & (texts.ends > texts.starts)
     return mask
 

@@ -117,10 +117,10 @@ def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) ->
             return _struct(children, target, array)
         case ArrayType(element) if _is_list(array.type):
             array = _from_zero(array)
-            held = array.values
-            if _is_bare(held, array.type, element):  # Two-level lists omit a group with one field.
-                held = pa.StructArray.from_arrays([held], [array.type.value_field.name])
-            values = _conform(held, element, target.value_type, mode)
+            inner = array.values
+            if _is_bare(inner, array.type, element):  # Two-level lists omit a group with one field.
+                inner = pa.StructArray.from_arrays([inner], [array.type.value_field.name])
+            values = _conform(inner, element, target.value_type, mode)
             return pa.ListArray.from_arrays(
                 array.offsets.cast(pa.int32()), values, type=target, mask=_nulls(array)
             )

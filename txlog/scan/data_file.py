@@ -367,7 +367,7 @@ class OpenFile:
         ids = pa.repeat(arrow_scalar(self._fragment_id, pa.int64()), len(groups))
         found = metadata_bounds(ids, rows, self._plan.row_tracking, starts=starts)
         ours = self._plan.metadata_columns  # A table's own column may hide one.
-        return Bounds(rows, {(name,): held for name, held in found.items() if name in ours})
+        return Bounds(rows, {(name,): bound for name, bound in found.items() if name in ours})
 
 
 RowRange = tuple[int, int]
@@ -389,7 +389,7 @@ def overlaps(ranges: Sequence[RowRange], bounds: RowRange) -> list[RowRange]:
 def common(several: Sequence[Sequence[RowRange]]) -> list[RowRange]:
     """Return the intersection of several lists of ranges; a single list is returned unchanged."""
     return reduce(
-        lambda held, others: [part for bounds in others for part in overlaps(held, bounds)],
+        lambda own, others: [part for bounds in others for part in overlaps(own, bounds)],
         map(list, several[1:]),
         list(several[0]),
     )
@@ -407,11 +407,11 @@ def zipped(
         return
     heads = [next(stream, None) for stream in streams]
     while all(head is not None for head in heads):
-        held = [head for head in heads if head is not None]
-        start = held[0][0]
-        count = min(batch.num_rows for _, batch in held)
-        yield start, [batch.slice(0, count) for _, batch in held]
+        present = [head for head in heads if head is not None]
+        start = present[0][0]
+        count = min(batch.num_rows for _, batch in present)
+        yield start, [batch.slice(0, count) for _, batch in present]
         heads = [
             (start + count, batch.slice(count)) if batch.num_rows > count else next(stream, None)
-            for (_, batch), stream in zip(held, streams, strict=True)
+            for (_, batch), stream in zip(present, streams, strict=True)
         ]

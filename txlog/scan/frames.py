@@ -178,8 +178,8 @@ def _predicate(
     where: Expression, found: Layout, constants: Mapping[str, pl.Series]
 ) -> pl.Expr | None:
     """Return a predicate over a file's columns, or None if polars has no equal predicate."""
-    held = {name: _literal(series) for name, series in constants.items()}
-    return as_polars(where, held | {name: pl.col(own) for name, own in found.names.items()})
+    literals = {name: _literal(series) for name, series in constants.items()}
+    return as_polars(where, literals | {name: pl.col(own) for name, own in found.names.items()})
 
 
 def _literal(one: pl.Series) -> pl.Expr:
@@ -214,8 +214,8 @@ def _rows(
         return (rows if alive is None else rows.filter(pl.lit(alive))).select(chosen).collect()
     if alive is None:
         return rows.filter(where).select(chosen).collect()
-    held = rows.filter(where).select(*chosen, pl.col(position)).collect()
-    return held.filter(alive.gather(held[position])).drop(position)
+    collected = rows.filter(where).select(*chosen, pl.col(position)).collect()
+    return collected.filter(alive.gather(collected[position])).drop(position)
 
 
 def _statistics_agree(plan: ReadPlan) -> bool:

@@ -217,14 +217,14 @@ class LoggedPlan(ScanPlan):
         None if the checkpoint no longer has one of the files.
         """
         paths = flat(found.files["path"])
-        held = [name for name in _STATISTICS if name in found.files.column_names]
-        names = [name for name in FILE_ROWS.names if name not in held]
+        stored = [name for name in _STATISTICS if name in found.files.column_names]
+        names = [name for name in FILE_ROWS.names if name not in stored]
 
         def chosen(batches: Batches) -> pa.Table:
             return united(
                 [
                     rows.filter(pc.is_in(rows["path"], value_set=paths)).select(
-                        [name for name in rows.column_names if name not in held]
+                        [name for name in rows.column_names if name not in stored]
                     )
                     for _, rows in batches
                 ]
@@ -236,7 +236,7 @@ class LoggedPlan(ScanPlan):
         if at.null_count:
             return None
         whole = rows.take(at)
-        for name in held:
+        for name in stored:
             whole = whole.append_column(name, found.files[name])
         return whole
 

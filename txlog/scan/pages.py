@@ -424,8 +424,8 @@ def load_paged(
         parsed = FileFooter.parse(end)
     except UnicodeDecodeError:  # The name of a column is damaged.
         return None
-    held = FetchedBytes([(start, size)], [data])
-    return PagedFile(store, name, size, parsed, footer, 4 * len(end) + len(data), held, start)
+    fetched = FetchedBytes([(start, size)], [data])
+    return PagedFile(store, name, size, parsed, footer, 4 * len(end) + len(data), fetched, start)
 
 
 def _end_of(store: Store, name: str, size: int) -> tuple[int, bytes]:

@@ -331,7 +331,7 @@ def plan_rows(
         files_to_read=left,
         files_with_deletions=left - rows.primaries["dv_id"].null_count,
         bytes_to_read=sum(
-            pc.sum(held["size"]).as_py() or 0 for held in (rows.primaries, rows.columns.rows)
+            pc.sum(rows_of["size"]).as_py() or 0 for rows_of in (rows.primaries, rows.columns.rows)
         ),
     )
     return PlannedFiles(rows, counts, certain, explanation)
@@ -405,6 +405,6 @@ def _with_metadata(
     visible = visible_metadata(snapshot)
     bounds = metadata_bounds(rows.ids, of_files.rows, tracking)
     of_metadata: dict[tuple[str, ...], ColumnBounds] = {
-        (name,): held for name, held in bounds.items() if name in visible
+        (name,): bound for name, bound in bounds.items() if name in visible
     }
     return merged(of_files, Bounds(of_files.rows, of_metadata))

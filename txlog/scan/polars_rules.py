@@ -146,23 +146,23 @@ def runs_of(
 
     The files of a group have the same schema, and equal values in the needed partition columns.
     """
-    held: list[tuple[Fragment, Source]] = []
+    run: list[tuple[Fragment, Source]] = []
     for fragment, source in zip(fragments, sources, strict=True):
         fits = (
             source is not None
-            and 0 < len(held) < files
-            and _together(plan, held[0], (fragment, source))
-            and sum(one.rows for _, one in held) + source.rows < _RUN_ROWS
+            and 0 < len(run) < files
+            and _together(plan, run[0], (fragment, source))
+            and sum(one.rows for _, one in run) + source.rows < _RUN_ROWS
         )
-        if held and not fits:
-            yield _run(held)
-            held = []
+        if run and not fits:
+            yield _run(run)
+            run = []
         if source is None:
             yield Run((fragment,), ())
         else:
-            held.append((fragment, source))
-    if held:
-        yield _run(held)
+            run.append((fragment, source))
+    if run:
+        yield _run(run)
 
 
 def _run(pairs: Sequence[tuple[Fragment, Source]]) -> Run:

@@ -126,20 +126,20 @@ def split_by_bytes(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Batches
 
 def filled(batches: Iterable[pa.RecordBatch], rows: int) -> Batches:
     """Yield batches of exactly `rows` rows; the last one may have fewer."""
-    held: list[pa.RecordBatch] = []
+    kept: list[pa.RecordBatch] = []
     missing = rows
     for batch in batches:
         start = 0
         while batch.num_rows - start >= missing:
-            held.append(batch.slice(start, missing))
+            kept.append(batch.slice(start, missing))
             start += missing
-            yield pa.concat_batches(held)
-            held, missing = [], rows
+            yield pa.concat_batches(kept)
+            kept, missing = [], rows
         if start < batch.num_rows:
-            held.append(batch.slice(start))
+            kept.append(batch.slice(start))
             missing -= batch.num_rows - start
-    if held:
-        yield pa.concat_batches(held)
+    if kept:
+        yield pa.concat_batches(kept)
 
 
 def _read_share(store: Store, plan: ReadPlan, share: Share) -> list[pa.RecordBatch]:
@@ -453,12 +453,12 @@ def packed(weights: Sequence[int], room: int) -> list[range]:
     A value whose weight is larger than the room is alone.
     """
     found = []
-    start = held = 0
+    start = size = 0
     for at, weight in enumerate(weights):
-        if at > start and held + weight > room:
+        if at > start and size + weight > room:
             found.append(range(start, at))
-            start, held = at, 0
-        held += weight
+            start, size = at, 0
+        size += weight
     if start < len(weights):
         found.append(range(start, len(weights)))
     return found

@@ -285,17 +285,17 @@ def _where_they_began(scan: Scan, asked: pa.Array) -> pa.Table:
 
     A file's `baseRowId` determines their positions. Only the row groups with these rows are read.
     """
-    held = [f for f in scan.plan.fragments if f.base_row_id is not None and f.physical_rows]
-    held.sort(key=lambda fragment: fragment.base_row_id or 0)
-    bases = [fragment.base_row_id or 0 for fragment in held]
+    tracked = [f for f in scan.plan.fragments if f.base_row_id is not None and f.physical_rows]
+    tracked.sort(key=lambda fragment: fragment.base_row_id or 0)
+    bases = [fragment.base_row_id or 0 for fragment in tracked]
     wanted: dict[int, list[int]] = {}
     for row_id in asked.unique().to_pylist():
         at = bisect_right(bases, row_id) - 1
-        if at >= 0 and row_id - bases[at] < (held[at].physical_rows or 0):
+        if at >= 0 and row_id - bases[at] < (tracked[at].physical_rows or 0):
             wanted.setdefault(at, []).append(row_id - bases[at])
     parts = scan.engine.map(
         partial(_ids_at, scan.store, scan.plan.reading),
-        [(held[at], BitMap64(positions)) for at, positions in wanted.items()],
+        [(tracked[at], BitMap64(positions)) for at, positions in wanted.items()],
     )
     found = pa.concat_tables([empty_table(scan.schema), *parts])
     return found.filter(pc.is_in(found[ROW_ID], value_set=asked))

@@ -115,23 +115,23 @@ def _added(field: StructField, kind: DataType, at: FieldPath) -> DataType:
             remedy="Name a struct; write LIST.element for one in a list, and MAP.value for one in "
             "a map",
         )
-    held = kind.get(field.name)
-    if held is None:
+    existing = kind.get(field.name)
+    if existing is None:
         return StructType((*kind.fields, field))
-    grown = held.type
-    if isinstance(held.type, StructType) and isinstance(field.type, StructType):
+    grown = existing.type
+    if isinstance(existing.type, StructType) and isinstance(field.type, StructType):
         for inner in field.type.fields:
-            known = held.type.get(inner.name)
+            known = existing.type.get(inner.name)
             if known is None or known.type != inner.type:
-                grown = _added(inner, grown, (*at, held.name))
-    if grown == held.type:
+                grown = _added(inner, grown, (*at, existing.name))
+    if grown == existing.type:
         raise InvalidInputError(
             argument="columns",
             field=".".join((*at, field.name)),
             reason=f"{'.'.join(at) or 'the table'} already has a field {field.name}",
             remedy="Choose another name",
         )
-    return StructType(tuple(replace(f, type=grown) if f is held else f for f in kind.fields))
+    return StructType(tuple(replace(f, type=grown) if f is existing else f for f in kind.fields))
 
 
 def moved(schema: StructType, path: FieldPath, place: Place) -> StructType:

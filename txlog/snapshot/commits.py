@@ -338,10 +338,10 @@ def _parsed(
     own: tuple[tuple[int, Action], ...] = ()
     try:
         for file, (rows, own) in zip(files, parse_many(texts, files), strict=True):
-            held = (file.last_version, rows, file.path)
+            entry = (file.last_version, rows, file.path)
             if file.kind == "compaction":  # Some writers keep actions that a later commit undid.
-                reconcile_files(decode_rows([held]))
-            read.append(held)
+                reconcile_files(decode_rows([entry]))
+            read.append(entry)
             controls += own
     except LogCorruptError as error:
         raise DamagedError((files[len(read)],), error) from error
@@ -361,17 +361,17 @@ def _batches(
     A file that Arrow reads is a group of its own.
     """
     texts: list[bytes] = []
-    start = held = 0
+    start = size = 0
     try:
         for at, data in enumerate(_contents(store, files), start=1):
             if texts and len(data) >= _ARROW_BYTES:
                 yield files[start : at - 1], texts
-                texts, start, held = [], at - 1, 0
+                texts, start, size = [], at - 1, 0
             texts.append(data)
-            held += len(data)
-            if held >= _BYTES_AT_ONCE or len(data) >= _ARROW_BYTES:
+            size += len(data)
+            if size >= _BYTES_AT_ONCE or len(data) >= _ARROW_BYTES:
                 yield files[start:at], texts
-                texts, start, held = [], at, 0
+                texts, start, size = [], at, 0
     except (DamagedError, TxlogError):
         if texts:
             yield files[start : start + len(texts)], texts

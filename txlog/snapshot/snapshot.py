@@ -218,10 +218,10 @@ class Snapshot:
         Errors are not cached.
         """
         assert self._facts is not None
-        held = self._facts.found
-        if find not in held:
-            held[find] = find(self)
-        return held[find]  # type: ignore[no-any-return]
+        facts = self._facts.found
+        if find not in facts:
+            facts[find] = find(self)
+        return facts[find]  # type: ignore[no-any-return]
 
     def without_files(self) -> Snapshot:
         """Return the snapshot without its files, which is small enough to send to workers."""

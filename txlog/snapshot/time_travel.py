@@ -352,7 +352,7 @@ def versions(store: Store, snapshot: Snapshot) -> list[dict[str, Any]]:
 
     files = list_log(store, catalog=snapshot.catalog)
     commits = sorted((f for f in files if f.kind == "commit"), key=lambda file: file.version)
-    held = {file.version: file for file in commits}
+    by_version = {file.version: file for file in commits}
     times = file_times(snapshot, commits)
     latest = snapshot if snapshot.catalog is not None else load_snapshot(store)
     named: dict[int, list[str]] = {}
@@ -362,8 +362,8 @@ def versions(store: Store, snapshot: Snapshot) -> list[dict[str, Any]]:
     for version in rebuildable(files):
         if version <= snapshot.version:
             made_ms = times.get(version)
-            if made_ms is None and version in held:
-                made_ms = _made_ms(store, snapshot, held[version])
+            if made_ms is None and version in by_version:
+                made_ms = _made_ms(store, snapshot, by_version[version])
             found.append({"version": version, "timestamp": made_ms, "pins": named.get(version, [])})
     return found
 

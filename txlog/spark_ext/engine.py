@@ -102,7 +102,7 @@ class SparkEngine:
         """Run a job, and yield the answers in order up to the first that is an error."""
         count = len(items)
         tasks = min(self._tasks or count, count)
-        held = pa.table(
+        tasks_table = pa.table(
             [
                 pa.array([place * tasks // count for place in range(count)], pa.int32()),
                 pa.array(range(count), pa.int64()),
@@ -112,7 +112,7 @@ class SparkEngine:
         )
         found = {
             place: result
-            for batch in self._collected(held, tasks, work).to_batches()
+            for batch in self._collected(tasks_table, tasks, work).to_batches()
             for place, result in zip(batch["place"].to_pylist(), batch["result"], strict=True)
         }
         for place in range(count):
@@ -170,7 +170,7 @@ def run_items(work: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     function = _loads(zlib.decompress(work))
     for batch in batches:
         for place, item in zip(batch["place"].to_pylist(), batch["item"].to_pylist(), strict=True):
-            answer = _answer(lambda held: function(_loads(held)), item)
+            answer = _answer(lambda data: function(_loads(data)), item)
             packed = pa.array([_packed(answer)], pa.binary())
             yield pa.RecordBatch.from_arrays(
                 [pa.array([place], pa.int64()), packed], schema=_RESULTS

@@ -263,8 +263,8 @@ def _new_columns(
     base: Snapshot, change: PlannedChange, clauses: Sequence[RowChange]
 ) -> Iterator[Column]:
     """Yield an expression for the new value of each column, which depends on the clause."""
-    held = read_schema(base.schema)
-    kinds = {one.name: one.dataType for one in held.fields}
+    spark_schema = read_schema(base.schema)
+    kinds = {one.name: one.dataType for one in spark_schema.fields}
     wanted = read_schema(change.schema)
     values = [value for clause in change.clauses for value in clause.given.values()]
     probe = change.rows.select(*(one.column.alias(f"v{at}") for at, one in enumerate(values)))
@@ -391,12 +391,12 @@ def _struct(value: Column, have: SparkStruct, want: SparkStruct, name: str) -> C
         )
     fields = []
     for part in want.fields:
-        held = known.get(part.name.lower())
-        if held is None:
+        existing = known.get(part.name.lower())
+        if existing is None:
             inner = F.lit(None).cast(part.dataType)
         else:
-            own = value.getField(held.name)
-            inner = stored(own, held.dataType, part.dataType, f"{name}.{part.name}")
+            own = value.getField(existing.name)
+            inner = stored(own, existing.dataType, part.dataType, f"{name}.{part.name}")
         fields.append(inner.alias(part.name))
     return F.when(value.isNotNull(), F.struct(*fields))
 
@@ -421,9 +421,11 @@ def assigned(
             return F.lit(None).cast(want)
         return stored(*own, want, name)
     assert isinstance(want, SparkStruct)
-    held = {}
+    inner_fields = {}
     if own is not None and isinstance(own[1], SparkStruct):
-        held = {f.name.lower(): (own[0].getField(f.name), f.dataType) for f in own[1].fields}
+        inner_fields = {
+            f.name.lower(): (own[0].getField(f.name), f.dataType) for f in own[1].fields
+        }
     fields = []
     for part in want.fields:
         inner = {path[1:]: value for path, value in given.items() if path[0] == part.name}
@@ -431,6 +433,6 @@ def assigned(
         if () in inner:
             value = stored(*inner[()], part.dataType, path)
         else:
-            value = assigned(held.get(part.name.lower()), inner, part.dataType, path)
+            value = assigned(inner_fields.get(part.name.lower()), inner, part.dataType, path)
         fields.append(value.alias(part.name))
     return F.struct(*fields)

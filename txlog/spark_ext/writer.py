@@ -86,19 +86,19 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
 
 def written_of(messages: Sequence[Any]) -> list[Written]:
     """Return the reports of tasks about their files."""
-    return [held for held in messages if held is not None]
+    return [message for message in messages if message is not None]
 
 
 def adds_of(written: Sequence[Written]) -> list[Add]:
     """Return the files that tasks wrote."""
     from txlog.actions.file import Add
 
-    return [Add.model_validate(add) for held in written for add in held.adds]
+    return [Add.model_validate(add) for message in written for add in message.adds]
 
 
 def query_of(written: Sequence[Written]) -> str | None:
     """Return the id of the streaming query of the tasks, or None."""
-    return next((held.query_id for held in written if held.query_id), None)
+    return next((message.query_id for message in written if message.query_id), None)
 
 
 @option_names(where="replaceWhere", schema_mode="overwriteSchema")
@@ -160,7 +160,7 @@ class BatchWriter(DataSourceArrowWriter):
         from txlog.spark_ext.target import commit_files, transaction_in
 
         written = written_of(messages)
-        target = self.target.in_session(next((held.partition_mode for held in written), None))
+        target = self.target.in_session(next((message.partition_mode for message in written), None))
         commit_files(target, adds_of(written), transaction_in(query_of(written), self._txn))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -192,7 +192,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             self.target.in_stream(query_of(written) or "", batchId),
             adds_of(written),
             txn,
-            written_for={held.written_for for held in written},
+            written_for={message.written_for for message in written},
             may_make=batchId == 0,
         )
 

@@ -235,18 +235,18 @@ def code_partition_values(values: pa.Array, kind: DataType) -> pa.DictionaryArra
     text: Callable[[Any], str]
     match kind:
         case PrimitiveType("date"):
-            held, text = pc.cast(distinct, pa.int32()), _date_text
+            numbers, text = pc.cast(distinct, pa.int32()), _date_text
         case PrimitiveType("timestamp"):
-            held, text = pc.cast(distinct, pa.int64()), _moment_text
+            numbers, text = pc.cast(distinct, pa.int64()), _moment_text
         case PrimitiveType("timestamp_ntz"):
-            held, text = pc.cast(distinct, pa.int64()), _local_text
+            numbers, text = pc.cast(distinct, pa.int64()), _local_text
         case PrimitiveType("timestamp_nanos" | "timestamp_nanos_ntz" as name):
             zone = "" if name.endswith("_ntz") else "Z"
-            held, text = pc.cast(distinct, pa.int64()), partial(format_nanos, zone=zone)
+            numbers, text = pc.cast(distinct, pa.int64()), partial(format_nanos, zone=zone)
         case _:
-            held, text = distinct, _text
+            numbers, text = distinct, _text
     # The log cannot distinguish an empty string from null.
-    texts = [None if value is None else text(value) or None for value in held.to_pylist()]
+    texts = [None if value is None else text(value) or None for value in numbers.to_pylist()]
     merged = pc.dictionary_encode(arrow_array(texts, pa.string()), null_encoding="encode")
     return pa.DictionaryArray.from_arrays(pc.take(merged.indices, coded.indices), merged.dictionary)
 

@@ -64,15 +64,15 @@ class MemoryStore(BasicStore):
     def read(self, path: str) -> bytes:
         """Return a whole file."""
         with _lock:
-            return bytes(self._held(path).getvalue())
+            return bytes(self._content(path).getvalue())
 
-    def _held(self, path: str) -> Any:
-        held = _files().store.get(self._key(path))
-        if held is None:
+    def _content(self, path: str) -> Any:
+        content = _files().store.get(self._key(path))
+        if content is None:
             raise NotFoundError(
                 path=path, reason="there is no such file", table=without_secrets(self.root)
             )
-        return held
+        return content
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a file for random reading, with the current bytes."""
@@ -125,8 +125,8 @@ class MemoryStore(BasicStore):
         prefix = self._key(folder) + "/"
         with _lock:
             found = [
-                _info(key.removeprefix(prefix), held)
-                for key, held in _files().store.items()
+                _info(key.removeprefix(prefix), content)
+                for key, content in _files().store.items()
                 if key.startswith(prefix)
             ]
         yield from sorted(found, key=lambda info: info.name)
@@ -134,7 +134,7 @@ class MemoryStore(BasicStore):
     def info(self, path: str) -> ObjectInfo:
         """Return the name, size and time of a file."""
         with _lock:
-            return _info(path.rsplit("/", 1)[-1], self._held(path))
+            return _info(path.rsplit("/", 1)[-1], self._content(path))
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files below the root; those that are not there are skipped."""
@@ -168,5 +168,5 @@ class Sink(BytesIO):
         return self.getvalue() if self._content is None else self._content
 
 
-def _info(name: str, held: Any) -> ObjectInfo:
-    return ObjectInfo(name, held.getbuffer().nbytes, int(held.modified.timestamp() * 1000))
+def _info(name: str, content: Any) -> ObjectInfo:
+    return ObjectInfo(name, content.getbuffer().nbytes, int(content.modified.timestamp() * 1000))

@@ -64,10 +64,10 @@ class TableAlter(AlterProtocol):
         from txlog.verbs.columns import GiveValues
         from txlog.verbs.schema import AddFields
 
-        context, held = self._table._context, self._table._snapshot
-        fields = new_fields(columns, nanos=held.supports("timestampNanos"))
+        context, snapshot = self._table._context, self._table._snapshot
+        fields = new_fields(columns, nanos=snapshot.supports("timestampNanos"))
         nested = any(path for path, _ in fields or ())
-        if fields and (nested or not held.supports(FEATURE)):
+        if fields and (nested or not snapshot.supports(FEATURE)):
             return self._table._run(AddFields(context, fields), txn, user_metadata)
         if fields and isinstance(columns, list | tuple):
             columns = pa.schema(columns)

@@ -57,11 +57,11 @@ class Cache:
         Two threads that ask at the same time may both make it.
         """
         with self._lock:
-            held: Value | None = self._values.get(key)
-            if held is not None:
+            cached: Value | None = self._values.get(key)
+            if cached is not None:
                 self._values.move_to_end(key)
-        if held is not None and is_fresh(held):
-            return held
+        if cached is not None and is_fresh(cached):
+            return cached
         made = make()
         with self._lock:
             self._values[key] = made

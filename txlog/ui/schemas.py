@@ -133,17 +133,17 @@ def schema_differences(before: StructType, after: StructType) -> list[str]:
     old, new = _by_identity(before), _by_identity(after)
     found = []
     for key, column in new.items():
-        held = old.get(key)
-        if held is None:
+        earlier = old.get(key)
+        if earlier is None:
             found.append(f"added {column.path} ({column.type})")
             continue
-        if held.path != column.path:
-            found.append(f"renamed {held.path} to {column.path}")
-        if held.type != column.type:
-            found.append(f"{column.path}: {held.type} became {column.type}")
-        if held.nullable != column.nullable:
+        if earlier.path != column.path:
+            found.append(f"renamed {earlier.path} to {column.path}")
+        if earlier.type != column.type:
+            found.append(f"{column.path}: {earlier.type} became {column.type}")
+        if earlier.nullable != column.nullable:
             found.append(f"{column.path} {'may' if column.nullable else 'must not'} be null")
-        if _without_mapping(held) != _without_mapping(column):
+        if _without_mapping(earlier) != _without_mapping(column):
             found.append(f"{column.path}: its metadata changed")
     found += [
         f"dropped {column.path} ({column.type})" for key, column in old.items() if key not in new

@@ -113,14 +113,14 @@ def clone(
         )
     if options.register:
         require_table_writable(snapshot, removes_rows=False)
-    held = existing(target.store)
-    if held is not None and is_recorded(held, txn):
-        return Done(Outcome(_Clone.name, None, skipped=True), held)
-    if held is not None and not options.replace:
+    before = existing(target.store)
+    if before is not None and is_recorded(before, txn):
+        return Done(Outcome(_Clone.name, None, skipped=True), before)
+    if before is not None and not options.replace:
         raise already_exists(target.store)
     operation = _Clone(source, snapshot, target, options)
-    if held is not None:
-        done = execute(operation, held, txn=txn, user_metadata=user_metadata)
+    if before is not None:
+        done = execute(operation, before, txn=txn, user_metadata=user_metadata)
     else:
         done = _created(operation, txn, user_metadata)
     if options.register:
@@ -216,7 +216,7 @@ class _Clone(Operation):
             moves.taken = {info.name for info in self.context.store.list_tree("")}
         if now is not None:
             pairs = zip(now["path"].to_pylist(), now["size"].to_pylist(), strict=True)
-            moves.held = {(decode_path(path), size) for path, size in pairs}
+            moves.existing = {(decode_path(path), size) for path, size in pairs}
         adds = [moves.moved(add) for add in adds_of(rows)]
         size = sum(add.size for add in adds)
         metrics = {"sourceNumOfFiles": len(adds), "sourceTableSize": size}
@@ -236,12 +236,12 @@ class _Clone(Operation):
         """Return the metadata and the protocol of the clone."""
         source, effects = self._snapshot, self.context.effects
         features, given = split_features(self._options.properties)
-        held = {} if base is None else base.metadata.configuration
+        existing = {} if base is None else base.metadata.configuration
         configuration = {
             name: text
             for name, text in {**source.metadata.configuration, **given}.items()
             if name not in OF_THE_LOG or (base is None and name == STAMPS)
-        } | {name: held[name] for name in OF_THE_LOG if name in held}
+        } | {name: existing[name] for name in OF_THE_LOG if name in existing}
         configuration |= highest_id(source.metadata, None if base is None else base.metadata)
         own = compatibilities(source.metadata.configuration)
         other = [COMPATIBILITY[one] for one in compatibilities(configuration) if one not in own]
@@ -285,10 +285,10 @@ def _domains(source: Snapshot, base: Snapshot | None) -> tuple[DomainMetadata, .
     wanted = source.controls.domains.get(CLUSTERING)
     if wanted is not None and not wanted.removed:
         return (wanted,)
-    held = None if base is None else base.controls.domains.get(CLUSTERING)
-    if held is None or held.removed:
+    domain = None if base is None else base.controls.domains.get(CLUSTERING)
+    if domain is None or domain.removed:
         return ()
-    return (held.model_copy(update={"removed": True}),)
+    return (domain.model_copy(update={"removed": True}),)
 
 
 def _require_whole_files(adds: Iterable[Add], source: Snapshot) -> None:
@@ -309,11 +309,11 @@ def _without_id(add: Add) -> Add:
 
 def _with_ids(adds: Iterable[Add]) -> tuple[list[Add], int]:
     """Return files with fragment ids and the highest id; files without an id get the next ones."""
-    held = list(adds)
-    tags = [(add.tags or {}).get(ID_TAG) for add in held]
+    kept = list(adds)
+    tags = [(add.tags or {}).get(ID_TAG) for add in kept]
     highest = max((int(tag) for tag in tags if tag and valid_id(tag)), default=-1)
     found = []
-    for add, tag in zip(held, tags, strict=True):
+    for add, tag in zip(kept, tags, strict=True):
         if not valid_id(tag):
             highest += 1
             tag = str(highest)
@@ -347,7 +347,7 @@ class _Moves:
 
     taken: set[str] = field(default_factory=set)  # Paths below the clone that are taken.
     # The clone's live files with their sizes.
-    held: set[tuple[str, int]] = field(default_factory=set)
+    existing: set[tuple[str, int]] = field(default_factory=set)
 
     def moved(self, add: Add) -> Add:
         """Return a file of the source as a file of the clone."""
@@ -355,7 +355,7 @@ class _Moves:
         change: dict[str, Any] = {}
         if self.shallow:
             change["path"] = encoded_uri(uri_of(self.store, place))
-        elif (place, add.size) not in self.held:
+        elif (place, add.size) not in self.existing:
             # Names are unique, so an equal path is the same file.
             uuid = self.target.effects.uuid
             change["path"] = encode_path(self._copy(place, lambda: f"part-{uuid()}.parquet"))

@@ -418,7 +418,7 @@ def _spilled(
     path = f"{prefix}{number}.arrow"
     schema = arrow_schema(plan.layout.row_schema).append(pa.field(_KEY, pa.uint64()))
     found: dict[int, list[int]] = {}
-    held: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     count = 0
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with (
@@ -428,8 +428,8 @@ def _spilled(
 
         def flush() -> None:
             nonlocal count
-            rows = pa.Table.from_batches(held, schema)
-            held.clear()
+            rows = pa.Table.from_batches(batches, schema)
+            batches.clear()
             key = numpy_array(flat(rows[_KEY]))
             of_range = np.searchsorted(ranges.starts, key, side="right")
             order = np.argsort(of_range, kind="stable")
@@ -444,8 +444,8 @@ def _spilled(
 
         for batch in _alive(context, plan, fragment):
             key = arrow_array(ranges.keys_of(batch), pa.uint64())
-            held.append(pa.RecordBatch.from_arrays([*batch.columns, key], schema=schema))
-            if sum(one.nbytes for one in held) > _SPILLED_BYTES:
+            batches.append(pa.RecordBatch.from_arrays([*batch.columns, key], schema=schema))
+            if sum(one.nbytes for one in batches) > _SPILLED_BYTES:
                 flush()
         flush()
     return path, found

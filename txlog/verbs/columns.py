@@ -343,9 +343,9 @@ def _require_unchanged(values: ColumnValues, seen: Snapshot, base: Snapshot) -> 
         The column was dropped or changed, or the table is now partitioned by it (rule CON-2).
     """
     for name in dict.fromkeys((*values.reads, *(given.name for given in values.fields))):
-        held = seen.schema.get(name)
+        existing = seen.schema.get(name)
         moved = (name in base.partition_columns) != (name in seen.partition_columns)
-        if held is not None and (base.schema.get(name) != held or moved):
+        if existing is not None and (base.schema.get(name) != existing or moved):
             raise CommitConflictError(
                 version=base.version,
                 rule="CON-2",

@@ -115,10 +115,10 @@ def convert(
     context.store.require_writable()
     require_app_version(txn)
     require_user_metadata(user_metadata)
-    held = existing(context.store)
-    if held is not None:
-        if is_recorded(held, txn):
-            return Done(Outcome("CONVERT", None, skipped=True), held)
+    snapshot = existing(context.store)
+    if snapshot is not None:
+        if is_recorded(snapshot, txn):
+            return Done(Outcome("CONVERT", None, skipped=True), snapshot)
         raise already_exists(context.store)
     steps = None
     if strategy == "directory":

@@ -161,10 +161,10 @@ class DropFeature(Operation):
 
     def _decided(self, base: Snapshot) -> tuple[_Cleaned, ProtocolChange]:
         feature = self._feature
-        held = features_of(base.protocol)
-        _require_droppable(base, feature, held)
+        features = features_of(base.protocol)
+        _require_droppable(base, feature, features)
         cleaned = _cleaned(base, feature)
-        left, metadata = held - {feature}, cleaned.metadata
+        left, metadata = features - {feature}, cleaned.metadata
         protects = _leaves_traces(feature) and not self._truncates
         if feature == PROTECTION and not self._truncates:
             raise UnsupportedFeatureError(
@@ -233,15 +233,15 @@ def _leaves_traces(feature: str) -> bool:
     return FEATURES[feature].kind == "reader-writer" and feature not in _TRACELESS
 
 
-def _require_droppable(base: Snapshot, feature: str, held: Iterable[str]) -> None:
-    if feature not in held:
+def _require_droppable(base: Snapshot, feature: str, features: Iterable[str]) -> None:
+    if feature not in features:
         raise InvalidInputError(
             argument="feature",
             field=feature,
             reason=f"the table does not have the feature {feature}",
-            remedy=f"Choose from {', '.join(sorted(held))}" if held else "It has none",
+            remedy=f"Choose from {', '.join(sorted(features))}" if features else "It has none",
         )
-    users = sorted(name for name in held if feature in REQUIRES.get(name, ()))
+    users = sorted(name for name in features if feature in REQUIRES.get(name, ()))
     if users or feature in CATALOG_MANAGED:
         who = ", ".join(users) or "its catalog"
         raise UnsupportedFeatureError(
@@ -378,7 +378,7 @@ def _settled_type(kind: DataType) -> DataType:
 
 
 def _ended(base: Snapshot, name: str) -> tuple[DomainMetadata, ...]:
-    held = base.controls.domains.get(name)
-    if held is None or held.removed:
+    domain = base.controls.domains.get(name)
+    if domain is None or domain.removed:
         return ()
-    return (held.model_copy(update={"removed": True}),)
+    return (domain.model_copy(update={"removed": True}),)

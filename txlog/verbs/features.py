@@ -217,9 +217,9 @@ class ClusterBy(Operation):
             A column is not in the table, is there twice, or has no statistics; or they are more
             than four; or the table is partitioned.
         """
-        held = base.controls.domains.get(CLUSTERING)
+        current = base.controls.domains.get(CLUSTERING)
         domain = clustering_domain(base.metadata, base.schema, self._columns)
-        if held == domain or (not self._columns and (held is None or held.removed)):
+        if current == domain or (not self._columns and (current is None or current.removed)):
             return None
         protocol = upgraded(base.protocol, ["clustering", "domainMetadata"])
         return Intent(

@@ -62,8 +62,8 @@ def generate(context: Context, snapshot: Snapshot, mode: str) -> int:
         text = "".join(f"{uri}\n" for uri in sorted(uris))
         context.store.replace(f"{FOLDER}/{name}", text.encode())
         written.add(name)
-    held = {info.name for info in context.store.list_tree(FOLDER)}
-    context.store.delete([f"{FOLDER}/{name}" for name in sorted(held - written)])
+    existing = {info.name for info in context.store.list_tree(FOLDER)}
+    context.store.delete([f"{FOLDER}/{name}" for name in sorted(existing - written)])
     return len(written)
 
 

@@ -222,15 +222,17 @@ def _in_partitions(rows: pa.Table, adds: list[Add], snapshot: Snapshot) -> pa.Ta
     Partitions are compared by value, because writers spell some types in several ways.
     """
     new = [add.partition_values for add in adds]
-    held, touched = [], []
+    columns, touched = [], []
     for name in snapshot.partition_columns:
         column = snapshot.schema.get(name)
         assert column is not None
         texts = arrow_array([values.get(name) for values in new], pa.string())
         touched.append(_respelled(texts, column.type))
-        held.append(_respelled(partition_texts(rows, name), column.type))
+        columns.append(_respelled(partition_texts(rows, name), column.type))
     wanted = set(zip(*touched, strict=True))
-    return rows.filter(arrow_array([key in wanted for key in zip(*held, strict=True)], pa.bool_()))
+    return rows.filter(
+        arrow_array([key in wanted for key in zip(*columns, strict=True)], pa.bool_())
+    )
 
 
 def _respelled(texts: pa.Array, kind: DataType) -> list[str | None]:

@@ -66,15 +66,15 @@ class SetPin(Operation):
         DataFileError
             Files of the version are missing; the error names them.
         """
-        held = pins_of(base)
-        if self._pin.name in held and not self._exists:
+        pins = pins_of(base)
+        if self._pin.name in pins and not self._exists:
             raise AlreadyExistsError(
                 path=base.root,
                 reason=f"the table already has a pin {self._pin.name!r}, of version "
-                f"{held[self._pin.name].version}",
+                f"{pins[self._pin.name].version}",
                 remedy="Move it with pins.update, or choose another name",
             )
-        if self._exists and self._pin.name not in held:
+        if self._exists and self._pin.name not in pins:
             raise _no_pin(base, self._pin.name)
         _require_whole(self.context, base, self._pin.version)
         parameters = {"name": self._pin.name, "version": self._pin.version}
@@ -104,10 +104,10 @@ class DropPin(Operation):
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the domain, removed; raises `NotFoundError` if there is no such pin."""
-        held = pins_of(base)
-        if self._pin not in held:
+        pins = pins_of(base)
+        if self._pin not in pins:
             raise _no_pin(base, self._pin)
-        domain = held[self._pin].to_domain().model_copy(update={"removed": True})
+        domain = pins[self._pin].to_domain().model_copy(update={"removed": True})
         return _intent(base, self.name, domain, {"name": self._pin})
 
 

@@ -113,7 +113,7 @@ class ReplaceTable(Operation):
         """Return the new clustering, or the removal of the old one, which may name lost columns."""
         if self._cluster_by:
             return (clustering_domain(metadata, schema, self._cluster_by, "cluster_by"),)
-        held = base.controls.domains.get(CLUSTERING)
-        if held is None or held.removed:
+        domain = base.controls.domains.get(CLUSTERING)
+        if domain is None or domain.removed:
             return ()
-        return (held.model_copy(update={"removed": True}),)
+        return (domain.model_copy(update={"removed": True}),)

@@ -219,11 +219,11 @@ def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
     configuration = {
         name: value for name, value in then.metadata.configuration.items() if name not in OF_THE_LOG
     }
-    held = now.metadata.configuration
-    configuration |= {name: held[name] for name in OF_THE_LOG if name in held}
+    current = now.metadata.configuration
+    configuration |= {name: current[name] for name in OF_THE_LOG if name in current}
     # Indexes stay, too: their segments cover data files, not versions.
     configuration = {k: v for k, v in configuration.items() if not k.startswith(INDEX_PREFIX)}
-    configuration |= {k: v for k, v in held.items() if k.startswith(INDEX_PREFIX)}
+    configuration |= {k: v for k, v in current.items() if k.startswith(INDEX_PREFIX)}
     configuration |= highest_id(now.metadata, then.metadata)
     if now.is_active("deletionVectors") and brings_vectors(then.properties):
         configuration[DELETION_VECTORS] = "true"  # These values were used after the older version.
@@ -237,13 +237,13 @@ def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
 
 def _domains(now: Snapshot, then: Snapshot) -> tuple[DomainMetadata, ...]:
     """Return the domains that change. Domains of other features stay, as in Delta."""
-    held, wanted = now.controls.domains.get(CLUSTERING), then.controls.domains.get(CLUSTERING)
+    current, wanted = now.controls.domains.get(CLUSTERING), then.controls.domains.get(CLUSTERING)
     if wanted is not None and not wanted.removed:
-        same = held is not None and held.configuration == wanted.configuration
-        return () if same and held is not None and not held.removed else (wanted,)
-    if held is None or held.removed:
+        same = current is not None and current.configuration == wanted.configuration
+        return () if same and current is not None and not current.removed else (wanted,)
+    if current is None or current.removed:
         return ()
-    return (held.model_copy(update={"removed": True}),)
+    return (current.model_copy(update={"removed": True}),)
 
 
 def _restored(files: pa.Table) -> list[Add]:

@@ -346,10 +346,10 @@ class SyncIdentity(ChangeSchema):
             pc.min_max(batch.column(0))["max" if found.step > 0 else "min"].as_py()
             for batch in Scan(self.context.store, plan, self.context.engine).to_batches()
         ]
-        held = [end for end in ends if end is not None]
-        if not held:
+        known = [end for end in ends if end is not None]
+        if not known:
             return base.schema
-        furthest = max(held) if found.step > 0 else min(held)
+        furthest = max(known) if found.step > 0 else min(known)
         if (furthest - found.start) * found.step < 0:
             return base.schema
         return with_marks(base.schema, {name: found.reaching(furthest)})

@@ -140,11 +140,11 @@ def put_back(context: Context) -> pa.Table:
     """
     store = context.store
     store.require_writable()
-    held = list(store.list_tree(TRASH))
-    whole = {_home(info): info for info in sorted(held, key=attrgetter("size"))}
+    infos = list(store.list_tree(TRASH))
+    whole = {_home(info): info for info in sorted(infos, key=attrgetter("size"))}
     rows, torn = [], []
-    sizes = map_many(store, partial(_size_of, store), [_home(info) for info in held])
-    for info, there in zip(held, sizes, strict=True):
+    sizes = map_many(store, partial(_size_of, store), [_home(info) for info in infos])
+    for info, there in zip(infos, sizes, strict=True):
         name = _home(info)
         if info is not whole[name]:
             decision, reason = "keep", "the trash has another copy of the file"

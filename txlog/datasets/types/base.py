@@ -177,16 +177,16 @@ def content_batches(
     rows: Iterable[Mapping[str, Any]], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows that may have a large `content` as batches of a bounded number of bytes."""
-    held: list[Mapping[str, Any]] = []
+    batch: list[Mapping[str, Any]] = []
     size = 0
     for row in rows:
-        held.append(row)
+        batch.append(row)
         size += len(row["content"] or b"")
-        if len(held) == _BATCH_ROWS or size >= _BATCH_BYTES:
-            yield from table_of_rows(held, schema).combine_chunks().to_batches()
-            held, size = [], 0
-    if held:
-        yield from table_of_rows(held, schema).combine_chunks().to_batches()
+        if len(batch) == _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield from table_of_rows(batch, schema).combine_chunks().to_batches()
+            batch, size = [], 0
+    if batch:
+        yield from table_of_rows(batch, schema).combine_chunks().to_batches()
 
 
 def require_options(options: Mapping[str, str], known: Mapping[str, Sequence[str]]) -> None:

@@ -93,10 +93,10 @@ class _Block:
     def __init__(self, data: bytes, name: str, row: int, line: int, limits: Limits) -> None:
         self._data, self._name, self._limits = data, name, limits
         self._row, self._line = row, line
-        self._bytes = held = np.frombuffer(data, np.uint8)
-        quotes = held == _QUOTE
-        is_end = (held == _LF) | (held == _CR)
-        is_field_end = is_end | (held == _COMMA)
+        self._bytes = characters = np.frombuffer(data, np.uint8)
+        quotes = characters == _QUOTE
+        is_end = (characters == _LF) | (characters == _CR)
+        is_field_end = is_end | (characters == _COMMA)
         self.is_open = False
         if quotes.any():
             inside = (np.cumsum(quotes, dtype=np.uint8) & 1).astype(bool)
@@ -255,10 +255,10 @@ def _texts(data: bytes, starts: Places, ends: Places) -> pa.StringArray:
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, ends
     size = 2 * len(starts) - 1
-    held = pa.Array.from_buffers(
+    texts = pa.Array.from_buffers(
         pa.string(), size, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
-    return held.take(arrow_array(np.arange(0, size, 2)))
+    return texts.take(arrow_array(np.arange(0, size, 2)))
 
 
 def _unfit(where: str, reason: str, remedy: str = "") -> SchemaMismatchError:

@@ -284,12 +284,12 @@ class DeltaTableBuilder(Generic[Handle]):
                     remedy="Call location(path) or tableName(name)",
                 )
             return self._location
-        held = _held(self._spark, self._name)
+        existing = _registered_folder(self._spark, self._name)
         if self._location is None:
-            return held or _own_folder(self._spark, self._name)
-        if held is not None and open_store(held).root != open_store(self._location).root:
+            return existing or _own_folder(self._spark, self._name)
+        if existing is not None and open_store(existing).root != open_store(self._location).root:
             raise AlreadyExistsError(
-                path=held,
+                path=existing,
                 reason=f"another table has the name {self._name} in the catalog",
                 remedy="Choose another name, or drop this name from the catalog; its files remain",
             )
@@ -319,7 +319,7 @@ def _identity(
     return Identity(given.start, given.step, by_default is not None).metadata()
 
 
-def _held(spark: SparkSession, name: str) -> str | None:
+def _registered_folder(spark: SparkSession, name: str) -> str | None:
     """Return the location of a table in the catalog; None if the catalog lacks the name."""
     try:
         return table_location(spark, name)

@@ -377,8 +377,8 @@ class DeltaTable:
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
         """Clone a version of this table to a path."""
-        held = of_type(int, version, "version")
-        return self._cloned(target, isShallow, replace, properties, version=held)
+        number = of_type(int, version, "version")
+        return self._cloned(target, isShallow, replace, properties, version=number)
 
     def cloneAtTimestamp(
         self,

@@ -91,11 +91,11 @@ def project(
                 sql = f"coalesce({sql}, {_DEFAULTS[column.type]})"
             columns.append(ReadColumn(column.name, sql))
         else:
-            held = _in_files(column, plan.mapping_mode)
+            stored_type = _in_files(column, plan.mapping_mode)
             # Spark keeps the flag for files that a manifest lists, also over Spark Connect.
-            stored.append(replace(held, nullable=column.name not in sure))
-            cast = _spark(column) if _renames(held.type, column.type) else None
-            columns.append(ReadColumn(column.name, _unpushed(held), cast))
+            stored.append(replace(stored_type, nullable=column.name not in sure))
+            cast = _spark(column) if _renames(stored_type.type, column.type) else None
+            columns.append(ReadColumn(column.name, _unpushed(stored_type), cast))
     if positions:
         stored.append(StructField(POSITION, _LONG))
     stored += [StructField(name, PrimitiveType(one.kind)) for name, one in by_name.items()]
@@ -211,8 +211,8 @@ def _type_in_files(kind: DataType, mode: str) -> DataType:
     return kind
 
 
-def _renames(held: DataType, wanted: DataType) -> bool:
-    match held, wanted:
+def _renames(stored: DataType, wanted: DataType) -> bool:
+    match stored, wanted:
         case StructType(have), StructType(want):
             return any(
                 one.name != other.name or _renames(one.type, other.type)

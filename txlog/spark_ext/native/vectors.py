@@ -145,15 +145,15 @@ def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array
     """Return the rows of a frame that are not deleted; the frame has the columns of `constants`."""
     if vectors.line_bytes <= INLINE_BYTES:
         line = vectors.line()
-        held = pa.ListArray.from_arrays([0, len(line)], line)
-        table = pa.table([held.cast(_ARROW_WORDS)], names=[_WORDS])
+        lists = pa.ListArray.from_arrays([0, len(line)], line)
+        table = pa.table([lists.cast(_ARROW_WORDS)], names=[_WORDS])
         schema = StructType([StructField(_WORDS, _SPARK_WORDS, False)])
         words = spark.createDataFrame(table, schema).scalar()
         word = F.get(words, F.expr(_checked(f"{_WORD} | {_START}")))
         return frame.where(word.bitwiseAND(F.expr(_BIT)) == 0)
     offsets = pa.array(np.cumsum([0, *map(len, vectors.words)]), pa.int32())
-    held = pa.ListArray.from_arrays(offsets, pa.concat_arrays(vectors.words)).cast(_ARROW_WORDS)
-    table = pa.table([ids.sort(), held], names=[_OWNER, _WORDS])
+    lists = pa.ListArray.from_arrays(offsets, pa.concat_arrays(vectors.words)).cast(_ARROW_WORDS)
+    table = pa.table([ids.sort(), lists], names=[_OWNER, _WORDS])
     schema = StructType(
         [StructField(_OWNER, LongType(), False), StructField(_WORDS, _SPARK_WORDS, False)]
     )

@@ -79,23 +79,23 @@ class Staging:
 
     def _linked(self, target: str, data: bytes, path: str) -> bool:
         """Link the temporary file; return false if the name was taken."""
-        held = self._temporary
+        temporary = self._temporary
         prepared = self._prepared(target, data)
         try:
             return _link(self._disk, prepared, target, path)
         except FileNotFoundError:
-            if prepared != held:
+            if prepared != temporary:
                 raise
             self._temporary = None  # Another process deleted it.
         return _link(self._disk, self._prepared(target, data), target, path)
 
     def _prepared(self, target: str, data: bytes) -> str:
         """Return the path of a synced temporary file with these bytes in the target's folder."""
-        held = self._temporary
-        if held is not None and os.path.dirname(held) != os.path.dirname(target):
-            held = None
-        if held is not None and (self._data == data or self._overwrite(held, data)):
-            return held
+        old = self._temporary
+        if old is not None and os.path.dirname(old) != os.path.dirname(target):
+            old = None
+        if old is not None and (self._data == data or self._overwrite(old, data)):
+            return old
         self._drop()
         fresh = temporary(target)
         write_whole(self._disk, fresh, data)
@@ -344,11 +344,11 @@ def precedence(root: str) -> Iterator[bool]:
     writer that waited too long for the others.
     """
     turn = Turn()
-    held = turn.wait_for(root, _LONGEST_QUEUE_S)
+    handle = turn.wait_for(root, _LONGEST_QUEUE_S)
     before: tuple[str, ...] = getattr(_OWN, "roots", ())
-    _OWN.roots = (*before, root) if held else before
+    _OWN.roots = (*before, root) if handle else before
     try:
-        yield held
+        yield handle
     finally:
         _OWN.roots = before
         turn.leave()

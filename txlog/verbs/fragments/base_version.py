@@ -30,21 +30,21 @@ class Base:
     live: pa.Table
     fragments: dict[int, Fragment]
 
-    def changed(self, held: FragmentMetadata) -> Fragment:
+    def changed(self, metadata: FragmentMetadata) -> Fragment:
         """Return the fragment of this version for given metadata."""
-        found = None if held.id is None else self.fragments.get(held.id)
-        if found is None or found.path != held.adds[0].path:
+        found = None if metadata.id is None else self.fragments.get(metadata.id)
+        if found is None or found.path != metadata.adds[0].path:
             raise InvalidInputError(
                 argument="fragments",
-                field=held.adds[0].path,
-                reason=f"version {self.snapshot.version} has no fragment {held.id} of this file",
+                field=metadata.adds[0].path,
+                reason=f"version {self.snapshot.version} has no fragment {metadata.id} of the file",
                 remedy="Pass metadata of fragments of this table",
             )
         return found
 
     def rows(self, fragments: Sequence[Fragment]) -> pa.Table:
         """Return the `FILE_ROWS` of all files of fragments."""
-        return files_at(self.live, (f.path for held in fragments for f in held.files))
+        return files_at(self.live, (f.path for one in fragments for f in one.files))
 
 
 class FragmentsOperation(Operation):
@@ -107,4 +107,4 @@ class FragmentsOperation(Operation):
 
 def read_by(fragments: Sequence[FragmentMetadata]) -> frozenset[str]:
     """Return the columns on whose values the changes of fragments depend."""
-    return frozenset(name for held in fragments for name in held.reads)
+    return frozenset(name for one in fragments for name in one.reads)

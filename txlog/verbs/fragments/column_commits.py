@@ -93,9 +93,9 @@ class CommitColumns(FragmentsOperation):
 
 def _require_new(base: Snapshot, names: Sequence[str]) -> None:
     """Raise if the table has one of the columns."""
-    held = {field.name_in_files(base.mapping_mode).lower() for field in base.schema.fields}
+    existing = {field.name_in_files(base.mapping_mode).lower() for field in base.schema.fields}
     for name in names:
-        if name.lower() in held:
+        if name.lower() in existing:
             raise InvalidInputError(
                 argument="fragments",
                 field=name,
@@ -108,7 +108,7 @@ def _require_fitting(
     base: Base, fragments: Sequence[FragmentMetadata], adds: Sequence[Add], without: set[str]
 ) -> None:
     """Raise if new files do not form fragments together with the existing files."""
-    there = base.rows([base.changed(held) for held in fragments])
+    there = base.rows([base.changed(one) for one in fragments])
     left_out = pc.is_in(there["path"], value_set=arrow_array(sorted(without), pa.string()))
     there = there.filter(pc.invert(left_out))
     lines = [{"add": add.to_json()} for add in adds]
@@ -127,17 +127,17 @@ def _require_fitting(
 
 
 def _require_typed(
-    held: FragmentMetadata, base: Snapshot, known: Mapping[str, StructField], names: list[str]
+    metadata: FragmentMetadata, base: Snapshot, known: Mapping[str, StructField], names: list[str]
 ) -> None:
     """Raise if columns were written in other types than the schema's, or for another table."""
     fields = [known[name] for name in names if name in known]
     # Values without a null also fit a nullable column.
     required = [replace(field, nullable=False) for field in fields]
     fitting = {columns_digest(base, fields), columns_digest(base, required)}
-    if len(fields) == len(names) and held.written_for not in fitting:
+    if len(fields) == len(names) and metadata.written_for not in fitting:
         raise InvalidInputError(
             argument="fragments",
-            field=held.adds[0].path,
+            field=metadata.adds[0].path,
             reason=f"its {', '.join(names)} were written for another table, or in other types than "
             "those of the schema, or allow nulls that the schema does not",
             remedy="Write the columns with the same fields in all fragments: cast what functions "
@@ -167,7 +167,7 @@ def _merged_metadata(
             remedy="Pass the schema that merge_columns returned",
         )
     require_free_names(base, merged)
-    held = {field.name_in_files(base.mapping_mode) for field in base.schema.fields}
-    require_not_dropped(base.metadata, fields.keys() - held - everywhere)
+    existing = {field.name_in_files(base.mapping_mode) for field in base.schema.fields}
+    require_not_dropped(base.metadata, fields.keys() - existing - everywhere)
     metadata = with_schema(base.metadata, merged)
     return with_dropped(metadata, still_dropped(base.metadata, everywhere))

@@ -43,15 +43,15 @@ def new_files(fragments: Sequence[FragmentMetadata]) -> list[Add]:
         A fragment appears twice, or does not come from `write_fragments`.
     """
     require_distinct(fragments)
-    for held in fragments:
-        if held.id is not None or held.written_for is None or len(held.adds) != 1:
+    for one in fragments:
+        if one.id is not None or one.written_for is None or len(one.adds) != 1:
             raise InvalidInputError(
                 argument="fragments",
-                field=held.adds[0].path,
+                field=one.adds[0].path,
                 reason="it is a fragment of the table, not a new one",
                 remedy="Pass the fragments that write_fragments returned",
             )
-    return [held.adds[0] for held in fragments]
+    return [one.adds[0] for one in fragments]
 
 
 class Fit:
@@ -72,10 +72,10 @@ class Fit:
         CommitConflictError
             Its columns, partitions or constraints have changed.
         """
-        for held in self._fragments:
-            wanted = base.memo(_first_digest if held.read_version < 0 else _digest)
-            if held.written_for != wanted:
-                self._require_harmless(held, base)
+        for one in self._fragments:
+            wanted = base.memo(_first_digest if one.read_version < 0 else _digest)
+            if one.written_for != wanted:
+                self._require_harmless(one, base)
         for path in self._committed(base):
             raise InvalidInputError(
                 argument="fragments",
@@ -86,14 +86,14 @@ class Fit:
 
     def _committed(self, base: Snapshot) -> Iterator[str]:
         """Yield the files that a version has, or had."""
-        paths = [held.adds[0].path for held in self._fragments]
+        paths = [one.adds[0].path for one in self._fragments]
         for path in paths:
             first = base.tail.first_version(path)
             if first is not None and first <= base.version:
                 yield path
         # The checkpoint cannot have a newer file, which got its name after that version.
         at = base.checkpoint[0].version if base.checkpoint else -1
-        older = [held.adds[0].path for held in self._fragments if held.read_version < at]
+        older = [one.adds[0].path for one in self._fragments if one.read_version < at]
         if not older:
             return
         state = load_files(self._context.store, base)
@@ -105,17 +105,17 @@ class Fit:
         for number in pc.indices_nonzero(pc.or_(live, gone)).to_pylist():
             yield older[number]
 
-    def _require_harmless(self, held: FragmentMetadata, base: Snapshot) -> None:
+    def _require_harmless(self, metadata: FragmentMetadata, base: Snapshot) -> None:
         """Raise unless changed columns or constraints allow fragments that were written before."""
-        version = held.read_version
+        version = metadata.read_version
         if version not in self._seen:
             found = None
             if 0 <= version <= base.version:
                 found = load_snapshot(self._context.store, version=version)
-            if found is None or _digest(found) != held.written_for:
+            if found is None or _digest(found) != metadata.written_for:
                 raise InvalidInputError(
                     argument="fragments",
-                    field=held.adds[0].path,
+                    field=metadata.adds[0].path,
                     reason="the fragment was written for another table",
                     remedy="Commit it to the table that write_fragments was called with",
                 )
@@ -143,11 +143,11 @@ def first_files(fragments: Sequence[FragmentMetadata], new: NewTable) -> list[Ad
     """
     wanted = new.plan().written_for(NO_TABLE)
     adds = new_files(fragments)
-    for held in fragments:
-        if held.written_for != wanted:
+    for one in fragments:
+        if one.written_for != wanted:
             raise InvalidInputError(
                 argument="fragments",
-                field=held.adds[0].path,
+                field=one.adds[0].path,
                 reason="it was written for a table with other columns, partitioning or constraints",
                 remedy="Create the table with the columns of the data, and pass its partition_by "
                 "and properties to write_fragments",
@@ -213,17 +213,17 @@ def _require_same_rows(group: Operation.RewriteGroup, base: Base) -> None:
 
 def _require_same_place(group: Operation.RewriteGroup, base: Snapshot) -> None:
     """Raise if new fragments come from another version or partition than the old ones."""
-    partitions = [dict(held.adds[0].partition_values) for held in group.old_fragments]
-    for held in group.new_fragments:
-        if held.read_version != base.version:
-            reason = f"it was written on version {held.read_version}, not {base.version}"
-        elif dict(held.adds[0].partition_values) not in partitions:
+    partitions = [dict(one.adds[0].partition_values) for one in group.old_fragments]
+    for one in group.new_fragments:
+        if one.read_version != base.version:
+            reason = f"it was written on version {one.read_version}, not {base.version}"
+        elif dict(one.adds[0].partition_values) not in partitions:
             reason = "none of the old fragments is in its partition"
         else:
             continue
         raise InvalidInputError(
             argument="groups",
-            field=held.adds[0].path,
+            field=one.adds[0].path,
             reason=reason,
             remedy="Read and write the rows of the old fragments at one version",
         )

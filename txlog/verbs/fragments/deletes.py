@@ -85,11 +85,11 @@ class CommitDeletes(FragmentsOperation):
 def _row_deletes(context: Context, base: Base, request: Operation.Delete) -> RowDeletes:
     deletes = []
     vectors = {}
-    for held in request.updated_fragments:
-        fragment = base.changed(held)
-        _require_form(held, base.snapshot)
+    for metadata in request.updated_fragments:
+        fragment = base.changed(metadata)
+        _require_form(metadata, base.snapshot)
         before = load_deletions(context.store, fragment) or BitMap64()
-        after = deletions_of(context, held, fragment)
+        after = deletions_of(context, metadata, fragment)
         if before - after:
             raise InvalidInputError(
                 argument="fragments",
@@ -99,7 +99,7 @@ def _row_deletes(context: Context, base: Base, request: Operation.Delete) -> Row
             )
         if not after - before:
             continue
-        one = FileDeletes(fragment, after - before, before, held.physical_rows or 0)
+        one = FileDeletes(fragment, after - before, before, metadata.physical_rows or 0)
         if one.is_whole:
             raise InvalidInputError(
                 argument="fragments",
@@ -108,7 +108,7 @@ def _row_deletes(context: Context, base: Base, request: Operation.Delete) -> Row
                 remedy="Name its id in deleted_fragment_ids",
             )
         deletes.append(one)
-        vectors[fragment.path] = held.adds[0].deletion_vector
+        vectors[fragment.path] = metadata.adds[0].deletion_vector
     whole = []
     for number in request.deleted_fragment_ids:
         if number not in base.fragments:
@@ -146,9 +146,9 @@ def _row_deletes(context: Context, base: Base, request: Operation.Delete) -> Row
     )
 
 
-def _require_form(held: FragmentMetadata, base: Snapshot) -> None:
+def _require_form(metadata: FragmentMetadata, base: Snapshot) -> None:
     """Raise if a deletion file has a form that the table does not allow."""
-    found = held.deletion_file
+    found = metadata.deletion_file
     lance = found is not None and found.descriptor.storage_type == "lance"
     feature = FEATURE if lance else "deletionVectors"
     brings = not lance and base.marks_deletions
@@ -166,15 +166,15 @@ def _raise_shared_rows(context: Context, current: Snapshot, deletes: RowDeletes)
     live = load_files(context.store, current).live
     now = {fragment.path: fragment for fragment in live_sequence(current, live)}
     for one in deletes.files:
-        held = now.get(one.fragment.path)
-        if held is None:
+        fragment_now = now.get(one.fragment.path)
+        if fragment_now is None:
             continue
-        shared = one.rows & (load_deletions(context.store, held) or BitMap64())
+        shared = one.rows & (load_deletions(context.store, fragment_now) or BitMap64())
         if shared:
             raise CommitConflictError(
                 version=current.version,
                 rule="CON-10",
-                path=held.path,
+                path=fragment_now.path,
                 reason=f"{len(shared)} of these rows are already deleted, the "
                 f"first one at position {shared.min()}",
                 remedy="Nothing was committed; delete the rows again, at the latest version",

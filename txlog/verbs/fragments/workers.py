@@ -114,7 +114,7 @@ def fragment_metadata(snapshot: Snapshot, fragment: Fragment, rows: Any) -> Frag
 
 
 def delete_from_fragment(
-    context: Context, snapshot: Snapshot, held: FragmentMetadata, fragment: Fragment,
+    context: Context, snapshot: Snapshot, metadata: FragmentMetadata, fragment: Fragment,
     going: Expression | Sequence[int],
 ) -> FragmentMetadata | None:  # fmt: skip
     """Write a fragment's deletions with additional rows, without committing them.
@@ -158,17 +158,17 @@ def delete_from_fragment(
         found = positions_of(going, fragment, rows) - gone
     deletes = FileDeletes(fragment, found, gone, rows)
     if not found:
-        return held
+        return metadata
     if deletes.is_whole:
         return None
     (vector,) = write_deletions(context, snapshot, [deletes])
-    adds = (with_vector(held.adds[0], vector, rows), *held.adds[1:])
+    adds = (with_vector(metadata.adds[0], vector, rows), *metadata.adds[1:])
     read = () if plan.where is None else columns_of(plan.where)
-    return replace(held, adds=adds, reads=tuple(dict.fromkeys(path[0] for path in read)))
+    return replace(metadata, adds=adds, reads=tuple(dict.fromkeys(path[0] for path in read)))
 
 
 def merge_into_fragment(
-    context: Context, snapshot: Snapshot, held: FragmentMetadata, fragment: Fragment,
+    context: Context, snapshot: Snapshot, metadata: FragmentMetadata, fragment: Fragment,
     columns: Any, read_columns: Sequence[str] | None,
 ) -> tuple[FragmentMetadata, pa.Schema]:  # fmt: skip
     """Write new columns of a fragment, without committing them; errors as for `add_columns`.
@@ -206,9 +206,11 @@ def merge_into_fragment(
     merged = merged_schema(snapshot.schema, StructType(values.fields))
     schema = fixed_schema(with_required(merged, required_of(values.fields)))
     if add is None:
-        return held, schema
+        return metadata, schema
     digest = columns_digest(snapshot, values.fields)
-    return replace(held, adds=(*held.adds, add), written_for=digest, reads=values.reads), schema
+    return replace(
+        metadata, adds=(*metadata.adds, add), written_for=digest, reads=values.reads
+    ), schema
 
 
 def required_of(fields: Iterable[StructField]) -> set[str]:
@@ -238,9 +240,11 @@ def columns_digest(snapshot: Snapshot, fields: Sequence[StructField]) -> str:
     return sha256(orjson.dumps([snapshot.metadata.id, schema_json(plain)])).hexdigest()
 
 
-def deletions_of(context: Context, held: FragmentMetadata, fragment: Fragment) -> BitMap64:
+def deletions_of(context: Context, metadata: FragmentMetadata, fragment: Fragment) -> BitMap64:
     """Return the deleted rows that a fragment's metadata says it has; errors as in a scan."""
-    changed = replace(fragment, deletion=held.deletion_file, physical_rows=held.physical_rows)
+    changed = replace(
+        fragment, deletion=metadata.deletion_file, physical_rows=metadata.physical_rows
+    )
     return load_deletions(context.store, changed) or BitMap64()
 
 
@@ -253,14 +257,14 @@ def require_distinct(fragments: Sequence[FragmentMetadata]) -> None:
         The error names the file.
     """
     seen: set[str] = set()
-    for held in fragments:
-        if not isinstance(held, FragmentMetadata):
+    for one in fragments:
+        if not isinstance(one, FragmentMetadata):
             raise InvalidInputError(
                 argument="fragments",
-                reason=f"FragmentMetadata was expected, not {type(held).__name__}",
+                reason=f"FragmentMetadata was expected, not {type(one).__name__}",
                 remedy="Make it from JSON with FragmentMetadata.from_json",
             )
-        for add in held.adds:
+        for add in one.adds:
             if add.path in seen:
                 raise InvalidInputError(
                     argument="fragments", field=add.path, reason="the file is given twice"

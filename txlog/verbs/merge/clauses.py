@@ -262,9 +262,9 @@ def columns_of_same_name(
     for field in schema.fields:
         if field.name.lower() in left_out:
             continue
-        held = source.get(field.name)
-        if held is not None:
-            given[field.name] = held.name
+        source_field = source.get(field.name)
+        if source_field is not None:
+            given[field.name] = source_field.name
         elif not (
             merges_schema
             or clause.partial

@@ -51,19 +51,19 @@ class MergeSource:
         reader = as_reader(data, "source")
         self.schema: StructType = from_arrow(reader.schema, nulls_as_void=True, nanos=nanos)
         batches = self._batches_of(reader, truncates)
-        held: list[pa.RecordBatch] = []
+        kept: list[pa.RecordBatch] = []
         size = 0
         for batch in batches:
-            held.append(batch)
+            kept.append(batch)
             size += batch.nbytes
             if size > memory_bytes:
-                held = _spilled(chain(held, batches), arrow_schema(self.schema))
+                kept = _spilled(chain(kept, batches), arrow_schema(self.schema))
                 break
         self.is_spilled = size > memory_bytes
-        if held and not self.is_spilled:
-            held = pa.Table.from_batches(held).combine_chunks().to_batches()
-        self._batches = held
-        self._starts = np.cumsum([0, *(batch.num_rows for batch in held)], dtype=np.int64)
+        if kept and not self.is_spilled:
+            kept = pa.Table.from_batches(kept).combine_chunks().to_batches()
+        self._batches = kept
+        self._starts = np.cumsum([0, *(batch.num_rows for batch in kept)], dtype=np.int64)
 
     def _batches_of(
         self, reader: pa.RecordBatchReader, truncates: bool
