@@ -2,6 +2,7 @@
 """Merges, compared with rows as dicts, and with the same merge in another engine."""
 
 import shutil
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -623,6 +624,22 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path, vectors: str, few: 
         assert table.count("c0 = 0") >= 500
         peaks.append(counted.max_memory() or 0)
     assert 0 < peaks[1] < 2 * peaks[0], peaks  # Of a table that is four times as large.
+
+
+def test_memory_does_not_grow_with_the_matches_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(match, "_MOST_MATCHES", 1 << 16)
+    source = pa.table({"k": range(20)})
+    peaks = []
+    for count in (1, 200_000, 1_600_000):  # The first merge imports modules.
+        table = txlog.write(tmp_path / str(count), pa.table({"k": np.arange(count) % 10}))
+        tracemalloc.start()
+        merge = table.merge(source, "target.k = s.k", source_alias="s")
+        merge.when_not_matched_insert_all().execute()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[2] < 2 * peaks[1], peaks
 
 
 def test_a_large_source_is_kept_in_a_file() -> None:

@@ -52,6 +52,10 @@ class MatchPlan:
         return any(clause.kind == kind for clause in self.clauses)
 
 
+# The greatest number of matches that are kept with repetitions, if the source is smaller.
+_MOST_MATCHES = 1 << 20
+
+
 @dataclass(frozen=True)
 class Updated:
     """The rows of a fragment that get new values, ascending by position."""
@@ -90,6 +94,7 @@ def match_fragment(store: Store, plan: MatchPlan, fragment: Fragment) -> Fragmen
     reader = FragmentReader(store, plan.read, fragment)
     deleted = reader.deletions()
     matched: list[Indices] = []
+    waiting = 0  # The length of `matched` since it was last reduced to distinct rows.
     hits: list[_Hits] = []
     for start, batch in reader.batches(
         plan.columns, prune=plan.prune, batch_rows=BATCH_ROWS, threads=False
@@ -100,8 +105,10 @@ def match_fragment(store: Store, plan: MatchPlan, fragment: Fragment) -> Fragmen
             batch, positions = batch.filter(alive), positions[numpy_array(alive)]
         rows = named(batch, plan.sides.target_alias)
         ours, theirs = _pairs(plan, rows)
-        # A source row may match many rows of a batch.
-        matched.append(theirs if len(theirs) <= batch.num_rows else np.unique(theirs))
+        matched.append(theirs)
+        waiting += len(theirs)
+        if waiting > max(plan.source.num_rows, _MOST_MATCHES):
+            matched, waiting = [_distinct(matched)], 0
         found = (_matched(plan, rows, ours, theirs), _by_source(plan, rows, ours))
         hits.extend(
             _Hits(positions[one.rows], one.clauses, one.source_rows)
@@ -131,8 +138,12 @@ def _together(
     return FragmentMatch(
         FileDeletes(fragment, bitmap_of(positions), deleted or BitMap64(), physical_rows),
         Updated(positions[kept], clauses[kept], source_rows[kept]),
-        np.unique(np.concatenate([np.zeros(0, np.int64), *matched])),
+        _distinct(matched),
     )
+
+
+def _distinct(rows: Sequence[Indices]) -> Indices:
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *rows]))
 
 
 def bitmap_of(positions: Indices) -> BitMap64:
