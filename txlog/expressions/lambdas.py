@@ -22,7 +22,14 @@ from txlog.expressions.nested_functions import (
     require_keys,
     where_all,
 )
-from txlog.expressions.signatures import INTEGER, Typed, one_array, refuse, variable_column
+from txlog.expressions.signatures import (
+    INTEGER,
+    Typed,
+    cast_number,
+    one_array,
+    refuse,
+    variable_column,
+)
 from txlog.expressions.tree import (
     ENTRY_FUNCTIONS,
     LAMBDA_FUNCTIONS,
@@ -305,11 +312,11 @@ def _folded(
             break
         element = flat.take(arrow_array(starts[rows] + place, pa.int64()))
         before = state.filter(arrow_array(goes_on))
-        state = _applied(merge, data, rows, (before, element), value).cast(state.type)
+        state = cast_number(_applied(merge, data, rows, (before, element), value), state.type)
     order = np.argsort(np.concatenate(ended), kind="stable")
     result = pa.concat_arrays(results).take(arrow_array(order, pa.int64(), mask=absent))
     for finish in last:
         assert isinstance(finish, Lambda)
         found = _applied(finish, data, np.arange(len(array)), (result,), value)
         result = found.take(arrow_array(np.arange(len(array)), pa.int64(), mask=absent))
-    return result.cast(kind)
+    return cast_number(result, kind)

@@ -254,9 +254,8 @@ def list_of(flat: pa.Array, lengths: Any, absent: Any, kind: pa.DataType) -> pa.
     """Return lists of values that follow each other; null where `absent` is true."""
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     mask = None if absent is None else np.append(absent, False)
-    # A cast of lists of nulls would shorten their values.
     return pa.ListArray.from_arrays(
-        arrow_array(ends, mask=mask), flat.cast(kind.value_type), type=kind
+        arrow_array(ends, mask=mask), cast_number(flat, kind.value_type), type=kind
     )
 
 
@@ -266,9 +265,8 @@ def map_of(
     """Return maps of keys and values that follow each other; null where `absent` is true."""
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     offsets = arrow_array(ends, mask=np.append(absent, False))
-    return pa.MapArray.from_arrays(
-        offsets, keys.cast(kind.key_type), items.cast(kind.item_type)
-    ).cast(kind)
+    keys, items = cast_number(keys, kind.key_type), cast_number(items, kind.item_type)
+    return cast_number(pa.MapArray.from_arrays(offsets, keys, items), kind)
 
 
 def where_all(*arrays: pa.Array) -> tuple[list[pa.Array], Any]:

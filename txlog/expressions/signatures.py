@@ -261,6 +261,8 @@ def text(value: Any) -> Any:
 
 def cast_number(value: Any, kind: pa.DataType) -> Any:
     """Return values in a wider type; integers with more digits are rounded to the nearest value."""
+    if value.type == kind:  # pyarrow would shorten the values of lists of nulls.
+        return value
     rounds = pa.types.is_integer(value.type) and pa.types.is_floating(kind)
     return value.cast(kind, safe=not rounds)
 
