@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from txlog.errors import (
@@ -122,9 +122,10 @@ def file_path(uri: str, *, decode: bool) -> str:
     return unquote(plain, errors="surrogateescape")
 
 
-@lru_cache(maxsize=256)  # Each verb needs it for its table.
 def without_secrets(uri: str) -> str:
     """Return a URI for messages, without user, password and values of the query."""
+    if "@" not in uri and "=" not in uri:
+        return uri
     return _QUERY.sub(r"\1=…", _CREDENTIALS.sub("…@", uri))
 
 
