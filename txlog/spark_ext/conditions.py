@@ -120,9 +120,8 @@ def _kind_of(value: Expression, schema: StructType) -> str | None:
             return "date" if is_day and kind == PrimitiveType("date") else None
         case Literal(bool()):
             return "boolean"
-        case Literal(int(number)) if (
-            -(2**63) < number < 2**63
-        ):  # For Spark, a larger one is a decimal.
+        # For Spark, a larger integer is a decimal.
+        case Literal(int(number)) if -(2**63) < number < 2**63:
             return "integer"
         case Literal(str()):
             return "string"

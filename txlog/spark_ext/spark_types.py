@@ -86,10 +86,8 @@ def frame_schema(schema: SparkStruct) -> StructType:
     """
     try:
         return _columns(parse_schema(schema.json()).fields)
-    except (
-        LogCorruptError,
-        UnsupportedFeatureError,
-    ) as error:  # The error of a log does not fit a frame.
+    # The error of a log does not fit a frame.
+    except (LogCorruptError, UnsupportedFeatureError) as error:
         raise InvalidInputError(
             argument="df",
             field=error.field,

@@ -126,9 +126,8 @@ def read(
         frames.append(found)
     if vectors is None:
         frames.append(_by_python(spark, store, plan, with_deletions=True))
-        frames = [
-            _typed(rows, plan, sure) for rows in frames
-        ]  # All sides of a union must have the same collation.
+        # All sides of a union must have the same collation.
+        frames = [_typed(rows, plan, sure) for rows in frames]
     return _typed(reduce(DataFrame.unionAll, frames), plan, sure)
 
 
