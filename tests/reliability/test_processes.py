@@ -39,8 +39,13 @@ With thirty busy processes on two cores, eighteen of them of the run, the slowes
 
 FULL_LOAD_S = 300
 
-MAY_LOSE = {("property", "CON-2"), ("pin", "CON-2"), ("restore", "CON-25")}
-"""Verbs, and the rules that may refuse them: metadata beside metadata, and beside a vacuum."""
+MAY_LOSE = {
+    ("property", "CON-2"), ("pin", "CON-1"), ("pin", "CON-2"), ("pin", "CON-25"),
+    ("restore", "CON-25"),
+}  # fmt: skip
+"""Verbs, and the rules that may refuse them: metadata beside metadata, two first pins, which both
+change the protocol, and what refers to files beside a vacuum.
+"""
 
 
 @dataclass

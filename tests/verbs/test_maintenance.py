@@ -25,8 +25,11 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.log.names import LogFile, commit_name, parse_name
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.load import list_commits
 from txlog.snapshot.references import Pin
-from txlog.verbs.expire import plan_expiry
+from txlog.verbs.expire import expire, plan_expiry
+from txlog.verbs.vacuum import vacuum
 
 FOREVER = {"delta.enableExpiredLogCleanup": "false"}
 
@@ -283,6 +286,72 @@ def test_a_pin_that_lost_its_version_stops_what_deletes(tmp_path: Path) -> None:
         table.vacuum()
     with pytest.raises((NotFoundError, LogCorruptError), match=r"Table\.pins\.delete"):
         table.maintenance.expire(0)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_pin_may_end_while_files_are_deleted(tmp_path: Path, moved: bool) -> None:
+    """Another writer deletes or moves it, and cleans up, after the list of pins was read."""
+    table = history_of(tmp_path / "t")
+    table.pins.create("p", 4)
+    stale, context = table.snapshot, table._context
+    files = load_files(context.store, stale)
+    if moved:
+        table.pins.update("p", table.version)
+    else:
+        table.pins.delete("p")
+    table.maintenance.checkpoint()
+    make_old(tmp_path / "t")
+    table.maintenance.expire(0, dry_run=False)
+    with pytest.raises(NotFoundError):
+        txlog.Table(table.uri, version=4)
+    options: Any = {"hours": 0.0, "dry_run": False, "enforce": False, "lite": False}
+    vacuum(context, stale, files=files, **options)
+    expire(context, stale, hours=0, dry_run=False)
+    assert txlog.Table(table.uri).count() == table.count()
+    if moved:
+        assert txlog.Table(table.uri, version="p").count() == table.count()
+
+
+def test_a_new_pin_is_seen_before_the_log_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = history_of(tmp_path / "t")
+    table.maintenance.checkpoint()
+    make_old(tmp_path / "t")
+    planned = plan_expiry
+
+    def pinned_meanwhile(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        plan = planned(*args, **options)
+        assert any(file.version == 4 for file in plan.gone)
+        txlog.Table(table.uri).pins.create("p", 4)
+        return plan
+
+    monkeypatch.setattr("txlog.verbs.expire.plan_expiry", pinned_meanwhile)
+    table.maintenance.expire(0, dry_run=False)
+    assert txlog.Table(table.uri, version="p").count() == 4
+
+
+def test_the_log_may_be_cleaned_up_while_a_restore_looks_for_vacuums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = history_of(tmp_path / "t")
+    for version in (13, 14, 15):
+        table.append(rows(version))
+    table.overwrite(rows(100))
+    cleaned = []
+
+    def listed(*args: Any) -> Any:
+        monkeypatch.undo()
+        found = list_commits(*args)
+        txlog.Table(table.uri).maintenance.expire(0, dry_run=False)
+        cleaned.extend(file for file in found if not (tmp_path / "t" / file.path).exists())
+        return found
+
+    monkeypatch.setattr("txlog.verbs.restore.list_commits", listed)
+    assert table.restore(15).version == 17
+    assert {file.version for file in cleaned} >= {13, 14}
+    assert txlog.Table(table.uri).count() == 15
 
 
 # All together ---------------------------------------------------------------------------------

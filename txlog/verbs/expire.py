@@ -73,20 +73,26 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
         deleted.
     """
     store, now_ms = context.store, context.effects.now_ms()
-    require_table_writable(snapshot, removes_rows=False)
-    cutoff_ms = _cutoff_ms(snapshot, hours, now_ms)
-    plan = plan_expiry(
-        list_log(store),
-        last_kept=_version_at(store, snapshot, cutoff_ms),
-        hinted=hinted_version(store),
-        pins=pins_of(snapshot).values(),
-        protected=_protected_before(snapshot),
-    )
-    if not dry_run and plan.gone:
-        store.require_writable()
-        _require_rebuildable(store, plan)
-        if _protected_before(snapshot):
-            _require_known_protocols(store, plan.gone, snapshot.root)
+    while True:
+        require_table_writable(snapshot, removes_rows=False)
+        try:
+            plan = _plan(store, snapshot, _cutoff_ms(snapshot, hours, now_ms))
+            if dry_run or not plan.gone:
+                break
+            store.require_writable()
+            _require_rebuildable(store, plan)
+            if _protected_before(snapshot):
+                _require_known_protocols(store, plan.gone, snapshot.root)
+        except (NotFoundError, LogCorruptError):
+            latest = refresh(store, snapshot)
+            if pins_of(latest) == pins_of(snapshot):
+                raise
+        else:
+            latest = refresh(store, snapshot)
+            if pins_of(latest) == pins_of(snapshot):
+                break
+        snapshot = latest  # Another writer has created, moved or deleted a pin.
+    if not dry_run:
         for kind in _ORDER:
             delete_files(context, [file.path for file in plan.gone if file.kind == kind])
     decided = plan.decided()
@@ -94,6 +100,16 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
     if not dry_run:
         delete_files(context, [row["file"] for row in sidecars if row["decision"] == "delete"])
     return pa.concat_tables([decided, table_of_rows(sidecars, DECISIONS)]).sort_by("file")
+
+
+def _plan(store: Store, snapshot: Snapshot, cutoff_ms: int) -> Expiry:
+    return plan_expiry(
+        list_log(store),
+        last_kept=_version_at(store, snapshot, cutoff_ms),
+        hinted=hinted_version(store),
+        pins=pins_of(snapshot).values(),
+        protected=_protected_before(snapshot),
+    )
 
 
 def truncate(context: Context, version: int) -> None:

@@ -21,7 +21,7 @@ from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.identity import marks_of, with_marks
-from txlog.errors import CommitConflictError, DataFileError, InvalidInputError
+from txlog.errors import CommitConflictError, DataFileError, InvalidInputError, NotFoundError
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import decode_path
@@ -36,7 +36,7 @@ from txlog.protocol.mapping import MAPPING_MODE, highest_id, mapped, with_schema
 from txlog.protocol.properties import INDEX_PREFIX
 from txlog.reconcile.files import file_keys
 from txlog.scan.deletions import deletion_place
-from txlog.snapshot.commits import parse_commit
+from txlog.snapshot.commits import Commit, parse_commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot
 from txlog.snapshot.references import pinned_version
@@ -267,14 +267,9 @@ def require_no_vacuum(context: Context, base: Snapshot) -> None:
     CommitConflictError
         A vacuum has begun and has not recorded its end.
     """
-    since_ms = context.effects.now_ms() - VACUUM_HOLDS_MS
-    young = [file for file in list_commits(context.store, base) if file.modified_ms >= since_ms]
     begun = 0
-    for file, data in zip(
-        young, context.store.read_many([(file.path, file.size) for file in young]), strict=True
-    ):
-        info = parse_commit(data, file).info if b"VACUUM " in data else None
-        operation = None if info is None else info.operation
+    for commit in _commits_of_vacuums(context, base):
+        operation = None if commit.info is None else commit.info.operation
         begun += (operation == "VACUUM START") - (operation == "VACUUM END" and begun > 0)
     if begun:
         raise CommitConflictError(
@@ -284,6 +279,21 @@ def require_no_vacuum(context: Context, base: Snapshot) -> None:
             remedy="Nothing was committed. Try again when the vacuum has ended; a vacuum that died "
             f"blocks this for {VACUUM_HOLDS_MS // 60_000} minutes",
         )
+
+
+def _commits_of_vacuums(context: Context, base: Snapshot) -> list[Commit]:
+    """Return the commits of the last `VACUUM_HOLDS_MS` that may be of a vacuum."""
+    since_ms = context.effects.now_ms() - VACUUM_HOLDS_MS
+    while True:
+        listed = list_commits(context.store, base)
+        young = [file for file in listed if file.modified_ms >= since_ms]
+        contents = context.store.read_many([(file.path, file.size) for file in young])
+        try:
+            read = zip(young, contents, strict=True)
+            return [parse_commit(data, file) for file, data in read if b"VACUUM " in data]
+        except NotFoundError:  # Another writer cleans up the log now.
+            if list_commits(context.store, base) == listed:
+                raise
 
 
 def require_there(

@@ -293,8 +293,15 @@ def needed_elsewhere(
             FileState(empty_rows(), _removed_since(store, snapshot, cutoff_ms)), cutoff_ms, root
         )
     for pin in pins_of(snapshot).values():
-        with _remedy(f"Nothing was deleted; delete the pin {pin.name!r} with Table.pins.delete"):
+        try:
             yield _needed_by(store, load_snapshot(store, version=pin.version), cutoff_ms)
+        except (NotFoundError, LogCorruptError) as error:
+            if pins_of(refresh(store, snapshot)).get(pin.name) == pin:
+                error.remedy = (
+                    f"Nothing was deleted; delete the pin {pin.name!r} with Table.pins.delete"
+                )
+                raise
+            # Another writer has deleted or moved the pin, and its version was cleaned up.
     for clone in clones_of(snapshot):
         with _remedy(
             "Nothing was deleted; if the clone no longer exists, call "
