@@ -233,12 +233,12 @@ def _drain(stage: _Stage, spark: SparkSession) -> Any:
 def _look(stage: _Stage, _: SparkSession) -> None:
     _title(stage, 2, "What is in the folder: a log of versions, and Parquet files by origin")
     table = Table(stage.table)
-    files = table.files()
+    listed = table.files()
     _print(stage, ["origin", "fragments", "rows", "bytes"], _by_origin(table))
     names = [info.name for info in table.store.list_after(LOG_FOLDER, "")]
     stage.out.print(f"  the log: {', '.join(names[:2])}, … {', '.join(names[-2:])}")
     stage.check(
-        "rows by the log alone", sum(files["num_records"].to_pylist()), stage.flights.num_rows
+        "rows by the log alone", sum(listed["num_records"].to_pylist()), stage.flights.num_rows
     )
     last = stage.flights.slice(stage.flights.num_rows - 1).to_pylist()[0]
     where = f"origin = 'JFK' AND month = {last['month']} AND day = {last['day']}"

@@ -178,8 +178,8 @@ def _highest(metadata: Metadata) -> int:
 
 def highest_id(*metadata: Metadata | None) -> dict[str, str | None]:
     """Return the property with the highest id in several metadata actions; empty without one."""
-    mapped = [one for one in metadata if one is not None and HIGHEST_ID in one.configuration]
-    return {HIGHEST_ID: str(max(map(_highest, mapped)))} if mapped else {}
+    numbered = [one for one in metadata if one is not None and HIGHEST_ID in one.configuration]
+    return {HIGHEST_ID: str(max(map(_highest, numbered)))} if numbered else {}
 
 
 def _ids(kind: DataType) -> Iterator[int]:

@@ -285,18 +285,18 @@ def references(text: str) -> list[Reference]:
     query.
     """
     tokens = tokens_of(text)
-    references = _explicit_references(text, tokens)
+    explicit = _explicit_references(text, tokens)
     marked, pieces, done = dict[str, Reference](), list[str](), 0
-    for at, one in enumerate(references):
+    for at, one in enumerate(explicit):
         mark = f"_txlog_{at}_".ljust(one.end - one.start, "_")
         if len(mark) > one.end - one.start:  # Otherwise positions would change.
-            return references
+            return explicit
         marked[mark] = one
         pieces += [text[done : one.start], mark]
         done = one.end
     found = _parsed("".join([*pieces, text[done:]]))
     if found is None:
-        return references
+        return explicit
     known = [
         Reference(one.name, one.moment, one.start, one.end, has_alias)
         for mark, one in marked.items()

@@ -193,9 +193,9 @@ def require_same(
                 reason=f"the table is not clustered by {', '.join(columns) or 'nothing'}",
                 remedy="Omit the argument, or call alter.cluster_by",
             )
-    existing = snapshot.metadata.configuration
+    current = snapshot.metadata.configuration
     features, wanted_properties = split_features(properties)
-    other = [name for name, value in wanted_properties.items() if existing.get(name) != value]
+    other = [name for name, value in wanted_properties.items() if current.get(name) != value]
     other += sorted(features - features_of(snapshot.protocol))
     protocol = snapshot.protocol
     have = (protocol.min_reader_version, protocol.min_writer_version)

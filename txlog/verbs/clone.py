@@ -236,12 +236,12 @@ class _Clone(Operation):
         """Return the metadata and the protocol of the clone."""
         source, effects = self._snapshot, self.context.effects
         features, given = split_features(self._options.properties)
-        existing = {} if base is None else base.metadata.configuration
+        current = {} if base is None else base.metadata.configuration
         configuration = {
             name: text
             for name, text in {**source.metadata.configuration, **given}.items()
             if name not in OF_THE_LOG or (base is None and name == STAMPS)
-        } | {name: existing[name] for name in OF_THE_LOG if name in existing}
+        } | {name: current[name] for name in OF_THE_LOG if name in current}
         configuration |= highest_id(source.metadata, None if base is None else base.metadata)
         own = compatibilities(source.metadata.configuration)
         other = [COMPATIBILITY[one] for one in compatibilities(configuration) if one not in own]

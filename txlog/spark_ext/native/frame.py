@@ -38,7 +38,7 @@ from txlog.spark_ext.native.places import (
     virtual_uris,
     volume_of,
 )
-from txlog.spark_ext.native.vectors import Vectors, alive, constants
+from txlog.spark_ext.native.vectors import Vectors, alive, vector_constants
 from txlog.stats.files import partition_values
 from txlog.store.base import Store, file_path, is_file_uri, scheme_of, without_secrets
 
@@ -208,7 +208,7 @@ def _constants(plan: ReadPlan, part: Part) -> list[Constant]:
     as columns that no file has, and never reads them.
     """
     files = part.rows.primaries
-    found = [] if part.vectors is None else constants(part.vectors, part.rows.ids)
+    found = [] if part.vectors is None else vector_constants(part.vectors, part.rows.ids)
     return found + [
         partition_text(
             partition_name(at), partition_values(files, column, plan.mapping_mode), column

@@ -130,7 +130,7 @@ _DISTRUST = (
 )
 
 
-def constants(vectors: Vectors, ids: pa.Array) -> list[Constant]:
+def vector_constants(vectors: Vectors, ids: pa.Array) -> list[Constant]:
     """Return the constants of each file for look-ups; the vectors are ordered by fragment id."""
     places = pc.array_sort_indices(pc.array_sort_indices(ids))  # The rank of each id.
     rows = pa.array(vectors.rows, pa.int64()).cast(pa.string()).take(places)
@@ -142,7 +142,7 @@ def constants(vectors: Vectors, ids: pa.Array) -> list[Constant]:
 
 
 def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array) -> DataFrame:
-    """Return the rows of a frame that are not deleted; the frame has the columns of `constants`."""
+    """Return the rows of a frame that are not deleted; it has the columns of `vector_constants`."""
     if vectors.line_bytes <= INLINE_BYTES:
         line = vectors.line()
         lists = pa.ListArray.from_arrays([0, len(line)], line)

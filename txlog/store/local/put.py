@@ -79,12 +79,12 @@ class Staging:
 
     def _linked(self, target: str, data: bytes, path: str) -> bool:
         """Link the temporary file; return false if the name was taken."""
-        temporary = self._temporary
+        own = self._temporary
         prepared = self._prepared(target, data)
         try:
             return _link(self._disk, prepared, target, path)
         except FileNotFoundError:
-            if prepared != temporary:
+            if prepared != own:
                 raise
             self._temporary = None  # Another process deleted it.
         return _link(self._disk, self._prepared(target, data), target, path)
