@@ -165,6 +165,10 @@ def _errors_to(path: Path) -> Iterator[None]:
         os.close(terminal)
 
 
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
+
+
 def _started(out: Console, log: Path) -> SparkSession:
     """Start Spark; the output of its Java process goes to the file `log`."""
     from txlog.spark_ext.sessions import session
@@ -172,7 +176,9 @@ def _started(out: Console, log: Path) -> SparkSession:
     out.print("Starting Spark …")
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # It logs Ctrl-C with a traceback.
+    # Py4J logs Ctrl-C with a traceback, partly with the root logger.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
     with as_file(files("txlog.cli").joinpath("data", "log4j2.properties")) as log_settings:
         quiet = {
             **_QUIET,
