@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from locked_store import OF_DRIVER, RIGHT, s3_uri
+from locked_store import NONE, OF_DRIVER, RIGHT, s3_uri
 from pyspark.sql import DataFrame, SparkSession
 from streaming_driver import SETTINGS
 
 import txlog.spark_ext
 from txlog.spark_ext import DeltaTable, SparkEngine
 
-TOKENS: dict[str, dict[str, str]] = {"right": RIGHT, "of the driver": OF_DRIVER, "none": {}}
+TOKENS: dict[str, dict[str, str]] = {"right": RIGHT, "of the driver": OF_DRIVER, "none": NONE}
 
 
 def xs(frame: DataFrame) -> list[int]:

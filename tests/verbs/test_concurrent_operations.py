@@ -106,11 +106,17 @@ def updates(column: str, value: Callable[[Any], Any], where: Callable[[Any], boo
 
 
 def upserts(rows: list[Row]) -> Model:
-    """Update the rows whose `a` is given, and add the others; no two rows have the same `a`."""
+    """Update the rows whose `a` is given, and add the others; no two rows have the same `a`.
 
-    def do(now: State, _: list[State]) -> State:
+    A column that was dropped does not come back in this way: files still contain its values.
+    """
+
+    def do(now: State, held: list[State]) -> State:
         given = {row["a"]: row for row in rows}
-        columns = now.columns + tuple(c for c in rows[0] if c not in now.columns)
+        added = tuple(c for c in rows[0] if c not in now.columns)
+        if any(c in before.columns for before in held for c in added):
+            raise RefusedError
+        columns = now.columns + added
         kept = [{**row, **given.get(row["a"], {})} for row in now.rows]
         known = {row["a"] for row in now.rows}
         new = [row for row in rows if row["a"] not in known]
