@@ -443,8 +443,8 @@ def main() -> None:
         return
     results = {"commit": commit(), "machine": machine(), "cases": found, "imports": imports}
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    draw(found)
     put_section(text)
+    draw(found)
 
 
 if __name__ == "__main__":
