@@ -452,7 +452,9 @@ def test_bad_input(spark: SparkSession, flights: txlog.Table, tmp_path: Path) ->
     with pytest.raises(txlog.NotFoundError):
         read(spark, str(tmp_path / "nothing"))
     txlog.write("memory://native", pa.table({"id": [1]}))
-    with pytest.raises(txlog.UnsupportedFeatureError, match='format\\("txlog"\\)'):
+    with pytest.raises(
+        txlog.InvalidInputError, match=r"in the memory of this process.*txlog\.Table"
+    ):
         read(spark, "memory://native")
     (tmp_path / "file").write_text("")
     with pytest.raises(txlog.StoreError, match="list of files"):

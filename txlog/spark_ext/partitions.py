@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class TaskShare(Generic[Item]):
-    """The share of one task: several items, or a part of one."""
+    """The share of one task: several items, or some of the row groups of one."""
 
     items: tuple[Item, ...]
     rows: RowRange | None = None
@@ -33,14 +33,17 @@ class TaskShare(Generic[Item]):
 def task_shares(
     items: Sequence[Item], fragments: Sequence[Fragment], max_bytes: int, *, read: float = 1.0
 ) -> list[TaskShare[Item]]:
-    """Return the shares of tasks: each item once, in the order of the items. Pure.
+    """Return the shares of tasks, in the order of the items. Pure.
+
+    Each row of an item is in one share. Only an item of more than `max_bytes` is in several shares.
 
     Parameters
     ----------
     fragments
         The fragment of each item.
     max_bytes
-        A larger fragment is cut into several parts, by row groups.
+        The limit of a share of several items. A larger fragment is cut into several shares, by row
+        groups.
     read
         The fraction of the bytes that is read, if only some columns are read.
     """

@@ -83,8 +83,8 @@ class FragmentsReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return partitions of about equal size, without fragments that the predicate excludes.
 
-        A large fragment has several partitions, and small ones share one. Rows that need no file
-        have few partitions.
+        A large fragment has several partitions, and small ones share one. Rows that the log alone
+        can count have partitions without fragments.
         """
         from txlog.arrow import pc
         from txlog.fragments.rows import deleted_counts

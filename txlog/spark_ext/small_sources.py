@@ -45,20 +45,26 @@ def small_merge(
 ) -> Merge | None:
     """Return the merge if txlog can execute it, or None if Spark must do so.
 
-    txlog can execute it if the source has few rows of columns without nesting, and every expression
-    is text with the same meaning in txlog and Spark: columns, and constants of the same kind,
+    txlog can execute it if the source has at most `spark.txlog.merge.localRows` rows, none of its
+    columns is nested or binary, the condition has an equality of keys, and every expression is text
+    with the same meaning in txlog and Spark: columns, constants of their types, and comparisons,
     without functions.
 
     Parameters
     ----------
     schema
         The schema of the table.
+
+    Raises
+    ------
+    InvalidInputError
+        The setting `spark.txlog.merge.localRows` is not a whole number.
     """
-    most = int(source.sparkSession.conf.get(LOCAL_ROWS, str(DEFAULT_LOCAL_ROWS)) or 0)
-    if most <= 0 or not clauses:
+    max_rows = _max_rows(source)
+    if max_rows <= 0 or not clauses:
         return None
     columns = frame_schema(source.schema)
-    if not all(_is_flat(field.type) for field in columns.fields):  # A row could have any size.
+    if not all(_is_flat(field.type) for field in columns.fields):  # Other values have any size.
         return None
     sides = _sides(source, columns, alias, schema, [predicate, *_texts(clauses)])
     if sides is None or not _is_plain_condition(predicate, sides):
@@ -66,8 +72,8 @@ def small_merge(
     if not all(_is_plain_clause(clause, sides) for clause in clauses):
         return None
     with before_commit():
-        rows = source.limit(most + 1).toArrow()
-    if rows.num_rows > most:
+        rows = source.limit(max_rows + 1).toArrow()
+    if rows.num_rows > max_rows:
         return None
     return Merge(
         context,
@@ -78,6 +84,18 @@ def small_merge(
         target_alias=sides.target_alias,
         options=options,
     )
+
+
+def _max_rows(source: DataFrame) -> int:
+    text = source.sparkSession.conf.get(LOCAL_ROWS, str(DEFAULT_LOCAL_ROWS)) or "0"
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InvalidInputError(
+            argument=LOCAL_ROWS,
+            reason=f"{text!r} is not a whole number",
+            remedy="Set it to the greatest number of rows that this process may collect, or to 0",
+        ) from error
 
 
 def _is_flat(kind: Any) -> bool:

@@ -44,9 +44,9 @@ class TxlogDataSource(DataSource):
     - `onlyWithDeletions`: only fragments that have deleted rows.
     - `maxPartitionBytes`: several tasks read a larger fragment, by row groups. Default: 134217728
       (128 MB). Spark does not pass its own setting for files to Python sources.
-    - `readChangeFeed`: the change data feed of the versions from `startingVersion` or
-      `startingTimestamp` (default: the first version) to `endingVersion` or `endingTimestamp`
-      (default: the latest version).
+    - `readChangeFeed` (or `readChangeData`): the change data feed of the versions from
+      `startingVersion` or `startingTimestamp` (default: the first version) to `endingVersion` or
+      `endingTimestamp` (default: the latest version).
 
     For reading as a stream, in addition to `columns`, `where` and `maxPartitionBytes`:
 
@@ -60,10 +60,12 @@ class TxlogDataSource(DataSource):
     - `failOnDataLoss`: with `false`, continue if commits were cleaned up before they were read.
 
     For writing: `partitionBy`, `clusterBy`, `replaceWhere`, `partitionOverwriteMode`,
-    `mergeSchema`, `overwriteSchema`, `maxRecordsPerFile`, `txnAppId`, `txnVersion`,
-    `userMetadata`, `tableProperties` (a JSON object). For a stream: `txnAppId`. For both:
-    `storageOptions` (a JSON object), or `secretStorageOptions`, which Spark keeps out of plans
-    without `register`.
+    `mergeSchema`, `overwriteSchema`, `maxRecordsPerFile`, `compression`, `txnAppId`, `txnVersion`
+    (for a stream, only `txnAppId`), `userMetadata`. Properties of a new table are options that
+    begin with `delta.`, or a JSON object in `tableProperties`.
+
+    For reading and writing: `storageOptions` (a JSON object), or `secretStorageOptions`, which
+    Spark does not show in the plans of writes, even without `register`.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -127,7 +129,7 @@ class TxlogDataSource(DataSource):
         )
 
     def streamReader(self, schema: SparkStruct) -> DataSourceStreamReader:  # noqa: N802
-        """Return a reader of new rows of the table, in the columns of `schema`.
+        """Return a reader of new rows or changes of the table, in the columns of `schema`.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Convert columns of a table to Spark columns, and back. Pure."""
+"""Convert columns of a table to Spark columns and back, and times of a session to UTC."""
 
 from __future__ import annotations
 
@@ -159,8 +159,12 @@ def _type(kind: DataType) -> DataType:
 def moment_text(spark: SparkSession, moment: str) -> str:
     """Return a timestamp as text in UTC. The given text is in the session's time zone.
 
+    Spark does the conversion, with a query.
+
     Raises
     ------
+    InvalidTypeError
+        It is not text.
     InvalidInputError
         Spark cannot convert it to a timestamp.
     """

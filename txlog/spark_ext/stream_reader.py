@@ -91,7 +91,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(UNDECIDED)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit in the options. Spark accepts only one, so that of files comes first."""
+        """Return the limit of files, or else that of bytes: Spark accepts only one.
+
+        `latestOffset` applies both.
+        """
         limits = self._options.limits
         if limits.files is not None:
             return ReadMaxFiles(limits.files)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class FragmentPartition(InputPartition):
     """A task's work: fragments, or a part of one, and the plan that all of them share.
 
-    Without a fragment there is nothing to read, but Spark requires at least one partition.
+    It may have neither fragments nor counted rows, because Spark requires at least one partition.
     """
 
     plan: ReadPlan

@@ -80,24 +80,24 @@ def write_manifest(text: str, folder: str | None) -> str:
         folder = file_path(folder, decode=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     try:
-        home = Path(folder).absolute() if folder is not None else _temporary()
-        found = home / digest
-        place = found / "_spark_metadata"
-        if not (place / "0").exists():
-            place.mkdir(parents=True, exist_ok=True)
+        parent = Path(folder).absolute() if folder is not None else _temporary()
+        written = parent / digest
+        metadata = written / "_spark_metadata"
+        if not (metadata / "0").exists():
+            metadata.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(
-                "w", dir=home, prefix="_", delete=False, encoding="utf-8"
+                "w", dir=parent, prefix="_", delete=False, encoding="utf-8"
             ) as file:
                 file.write(text)
             Path(file.name).chmod(0o644)
-            Path(file.name).replace(place / "0")  # Another process may be reading it.
+            Path(file.name).replace(metadata / "0")  # Another process may be reading it.
     except OSError as error:
         raise StoreError(
             path=folder or tempfile.gettempdir(),
             operation="write",
             reason=f"a list of files cannot be written: {error}",
         ) from error
-    return str(found)
+    return str(written)
 
 
 @cache
@@ -113,14 +113,15 @@ def _remove(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# For files of writers that do not record their calendar. Values are not rebased.
+# Files may lack a note of the calendar that their writer used. Their values are not rebased.
 _READING = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
-# Bounds in footers may ignore NaN; see `columns`.
+# Bounds in footers may ignore NaN; see `has_inner_floats`.
 _NO_BOUNDS = {
     "parquet.filter.stats.enabled": "false",
     "parquet.filter.columnindex.enabled": "false",
 }
-# Spark has settings for this, but no options. They affect only schemas with field ids.
+# For reading columns by field id, Spark has settings of a session and no options of a read. They
+# affect only schemas with field ids.
 _BY_FIELD_ID = (
     "spark.sql.parquet.fieldId.read.enabled",
     "spark.sql.parquet.fieldId.read.ignoreMissing",
@@ -143,14 +144,14 @@ def frame(
     *,
     where: Column | None,
     manifests: str | None,
-    sure: Collection[str] = (),
+    not_null: Collection[str] = (),
 ) -> DataFrame:
     """Return the rows of fragments that a plan selects, with the plan's columns.
 
     Parameters
     ----------
-    sure
-        The columns without nulls.
+    not_null
+        The columns that have no nulls in these fragments.
     where
         The plan's predicate, if it must be evaluated for each row.
     manifests
@@ -162,28 +163,30 @@ def frame(
     options = dict(_READING)
     if has_inner_floats(plan.needed):
         options |= _NO_BOUNDS
-    asked = plan.metadata_columns
-    looked_up = any(part.vectors is not None for part in parts)
+    metadata_columns = plan.metadata_columns
+    has_deletions = any(part.vectors is not None for part in parts)
     constants = [_constants(plan, part) for part in parts]
-    most: list[Constant] = max(constants, key=len)
+    # A part without deletions has the other parts' constants but those of the look-up.
+    all_constants: list[Constant] = max(constants, key=len)
     projection = project(
         plan,
-        most,
-        positions=looked_up or bool(asked & {ROW_ADDRESS, ROW_ID}),
-        virtual=bool(most) or bool(asked),
-        sure=sure,
+        all_constants,
+        positions=has_deletions or bool(metadata_columns & {ROW_ADDRESS, ROW_ID}),
+        virtual=bool(all_constants) or bool(metadata_columns),
+        not_null=not_null,
     )
     frames = []
-    for part, own in zip(parts, constants, strict=True):
-        by = own if own or asked else None
-        found = _scan(spark, store, part.rows, by, projection.read, options, manifests)
+    for part, in_paths in zip(parts, constants, strict=True):
+        virtual = in_paths if in_paths or metadata_columns else None
+        found = _scan(spark, store, part.rows, virtual, projection.read, options, manifests)
         if part.vectors is not None:
             found = alive(spark, found, part.vectors, part.rows.ids)
         frames.append(found)
-    # Spark applies all of its rules to each step of a plan, so the parts share steps if possible.
+    # Spark applies its rules to each node of a plan. So columns are converted after the union, once
+    # for all parts.
     found = reduce(DataFrame.unionAll, frames)
     names = [column.name for column in projection.columns]
-    by_id = plan.mapping_mode == "id"  # `_cast` removes field ids from the metadata.
+    by_id = plan.mapping_mode == "id"  # Columns have field ids as metadata; `_cast` removes them.
     if by_id or any(column.cast is not None for column in projection.columns):
         found = found.select(*map(_cast, projection.columns))
     else:  # SQL text needs one call to Spark, and not several for each column.
@@ -203,9 +206,10 @@ def _cast(column: ReadColumn) -> Column:
 def _constants(plan: ReadPlan, part: Part) -> list[Constant]:
     """Return the constants that the virtual paths of a part's files contain.
 
-    The constants for look-ups of deleted rows are first. For files without deleted rows, their
-    columns are at the same position in Spark's schema, but no path contains them: Spark takes them
-    as columns that no file has, and never reads them.
+    The constants for look-ups of deleted rows are first. The paths of a part without deleted rows
+    do not contain them. Spark's schema has their columns nevertheless, so that both parts have the
+    same columns. Spark fills them with nulls, as all columns that a file lacks, and no expression
+    reads them there.
     """
     files = part.rows.primaries
     found = [] if part.vectors is None else vector_constants(part.vectors, part.rows.ids)
@@ -234,13 +238,13 @@ def _scan(
     constants
         The constants in the virtual paths. None: files are read by their real paths.
     """
-    where = locations(rows.primaries["path"].combine_chunks(), store)
-    volumes = where["volume"].combine_chunks()
+    files_at = locations(rows.primaries["path"].combine_chunks(), store)
+    volumes = files_at["volume"].combine_chunks()
     frames = []
-    home = volume_of(store.root)[0].uri
-    for at, uri in enumerate(volumes.dictionary.to_pylist() or [home]):
-        mine = pc.equal(volumes.indices, at)
-        volume, files = parse_volume(uri), where.filter(mine)
+    table_volume = volume_of(store.root)[0].uri
+    for at, uri in enumerate(volumes.dictionary.to_pylist() or [table_volume]):
+        in_volume = pc.equal(volumes.indices, at)
+        volume, files = parse_volume(uri), files_at.filter(in_volume)
         reader = spark.read.schema(schema).options(**options)
         if constants is None:
             reader = reader.option("recursiveFileLookup", "true")
@@ -249,11 +253,11 @@ def _scan(
             for name, value in volume.settings.items():
                 spark.conf.set(name, value)
             reader = reader.option("basePath", volume.root)
-            own = [replace(one, texts=one.texts.filter(mine)) for one in constants]
-            uris = virtual_uris(files, volume, rows.ids.filter(mine), own)
-        text = manifest_text(uris, rows.primaries["size"].filter(mine))
-        place = write_manifest(text, manifests)
+            of_files = [replace(one, texts=one.texts.filter(in_volume)) for one in constants]
+            uris = virtual_uris(files, volume, rows.ids.filter(in_volume), of_files)
+        text = manifest_text(uris, rows.primaries["size"].filter(in_volume))
+        folder = write_manifest(text, manifests)
         # Without a scheme, the path would be in `fs.defaultFS`, which may be another file system.
-        path = f"file://{place}" if constants is None else volume.local(place)
+        path = f"file://{folder}" if constants is None else volume.local(folder)
         frames.append(reader.format("parquet").load(path))
     return reduce(DataFrame.unionAll, frames)

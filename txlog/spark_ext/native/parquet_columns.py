@@ -64,7 +64,7 @@ def project(
     *,
     positions: bool,
     virtual: bool,
-    sure: Collection[str] = (),
+    not_null: Collection[str] = (),
 ) -> Projection:
     """Return the schema and the expressions for the columns that a plan needs.
 
@@ -76,7 +76,7 @@ def project(
         Whether rows need their positions in the file.
     virtual
         Whether the paths are virtual, so that fragment ids are known.
-    sure
+    not_null
         The columns without nulls.
     """
     by_name = {constant.name: constant for constant in constants}
@@ -87,13 +87,13 @@ def project(
             columns.append(ReadColumn(column.name, _metadata_sql(column.name)))
         elif column.name in plan.partition_columns:
             sql = by_name[partition_name(at)].sql
-            if column.name in sure:  # Spark sees that the result cannot be null.
+            if column.name in not_null:  # Spark derives from `coalesce` that no value is null.
                 sql = f"coalesce({sql}, {_DEFAULTS[column.type]})"
             columns.append(ReadColumn(column.name, sql))
         else:
             stored_type = _in_files(column, plan.mapping_mode)
             # Spark keeps the flag for files that a manifest lists, also over Spark Connect.
-            stored.append(replace(stored_type, nullable=column.name not in sure))
+            stored.append(replace(stored_type, nullable=column.name not in not_null))
             cast = _spark(column) if _renames(stored_type.type, column.type) else None
             columns.append(ReadColumn(column.name, _unpushed(stored_type), cast))
     if positions:
@@ -105,9 +105,10 @@ def project(
 
 
 def _unpushed(column: StructField) -> str:
-    """Return SQL for a column. For floats, it prevents Spark from using the bounds in footers.
+    """Return SQL for a column, which keeps Spark from comparing floats with bounds in footers.
 
-    Many writers ignore NaN in these bounds, but for Spark NaN is the greatest number.
+    For Spark NaN is the greatest number, but many writers leave it out of these bounds. Spark would
+    then skip row groups with NaN in them.
     """
     name = quote_name(column.name)
     if column.type in _FLOATS:
@@ -124,7 +125,7 @@ def has_inner_floats(columns: Iterable[StructField]) -> bool:
     )
 
 
-# For partition columns without nulls: values that Spark never uses.
+# Second arguments of `coalesce` for partition columns without nulls. No row has these values.
 _DEFAULTS: dict[DataType, str] = {
     PrimitiveType(name): text
     for name, text in (
@@ -140,15 +141,18 @@ _DEFAULTS: dict[DataType, str] = {
 
 
 def never_null(plan: ReadPlan, files: pa.Table) -> frozenset[str]:
-    """Return the NOT NULL columns for which the log states a null count of 0 for each file.
+    """Return the NOT NULL columns that are shown to have no null in any file.
 
     The declaration alone is not enough: if Spark relies on it and a file has a null, Spark reads it
-    as 0. Partition columns with fractions or timestamps are not returned.
+    as 0. A column in files needs a null count of 0 in the statistics of each file, and a partition
+    column a value for each file. Partition columns of types that are not in `_DEFAULTS` are not
+    returned.
 
     Parameters
     ----------
     files
-        The `FILE_ROWS` that are read. Without their statistics no column is returned.
+        The `FILE_ROWS` that are read. If they have no column `stats`, no column is returned; if
+        there are no files, all NOT NULL columns are.
     """
     declared = [
         column

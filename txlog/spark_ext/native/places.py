@@ -1,4 +1,4 @@
-"""The paths of data files for Spark, which contain constants of the files. Pure.
+"""The paths of data files for Spark, which contain constants of the files.
 
 Spark takes constants of a file from the names of its folders: for `p=1/`, column `p` is 1. The
 folders of a Delta table have no such meaning, so each file gets a *virtual* path with such folders.
@@ -42,6 +42,7 @@ _DOTTED = r"(?:^|/)\.\.?(?:/|$)|^[A-Za-z][A-Za-z0-9+.\-]*:"
 # Names of files that Spark treats as hidden, and colons, which Hadoop does not allow in paths.
 _ODD_NAME = r"(?:^|/)(?:[_.]|%5F|%2E)[^/]*$|(?::|%3A)[^/]*$"
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/]*)(/.*)?", re.DOTALL)
+_ROOT = r"^(?P<root>[A-Za-z][A-Za-z0-9+.\-]*://[^/]*)"
 
 # Characters with a special meaning for Spark in the name of a folder.
 _ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
@@ -167,6 +168,13 @@ def _location(path: str, store: Store, volume: Volume, base: str) -> tuple[str, 
     return volume.uri, f"{base}/{quote(decoded)}"
 
 
+def uris_in(paths: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Return one path, decoded, for each store that paths in a log name, such as `s3://bucket`."""
+    roots = pc.struct_field(pc.extract_regex(paths, _ROOT), "root")
+    named = roots.unique().drop_null()
+    return [decode_path(paths[pc.index(roots, root).as_py()].as_py()) for root in named]
+
+
 def passed_over(files: pa.Table) -> bool:
     """Return whether Spark would skip, or not find, a file of `FILE_ROWS` by its name or size."""
     odd = pc.match_substring_regex(files["path"], _ODD_NAME, ignore_case=True)
@@ -235,7 +243,7 @@ class Constant:
     name: str  # The name in folders and of Spark's column.
     texts: pa.Array
     sql: str
-    kind: str = "string"  # The type that Spark infers from the text.
+    kind: str = "string"  # The type to which Spark converts the text.
 
 
 def partition_text(name: str, values: pa.Array, column: StructField) -> Constant:

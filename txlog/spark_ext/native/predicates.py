@@ -1,13 +1,13 @@
 """Translate predicates of txlog to Spark, if they have the same meaning in every session.
 
-Predicates with implicit casts, and those that depend on the time zone or the ANSI mode, are not
-translated.
+Predicates with casts that could change a value, and those that depend on the time zone or the ANSI
+mode, are not translated.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -21,6 +21,8 @@ from txlog.expressions.type_rules import Dialect, OtherwiseError, translated
 from txlog.schema.types import WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
 
 _EXACT_IN_DOUBLES = 1 << 53
+_MAX_PRECISION = 38  # Spark rounds decimals that need more digits.
+_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}  # As Spark makes them decimals.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COMPARED: dict[str, Callable[[SparkColumn, SparkColumn], SparkColumn]] = {
     "=": operator.eq,
@@ -55,6 +57,8 @@ class _Spark(Dialect[SparkColumn]):
     def is_in(self, operand: Expression, values: tuple[Literal, ...]) -> SparkColumn:
         if not isinstance(operand, Column) or not all(_alike(operand, value) for value in values):
             raise OtherwiseError
+        if _is_exact(operand.type) and not _fit([operand, *values]):
+            raise OtherwiseError
         return _column(operand).isin([_literal(value) for value in values])
 
     def like(self, operand: Expression, pattern: str) -> SparkColumn:
@@ -71,7 +75,9 @@ def _alike(left: Expression, right: Expression) -> bool:
         return False
     of = left.type
     if isinstance(right, Column):
-        return of == right.type or (_is_exact(of) and _is_exact(right.type))
+        if of == right.type:
+            return True
+        return _is_exact(of) and _is_exact(right.type) and _fit([left, right])
     value = right.value
     if value is None:
         return True
@@ -91,13 +97,38 @@ def _alike(left: Expression, right: Expression) -> bool:
         case PrimitiveType("double"):
             whole = type(value) is int and abs(value) < _EXACT_IN_DOUBLES
             return whole or (isinstance(value, float) and right.type in (None, of))
-    return _is_exact(of) and isinstance(value, int | Decimal) and not isinstance(value, bool)
+    if not _is_exact(of) or not isinstance(value, int | Decimal) or isinstance(value, bool):
+        return False
+    return _fit([left, right])
 
 
 def _is_exact(kind: DataType | None) -> bool:
     return isinstance(kind, DecimalType) or (
         isinstance(kind, PrimitiveType) and kind.name in WHOLE_NUMBERS
     )
+
+
+def _fit(operands: Iterable[Expression]) -> bool:
+    """Return whether one decimal type has all values of exact columns and literals."""
+    digits = [_digits(operand) for operand in operands]
+    return max(whole for whole, _ in digits) + max(parts for _, parts in digits) <= _MAX_PRECISION
+
+
+def _digits(operand: Any) -> tuple[int, int]:
+    """Return the digits before and after the point that Spark gives to an exact value."""
+    if isinstance(operand, Literal):
+        match operand.value:
+            case Decimal() as value:
+                _, digits, exponent = value.as_tuple()
+                assert isinstance(exponent, int)  # A literal is finite.
+                return max(len(digits) + exponent, 0), max(-exponent, 0)
+            case int(value):
+                return (_DIGITS["integer"] if -(1 << 31) <= value < 1 << 31 else _DIGITS["long"]), 0
+        return 0, 0
+    kind = operand.type
+    if isinstance(kind, DecimalType):
+        return kind.precision - kind.scale, kind.scale
+    return _DIGITS[kind.name], 0
 
 
 def _operand(node: Expression) -> SparkColumn:

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from txlog.errors import InvalidInputError
+from txlog.commit.context import require_shared
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.sql import as_expression, to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import fragments_of
@@ -34,14 +35,15 @@ from txlog.snapshot.time_travel import snapshot_at
 from txlog.spark_ext.engine import format_known
 from txlog.spark_ext.native.frame import Part, frame
 from txlog.spark_ext.native.parquet_columns import never_null, own_names
-from txlog.spark_ext.native.places import passed_over, volume_of
+from txlog.spark_ext.native.places import passed_over, uris_in, volume_of
 from txlog.spark_ext.native.predicates import as_spark
 from txlog.spark_ext.native.vectors import Vectors, load_vectors, word_bytes
 from txlog.spark_ext.spark_types import moment_text, read_schema
 from txlog.store.base import Store, threads_for
-from txlog.store.open import open_store
+from txlog.store.open import open_store, require_allowed
 
 MANIFESTS = "spark.txlog.manifests"
+IGNORES_MANIFESTS = "spark.sql.streaming.fileStreamSink.ignoreMetadata"  # Spark's own setting.
 MAX_VECTOR_BYTES = 256 * 1024 * 1024  # Of vectors that are sent to each executor.
 
 
@@ -62,11 +64,24 @@ def read(
     applies column mapping. Spark removes deleted rows. The frame shows the version at the time of
     this call, not later commits.
 
-    Spark's reader cannot read some tables. For these, the frame uses `spark.read.format("txlog")`,
-    with the same rows: column files, row ids of tables that track rows, whole numbers that became
-    decimals, files that Spark treats as hidden, predicates whose meaning in Spark may differ
-    (arithmetic, casts, comparisons of different types), deletion vectors of more than 256 MB in
-    all, and stores for which this Spark has no jar, such as S3.
+    Spark's reader cannot do all reads. The others use `spark.read.format("txlog")`, with the same
+    rows:
+
+    - tables with column files, with files in a store for which this Spark has no file system (S3,
+      for example, needs a jar), or with files whose names Spark ignores or cannot express (they
+      begin with `_` or `.`, or contain a colon) or whose size is 0;
+    - deletion vectors of more than 256 MB in all (only the files that have them);
+    - row ids of tables that track rows, whole numbers that became decimals, fields of structs as
+      columns, and columns with names that txlog uses itself (`_txlog_…`,
+      `_tmp_metadata_row_index`);
+    - predicates whose meaning in Spark may differ (arithmetic, casts, comparisons of different
+      types);
+    - sessions with `spark.sql.streaming.fileStreamSink.ignoreMetadata=true`, in which Spark ignores
+      lists of files.
+
+    The call sets settings of the session, for the mount points of the files
+    (`fs.viewfs.mounttable.txlog-…`). If the table maps columns by id, it also sets
+    `spark.sql.parquet.fieldId.read.enabled` and `spark.sql.parquet.fieldId.read.ignoreMissing`.
 
     Parameters
     ----------
@@ -93,6 +108,11 @@ def read(
         Deleted positions cannot be read.
     """
     store = open_store(uri, storage_options)
+    require_shared(
+        store,
+        argument="uri",
+        remedy="Read it with txlog.Table, or put it where all workers can read it",
+    )
     moment = moment_text(spark, timestamp) if isinstance(timestamp, str) else timestamp
     snapshot = snapshot_at(store, version, moment)
     plan = plan_snapshot(
@@ -105,41 +125,43 @@ def read(
     files = plan.read_files
     condition = None if plan.where is None else as_spark(plan.where)
     beyond = needs_python(plan, files.rows) or (plan.where is not None and condition is None)
-    if beyond or not can_open(spark, store.root):
+    if beyond or not _can_list(spark, store, files.rows):
         return _by_python(spark, store, plan)
     if pc.all(files.certain).as_py():
         condition = None
     deleted = pc.greater(deleted_counts(files.rows.primaries), 0)
-    whole, apart = files.rows.filter(pc.invert(deleted)), files.rows.filter(deleted)
-    vectors = _vectors(store, plan, apart, files.physical_rows.filter(deleted))
+    whole, with_deletions = files.rows.filter(pc.invert(deleted)), files.rows.filter(deleted)
+    vectors = _vectors(store, plan, with_deletions, files.physical_rows.filter(deleted))
     parts = []
-    if len(whole.ids) or not len(apart.ids):
+    if len(whole.ids) or not len(with_deletions.ids):
         parts.append(Part(whole))
-    if len(apart.ids) and vectors is not None:
-        parts.append(Part(apart, vectors))
-    sure = frozenset[str]() if vectors is None else never_null(plan, files.rows.primaries)
+    if len(with_deletions.ids) and vectors is not None:
+        parts.append(Part(with_deletions, vectors))
+    not_null = frozenset[str]() if vectors is None else never_null(plan, files.rows.primaries)
     frames = []
     if parts:
         if manifests is None:
             manifests = spark.conf.get(MANIFESTS, None)
-        found = frame(spark, store, plan, parts, where=condition, manifests=manifests, sure=sure)
+        found = frame(
+            spark, store, plan, parts, where=condition, manifests=manifests, not_null=not_null
+        )
         frames.append(found)
     if vectors is None:
         frames.append(_by_python(spark, store, plan, with_deletions=True))
         # All sides of a union must have the same collation.
-        frames = [_typed(rows, plan, sure) for rows in frames]
-    return _typed(reduce(DataFrame.unionAll, frames), plan, sure)
+        frames = [_typed(rows, plan, not_null) for rows in frames]
+    return _typed(reduce(DataFrame.unionAll, frames), plan, not_null)
 
 
-def _typed(rows: DataFrame, plan: ReadPlan, sure: Collection[str]) -> DataFrame:
+def _typed(rows: DataFrame, plan: ReadPlan, not_null: Collection[str]) -> DataFrame:
     """Return rows with the comments and collations of a plan's columns.
 
-    `sure` are the columns without nulls. The plan's predicate must already be applied, because it
-    compares texts byte by byte.
+    `not_null` are the columns without nulls. The plan's predicate must already be applied, because
+    it compares texts byte by byte.
     """
     wanted = read_schema(StructType(plan.columns))
     for field in wanted.fields:
-        field.nullable = field.name not in sure
+        field.nullable = field.name not in not_null
     text = wanted.json()  # Spark has collations in the metadata, too.
     # Field ids of nested fields are metadata of the read columns. (Asking a frame for its schema
     # may be a request to a server.)
@@ -156,12 +178,32 @@ def _vectors(store: Store, plan: ScanPlan, rows: FragmentRows, counts: pa.Array)
     return None if found.nbytes > MAX_VECTOR_BYTES else found
 
 
-def can_open(spark: SparkSession, root: str) -> bool:
-    """Return whether Spark has a file system for a table's root. S3, for example, needs a jar.
+def _can_list(spark: SparkSession, store: Store, rows: FragmentRows) -> bool:
+    """Return whether Spark reads lists of files, and has file systems for the files in `rows`.
 
-    For a server of Spark Connect, which does not report this, the result is true.
+    Raises
+    ------
+    UnsupportedFeatureError
+        The table may not refer to the store of a file.
     """
-    volume, _ = volume_of(root)
+    if (spark.conf.get(IGNORES_MANIFESTS, "false") or "").strip().lower() == "true":
+        return False
+    others = uris_in(rows.primaries["path"])
+    for uri in others:
+        require_allowed(store, uri)
+    return all(can_open(spark, uri) for uri in (store.root, *others))
+
+
+def can_open(spark: SparkSession, uri: str) -> bool:
+    """Return whether Spark has a file system for a URI or a path. S3, for example, needs a jar.
+
+    A server of Spark Connect does not report this, so there the result is true if Hadoop knows the
+    scheme.
+    """
+    try:
+        volume, _ = volume_of(uri)
+    except UnsupportedFeatureError:
+        return False
     jvm = getattr(spark, "_jvm", None)  # There is no public way to ask.
     if volume.scheme == "file" or jvm is None:
         return True
@@ -179,9 +221,9 @@ def needs_python(plan: ReadPlan, rows: FragmentRows) -> bool:
     """Return whether only txlog's own reader can read a plan. Pure."""
     if plan.nested:
         return True
-    apart = rows.columns
-    given = {name for fields in apart.field_sets for name in fields if apart.rows.num_rows}
-    if any(column.name_in_files(plan.mapping_mode) in given for column in plan.needed):
+    added = rows.columns
+    in_column_files = {name for names in added.field_sets for name in names if added.rows.num_rows}
+    if any(column.name_in_files(plan.mapping_mode) in in_column_files for column in plan.needed):
         return True
     if plan.row_tracking is not None and plan.metadata_columns - {FRAGMENT_ID, ROW_ADDRESS}:
         return True

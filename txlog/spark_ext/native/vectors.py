@@ -106,8 +106,8 @@ def _load(store: Store, plan: ReadPlan, fragment: Fragment) -> tuple[int, pa.Arr
     return rows, deletion_words(deleted, rows)
 
 
-# Up to this size all words are one constant of the plan, and each task gets a copy: this is the
-# fastest look-up. Larger sequences are broadcast, once for each executor.
+# Up to this size all words are one constant of the plan, and each task gets a copy of it: this is
+# the fastest look-up. Larger sequences are broadcast: each executor gets one copy.
 INLINE_BYTES = 16 * 1024 * 1024
 
 _ROWS = "_txlog_rows"
