@@ -173,8 +173,8 @@ def test_write_has_its_batches_so(
     seen = tmp_path / "seen"
     writing = by_frame._writing
 
-    def telling(target: "Target") -> Any:
-        write_files = writing(target)
+    def telling(target: "Target", names: list[str] | None) -> Any:
+        write_files = writing(target, names)
 
         def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql.types import ArrayType, CharType, VarcharType
 
 import txlog
 from txlog.errors import (
@@ -426,3 +427,24 @@ def test_merges_give_values_that_count(spark: "SparkSession", tmp_path: Path) ->
     assert len(set(table.to_arrow()["id"].to_pylist())) == 80
     with pytest.raises(InvalidInputError, match="GENERATED ALWAYS AS IDENTITY"):
         handle.alias("t").update(set={"id": "1"})
+
+
+def test_a_location_with_other_files_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
+    """A vacuum of the new table would delete them."""
+    (tmp_path / "precious.parquet").write_text("mine")
+    for begin in (DeltaTable.create, DeltaTable.createIfNotExists, DeltaTable.createOrReplace):
+        with pytest.raises(AlreadyExistsError, match="belong to no Delta table"):
+            begin(spark).location(str(tmp_path)).addColumn("id", "INT").execute()
+    assert [file.name for file in tmp_path.iterdir()] == ["precious.parquet"]
+
+
+def test_types_that_tables_lack_are_refused(spark: "SparkSession", tmp_path: Path) -> None:
+    for kind, problem in (
+        (VarcharType(2), "length of text"),
+        (ArrayType(CharType(3)), "length of text"),
+        ("INTERVAL DAY", "interval day"),
+    ):
+        builder = DeltaTable.create(spark).location(str(tmp_path / "t")).addColumn("a", kind)
+        with pytest.raises(InvalidInputError, match=problem):
+            builder.execute()
+    assert not (tmp_path / "t").exists()

@@ -21,6 +21,7 @@ from txlog.actions.file import Add, Cdc
 from txlog.arrow import arrow_array, numpy_array
 from txlog.data_files.write import FileLayout, discard_files, write_data_files
 from txlog.effects import REAL
+from txlog.fragments.deletion_vector import as_array
 from txlog.scan.take import by_fragment
 from txlog.schema.arrow import arrow_schema
 from txlog.spark_ext.write_tasks import counting
@@ -38,6 +39,7 @@ Positions = dict[int, BitMap64]
 PLACE = "_txlog_place"  # The number of the clause that applies to a row.
 ADDRESS = "_txlog_address"  # The address of the old row; null for a new row.
 ROW_NUMBER = "_txlog_row_id"  # The id of the old row, if the table tracks rows.
+SOURCE = "_txlog_source"  # Of a merge: not null in rows of the source.
 
 
 def new_name(at: int) -> str:
@@ -86,6 +88,17 @@ class Touched:
         found = by_fragment(arrow_array(distinct))
         self.unite(Touched(found, {}) if updates else Touched({}, found))
 
+    def deletes_first(self, addresses: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return for each of these deleted rows whether nothing deleted the same row before it."""
+        distinct, places = np.unique(addresses, return_index=True)
+        first = np.zeros(len(addresses), np.bool_)
+        first[places] = True
+        for fragment, rows in by_fragment(arrow_array(distinct)).items():
+            if again := rows & self.deleted.get(fragment, _NONE):
+                known = numpy_array(as_array(again)).astype(np.int64) | fragment << 32
+                first &= ~np.isin(addresses, known)
+        return first
+
     def unite(self, others: Touched) -> None:
         """Add the rows of another object."""
         for fragment, rows in others.updated.items():
@@ -122,9 +135,14 @@ class Written:
     cdc: list[Cdc] = field(default_factory=list)
     touched: Touched = field(default_factory=Touched)
     inserted: int = 0
+    repeats: bool = False  # Whether several tasks deleted the same row.
 
     def unite(self, other: Written) -> None:
         """Add the result of another task."""
+        deleted = self.touched.deleted
+        self.repeats |= any(
+            rows & deleted.get(fragment, _NONE) for fragment, rows in other.touched.deleted.items()
+        )
         self.adds += other.adds
         self.cdc += other.cdc
         self.touched.unite(other.touched)
@@ -211,6 +229,8 @@ def _new_rows(
                 done.inserted += rows.num_rows
             else:
                 addresses = numpy_array(rows[ADDRESS])
+                if clause.action == "delete" and waiting is not None:  # Changes state it once.
+                    rows = rows.filter(arrow_array(done.touched.deletes_first(addresses)))
                 done.touched.add(addresses, updates=clause.action == "update")
                 if done.touched.twice is not None:
                     raise _SeveralMatchError

@@ -22,7 +22,7 @@ from txlog.expressions.sql import as_expression, quote_name, to_sql
 from txlog.expressions.tree import And, Column, Expression
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.spark_ext.change_tasks import ADDRESS, PLACE, Written
+from txlog.spark_ext.change_tasks import ADDRESS, PLACE, SOURCE, Written
 from txlog.spark_ext.conditions import as_predicate, is_alike
 from txlog.spark_ext.engine import SparkEngine
 from txlog.spark_ext.row_changes import (
@@ -30,6 +30,7 @@ from txlog.spark_ext.row_changes import (
     Given,
     PlannedChange,
     SparkChange,
+    require_free_names,
     target_frame,
 )
 from txlog.spark_ext.small_sources import small_merge
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from txlog.commit.operation import Outcome
-
-_SOURCE = "_txlog_source"  # This column is not null in rows of the source.
 
 
 def as_column(value: Any) -> SparkColumn:
@@ -174,6 +173,7 @@ class SparkMerge(SparkChange):
     def planned(self, base: Snapshot) -> PlannedChange:
         """Return the rows of the join that a clause applies to, with their new values."""
         columns = frame_schema(self._source.schema)
+        require_free_names(columns)
         schema = base.schema
         if self._merges_schema:
             schema = settled(base, merged_schema(base.schema, columns))
@@ -183,7 +183,7 @@ class SparkMerge(SparkChange):
             where = _of_target(self._predicate, self._alias, base.schema, columns)
         target = target_frame(self._source.sparkSession, base, self.context, where)
         target = target if self._alias is None else target.alias(self._alias)
-        source = self._source.withColumn(_SOURCE, F.lit(True))
+        source = self._source.withColumn(SOURCE, F.lit(True))
         rows = _joined(target, source, as_column(self._predicate), kinds)
         place = _place(self._clauses, only_source=kinds == {"not_matched"})
         clauses = []
@@ -259,7 +259,7 @@ def _joined(
 def _place(clauses: Sequence[Clause], *, only_source: bool) -> SparkColumn:
     """Return the number of the clause that applies to a row of the join; null: none applies."""
     of_target = F.lit(False) if only_source else F.col(ADDRESS).isNotNull()
-    of_source = F.col(_SOURCE).isNotNull()
+    of_source = F.col(SOURCE).isNotNull()
     kinds = {
         "matched": of_target & of_source,
         "not_matched": ~of_target,

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType
-from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.commit.context import Context, require_shared
 from txlog.commit.intent import Intent, Reads
@@ -28,7 +27,7 @@ from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import plan_write
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.errors import UnsupportedFeatureError
 from txlog.expressions.sql import quote_name
 from txlog.expressions.tree import Expression
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
@@ -38,6 +37,7 @@ from txlog.spark_ext.change_tasks import (
     ADDRESS,
     PLACE,
     ROW_NUMBER,
+    SOURCE,
     Action,
     ChangeTask,
     RowChange,
@@ -49,7 +49,7 @@ from txlog.spark_ext.change_tasks import (
 from txlog.spark_ext.engine import answered, before_commit, unpacked
 from txlog.spark_ext.native.read_frame import read
 from txlog.spark_ext.spark_types import read_schema, require_storable
-from txlog.spark_ext.write_frame import batches_by_rows
+from txlog.spark_ext.write_frame import assigned, batches_by_rows, stored
 from txlog.verbs.append import evolved
 from txlog.verbs.merge.match import several_match
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _ANSWER = "answer binary"
-Typed = tuple["Column", DataType]
+_KEY, _COPY = "_txlog_key", "_txlog_copy"
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,9 +124,9 @@ class SparkChange(Operation):
         InvalidInputError
             Several rows of the source would change one row.
         SchemaMismatchError
-            A new value does not fit its column, or breaks a constraint.
+            A new row breaks a constraint.
         EngineError
-            Spark cannot compute the rows.
+            Spark cannot compute the rows, or a new value does not fit its column.
         """
         self.context.store.require_writable()
         require_shared(
@@ -138,6 +138,11 @@ class SparkChange(Operation):
         require_storable(change.schema)
         task, frame = _task(self.context, base, change, self._options)
         written = _computed(task, frame)
+        if written.repeats and task.feed is not None:
+            # Several tasks recorded the same delete as a change. Now one task gets all its rows.
+            written.discard(task.store)
+            change = replace(change, rows=_distinct_deletes(change))
+            written = _computed(*_task(self.context, base, change, self._options))
         with discarding(partial(written.discard, task.store)):
             if written.touched.twice is not None:
                 raise several_match(_row_text(self.context, base, written.touched.twice))
@@ -187,6 +192,7 @@ def target_frame(
             reason=f"a column named {hidden[0]} hides the addresses or ids of rows",
             remedy="Rename it",
         )
+    require_free_names(base.schema, base.root)
     names = {ROW_ADDRESS: ADDRESS}
     if plan_rewrite(base, WriteOptions()).layout.moved:
         names[ROW_ID] = ROW_NUMBER
@@ -199,6 +205,35 @@ def target_frame(
         storage_options=dict(context.store.options),
     )
     return frame.withColumnsRenamed(names)
+
+
+def require_free_names(schema: StructType, path: str | None = None) -> None:
+    """Raise if a column of a table or frame has a name that changes of rows need.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The error names the column.
+    """
+    for name in (PLACE, ADDRESS, ROW_NUMBER, SOURCE):
+        if schema.get(name) is not None:
+            raise UnsupportedFeatureError(
+                path=path,
+                field=name,
+                reason=f"updates and merges on Spark use the name {name} themselves",
+                remedy="Rename the column",
+            )
+
+
+def _distinct_deletes(change: PlannedChange) -> DataFrame:
+    """Return the rows of a change, with one row for each row of the table that is deleted."""
+    deletes = [at for at, clause in enumerate(change.clauses) if clause.action == "delete"]
+    # All other rows have keys of their own, which addresses, being positive, never have.
+    own = -1 - F.monotonically_increasing_id()
+    key = F.when(F.col(PLACE).isin(deletes), F.col(ADDRESS)).otherwise(own)
+    keyed = change.rows.withColumn(_KEY, key)
+    numbered = keyed.withColumn(_COPY, F.row_number().over(Window.partitionBy(_KEY).orderBy(_KEY)))
+    return numbered.where(F.col(_COPY) == 1)
 
 
 def _task(
@@ -231,7 +266,7 @@ def _task(
     )
     nothing = F.lit(None).cast("long")
     columns = [
-        F.col(PLACE).cast("byte").alias(PLACE),
+        F.col(PLACE).cast("int").alias(PLACE),
         (F.col(ADDRESS) if change.target is not None else nothing).alias(ADDRESS),
     ]
     if moved:
@@ -296,7 +331,11 @@ def _new_columns(
 
 
 def _computed(task: ChangeTask, frame: DataFrame) -> Written:
-    """Let tasks write a frame, and return their results; if a task fails, delete all files."""
+    """Let tasks write a frame, and return their results.
+
+    If a task finds a wrong row, the files of all tasks are deleted. If Spark fails, for example
+    because it cannot compute a value, only those of the failed tasks are; vacuum deletes the rest.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work: Callable[[Iterable[pa.RecordBatch]], Written] = partial(change_task, task)
@@ -331,108 +370,3 @@ def _row_text(context: Context, base: Snapshot, address: int) -> str:
     table = Table._of(context, base)
     (row,) = table.take_rows([address], columns=base.schema.names()[:3]).to_pylist()
     return ", ".join(f"{name} = {value!r}" for name, value in row.items())
-
-
-def stored(value: Column, have: DataType, want: DataType, name: str) -> Column:
-    """Return a value in the type of a column.
-
-    Struct fields are matched by name, and missing fields become null. Other values are cast. A
-    value that does not fit is an error, also in sessions without ANSI mode.
-
-    Parameters
-    ----------
-    name
-        The column, for errors.
-
-    Raises
-    ------
-    InvalidInputError
-        The value has fields that the column lacks.
-    """
-    if have == want:
-        return value
-    match have, want:
-        case SparkStruct(), SparkStruct():
-            return _struct(value, have, want, name)
-        case ArrayType(elementType=inner), ArrayType(elementType=target) if _nested(inner):
-            return F.transform(value, lambda one: stored(one, inner, target, f"{name}.element"))
-        case MapType(), MapType() if _nested(have.valueType) and have.keyType == want.keyType:
-            return F.transform_values(
-                value, lambda _, one: stored(one, have.valueType, want.valueType, f"{name}.value")
-            )
-        case NullType(), _:
-            return value.cast(want)
-    if _nested(have) or _nested(want):
-        return value.cast(want)
-    return F.coalesce(
-        value.try_cast(want),
-        F.when(
-            value.isNotNull(),
-            F.raise_error(
-                F.concat(F.lit(f"a value of column {name} does not fit its type: "), value)
-            ).cast(want),
-        ),
-    )
-
-
-def _nested(kind: DataType) -> bool:
-    return isinstance(kind, SparkStruct | ArrayType | MapType)
-
-
-def _struct(value: Column, have: SparkStruct, want: SparkStruct, name: str) -> Column:
-    known = {part.name.lower(): part for part in have.fields}
-    extra = known.keys() - {part.name.lower() for part in want.fields}
-    if extra:
-        raise InvalidInputError(
-            argument="updates",
-            field=f"{name}.{known[min(extra)].name}",
-            reason=f"column {name} has no such field",
-            remedy="Omit the field, or use schema evolution",
-        )
-    fields = []
-    for part in want.fields:
-        existing = known.get(part.name.lower())
-        if existing is None:
-            inner = F.lit(None).cast(part.dataType)
-        else:
-            own = value.getField(existing.name)
-            inner = stored(own, existing.dataType, part.dataType, f"{name}.{part.name}")
-        fields.append(inner.alias(part.name))
-    return F.when(value.isNotNull(), F.struct(*fields))
-
-
-def assigned(
-    own: Typed | None, given: Mapping[tuple[str, ...], Typed], want: DataType, name: str
-) -> Column:
-    """Return a column in which some nested fields have new values.
-
-    If a field of a null struct gets a value, the struct is no longer null, and its other fields are
-    null.
-
-    Parameters
-    ----------
-    own
-        The current column with its type. None for a new column.
-    given
-        Values by the path of the field below the column.
-    """
-    if not given:
-        if own is None:
-            return F.lit(None).cast(want)
-        return stored(*own, want, name)
-    assert isinstance(want, SparkStruct)
-    inner_fields = {}
-    if own is not None and isinstance(own[1], SparkStruct):
-        inner_fields = {
-            f.name.lower(): (own[0].getField(f.name), f.dataType) for f in own[1].fields
-        }
-    fields = []
-    for part in want.fields:
-        inner = {path[1:]: value for path, value in given.items() if path[0] == part.name}
-        path = f"{name}.{part.name}"
-        if () in inner:
-            value = stored(*inner[()], part.dataType, path)
-        else:
-            value = assigned(inner_fields.get(part.name.lower()), inner, part.dataType, path)
-        fields.append(value.alias(part.name))
-    return F.struct(*fields)

@@ -96,8 +96,13 @@ def frame_schema(schema: SparkStruct) -> StructType:
         ) from error
 
 
-def require_storable(schema: StructType) -> None:
+def require_storable(schema: StructType, *, argument: str = "df") -> None:
     """Raise if tasks could not write a column, or other readers could not read it.
+
+    Parameters
+    ----------
+    argument
+        The caller's argument with the columns, for the error.
 
     Raises
     ------
@@ -105,7 +110,7 @@ def require_storable(schema: StructType) -> None:
         The error names the first such column.
     """
     for name, reason in _unstorable(schema, ""):
-        raise InvalidInputError(argument="df", field=name, reason=reason, remedy=_CAST)
+        raise InvalidInputError(argument=argument, field=name, reason=reason, remedy=_CAST)
 
 
 def _unstorable(kind: DataType, path: str) -> Iterator[tuple[str, str]]:

@@ -6,13 +6,11 @@ Pure. Expressions are never rebuilt: Spark gets them exactly as written.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from txlog.errors import InvalidInputError
-from txlog.spark_ext.catalog import split_name
-from txlog.verbs.merge.clauses import Clause
 
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _AT_VERSION = re.compile(r"(.*)@v(\d+)", re.DOTALL)
@@ -36,7 +34,7 @@ class Token:
 
 
 def tokens_of(text: str) -> tuple[Token, ...]:
-    """Return the tokens of a statement, without comments and a final semicolon.
+    """Return the tokens of a statement, without comments and without final semicolons.
 
     Raises
     ------
@@ -179,18 +177,42 @@ class Reader:
 
         With `types`, `<` and `>` are parentheses, too.
         """
-        first, depth = self._at, 0
+        first, depth, cases = self._at, 0, 0
         while (token := self.token) is not None:
-            if depth == 0 and (token.word in _CLOSING or any(self.sees(*words) for words in stops)):
+            stopped = cases == 0 and any(self.sees(*words) for words in stops)
+            if depth == 0 and (token.word in _CLOSING or stopped):
                 break
-            depth += token.word in (*_OPENING, "CASE")
-            depth -= token.word in (*_CLOSING, "END")
+            depth += token.word in _OPENING
+            depth -= token.word in _CLOSING
+            is_field = self._at > 0 and self._tokens[self._at - 1].raw == "."
+            if not is_field and token.word == "CASE":
+                cases += 1
+            elif not is_field and token.word == "END" and cases:  # Else it is a column.
+                cases -= 1
             if types and not token.raw.strip("<>"):
                 depth += token.raw.count("<") - token.raw.count(">")
             self._at += 1
         if self._at == first:
             raise self.unexpected("an expression")
         return self._text[self._tokens[first].start : self._tokens[self._at - 1].end]
+
+    def names(self) -> list[str]:
+        """Return texts that commas separate, in parentheses or without them."""
+        if self.sees("("):
+            return self.items()
+        found = [self.until((",",))]
+        while self.accepts(","):
+            found.append(self.until((",",)))
+        return found
+
+    def finds(self, *words: str) -> bool:
+        """Go to the next place of these words outside of parentheses; return whether it exists."""
+        start = self._at
+        self.until(words)
+        if self.sees(*words):
+            return True
+        self._at = start
+        return False
 
     def items(self, *, types: bool = False) -> list[str]:
         """Return the texts in parentheses, which commas separate."""
@@ -214,8 +236,12 @@ class Reader:
                     self.until()
                 self.expect(")")
             self.moment()
-        text = self._text[self._tokens[first].start : self._tokens[self._at - 1].end]
-        return Relation(text, self.alias(*followers))
+        end = self._tokens[self._at - 1].end
+        alias = self.alias(*followers)
+        if alias is not None and self.sees("("):  # AS s(id, x)
+            self.items()
+            end = self._tokens[self._at - 1].end
+        return Relation(self._text[self._tokens[first].start : end], alias)
 
     def moment(self) -> Moment | None:
         """Return the version after a table's name, or None."""
@@ -356,13 +382,12 @@ def _parsed(text: str) -> list[tuple[str, int, int, bool]] | None:
         tree: Any = sqlglot.parse_one(text, dialect="spark")
     except (SqlglotError, RecursionError):
         return None
-    own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     found = []
     for table in tree.find_all(exp.Table):
         parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
         if len(parts) < len(table.parts) or not parts:  # A function.
             continue
-        if len(parts) == 1 and parts[0].name.lower() in own:
+        if len(parts) == 1 and _is_of_with(table):
             continue
         start = min(int(part.meta["start"]) for part in parts)
         end = max(int(part.meta["end"]) for part in parts) + 1
@@ -370,51 +395,30 @@ def _parsed(text: str) -> list[tuple[str, int, int, bool]] | None:
     return found
 
 
-WHENS = (("WHEN", "MATCHED"), ("WHEN", "NOT", "MATCHED"))
+def _is_of_with(table: Any) -> bool:
+    """Return whether a name is that of a query in a `WITH` around it.
+
+    A query of `WITH` sees only those before it, and with `RECURSIVE` also itself.
+    """
+    from sqlglot import exp
+
+    for cte in table.root().find_all(exp.CTE):
+        if cte.alias.lower() != table.name.lower():
+            continue
+        clause = cte.parent
+        ancestors = list(_ancestors(table))
+        if not any(one is clause.parent for one in ancestors):
+            continue
+        inside = [
+            at for at, one in enumerate(clause.expressions) if any(a is one for a in ancestors)
+        ]
+        own = next(at for at, one in enumerate(clause.expressions) if one is cte)
+        if not inside or inside[0] > own or (inside[0] == own and clause.args.get("recursive")):
+            return True
+    return False
 
 
-def merge_clause(reader: Reader) -> Clause:
-    """Return a clause of a merge, after its `WHEN`."""
-    kind: Any = "not_matched" if reader.accepts("NOT") else "matched"
-    reader.expect("MATCHED")
-    if kind == "not_matched" and reader.accepts("BY", "SOURCE"):
-        kind = "not_matched_by_source"
-    elif kind == "not_matched":
-        reader.accepts("BY", "TARGET")
-    predicate = reader.until(("THEN",)) if reader.accepts("AND") else None
-    reader.expect("THEN")
-    if kind == "not_matched":
-        reader.expect("INSERT")
-        if reader.accepts("*"):
-            return Clause(kind, "insert", predicate, None, _excepted(reader))
-        names = reader.items()
-        reader.expect("VALUES")
-        values = reader.items()
-        if len(names) != len(values):
-            raise reader.unexpected(f"{len(names)} values")
-        return Clause(kind, "insert", predicate, dict(zip(names, values, strict=True)))
-    if reader.accepts("DELETE"):
-        return Clause(kind, "delete", predicate)
-    reader.expect("UPDATE")
-    reader.expect("SET")
-    if reader.accepts("*"):
-        return Clause(kind, "update", predicate, None, _excepted(reader))
-    return Clause(kind, "update", predicate, assignments(reader, *WHENS))
-
-
-def _excepted(reader: Reader) -> list[str]:
-    """Return the columns after `EXCEPT`, which `*` excludes."""
-    return [split_name(name)[-1] for name in reader.items()] if reader.accepts("EXCEPT") else []
-
-
-def assignments(reader: Reader, *stops: tuple[str, ...]) -> dict[str, str]:
-    """Return columns with their new expressions."""
-    found: dict[str, str] = {}
-    while True:
-        name = reader.name()
-        if name in found:
-            raise reader.unexpected(f"one value for {name}")
-        reader.expect("=")
-        found[name] = reader.until((",",), *stops)
-        if not reader.accepts(","):
-            return found
+def _ancestors(node: Any) -> Iterator[Any]:
+    while node.parent is not None:
+        node = node.parent
+        yield node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,35 +16,34 @@ from txlog.expressions.sql import quote_name
 from txlog.schema.types import StructType
 from txlog.spark_ext.catalog import split_name
 from txlog.spark_ext.definitions import NOTHING, Definitions, NotOursError
+from txlog.spark_ext.delta.arguments import checks_retention
 from txlog.spark_ext.delta.delta_table import DeltaTable
 from txlog.spark_ext.delta.frames import as_frame
 from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder
 from txlog.spark_ext.native import read
-from txlog.spark_ext.row_changes import stored
 from txlog.spark_ext.spark_types import read_schema
 from txlog.spark_ext.statement_text import (
-    WHENS,
     Moment,
     Reader,
     Reference,
-    assignments,
     is_path,
-    merge_clause,
     references,
     tokens_of,
 )
-from txlog.spark_ext.write_frame import write
+from txlog.spark_ext.write_frame import stored, write
+from txlog.table.handle import checked
 from txlog.verbs.merge.clauses import Clause
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "(")
+_WHENS = (("WHEN", "MATCHED"), ("WHEN", "NOT", "MATCHED"))
+_QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 _AFFECTED = pa.schema([("num_affected_rows", pa.int64())])
 _FILES = pa.schema([("path", pa.string())])
-_RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
+@checked
 def sql(
     spark: SparkSession, text: str, *, storage_options: Mapping[str, Any] | None = None
 ) -> DataFrame:
@@ -75,10 +74,6 @@ def sql(
     """
     from sqlglot.errors import SqlglotError
 
-    if not isinstance(text, str):
-        raise InvalidInputError(
-            argument="text", reason=f"text was expected, not {type(text).__name__}"
-        )
     try:
         tokens = tokens_of(text)
     except SqlglotError:
@@ -96,6 +91,10 @@ class _Statement(Definitions):
 
     def result(self) -> DataFrame:
         reader = self.reader
+        if reader.sees("WITH") and reader.finds("INSERT"):
+            before = self.text[: reader.passed] + " "
+            reader.expect("INSERT")
+            return self._insert(before)
         if any(reader.sees(word) for word in _QUERIES):
             return self._query(self.text)
         kinds: list[tuple[tuple[str, ...], Callable[[], DataFrame]]] = [
@@ -136,6 +135,9 @@ class _Statement(Definitions):
 
     def _query(self, text: str) -> DataFrame:
         """Run a query. Frames replace the tables that Spark cannot read by name."""
+        first = next(iter(tokens_of(text)), None)
+        if first is not None and first.word == "TABLE":  # `TABLE t` is short for this.
+            text = f"SELECT * FROM{text[first.end :]}"
         pieces, frames, done = list[str](), dict[str, Any](), 0
         for one in references(text):
             frame = self._frame(one)
@@ -189,18 +191,23 @@ class _Statement(Definitions):
         if alias is not None:
             source = source.alias(alias)
         reader.expect("ON")
-        condition = reader.until(*WHENS)
+        condition = reader.until(*_WHENS)
         builder = target.merge(source, condition)
         clauses = []
         while reader.accepts("WHEN"):
-            clauses.append(merge_clause(reader))
+            clauses.append(_merge_clause(reader))
         reader.end()
+        texts = [condition]
+        for clause in clauses:
+            texts += [clause.predicate or "", *(clause.updates or {}).values()]
+        self._refuse_tables(texts, "the expressions of MERGE")
         return _with_clauses(builder, clauses, evolves=evolves).execute()
 
     def _update(self) -> DataFrame:
         target = self._target("SET")
         self.reader.expect("SET")
-        updates = assignments(self.reader, ("WHERE",))
+        updates = _assignments(self.reader, ("WHERE",))
+        self._refuse_tables(updates.values(), "the values of UPDATE")
         with self._condition() as where:
             return self._affected(target._update(where, updates), "numUpdatedRows")
 
@@ -208,6 +215,16 @@ class _Statement(Definitions):
         target = self._target("WHERE")
         with self._condition() as where:
             return self._affected(target._delete(where), "numDeletedRows")
+
+    def _refuse_tables(self, texts: Iterable[str], place: str) -> None:
+        """Raise if expressions have queries of tables, which Spark cannot read by name there."""
+        for text in texts:
+            if "select" in text.lower() and any(self._place(t.name) for t in references(text)):
+                raise InvalidInputError(
+                    argument="text",
+                    reason=f"queries of tables are not supported in {place}",
+                    remedy="Join the table in a source of MERGE",
+                )
 
     @contextmanager
     def _condition(self) -> Iterator[str | None]:
@@ -221,6 +238,9 @@ class _Statement(Definitions):
                     views.append(f"txlog_{REAL.uuid().replace('-', '')}")
                     frame.createOrReplaceTempView(views[-1])
                     pieces += [(text or "")[done : one.start], views[-1]]
+                    alias = _last_part(one.name)
+                    if not one.has_alias and alias is not None:
+                        pieces += [" AS ", quote_name(alias)]
                     done = one.end
             yield None if text is None else "".join([*pieces, text[done:]])
         finally:
@@ -231,7 +251,8 @@ class _Statement(Definitions):
         row = {"num_affected_rows": outcome.metrics.get(metric, 0)}
         return as_frame(self.spark, [row], _AFFECTED)
 
-    def _insert(self) -> DataFrame:
+    def _insert(self, before: str = "") -> DataFrame:
+        """Insert the rows of a query; `before` is the WITH that precedes INSERT."""
         reader = self.reader
         overwrites = reader.accepts("OVERWRITE")
         if not overwrites:
@@ -247,10 +268,16 @@ class _Statement(Definitions):
         names = opened.schema.names
         if not by_name and reader.sees("(") and not _is_query(reader):
             names = [split_name(name)[0] for name in reader.items()]
+        folded = [name.lower() for name in names]
+        twice = [name for name in names if folded.count(name.lower()) > 1]
+        if twice:
+            raise InvalidInputError(
+                argument="text", field=twice[0], reason=f"column {twice[0]} is named twice"
+            )
         token = reader.token
         if token is None:
             raise reader.unexpected("a query")
-        rows = self._query(self.text[token.start :])
+        rows = self._query(before + self.text[token.start :])
         if not by_name:
             if len(rows.columns) != len(names):
                 raise InvalidInputError(
@@ -272,7 +299,9 @@ class _Statement(Definitions):
         if self.reader.accepts("WHERE"):
             builder = builder.where(self.reader.until(("ZORDER", "BY")))
         if self.reader.accepts("ZORDER", "BY"):
-            return builder.executeZOrderBy(*self.reader.items())
+            names = self.reader.names()
+            self.reader.end()
+            return builder.executeZOrderBy(*names)
         self.reader.end()
         return builder.executeCompaction()
 
@@ -291,7 +320,7 @@ class _Statement(Definitions):
                 lite = True
             elif not reader.accepts("FULL"):
                 raise reader.unexpected("RETAIN … HOURS, DRY RUN, LITE or FULL")
-        checked = self.spark.conf.get(_RETENTION_CHECK, "true") != "false"
+        checked = checks_retention(self.spark)
         found = target.table.refresh().vacuum(
             hours, dry_run=lists, enforce_retention_duration=checked, lite=lite
         )
@@ -341,7 +370,7 @@ def _with_clauses(
 
 def _is_query(reader: Reader) -> bool:
     """Return whether the text in parentheses is a query, not a list of columns."""
-    return any(reader.sees("(", word) for word in (*_QUERIES, "TABLE"))
+    return any(reader.sees("(", word) for word in _QUERIES)
 
 
 def _last_part(name: str) -> str | None:
@@ -353,7 +382,7 @@ def _last_part(name: str) -> str | None:
 
 
 def _as_stored(rows: DataFrame, schema: StructType) -> DataFrame:
-    """Return rows in the types of a table's columns, by SQL's rules for store assignment."""
+    """Return rows in the types of a table's columns; a value that cannot be cast is an error."""
     wanted = {field.name.lower(): field for field in read_schema(schema).fields}
     columns = []
     for have in rows.schema.fields:
@@ -367,3 +396,58 @@ def _as_stored(rows: DataFrame, schema: StructType) -> DataFrame:
 
 def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
+
+
+def _merge_clause(reader: Reader) -> Clause:
+    """Return a clause of a merge, after its `WHEN`."""
+    kind: Any = "not_matched" if reader.accepts("NOT") else "matched"
+    reader.expect("MATCHED")
+    if kind == "not_matched" and reader.accepts("BY", "SOURCE"):
+        kind = "not_matched_by_source"
+    elif kind == "not_matched":
+        reader.accepts("BY", "TARGET")
+    predicate = reader.until(("THEN",)) if reader.accepts("AND") else None
+    reader.expect("THEN")
+    if kind == "not_matched":
+        reader.expect("INSERT")
+        if reader.accepts("*"):
+            return Clause(kind, "insert", predicate, None, _excepted(reader))
+        names = reader.items()
+        reader.expect("VALUES")
+        values = reader.items()
+        if len(names) != len(values):
+            raise reader.unexpected(f"{len(names)} values")
+        if len(set(names)) < len(names):
+            raise _named_twice(next(name for name in names if names.count(name) > 1))
+        return Clause(kind, "insert", predicate, dict(zip(names, values, strict=True)))
+    if reader.accepts("DELETE"):
+        return Clause(kind, "delete", predicate)
+    reader.expect("UPDATE")
+    reader.expect("SET")
+    if reader.accepts("*"):
+        return Clause(kind, "update", predicate, None, _excepted(reader))
+    return Clause(kind, "update", predicate, _assignments(reader, *_WHENS))
+
+
+def _excepted(reader: Reader) -> list[str]:
+    """Return the columns after `EXCEPT`, which `*` excludes."""
+    return [split_name(name)[-1] for name in reader.items()] if reader.accepts("EXCEPT") else []
+
+
+def _named_twice(name: str) -> InvalidInputError:
+    return InvalidInputError(
+        argument="text", field=name, reason=f"column {name} gets two values", remedy="Omit one"
+    )
+
+
+def _assignments(reader: Reader, *stops: tuple[str, ...]) -> dict[str, str]:
+    """Return columns with their new expressions."""
+    found: dict[str, str] = {}
+    while True:
+        name = reader.name()
+        if name in found:
+            raise _named_twice(name)
+        reader.expect("=")
+        found[name] = reader.until((",",), *stops)
+        if not reader.accepts(","):
+            return found

@@ -1,4 +1,4 @@
-"""`write`: write a Spark frame to a table, in classic Spark and on Spark Connect."""
+"""`write`: write a Spark frame to a table, and fit values to columns; also on Spark Connect."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     CharType,
     DataType,
     DateType,
     DayTimeIntervalType,
+    MapType,
     NullType,
     NumericType,
     StringType,
@@ -45,16 +48,19 @@ from txlog.spark_ext.write_tasks import (
     write_task,
 )
 from txlog.store.open import open_store
+from txlog.table.handle import checked
 from txlog.table.write_table import WriteMode, require_mode
 from txlog.verbs.create import already_exists, existing
 from txlog.verbs.overwrite import PartitionMode
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _ADDS = "add string"
+Typed = tuple["Column", DataType]
 
 
+@checked
 def write(
     df: DataFrame,
     uri: str | os.PathLike[str],
@@ -93,8 +99,10 @@ def write(
         `schema_mode="overwrite"`, the setting `spark.sql.sources.partitionOverwriteMode`.
     schema_mode
         `merge` adds the columns that only the frame has; `overwrite` takes the frame's schema.
-    partition_by, cluster_by, properties, description
+    partition_by, cluster_by, properties
         For a new table. An existing table must have the same.
+    description
+        For a new table. An existing table keeps its own.
 
     Returns
     -------
@@ -112,7 +120,10 @@ def write(
         The table was deleted, created, or changed while the frame was computed.
     EngineError
         The frame cannot be computed, or a value in it does not fit the table; the cause is Spark's
-        error. Nothing was committed, as with all errors above.
+        error. Nothing was committed, as with all errors above. Files of tasks that had finished
+        stay until a vacuum deletes them.
+    UnsupportedFeatureError
+        txlog cannot write such a table.
     """
     chosen: PartitionMode = partition_mode or "static"
     require_mode(mode, where, chosen, schema_mode)
@@ -131,7 +142,7 @@ def write(
     request = WriteRequest(
         mode=mode,
         partition_by=None if partition_by is None else as_names(partition_by),
-        cluster_by=as_names(cluster_by),
+        cluster_by=as_names(cluster_by, argument="cluster_by"),
         where=as_expression(where),
         partition_mode=chosen,
         follows_session=partition_mode is None,
@@ -145,7 +156,9 @@ def write(
     target = target.in_session(df.sparkSession.conf.get(SESSION_PARTITION_MODE, None))
     with before_commit(), batches_by_rows(df):
         # A second action on this frame would write all files again.
-        rows = df.mapInArrow(_writing(target), _ADDS).collect()
+        given = _neutral(df)
+        names = None if given is df else df.columns
+        rows = given.mapInArrow(_writing(target, names), _ADDS).collect()
     return commit_files(target, [Add.model_validate_json(row[0]) for row in rows], transaction)
 
 
@@ -172,13 +185,21 @@ def transaction_of(df: DataFrame, txn: AppVersion | None) -> AnyAppVersion | Non
     return transaction_in(query_id, txn)
 
 
+def _neutral(df: DataFrame) -> DataFrame:
+    """Return a frame with other names, if Spark would take a name for a path of fields."""
+    if not any("." in name or "`" in name for name in df.columns):
+        return df
+    return df.toDF(*(f"_txlog_{at}" for at in range(len(df.columns))))
+
+
 def _writing(
-    target: Target,
+    target: Target, names: list[str] | None = None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that tasks run: it takes rows and returns one row for each file."""
 
     def write_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        adds = [orjson.dumps(add).decode() for add in write_task(target, iter(batches))]
+        named = batches if names is None else (one.rename_columns(names) for one in batches)
+        adds = [orjson.dumps(add).decode() for add in write_task(target, iter(named))]
         yield pa.RecordBatch.from_arrays([pa.array(adds, pa.string())], names=["add"])
 
     return write_files
@@ -273,3 +294,136 @@ def _fewer(rows: int, asked: str | None) -> int:
     """Return the lower of two limits. The session's limit means none if it is 0 or less."""
     limit = _ROWS if asked is None else int(asked)
     return min(rows, limit) if limit > 0 else rows
+
+
+def stored(value: Column, have: DataType, want: DataType, name: str) -> Column:
+    """Return a value in the type of a column.
+
+    Struct fields are matched by name at any depth, and missing fields become null. Other values
+    are cast. A value that does not fit is an error, also in sessions without ANSI mode; fractions
+    are cut off or rounded, as Spark's casts do.
+
+    Parameters
+    ----------
+    name
+        The column, for errors.
+
+    Raises
+    ------
+    InvalidInputError
+        The value has fields that the column lacks.
+    """
+    if have == want:
+        return value
+    match have, want:
+        case StructType(), StructType():
+            return _struct(value, have, want, name)
+        case ArrayType(elementType=inner), ArrayType(elementType=target) if not _only_nulls_differ(
+            inner, target
+        ):
+            value = F.transform(value, lambda one: stored(one, inner, target, f"{name}.element"))
+        case MapType(keyType=key, valueType=inner), MapType(keyType=wanted_key, valueType=target):
+            if not _only_nulls_differ(key, wanted_key):
+                value = F.transform_keys(
+                    value, lambda one, _: stored(one, key, wanted_key, f"{name}.key")
+                )
+            if not _only_nulls_differ(inner, target):
+                value = F.transform_values(
+                    value, lambda _, one: stored(one, inner, target, f"{name}.value")
+                )
+        case NullType(), _:
+            pass
+        case _ if not _nested(have) and not _nested(want):
+            return _checked(value, want, name)
+    return value.cast(want)
+
+
+def _checked(value: Column, want: DataType, name: str) -> Column:
+    """Return a value without nested fields in a type; Spark raises an error if it does not fit."""
+    return F.coalesce(
+        value.try_cast(want),
+        F.when(
+            value.isNotNull(),
+            F.raise_error(
+                F.concat(F.lit(f"a value of column {name} does not fit its type: "), value)
+            ).cast(want),
+        ),
+    )
+
+
+def _only_nulls_differ(have: DataType, want: DataType) -> bool:
+    """Return whether two types are equal but for the nulls that they allow, at any depth."""
+    match have, want:
+        case StructType(fields=fields), StructType(fields=wanted):
+            return len(fields) == len(wanted) and all(
+                one.name == other.name and _only_nulls_differ(one.dataType, other.dataType)
+                for one, other in zip(fields, wanted, strict=True)
+            )
+        case ArrayType(elementType=inner), ArrayType(elementType=target):
+            return _only_nulls_differ(inner, target)
+        case MapType(keyType=key, valueType=inner), MapType(keyType=wanted_key, valueType=target):
+            return _only_nulls_differ(key, wanted_key) and _only_nulls_differ(inner, target)
+    return have == want
+
+
+def _nested(kind: DataType) -> bool:
+    return isinstance(kind, StructType | ArrayType | MapType)
+
+
+def _struct(value: Column, have: StructType, want: StructType, name: str) -> Column:
+    known = {part.name.lower(): part for part in have.fields}
+    extra = known.keys() - {part.name.lower() for part in want.fields}
+    if extra:
+        raise InvalidInputError(
+            argument="updates",
+            field=f"{name}.{known[min(extra)].name}",
+            reason=f"column {name} has no such field",
+            remedy="Omit the field, or use schema evolution",
+        )
+    fields = []
+    for part in want.fields:
+        existing = known.get(part.name.lower())
+        if existing is None:
+            inner = F.lit(None).cast(part.dataType)
+        else:
+            own = value.getField(existing.name)
+            inner = stored(own, existing.dataType, part.dataType, f"{name}.{part.name}")
+        fields.append(inner.alias(part.name))
+    return F.when(value.isNotNull(), F.struct(*fields))
+
+
+def assigned(
+    own: Typed | None, given: Mapping[tuple[str, ...], Typed], want: DataType, name: str
+) -> Column:
+    """Return a column in which some nested fields have new values.
+
+    If a field of a null struct gets a value, the struct is no longer null, and its other fields are
+    null.
+
+    Parameters
+    ----------
+    own
+        The current column with its type. None for a new column.
+    given
+        Values by the path of the field below the column.
+    """
+    if not given:
+        if own is None:
+            return F.lit(None).cast(want)
+        return stored(*own, want, name)
+    assert isinstance(want, StructType)
+    inner_fields = {}
+    if own is not None and isinstance(own[1], StructType):
+        inner_fields = {
+            f.name.lower(): (own[0].getField(f.name), f.dataType) for f in own[1].fields
+        }
+    fields = []
+    for part in want.fields:
+        inner = {path[1:]: value for path, value in given.items() if path[0] == part.name}
+        path = f"{name}.{part.name}"
+        if () in inner:
+            value = stored(*inner[()], part.dataType, path)
+        else:
+            value = assigned(inner_fields.get(part.name.lower()), inner, part.dataType, path)
+        fields.append(value.alias(part.name))
+    return F.struct(*fields)

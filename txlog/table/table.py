@@ -220,7 +220,7 @@ class Table(About, Reading, Lookups, Writing):
         definition: dict[str, Any] = {
             "schema": with_identities(with_generated(declared, generated), identity),
             "partition_by": as_names(partition_by),
-            "cluster_by": as_names(cluster_by),
+            "cluster_by": as_names(cluster_by, argument="cluster_by"),
             "properties": properties,
             "name": name,
             "description": description,

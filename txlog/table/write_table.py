@@ -85,7 +85,7 @@ def write(
             data,
             partition_by=as_names(partition_by),
             properties=properties or {},
-            cluster_by=as_names(cluster_by),
+            cluster_by=as_names(cluster_by, argument="cluster_by"),
             name=name,
             description=description,
             options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
@@ -185,7 +185,7 @@ def require_same(
     if cluster_by is not None:
         from txlog.verbs.mapped_columns import clustering_columns, logical_path
 
-        columns = as_names(cluster_by)
+        columns = as_names(cluster_by, argument="cluster_by")
         held_columns = [logical_path(snapshot, path) for path in clustering_columns(snapshot)]
         if held_columns != [col(name).path for name in columns]:
             raise InvalidInputError(

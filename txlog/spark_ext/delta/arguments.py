@@ -104,6 +104,12 @@ def _is_on(spark: SparkSession, setting: str) -> bool:
     return (spark.conf.get(setting, "false") or "").strip().lower() == "true"
 
 
+def checks_retention(spark: SparkSession) -> bool:
+    """Return whether vacuum refuses a retention below the table's, by the session's setting."""
+    return (spark.conf.get(_RETENTION_CHECK, "true") or "").strip().lower() != "false"
+
+
+_RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 _TXN = "spark.databricks.delta.write.txn"  # The names end with `AppId` or `Version`.
 

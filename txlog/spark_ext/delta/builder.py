@@ -35,7 +35,8 @@ from txlog.spark_ext.delta.arguments import (
     of_type,
 )
 from txlog.spark_ext.merge import table
-from txlog.store.base import file_path, is_file_uri, without_secrets
+from txlog.spark_ext.spark_types import require_storable
+from txlog.store.base import file_path, is_file_uri, scheme_of, without_secrets
 from txlog.store.open import open_store
 from txlog.table.table import Table
 from txlog.verbs.replace import ReplaceTable
@@ -52,6 +53,7 @@ Handle = TypeVar("Handle")
 
 
 _SIZED_TEXT = re.compile(r"\b(?:var)?char(?:acter)?\s*\(", re.IGNORECASE)
+_SIZED_TYPE = re.compile(r'"(?:type|elementType|keyType|valueType)":"((?:var)?char\(\d+\))"')
 _SPARKS_NAME = re.compile(r"[A-Za-z0-9_]+")  # The names of tables that Spark's own catalog allows.
 
 
@@ -152,12 +154,7 @@ class DeltaTableBuilder(Generic[Handle]):
         from pyspark.errors import PySparkException
 
         if _SIZED_TEXT.search(text):
-            raise InvalidInputError(
-                argument="dataType",
-                field=name,
-                reason=f"{text!r}: txlog does not check the length of text",
-                remedy="Use STRING, and a CHECK constraint for the length",
-            )
+            raise _unchecked_length(name, text)
         try:
             fields = self._spark.createDataFrame([], f"{quote_name(name)} {text}").schema.fields
         except PySparkException as error:
@@ -267,8 +264,13 @@ class DeltaTableBuilder(Generic[Handle]):
     def _definition(self) -> dict[str, Any]:
         from pyspark.sql.types import StructType
 
+        for field in self._fields:
+            if found := _SIZED_TYPE.search(StructType([field]).json()):
+                raise _unchecked_length(field.name, found[1])
+        schema = parse_schema(StructType(self._fields).json())
+        require_storable(schema, argument="cols")
         return {
-            "schema": parse_schema(StructType(self._fields).json()),
+            "schema": schema,
             "partition_by": self._partition_by,
             "cluster_by": self._cluster_by,
             "properties": self._properties,
@@ -283,7 +285,7 @@ class DeltaTableBuilder(Generic[Handle]):
                     reason="neither a name nor a path was given",
                     remedy="Call location(path) or tableName(name)",
                 )
-            return self._location
+            return _without_other_files(self._location)
         existing = _registered_folder(self._spark, self._name)
         if self._location is None:
             return existing or _own_folder(self._spark, self._name)
@@ -293,7 +295,7 @@ class DeltaTableBuilder(Generic[Handle]):
                 reason=f"another table has the name {self._name} in the catalog",
                 remedy="Choose another name, or drop this name from the catalog; its files remain",
             )
-        return self._location
+        return _without_other_files(self._location)
 
 
 def _identity(
@@ -358,14 +360,25 @@ def _own_folder(spark: SparkSession, name: str) -> str:
         )
     if not keeps_case(spark):
         last = last.lower()
-    folder = Path(file_path(home, decode=True), last)
+    return _without_other_files(str(Path(file_path(home, decode=True), last)))
+
+
+def _without_other_files(location: str) -> str:
+    """Return a location; raise if it is a local folder with files that belong to no Delta table.
+
+    A vacuum of the new table would delete these files.
+    """
+    root = open_store(location).root
+    if scheme_of(root) not in (None, "file"):
+        return location
+    folder = Path(root)
     if folder.is_dir() and any(folder.iterdir()) and not Table.exists(folder):
         raise AlreadyExistsError(
-            path=str(folder),
-            reason=f"the folder for {name} has files that belong to no Delta table",
+            path=root,
+            reason="the folder has files that belong to no Delta table",
             remedy="Delete these files, or choose another folder with location(path)",
         )
-    return str(folder)
+    return location
 
 
 def _folder_of_schema(spark: SparkSession, schema: str, name: str) -> str:
@@ -382,6 +395,15 @@ def _folder_of_schema(spark: SparkSession, schema: str, name: str) -> str:
             remedy="Create it with CREATE SCHEMA, or choose another one",
         ) from error
     return found.locationUri or ""
+
+
+def _unchecked_length(column: str, text: str) -> InvalidInputError:
+    return InvalidInputError(
+        argument="dataType",
+        field=column,
+        reason=f"{text!r}: txlog does not check the length of text",
+        remedy="Use STRING, and a CHECK constraint for the length",
+    )
 
 
 def _no_type(column: str, text: str, reason: str) -> TypeTextError:

@@ -18,6 +18,7 @@ from txlog.spark_ext.catalog import catalog_entry, path_in, require_in_log
 from txlog.spark_ext.conditions import as_predicate, rows_found
 from txlog.spark_ext.delta.arguments import (
     as_errors_of_spark,
+    checks_retention,
     expression_in,
     of_type,
     session_of,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PARQUET = re.compile(r"parquet\.`([^`]+)`", re.IGNORECASE)
-_RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _NOTHING = pa.schema([("path", pa.string())])
 
 
@@ -290,9 +290,9 @@ class DeltaTable:
         InvalidInputError
             The retention is below the table's.
         """
-        checked = self._spark.conf.get(_RETENTION_CHECK, "true")
+        checked = checks_retention(self._spark)
         self._table.refresh().vacuum(
-            retentionHours, dry_run=False, enforce_retention_duration=checked != "false"
+            retentionHours, dry_run=False, enforce_retention_duration=checked
         )
         return as_frame(self._spark, [], _NOTHING)
 
