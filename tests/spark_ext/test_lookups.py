@@ -1,5 +1,6 @@
 """Look-ups on Spark's executors, compared with Spark's joins."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -223,3 +224,15 @@ def test_pages_of_files_of_spark(spark: "SparkSession", tmp_path: Path, codec: s
     paged = load_paged(open_store(tmp_path), file, Path(file).stat().st_size)
     assert paged is not None
     assert paged.rows_at(["id", "list", "text"], np.array([5, 3_000])) is not None
+
+
+def test_another_table_at_the_same_place_has_its_own_rows(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Workers keep tables open, and both tables have the same version here."""
+    for keys in ([1, 2], [3, 4]):
+        shutil.rmtree(tmp_path / "t", ignore_errors=True)
+        txlog.write(tmp_path / "t", pa.table({"id": keys, "name": [f"n{key}" for key in keys]}))
+        frame = spark.createDataFrame([(key,) for key in keys], "id long").coalesce(1)
+        found = spark_ext.lookup_join(frame, tmp_path / "t", on="id", how="left")
+        assert rows_of(found) == [(key, f"n{key}") for key in keys]

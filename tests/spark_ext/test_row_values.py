@@ -12,6 +12,7 @@ import pytest
 
 import txlog
 from txlog.spark_ext import DeltaTable, sql, write
+from txlog.spark_ext import table as spark_table
 from txlog.spark_ext.change_tasks import PLACE
 from txlog.spark_ext.small_sources import LOCAL_ROWS
 
@@ -216,3 +217,40 @@ def test_malformed_statements_change_nothing(
     with pytest.raises(txlog.InvalidInputError, match=problem):
         sql(spark, text.replace("{t}", spans))
     assert numbers_of(spark, spans) == before
+
+
+def test_a_merge_without_a_condition_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark would match each row with each row, and the merge would delete all of them."""
+    uri = str(tmp_path / "t")
+    table = txlog.write(uri, pa.table({"id": [1, 2]}))
+    wrong: list[Any] = [None, ["id"], 5]
+    for predicate in wrong:
+        with pytest.raises(txlog.InvalidTypeError, match="predicate"):
+            spark_table(spark, uri).merge(spark.range(3), predicate)
+    with pytest.raises(txlog.InvalidTypeError, match="predicate"):
+        table.merge(pa.table({"id": [1]}), None)  # type: ignore[arg-type]
+
+
+def test_variables_in_text_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    txlog.write(uri, pa.table({"s": ["${spark.txlog.word}", "it's", "its"]}))
+    values = {
+        "spark.txlog.word": "its",
+        "spark.sql.legacy.consecutiveStringLiterals.enabled": "true",
+    }
+    with settings(spark, **values):
+        DeltaTable.forPath(spark, uri).delete("s = '${spark.txlog.word}'")
+        assert {row["s"] for row in rows_of(uri)} == {"${spark.txlog.word}", "it's"}
+        DeltaTable.forPath(spark, uri).delete("s = 'it''s'")
+    assert {row["s"] for row in rows_of(uri)} == {"${spark.txlog.word}", "it's"}
+
+
+def test_alter_takes_one_type(spark: SparkSession, spans: str) -> None:
+    for text in (
+        "ADD COLUMN w INT, v INT",
+        "ADD COLUMN g FOO",
+        "ALTER COLUMN id TYPE BIGINT, z INT",
+    ):
+        with pytest.raises(txlog.InvalidInputError, match="not the definition of a column"):
+            sql(spark, f"ALTER TABLE {spans} {text}")
+    assert sql(spark, f"SELECT * FROM {spans}").columns == ["id", "start", "end"]

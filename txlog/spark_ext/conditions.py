@@ -39,6 +39,7 @@ _KINDS = {
 }  # fmt: skip
 # Metadata of text columns that Spark does not compare byte by byte.
 _COMPARED_OTHERWISE = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
+_DOUBLED = re.compile("'[^']+''")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -51,7 +52,7 @@ def as_predicate(condition: Any, schema: StructType, alias: str | None) -> Expre
     values that Spark casts before it compares them, and text whose meaning depends on settings of
     the session.
     """
-    if not isinstance(condition, str) or "\\" in condition or '"' in condition:
+    if not isinstance(condition, str) or not is_plain_text(condition):
         return None
     try:
         found = parse_sql(condition)
@@ -61,6 +62,15 @@ def as_predicate(condition: Any, schema: StructType, alias: str | None) -> Expre
         path[0].lower() == alias.lower() for path in columns_of(found)
     )
     return found if not aliased and is_alike(found, schema) else None
+
+
+def is_plain_text(text: str) -> bool:
+    """Return whether SQL text has the same tokens in every session.
+
+    Settings change the meaning of backslashes, double quotes, and doubled quotes in a constant, and
+    Spark replaces variables such as `${name}`.
+    """
+    return not any(sign in text for sign in ("\\", '"', "${")) and not _DOUBLED.search(text)
 
 
 def is_alike(predicate: Expression, schema: StructType) -> bool:

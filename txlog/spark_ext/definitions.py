@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.schema.json import parse_schema
@@ -179,12 +180,25 @@ class Definitions(ABC):
         )
         return error
 
+    def _no_column(self, text: str, reason: str) -> InvalidInputError:
+        return InvalidInputError(
+            argument="text",
+            reason=f"{text!r} is not the definition of a column: {reason}",
+            remedy="Write a name and one type, and several columns in parentheses",
+        )
+
     def _field(self, text: str) -> StructField:
         """Return a column from its definition in SQL: `st.b INT COMMENT '…'`."""
         reader = Reader(text, tokens_of(text))
         name = reader.name()
         kind = text[reader.passed :]
-        schema = self.spark.createDataFrame([], f"x {kind}").schema
+        try:
+            schema = self.spark.createDataFrame([], f"x {kind}").schema
+        except PySparkException as error:
+            message = " ".join(str(error).split("== SQL")[0].split())
+            raise self._no_column(text, f"Spark cannot parse it: {message}") from error
+        if len(schema.fields) != 1:
+            raise self._no_column(text, f"it defines {len(schema.fields)} columns")
         field = parse_schema(schema.json()).fields[0]
         return StructField(name, field.type, field.nullable, field.metadata)
 

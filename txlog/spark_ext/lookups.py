@@ -48,6 +48,7 @@ class _Asked:
     """
 
     uri: str
+    table_id: str  # Another table may be at the same URI later, with the same versions.
     version: int
     storage_options: Mapping[str, Any] | None
     index_cache: str | None
@@ -63,7 +64,7 @@ _tables: OrderedDict[object, Table] = OrderedDict()
 def _table(asked: _Asked) -> Table:
     """Return the table; this process opens it only once."""
     options = tuple(sorted((asked.storage_options or {}).items(), key=lambda item: item[0]))
-    key = asked.uri, asked.version, repr(options), asked.index_cache
+    key = asked.uri, asked.table_id, asked.version, repr(options), asked.index_cache
     table = _tables.pop(key, None)
     if table is None:
         table = Table(
@@ -256,7 +257,7 @@ def _asked(
     )
     choose_columns(table._snapshot.schema, columns)
     return _Asked(
-        store.root, table.version, storage_options, index_cache, tuple(pairs),
+        store.root, table.metadata.id, table.version, storage_options, index_cache, tuple(pairs),
         tuple(pairs.values()), tuple(columns), missing,
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
 from txlog.commit.context import Context
@@ -16,14 +17,14 @@ from txlog.data_files.incoming import merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import settled
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import as_expression, quote_name, to_sql
 from txlog.expressions.tree import And, Column, Expression
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.change_tasks import ADDRESS, PLACE, SOURCE, Written
-from txlog.spark_ext.conditions import as_predicate, is_alike
+from txlog.spark_ext.conditions import as_predicate, is_alike, is_plain_text
 from txlog.spark_ext.engine import SparkEngine
 from txlog.spark_ext.row_changes import (
     ClauseValues,
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     import os
     from datetime import datetime
 
-    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
     from txlog.commit.operation import Outcome
@@ -287,7 +287,7 @@ def _of_target(
 
     Pure. They exclude files, and tell the conflict check which rows were read.
     """
-    if not isinstance(predicate, str) or "\\" in predicate or '"' in predicate:
+    if not isinstance(predicate, str) or not is_plain_text(predicate):
         return None
     try:
         expression = as_expression(predicate)
@@ -391,6 +391,12 @@ class SparkTable(Table):
         if not hasattr(source, "mapInArrow"):
             return merger
         require_batch(source)
+        if not isinstance(predicate, str | Expression | SparkColumn):
+            raise InvalidTypeError(
+                argument="predicate",
+                reason=f"a condition was expected, not {type(predicate).__name__}",
+                remedy="Pass SQL text, an expression of txlog or a Column of Spark",
+            )
         return SparkMerger(self, merger._merge, merger._noted)
 
 

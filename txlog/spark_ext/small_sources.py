@@ -17,7 +17,7 @@ from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Column, Expression, Literal
 from txlog.schema.types import DecimalType, PrimitiveType, StructType
-from txlog.spark_ext.conditions import is_alike
+from txlog.spark_ext.conditions import is_alike, is_plain_text
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.spark_types import frame_schema
 from txlog.verbs.merge.clauses import Clause, columns_of_same_name, own_path
@@ -46,9 +46,9 @@ def small_merge(
     """Return the merge if txlog can execute it, or None if Spark must do so.
 
     txlog can execute it if the source has at most `spark.txlog.merge.localRows` rows, none of its
-    columns is nested or binary, the condition has an equality of keys, and every expression is text
-    with the same meaning in txlog and Spark: columns, constants of their types, and comparisons,
-    without functions.
+    columns is nested, binary, a variant or void, the condition has an equality of keys, and every
+    expression is text with the same meaning in txlog and Spark: columns, constants of their types,
+    and comparisons, without functions.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _sides(
     own = alias or f"{_UNKNOWN}_target"
     qualified: set[tuple[str, str]] = set()
     for text in texts:
-        if not isinstance(text, str) or "\\" in text or '"' in text:
+        if not isinstance(text, str) or not is_plain_text(text):
             return None
         try:
             paths = columns_of(parse_sql(text))
