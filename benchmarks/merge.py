@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 ON = "target.id = source.id"
 CASES = {
     "updates": "100,000 rows of the source update rows all over the table",
-    "inserts": "100,000 rows of the source, of which 99,000 are new",
+    "inserts": "a source of 99,000 new rows and 1,000 rows that the table has",
     "narrow": "1% of the keys, all in 1% of the files",
     "update": "`update({'a': 'a + 1'}, 'a < 10000')`: 1% of the rows",
 }

@@ -145,7 +145,7 @@ def test_arguments_of_wrong_types_are_named(spark: SparkSession, tmp_path: Path)
         with pytest.raises(txlog.InvalidTypeError, match=next(iter(more))):
             write(frame, tmp_path / "t", **more)
     with pytest.raises(txlog.InvalidTypeError, match="storage_options"):
-        sql(spark, "SELECT 1", storage_options=5)  # type: ignore[arg-type]
+        sql(spark, "SELECT 1", **wrong[-1])
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_a_merge_without_a_condition_is_refused(spark: SparkSession, tmp_path: P
         with pytest.raises(txlog.InvalidTypeError, match="predicate"):
             spark_table(spark, uri).merge(spark.range(3), predicate)
     with pytest.raises(txlog.InvalidTypeError, match="predicate"):
-        table.merge(pa.table({"id": [1]}), None)  # type: ignore[arg-type]
+        table.merge(pa.table({"id": [1]}), wrong[0])
 
 
 def test_variables_in_text_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
@@ -254,3 +254,8 @@ def test_alter_takes_one_type(spark: SparkSession, spans: str) -> None:
         with pytest.raises(txlog.InvalidInputError, match="not the definition of a column"):
             sql(spark, f"ALTER TABLE {spans} {text}")
     assert sql(spark, f"SELECT * FROM {spans}").columns == ["id", "start", "end"]
+
+
+def test_a_query_with_a_column_named_insert(spark: SparkSession, spans: str) -> None:
+    query = f"WITH x AS (SELECT id AS insert FROM {spans}) SELECT insert FROM x WHERE insert > 3"
+    assert [row[0] for row in sql(spark, query).collect()] == [4]

@@ -39,7 +39,7 @@ Positions = dict[int, BitMap64]
 PLACE = "_txlog_place"  # The number of the clause that applies to a row.
 ADDRESS = "_txlog_address"  # The address of the old row; null for a new row.
 ROW_NUMBER = "_txlog_row_id"  # The id of the old row, if the table tracks rows.
-SOURCE = "_txlog_source"  # Of a merge: not null in rows of the source.
+SOURCE = "_txlog_source"  # True in the rows of a merge that have a row of the source, else null.
 
 
 def new_name(at: int) -> str:

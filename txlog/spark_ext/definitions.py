@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.schema.json import parse_schema
 from txlog.schema.types import StructField
 from txlog.spark_ext.catalog import split_name, table_location
-from txlog.spark_ext.delta.builder import DeltaTableBuilder
+from txlog.spark_ext.delta.builder import DeltaTableBuilder, one_field
 from txlog.spark_ext.delta.delta_table import DeltaTable
 from txlog.spark_ext.delta.frames import as_frame
 from txlog.spark_ext.merge import SparkTable, table
@@ -180,26 +180,20 @@ class Definitions(ABC):
         )
         return error
 
-    def _no_column(self, text: str, reason: str) -> InvalidInputError:
-        return InvalidInputError(
-            argument="text",
-            reason=f"{text!r} is not the definition of a column: {reason}",
-            remedy="Write a name and one type, and several columns in parentheses",
-        )
-
     def _field(self, text: str) -> StructField:
         """Return a column from its definition in SQL: `st.b INT COMMENT '…'`."""
         reader = Reader(text, tokens_of(text))
         name = reader.name()
         kind = text[reader.passed :]
         try:
-            schema = self.spark.createDataFrame([], f"x {kind}").schema
-        except PySparkException as error:
-            message = " ".join(str(error).split("== SQL")[0].split())
-            raise self._no_column(text, f"Spark cannot parse it: {message}") from error
-        if len(schema.fields) != 1:
-            raise self._no_column(text, f"it defines {len(schema.fields)} columns")
-        field = parse_schema(schema.json()).fields[0]
+            parsed = one_field(self.spark, f"x {kind}")
+        except ValueError as error:
+            raise InvalidInputError(
+                argument="text",
+                reason=f"{text!r} is not the definition of a column: {error}",
+                remedy="Write a name and one type, and several columns in parentheses",
+            ) from error
+        field = parse_schema(SparkStruct([parsed]).json()).fields[0]
         return StructField(name, field.type, field.nullable, field.metadata)
 
 

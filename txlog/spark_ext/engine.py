@@ -281,6 +281,11 @@ def engine_error(error: Exception) -> EngineError:
     )
 
 
+def is_on(spark: SparkSession, setting: str) -> bool:
+    """Return whether a setting is true. As in Spark, case and surrounding spaces do not matter."""
+    return (spark.conf.get(setting, "false") or "").strip().lower() == "true"
+
+
 @contextmanager
 def before_commit() -> Iterator[None]:
     """Turn the failure of a Spark job before the commit into an `EngineError`.

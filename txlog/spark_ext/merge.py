@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
 from txlog.commit.context import Context
@@ -17,7 +16,7 @@ from txlog.data_files.incoming import merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import settled
-from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import as_expression, quote_name, to_sql
 from txlog.expressions.tree import And, Column, Expression
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     import os
     from datetime import datetime
 
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
     from txlog.commit.operation import Outcome
@@ -391,12 +391,6 @@ class SparkTable(Table):
         if not hasattr(source, "mapInArrow"):
             return merger
         require_batch(source)
-        if not isinstance(predicate, str | Expression | SparkColumn):
-            raise InvalidTypeError(
-                argument="predicate",
-                reason=f"a condition was expected, not {type(predicate).__name__}",
-                remedy="Pass SQL text, an expression of txlog or a Column of Spark",
-            )
         return SparkMerger(self, merger._merge, merger._noted)
 
 

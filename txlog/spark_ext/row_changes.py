@@ -139,7 +139,8 @@ class SparkChange(Operation):
         task, frame = _task(self.context, base, change, self._options)
         written = _computed(task, frame)
         if written.repeats and task.feed is not None:
-            # Several tasks recorded the same delete as a change. Now one task gets all its rows.
+            # Several tasks recorded the delete of the same row. So the change is computed again,
+            # with each deleted row once.
             written.discard(task.store)
             change = replace(change, rows=_distinct_deletes(change))
             written = _computed(*_task(self.context, base, change, self._options))

@@ -91,7 +91,8 @@ class _Statement(Definitions):
 
     def result(self) -> DataFrame:
         reader = self.reader
-        if reader.sees("WITH") and reader.finds("INSERT"):
+        is_with = reader.sees("WITH")
+        if is_with and any(reader.finds("INSERT", word) for word in ("INTO", "OVERWRITE")):
             before = self.text[: reader.passed] + " "
             reader.expect("INSERT")
             return self._insert(before)
@@ -145,10 +146,7 @@ class _Statement(Definitions):
                 continue
             key = f"txlog_{len(frames)}"
             frames[key] = frame
-            pieces += [_escaped(text[done : one.start]), "{", key, "}"]
-            alias = _last_part(one.name)
-            if not one.has_alias and alias is not None:
-                pieces += [" AS ", quote_name(alias)]
+            pieces += [_escaped(text[done : one.start]), "{", key, "}", _own_alias(one)]
             done = one.end
         if not frames:
             return self.spark.sql(text)
@@ -237,10 +235,7 @@ class _Statement(Definitions):
                 if (frame := self._frame(one)) is not None:
                     views.append(f"txlog_{REAL.uuid().replace('-', '')}")
                     frame.createOrReplaceTempView(views[-1])
-                    pieces += [(text or "")[done : one.start], views[-1]]
-                    alias = _last_part(one.name)
-                    if not one.has_alias and alias is not None:
-                        pieces += [" AS ", quote_name(alias)]
+                    pieces += [(text or "")[done : one.start], views[-1], _own_alias(one)]
                     done = one.end
             yield None if text is None else "".join([*pieces, text[done:]])
         finally:
@@ -379,6 +374,12 @@ def _last_part(name: str) -> str | None:
         return None if is_path(name) else split_name(name)[-1]
     except InvalidInputError:
         return None
+
+
+def _own_alias(one: Reference) -> str:
+    """Return SQL that gives a replaced table its own name as alias, unless it has another one."""
+    name = None if one.has_alias else _last_part(one.name)
+    return "" if name is None else f" AS {quote_name(name)}"
 
 
 def _as_stored(rows: DataFrame, schema: StructType) -> DataFrame:

@@ -318,10 +318,11 @@ def stored(value: Column, have: DataType, want: DataType, name: str) -> Column:
     match have, want:
         case StructType(), StructType():
             return _struct(value, have, want, name)
-        case ArrayType(elementType=inner), ArrayType(elementType=target) if not _only_nulls_differ(
-            inner, target
-        ):
-            value = F.transform(value, lambda one: stored(one, inner, target, f"{name}.element"))
+        case ArrayType(elementType=element), ArrayType(elementType=wanted):
+            if not _only_nulls_differ(element, wanted):
+                value = F.transform(
+                    value, lambda one: stored(one, element, wanted, f"{name}.element")
+                )
         case MapType(keyType=key, valueType=inner), MapType(keyType=wanted_key, valueType=target):
             if not _only_nulls_differ(key, wanted_key):
                 value = F.transform_keys(

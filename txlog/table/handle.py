@@ -122,8 +122,10 @@ def _is_listed(value: Any) -> bool:
 
 
 def _is_filter(value: Any) -> bool:
-    if value is None or isinstance(value, str | list | tuple):
-        return True
+    return value is None or isinstance(value, str | list | tuple) or _is_expression(value)
+
+
+def _is_expression(value: Any) -> bool:
     from txlog.expressions.tree import Expression
 
     return isinstance(value, Expression)
@@ -153,7 +155,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "Updates": lambda value: isinstance(value, Mapping),
     "Where": _is_filter,
     "Filter": _is_filter,
-    "Expression": _is_filter,
+    "Expression": _is_expression,
 }
 _WORDS = {
     "str": "text",

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from txlog.errors import InvalidTypeError
 from txlog.table.handle import Handle, checked
 
 if TYPE_CHECKING:
@@ -257,12 +256,6 @@ class Writing(Handle):
         from txlog.data_files.options import write_options
         from txlog.table.merge import TableMerger
 
-        if predicate is None:
-            raise InvalidTypeError(
-                argument="predicate",
-                reason="a condition was expected, not None",
-                remedy="Pass a condition such as target.id = source.id",
-            )
         merge = {
             "data": source,
             "predicate": predicate,

@@ -19,6 +19,7 @@ from txlog.errors import (
     NotFoundError,
     TxlogError,
 )
+from txlog.spark_ext.engine import is_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,12 +97,7 @@ def storage_options_of(conf: Mapping[str, str]) -> dict[str, str]:
 
 def merges_schema_in_session(spark: SparkSession | None) -> bool:
     """Return whether merges add columns, by delta-spark's setting of the session."""
-    return spark is not None and _is_on(spark, _AUTO_MERGE)
-
-
-def _is_on(spark: SparkSession, setting: str) -> bool:
-    """Return whether a setting is true. As in Spark, case and surrounding spaces do not matter."""
-    return (spark.conf.get(setting, "false") or "").strip().lower() == "true"
+    return spark is not None and is_on(spark, _AUTO_MERGE)
 
 
 def checks_retention(spark: SparkSession) -> bool:
@@ -170,7 +166,7 @@ def transaction_in_session(spark: SparkSession | None) -> AppVersion | None:
             reason="the session's settings txnAppId and txnVersion must both be set, the version "
             "as a whole number",
         )
-    if _is_on(spark, f"{_TXN}Version.autoReset.enabled"):
+    if is_on(spark, f"{_TXN}Version.autoReset.enabled"):
         spark.conf.unset(names[1])
     return app, int(version)
 

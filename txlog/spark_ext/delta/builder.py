@@ -151,18 +151,12 @@ class DeltaTableBuilder(Generic[Handle]):
 
     def _field_of(self, name: str, text: str) -> StructField:
         """Return a column with a type in SQL."""
-        from pyspark.errors import PySparkException
-
         if _SIZED_TEXT.search(text):
             raise _unchecked_length(name, text)
         try:
-            fields = self._spark.createDataFrame([], f"{quote_name(name)} {text}").schema.fields
-        except PySparkException as error:
-            message = " ".join(str(error).split("== SQL")[0].split())
-            raise _no_type(name, text, f"Spark cannot parse it: {message}") from error
-        if len(fields) != 1:
-            raise _no_type(name, text, f"it defines {len(fields)} columns")
-        return fields[0]
+            return one_field(self._spark, f"{quote_name(name)} {text}")
+        except ValueError as error:
+            raise _no_type(name, text, str(error)) from error
 
     def addColumns(self, cols: StructType | list[StructField]) -> DeltaTableBuilder[Handle]:
         """Add the columns of a Spark schema."""
@@ -296,6 +290,26 @@ class DeltaTableBuilder(Generic[Handle]):
                 remedy="Choose another name, or drop this name from the catalog; its files remain",
             )
         return _without_other_files(self._location)
+
+
+def one_field(spark: SparkSession, definition: str) -> StructField:
+    """Return the column that SQL text defines, such as `x INT NOT NULL`.
+
+    Raises
+    ------
+    ValueError
+        Spark cannot parse the text, or it defines several columns; the message says so.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        fields = spark.createDataFrame([], definition).schema.fields
+    except PySparkException as error:
+        message = " ".join(str(error).split("== SQL")[0].split())
+        raise ValueError(f"Spark cannot parse it: {message}") from error
+    if len(fields) != 1:
+        raise ValueError(f"it defines {len(fields)} columns")
+    return fields[0]
 
 
 def _identity(

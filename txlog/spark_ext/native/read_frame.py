@@ -32,7 +32,7 @@ from txlog.schema.types import (
 )
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.time_travel import snapshot_at
-from txlog.spark_ext.engine import format_known
+from txlog.spark_ext.engine import format_known, is_on
 from txlog.spark_ext.native.frame import Part, frame
 from txlog.spark_ext.native.parquet_columns import never_null, own_names
 from txlog.spark_ext.native.places import passed_over, uris_in, volume_of
@@ -186,7 +186,7 @@ def _can_list(spark: SparkSession, store: Store, rows: FragmentRows) -> bool:
     UnsupportedFeatureError
         The table may not refer to the store of a file.
     """
-    if (spark.conf.get(IGNORES_MANIFESTS, "false") or "").strip().lower() == "true":
+    if is_on(spark, IGNORES_MANIFESTS):
         return False
     others = uris_in(rows.primaries["path"])
     for uri in others:
