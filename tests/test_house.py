@@ -252,25 +252,3 @@ def test_the_code_is_clean(command: tuple[str, ...]) -> None:
         [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-MOST_MODULES = 290  # Of a table; what is built upon tables has limits of its own.
-MOST_MODULES_ABOVE = {
-    "loader": 14,
-    "datasets": 30,
-    "serve": 16,
-    "report": 12,
-    "ui": 12,
-}
-MOST_LINES = 465
-
-
-def test_modules_are_few_and_none_is_large() -> None:
-    """A new module is for a new concept; forty lines belong to a neighbour."""
-    above = {
-        room: [path for path in MODULES if room_of(path) == room] for room in MOST_MODULES_ABOVE
-    }
-    assert not [room for room, paths in above.items() if len(paths) > MOST_MODULES_ABOVE[room]]
-    assert len(MODULES) - sum(map(len, above.values())) <= MOST_MODULES
-    large = {str(path.relative_to(HOME)): len(path.read_text().splitlines()) for path in MODULES}
-    assert {name: lines for name, lines in large.items() if lines > MOST_LINES} == {}

@@ -119,7 +119,7 @@ class WritePlan:
         rows: Iterator[pa.RecordBatch]
         truncates = self.layout.writer_properties.allow_truncated_timestamps
         rows = fitted(reader, self.schema, numbering or self.numbering(), truncates=truncates)
-        # A usual append enters no further module for this (tests/test_doors.py).
+        # A usual append calls nothing more for this.
         if self._has_sizes:
             rows = sized(rows, self.schema, list_error)
         if self.rules:
