@@ -29,7 +29,7 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits
 from txlog.snapshot.references import Pin
 from txlog.verbs.expire import expire, plan_expiry
-from txlog.verbs.vacuum import vacuum
+from txlog.verbs.vacuum import VacuumRequest, vacuum
 
 FOREVER = {"delta.enableExpiredLogCleanup": "false"}
 
@@ -304,8 +304,7 @@ def test_a_pin_may_end_while_files_are_deleted(tmp_path: Path, moved: bool) -> N
     table.maintenance.expire(0, dry_run=False)
     with pytest.raises(NotFoundError):
         txlog.Table(table.uri, version=4)
-    options: Any = {"hours": 0.0, "dry_run": False, "enforce": False, "lite": False}
-    vacuum(context, stale, files=files, **options)
+    vacuum(context, stale, VacuumRequest(hours=0.0, dry_run=False, enforce=False), files=files)
     expire(context, stale, hours=0, dry_run=False)
     assert txlog.Table(table.uri).count() == table.count()
     if moved:

@@ -17,6 +17,7 @@ from txlog.datasets.values import Input
 from txlog.errors import InvalidInputError, NotFoundError, os_errors
 from txlog.store.base import Store, file_path, is_file_uri, scheme_of, without_secrets
 from txlog.store.open import open_store
+from txlog.store.places import name_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,9 +202,9 @@ class Sources:
         else:
             found = next(
                 (
-                    (alias, place)
+                    (alias, place, below)
                     for alias, place in self._places()
-                    if _plain(text).startswith(f"{place}/")
+                    if (below := _below(place, _plain(text))) is not None
                 ),
                 None,
             )
@@ -212,8 +213,7 @@ class Sources:
                     f"{without_secrets(text)!r} is not in an allowed place",
                     f"Begin it with one of {', '.join(sorted(self.allowed)) or '(there is none)'}",
                 )
-            alias, root = found
-            path = _plain(text)[len(root) + 1 :]
+            alias, root, path = found
             shown = f"{alias}/{path}".rstrip("/")
         path = path.rstrip("/")
         if not path:
@@ -236,6 +236,17 @@ def _plain(place: str) -> str:
     """Return a place without a slash at its end; a `file:` URI as a path."""
     path = file_path(place, decode=True) if is_file_uri(place) else place
     return path.rstrip("/") if path.strip("/") else path
+
+
+def _below(place: str, text: str) -> str | None:
+    """Return the path of a source below an allowed place; None if it is not below it.
+
+    Local paths are compared as texts, because no link below a place is followed.
+    """
+    if text.startswith(f"{place}/"):
+        return text[len(place) + 1 :]
+    is_local = scheme_of(place) in (None, "file") or scheme_of(text) in (None, "file")
+    return None if is_local else name_in(place, text)
 
 
 def _anywhere(text: str) -> tuple[str, str, str]:

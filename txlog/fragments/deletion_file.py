@@ -41,6 +41,7 @@ _MOST_BUFFERS = 8  # A column has two buffers.
 _REMEDY = "Restore the file from a copy, or time travel to a version before the delete"
 _NUMBER = "(0|[1-9][0-9]{0,19})"
 _NAME = compiled(rf"{_NUMBER}-{_NUMBER}-{_NUMBER}\.(arrow|bin)")
+_COPY = compiled(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.(arrow|bin)")  # In a deep clone.
 _WORDS = 1 << 64  # All numbers in a name are below this.
 
 
@@ -62,6 +63,14 @@ def parse_deletion_name(name: str) -> DeletionFileName | None:
     if max(fragment_id, read_version, number) >= _WORDS:
         return None
     return DeletionFileName(fragment_id, read_version, number, cast(DeletionKind, found[4]))
+
+
+def is_deletion_file(path: str) -> bool:
+    """Return whether a path below a table has a name that only deletion files get."""
+    folder, _, name = path.partition("/")
+    return folder == DELETIONS_FOLDER and (
+        parse_deletion_name(name) is not None or _COPY.fullmatch(name) is not None
+    )
 
 
 def deletion_name(fragment_id: int, read_version: int, number: int, kind: DeletionKind) -> str:

@@ -27,8 +27,12 @@ _FILE = compiled(r"file:", re.IGNORECASE)
 _CREDENTIALS = compiled(r"(?<=://)[^/@]*@")
 _QUERY = compiled(r"(?<=[?&])([^=&]+)=[^&]*")
 
-# Schemes that mean the same store.
-_ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
+# The kinds of object stores by their schemes.
+_KINDS = {
+    "s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs",
+    "az": "az", "azure": "az", "abfs": "az", "abfss": "az", "adl": "az", "wasb": "az",
+    "wasbs": "az",
+}  # fmt: skip
 
 
 # Storage options with this prefix are txlog's own and are not passed to a backend.
@@ -74,9 +78,14 @@ def scheme_of(path: str) -> str | None:
     return uri[1].lower() if uri else None
 
 
+def kind_of(scheme: str) -> str | None:
+    """Return the kind of object store of a scheme, `s3`, `gs` or `az`, or None."""
+    return _KINDS.get(scheme)
+
+
 def same_store(scheme: str, other: str) -> bool:
-    """Return whether two schemes mean the same store, as `s3` and `s3a` do."""
-    return _ALIASES.get(scheme, scheme) == _ALIASES.get(other, other)
+    """Return whether two schemes mean the same kind of store, as `s3` and `s3a` do."""
+    return _KINDS.get(scheme, scheme) == _KINDS.get(other, other)
 
 
 def is_file_uri(path: str) -> bool:

@@ -10,14 +10,9 @@ from typing import Any, NamedTuple
 
 from txlog.errors import InvalidInputError, not_installed
 from txlog.lazy import compiled
-from txlog.store.base import scheme_of, without_secrets
+from txlog.store.base import kind_of, scheme_of, without_secrets
 
 BACKEND = "txlog.backend"  # The value is `obstore` or `fsspec`.
-
-_KINDS = {
-    "s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs",
-    "az": "az", "azure": "az", "abfs": "az", "abfss": "az", "adl": "az",
-}  # fmt: skip
 
 # The options of fsspec's file systems by kind, with obstore's names. None: the option is ignored.
 _FROM_FSSPEC: dict[str, dict[str, str | None]] = {
@@ -58,11 +53,6 @@ class Place(NamedTuple):
     bucket: str  # The bucket; for Azure, the container.
     account: str | None  # The account for Azure, if the URI names it.
     key: str  # Literal, without a slash at either end; empty for the bucket itself.
-
-
-def kind_of(scheme: str) -> str | None:
-    """Return the kind of object store of a scheme, or None."""
-    return _KINDS.get(scheme)
 
 
 def place_of(uri: str) -> Place:

@@ -195,7 +195,10 @@ def _require_below(store: Store, path: str) -> None:
     """Raise if an absolute path or URI is not below the root of a confined table."""
     if scheme_of(store.root) == scheme_of(path) == "file":
         store.resolve(path)  # This resolves links, and raises.
-    elif not path.startswith(f"{store.root.rstrip('/')}/") or ".." in path.split("/"):
+        return
+    from txlog.store.places import name_in
+
+    if ".." in path.split("/") or name_in(store.root, path) is None:
         raise leads_out(path, store.root)
 
 

@@ -21,8 +21,8 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.lazy import dataclass
-from txlog.store.base import BasicStore, ObjectInfo, Put, scheme_of, without_secrets
-from txlog.store.cloud_options import fsspec_options, kind_of, without_options
+from txlog.store.base import BasicStore, ObjectInfo, Put, kind_of, scheme_of, without_secrets
+from txlog.store.cloud_options import fsspec_options, without_options
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload
 from txlog.threads import map_ahead
 

@@ -390,11 +390,9 @@ class Table(About, Reading, Lookups, Writing):
         UnsupportedFeatureError
             The table, or the store, cannot be written by txlog.
         """
-        from txlog.verbs.vacuum import vacuum
+        from txlog.verbs.vacuum import VacuumRequest, vacuum
 
-        done = vacuum(
-            self._context,
-            self._latest(),
+        request = VacuumRequest(
             hours=retention_hours,
             dry_run=dry_run,
             enforce=enforce_retention_duration,
@@ -403,6 +401,7 @@ class Table(About, Reading, Lookups, Writing):
             keep_versions=keep_versions,
             user_metadata=user_metadata,
         )
+        done = vacuum(self._context, self._latest(), request)
         self._move(done.snapshot)
         return done.decided
 

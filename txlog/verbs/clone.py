@@ -58,6 +58,7 @@ from txlog.snapshot.references import RegisteredClone
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, copy_file, scheme_of
 from txlog.store.open import locate, require_allowed, uri_of
+from txlog.store.places import is_within
 from txlog.threads import map_all
 from txlog.verbs.create import already_exists, existing
 from txlog.verbs.references import RegisterClone
@@ -143,8 +144,7 @@ def _created(operation: _Clone, txn: AppVersion | None, user_metadata: UserMetad
 
 def _require_apart(source: Store, target: Store) -> None:
     """Raise if a table would be inside the other's folder, whose vacuum would delete files."""
-    one, other = (canonical_key(encode_path(store.root)) + "/" for store in (source, target))
-    if one.startswith(other) or other.startswith(one):
+    if is_within(source.root, target.root) or is_within(target.root, source.root):
         raise InvalidInputError(
             argument="target",
             reason=f"one of the tables {target.root} and {source.root} is inside the folder of "

@@ -23,7 +23,7 @@ from txlog.errors import LogCorruptError, NotFoundError, TxlogError
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FIELDS_TAG, deleted_counts
 from txlog.log.names import LogFile, log_path
-from txlog.log.paths import decode_path
+from txlog.log.paths import canonical_keys, decode_path
 from txlog.log.segment import complete_checkpoints, incomplete_checkpoints, rebuildable
 from txlog.protocol.access import needed_features
 from txlog.reconcile.files import FileState
@@ -39,8 +39,9 @@ from txlog.snapshot.time_travel import stamped_from
 from txlog.stats.files import num_records
 from txlog.store.base import Store, is_there, map_many
 from txlog.store.open import locate
+from txlog.store.places import names_below
 from txlog.verbs.statistics import contradiction
-from txlog.verbs.vacuum import vacuum
+from txlog.verbs.vacuum import VacuumRequest, vacuum
 
 Severity = Literal["error", "warning", "advice"]
 
@@ -142,9 +143,7 @@ def examine(
         )  # fmt: skip
         return Diagnosis(snapshot.version, (damaged,), 0, 0)
     try:
-        listed = vacuum(
-            context, snapshot, hours=None, dry_run=True, enforce=True, lite=False, files=files
-        ).decided
+        listed = vacuum(context, snapshot, VacuumRequest(), files=files).decided
     except TxlogError:
         listed = None
     case = _Case(context, snapshot, log, files, listed, _sampled(files.live, sample))
@@ -271,8 +270,8 @@ def missing_files(
 ) -> tuple[pa.Table, pa.Table]:
     """Return the live `FILE_ROWS` with missing data files, and those with missing vectors."""
     known = arrow_array([], pa.string()) if listed is None else flat(listed["file"])
-    # Most paths are in the listing; only paths in another spelling are decoded.
-    is_listed = pc.and_not(pc.is_in(p := rows["path"], value_set=known), pc.match_substring(p, "%"))
+    # Most files are in the listing; only the others are looked up.
+    is_listed = pc.is_in(_names(store, rows), value_set=known)
     rows = rows.filter(pc.or_(pc.invert(is_listed), pc.is_valid(flat(rows["dv_id"]))))
     names, there = set(known.to_pylist() if rows.num_rows else ()), dict[tuple[str, str], bool]()
 
@@ -290,6 +289,11 @@ def missing_files(
             place = deletion_place(store, fragment.deletion.descriptor, path=path)
         vectors.append(place is not None and gone(*place))
     return rows.filter(arrow_array(data, pa.bool_())), rows.filter(arrow_array(vectors, pa.bool_()))
+
+
+def _names(store: Store, rows: pa.Table) -> pa.Array:
+    """Return the names of data files below the table; those of other files remain absolute."""
+    return names_below(store.root, flat(canonical_keys(rows["path"])).cast(pa.string()))
 
 
 def _missing(case: _Case) -> Iterator[Finding]:
@@ -321,8 +325,9 @@ def _missing(case: _Case) -> Iterator[Finding]:
 def _sizes(case: _Case) -> Iterator[Finding]:
     if case.listed is None:
         return
-    places = pc.index_in(case.live["path"], value_set=flat(case.listed["file"]))
-    real = flat(case.listed["bytes"]).take(flat(places))
+    names = _names(case.store, case.live)
+    places = pc.index_in(names, value_set=flat(case.listed["file"]))
+    real = flat(case.listed["bytes"]).take(places)
     wrong = case.live.filter(pc.fill_null(pc.not_equal(real, flat(case.live["size"])), False))
     if wrong.num_rows:
         paths = wrong["path"].to_pylist()

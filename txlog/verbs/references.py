@@ -26,6 +26,7 @@ from txlog.snapshot.references import (
 )
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.open import open_store
+from txlog.store.places import same_place
 from txlog.verbs.restore import files_without, require_no_vacuum, require_there
 
 
@@ -136,13 +137,18 @@ class ForgetClone(Operation):
     def __init__(self, context: Context, target: str) -> None:
         super().__init__(context)
         self._target = target
-        self._names = {target, open_store(target, context.store.options).root}
+        self._root = open_store(target, context.store.options).root
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the domain of the clone, removed; `NotFoundError` if there is none."""
         clones = clones_of(base)
         clone = next(
-            (one for one in clones if one.uri in self._names or one.id in self._names), None
+            (
+                one
+                for one in clones
+                if self._target in (one.id, one.uri) or same_place(one.uri, self._root)
+            ),
+            None,
         )
         if clone is None:
             known = ", ".join(one.uri for one in clones)

@@ -13,7 +13,7 @@ from txlog.arrow import arrow_array
 from txlog.commit.context import Context
 from txlog.data_files.change_files import FOLDER as CHANGES_FOLDER
 from txlog.errors import InvalidInputError, InvalidTypeError, NotFoundError
-from txlog.fragments.deletion_file import DELETIONS_FOLDER
+from txlog.fragments.deletion_file import DELETIONS_FOLDER, is_deletion_file
 from txlog.fragments.rows import FEATURE
 from txlog.lazy import compiled
 from txlog.snapshot.process import collector_paused
@@ -48,7 +48,8 @@ _TEMPORARY = compiled(
 def listed_files(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
     """Return the files below a table's root that may be its data, change or deletion files.
 
-    Temporary files of its log are among them.
+    Temporary files of its log are among them, and deletion files from before `txlog.fragments` was
+    dropped.
     """
     ours = {CHANGES_FOLDER, DELETIONS_FOLDER} if snapshot.supports(FEATURE) else {CHANGES_FOLDER}
     with collector_paused():
@@ -59,6 +60,7 @@ def listed_files(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
             if ("/_" not in (name := info.name) and "/." not in name and name[0] not in "_.")
             or _is_visible(name, ours)
             or _TEMPORARY.fullmatch(name)
+            or is_deletion_file(name)
         ]
         columns = [
             arrow_array([info.name for info in kept], pa.string()),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from txlog.errors import (
     NotFoundError,
     TxlogError,
 )
-from txlog.log.paths import canonical_keys, encode_path
+from txlog.log.paths import canonical_keys
 from txlog.lookup.segments import FOLDER as INDEX_FOLDER
 from txlog.lookup.segments import SUFFIX as SEGMENT_SUFFIX
 from txlog.lookup.segments import read_paths
@@ -44,8 +45,9 @@ from txlog.snapshot.load import list_commits, load_snapshot, refresh
 from txlog.snapshot.references import clones_of, pins_of
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
-from txlog.store.base import Store
+from txlog.store.base import Store, is_there, map_many
 from txlog.store.open import open_store
+from txlog.store.places import absolute_keys, names_below, names_needed
 from txlog.verbs.checkpoint import checkpoint_if_due
 from txlog.verbs.restore import VACUUM_HOLDS_MS
 from txlog.verbs.trash import (
@@ -92,32 +94,61 @@ class Vacuumed:
     snapshot: Snapshot
 
 
-@removing("VACUUM")
-def vacuum(
-    context: Context,
-    snapshot: Snapshot,
-    *,
-    hours: float | None,
-    dry_run: bool,
-    enforce: bool,
-    lite: bool,
-    trash: bool = False,
-    keep_versions: Sequence[int | str] = (),
-    user_metadata: UserMetadata | None = None,
-    files: FileState | None = None,
-) -> Vacuumed:
-    """Decide which files are deleted, and delete them unless it is a dry run.
+@dataclass(frozen=True)
+class VacuumRequest:
+    """What the caller of a vacuum asked for. Each round of the vacuum gets the same value.
 
     Parameters
     ----------
-    snapshot
-        The latest version.
+    hours
+        The retention in hours. None: that of the table.
+    dry_run
+        Delete nothing.
+    enforce
+        Refuse a retention below that of the table.
     lite
         Check only files that the log records as removed, and list no folder.
     trash
         Move the files to the trash, from which they can be put back.
     keep_versions
         Versions, or names of pins, whose files are kept.
+    """
+
+    hours: float | None = None
+    dry_run: bool = True
+    enforce: bool = True
+    lite: bool = False
+    trash: bool = False
+    keep_versions: Sequence[int | str] = ()
+    user_metadata: UserMetadata | None = None
+
+
+@dataclass(frozen=True)
+class _Round:
+    """One round of a vacuum: its decisions, and the part of them that it carried out."""
+
+    decided: pa.Table  # As `DECISIONS`.
+    gone: pa.Table  # The decisions to delete.
+    deleted: int  # The number of deleted files, from the first row of `gone`.
+    snapshot: Snapshot  # The version after it.
+
+
+@removing("VACUUM")
+def vacuum(
+    context: Context,
+    snapshot: Snapshot,
+    request: VacuumRequest,
+    *,
+    files: FileState | None = None,
+) -> Vacuumed:
+    """Decide which files are deleted, and delete them unless it is a dry run.
+
+    If a round cannot delete all files in its time, the decision about the others is made again.
+
+    Parameters
+    ----------
+    snapshot
+        The latest version.
     files
         The files of the snapshot, if they are loaded already.
 
@@ -131,31 +162,60 @@ def vacuum(
         A version to keep, a pinned version, or a registered clone does not exist.
     """
     require_table_writable(snapshot, removes_rows=False)
-    require_user_metadata(user_metadata)
-    kept_ms = retention_ms(snapshot, hours, enforce=enforce)
-    listed = None if lite else listed_files(context.store.list_tree(""), snapshot)
+    require_user_metadata(request.user_metadata)
+    retention_ms(snapshot, request.hours, enforce=request.enforce)
+    store = context.store
+    versions = [snapshot_at(store, one, catalog=snapshot.catalog) for one in request.keep_versions]
+    # They are the same in every round, even if a pin is moved or the log is cleaned up meanwhile.
+    kept = [_needed_by(store, version) for version in versions]
+    before: list[pa.Table] = []  # The files that earlier rounds deleted.
+    while True:
+        done = _round(context, snapshot, request, kept, files)
+        if request.dry_run or done.deleted == done.gone.num_rows:
+            break
+        before.append(done.gone.slice(0, done.deleted))
+        snapshot, files = refresh(store, done.snapshot), None
+    if not before:
+        return Vacuumed(done.decided, done.snapshot)
+    decided = pa.concat_tables([*before, done.decided])
+    return Vacuumed(decided.sort_by("file"), done.snapshot)
+
+
+def _round(
+    context: Context,
+    snapshot: Snapshot,
+    request: VacuumRequest,
+    kept: Sequence[pa.Array],
+    files: FileState | None,
+) -> _Round:
+    """Decide, and delete files until the commit that starts the deletion is too old."""
+    store = context.store
+    kept_ms = retention_ms(snapshot, request.hours, enforce=request.enforce)
+    listed = None if request.lite else listed_files(store.list_tree(""), snapshot)
     covered: dict[str, pa.Array] = {}  # For each segment of an index, the files that it covers.
     if listed is not None:
-        segments, covered = _segments(context.store, snapshot)
+        segments, covered = _segments(store, snapshot)
         listed = pa.concat_tables([listed, segments])
-    kept = [snapshot_at(context.store, one, catalog=snapshot.catalog) for one in keep_versions]
-    log = _VacuumLog(context, hours, kept_ms, enforce, user_metadata)
+    log = _VacuumLog(context, request, kept_ms)
     while True:
         cutoff_ms = context.effects.now_ms() - kept_ms
-        files = files or load_files(context.store, snapshot)
+        files = files or load_files(store, snapshot)
         found = _expired(files, cutoff_ms, snapshot.root) if listed is None else listed
-        needed = [
-            referenced(files, cutoff_ms, snapshot.root),
-            *needed_elsewhere(context.store, snapshot, kept_ms, cutoff_ms),
-            *(_needed_by(context.store, version, cutoff_ms) for version in kept),
+        keys = [
+            referenced(files, cutoff_ms),
+            *needed_elsewhere(store, snapshot, kept_ms, cutoff_ms),
+            *kept,
         ]
-        needed.append(_needed_segments(covered, pa.concat_arrays(needed)))
-        decided = decide(found, pa.concat_arrays(needed), cutoff_ms)
+        needed = names_needed(snapshot.root, pa.concat_arrays(keys), flat(found["file"]))
+        needed = pa.concat_arrays([needed, _needed_segments(covered, needed)])
+        decided = decide(found, needed, cutoff_ms)
+        if listed is None:
+            decided = _without_absent(store, decided)
         gone = decided.filter(pc.equal(decided["decision"], "delete"))
-        if dry_run or (not gone.num_rows and not log.has_started):
-            return Vacuumed(decided, snapshot)
-        context.store.require_writable()
-        latest = refresh(context.store, snapshot)
+        if request.dry_run or (not gone.num_rows and not log.has_started):
+            return _Round(decided, gone, 0, snapshot)
+        store.require_writable()
+        latest = refresh(store, snapshot)
         if latest.version == snapshot.version:
             if log.has_started:
                 break
@@ -164,21 +224,22 @@ def vacuum(
                 snapshot = latest
                 break
         snapshot, files = latest, None  # A restore may have brought files back.
-    snapshot, deleted = log.carry_out(snapshot, gone, trash=trash)
-    if deleted == gone.num_rows:
-        return Vacuumed(decided, snapshot)
-    rest = vacuum(
-        context,
-        refresh(context.store, snapshot),
-        hours=hours,
-        dry_run=False,
-        enforce=enforce,
-        lite=lite,
-        trash=trash,
-        user_metadata=user_metadata,
+    snapshot, deleted = log.carry_out(snapshot, gone)
+    return _Round(decided, gone, deleted, snapshot)
+
+
+def _without_absent(store: Store, decided: pa.Table) -> pa.Table:
+    """Return decisions without deletions of files that do not exist.
+
+    The log records a removed file until its tombstone expires, also after a vacuum deleted it.
+    """
+    is_gone = pc.equal(decided["decision"], "delete")
+    paths = flat(decided["file"]).filter(flat(is_gone)).to_pylist()
+    there = arrow_array(list(map_many(store, partial(is_there, store), paths)), pa.bool_())
+    keep = pc.replace_with_mask(
+        arrow_array([True] * decided.num_rows, pa.bool_()), flat(is_gone), there
     )
-    both = pa.concat_tables([gone.slice(0, deleted), rest.decided])
-    return Vacuumed(both.sort_by("file"), rest.snapshot)
+    return decided.filter(keep)
 
 
 @dataclass
@@ -186,10 +247,8 @@ class _VacuumLog:
     """The two commits that record a vacuum, as in Delta."""
 
     context: Context
-    hours: float | None
+    request: VacuumRequest
     kept_ms: int
-    enforce: bool
-    user_metadata: UserMetadata | None
     has_started: bool = False
     _started_s: float = 0.0
 
@@ -198,16 +257,16 @@ class _VacuumLog:
         self.has_started = True
         self._started_s = self.context.effects.monotonic_s()
         parameters = {
-            "retentionCheckEnabled": self.enforce,
+            "retentionCheckEnabled": self.request.enforce,
             "defaultRetentionMillis": retention_ms(snapshot, None, enforce=False),
         }
-        if self.hours is not None:
+        if self.request.hours is not None:
             parameters["specifiedRetentionMillis"] = self.kept_ms
         size = int(pc.sum(gone["bytes"]).as_py() or 0)
         metrics = {"numFilesToDelete": gone.num_rows, "sizeOfDataToDelete": size}
         return self._commit(snapshot, "VACUUM START", parameters, metrics)
 
-    def carry_out(self, snapshot: Snapshot, gone: pa.Table, *, trash: bool) -> tuple[Snapshot, int]:
+    def carry_out(self, snapshot: Snapshot, gone: pa.Table) -> tuple[Snapshot, int]:
         """Delete the files, and commit the result; return the number of deleted files.
 
         After some time the decision about the remaining files must be made again: the first commit
@@ -218,7 +277,7 @@ class _VacuumLog:
         try:
             while deleted < len(paths) and (deleted == 0 or self._holds()):
                 share = paths[deleted : deleted + _AT_ONCE]
-                if trash:
+                if self.request.trash:
                     move_to_trash(self.context, share)
                 else:
                     delete_files(self.context, share)
@@ -243,7 +302,7 @@ class _VacuumLog:
         metrics: Mapping[str, int],
     ) -> Snapshot:
         note = _Note(self.context, name, parameters, metrics)
-        done = execute(note, snapshot, user_metadata=self.user_metadata)
+        done = execute(note, snapshot, user_metadata=self.request.user_metadata)
         checkpoint_if_due(self.context, done)
         return done.snapshot
 
@@ -275,26 +334,38 @@ class _Note(Operation):
 
 
 def needed_elsewhere(
-    store: Store, snapshot: Snapshot, kept_ms: int, cutoff_ms: int
+    store: Store,
+    snapshot: Snapshot,
+    kept_ms: int,
+    cutoff_ms: int,
+    visited: dict[tuple[str, str], int] | None = None,
 ) -> Iterator[pa.Array]:
-    """Yield the files that are needed in addition to those of the latest version.
+    """Yield the keys of files that are needed in addition to those of the latest version.
 
     These are files of pins and registered clones, and of versions within a retention that is longer
-    than the table's own: checkpoints may have dropped their tombstones.
+    than the table's own: checkpoints may have dropped their tombstones. Keys of the table's own
+    files may be relative; those of clones are absolute.
+
+    Parameters
+    ----------
+    visited
+        The locations and ids of clones, with the time since which their versions are needed. Two
+        tables may be clones of each other.
 
     Raises
     ------
     NotFoundError, LogCorruptError
         A pinned version or a clone cannot be read, so it is unknown which files it needs.
     """
-    root = snapshot.root
+    if visited is None:  # The caller decides about the files of the table itself.
+        visited = {(store.root, snapshot.metadata.id): -(1 << 63)}
     if kept_ms > retention_ms(snapshot, None, enforce=False):
         yield referenced(
-            FileState(empty_rows(), _removed_since(store, snapshot, cutoff_ms)), cutoff_ms, root
+            FileState(empty_rows(), _removed_since(store, snapshot, cutoff_ms)), cutoff_ms
         )
     for pin in pins_of(snapshot).values():
         try:
-            yield _needed_by(store, load_snapshot(store, version=pin.version), cutoff_ms)
+            yield _needed_by(store, load_snapshot(store, version=pin.version))
         except (NotFoundError, LogCorruptError) as error:
             if pins_of(refresh(store, snapshot)).get(pin.name) == pin:
                 error.remedy = (
@@ -314,17 +385,20 @@ def needed_elsewhere(
             # The clone's own vacuum decides about its versions that are older than its retention.
             kept = max(kept_ms, retention_ms(latest, None, enforce=False))
             oldest_ms = cutoff_ms + kept_ms - kept
+            here = (theirs.root, clone.id)
+            if visited.get(here, oldest_ms + 1) <= oldest_ms:
+                continue
+            visited[here] = oldest_ms
             for part in (
-                referenced(load_files(theirs, latest), oldest_ms, latest.root),
-                *needed_elsewhere(theirs, latest, kept, oldest_ms),
+                referenced(load_files(theirs, latest), oldest_ms),
+                *needed_elsewhere(theirs, latest, kept, oldest_ms, visited),
             ):
-                yield _relative(part, root)
+                yield absolute_keys(latest.root, part)
 
 
-def _needed_by(store: Store, version: Snapshot, cutoff_ms: int) -> pa.Array:
-    """Return the files of one version."""
-    files = replace(load_files(store, version), tombstones=empty_rows())
-    return referenced(files, cutoff_ms, version.root)
+def _needed_by(store: Store, version: Snapshot) -> pa.Array:
+    """Return the keys of the files of one version."""
+    return referenced(replace(load_files(store, version), tombstones=empty_rows()), 0)
 
 
 @contextmanager
@@ -362,7 +436,7 @@ def _segments(store: Store, snapshot: Snapshot) -> tuple[pa.Table, dict[str, pa.
         paths = read_paths(store, path, size) if path.split("/")[1] in known else None
         if paths is not None:
             keys = flat(canonical_keys(arrow_array(paths, pa.string())))
-            covered[path] = _relative(keys.cast(pa.string()), snapshot.root)
+            covered[path] = names_below(snapshot.root, keys.cast(pa.string()))
     columns = [[one[place] for one in found] for place in range(3)]
     kinds = DECISIONS.types[:3]
     arrays = [arrow_array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
@@ -383,19 +457,22 @@ def _expired(files: FileState, cutoff_ms: int, root: str) -> pa.Table:
     times = pc.fill_null(rows["deletion_timestamp"], 0)
     old = pc.less(times, cutoff_ms)
     rows, times = rows.filter(old), times.filter(old)
-    paths = _relative(flat(canonical_keys(rows["path"])), root)
-    found = pa.table(
-        [paths, flat(pc.fill_null(rows["size"], 0)), flat(times)], names=DECISIONS.names[:3]
-    )
+    keys = flat(canonical_keys(rows["path"])).cast(pa.string())
     vectors = arrow_array(sorted(_vectors(rows)), pa.string())
     nothing = arrow_array([0] * len(vectors), pa.int64())
-    more = pa.table([_relative(vectors, root), nothing, nothing], names=DECISIONS.names[:3])
-    found = pa.concat_tables([found, more])
+    found = pa.table(
+        [
+            names_below(root, pa.concat_arrays([keys, vectors])),
+            pa.concat_arrays([flat(pc.fill_null(rows["size"], 0)), nothing]),
+            pa.concat_arrays([flat(times), nothing]),
+        ],
+        names=DECISIONS.names[:3],
+    )
     return found.filter(pc.invert(pc.match_substring_regex(found["file"], _ELSEWHERE)))
 
 
-def referenced(files: FileState, cutoff_ms: int, root: str) -> pa.Array:
-    """Return the files that versions since a time refer to, relative to the table. Pure.
+def referenced(files: FileState, cutoff_ms: int) -> pa.Array:
+    """Return the keys of the files that versions since a time refer to. Pure.
 
     They are the live files, the files that were removed after the time, and the deletion vectors of
     both.
@@ -406,17 +483,7 @@ def referenced(files: FileState, cutoff_ms: int, root: str) -> pa.Array:
     paths = [flat(canonical_keys(rows["path"])) for rows in (files.live, young)]
     vectors = _vectors(files.live) | _vectors(young)
     found = [*paths, arrow_array(sorted(vectors), pa.string())]
-    return _relative(pa.concat_arrays([part.cast(pa.string()) for part in found]), root)
-
-
-def _relative(keys: pa.Array, root: str) -> pa.Array:
-    """Return keys of files, relative to the table if they are below it."""
-    (key,) = canonical_keys(arrow_array([encode_path(root) if "://" in root else root])).to_pylist()
-    prefix = f"{key}/"
-    below = pc.starts_with(keys, prefix)
-    if not pc.any(below).as_py():
-        return keys
-    return pc.if_else(below, pc.utf8_slice_codeunits(keys, len(prefix)), keys)
+    return pa.concat_arrays([part.cast(pa.string()) for part in found])
 
 
 def _vectors(rows: pa.Table) -> set[str]:

@@ -38,6 +38,7 @@ from txlog.spark_ext.merge import table
 from txlog.spark_ext.spark_types import require_storable
 from txlog.store.base import file_path, is_file_uri, scheme_of, without_secrets
 from txlog.store.open import open_store
+from txlog.store.places import same_place
 from txlog.table.table import Table
 from txlog.verbs.replace import ReplaceTable
 
@@ -283,7 +284,9 @@ class DeltaTableBuilder(Generic[Handle]):
         existing = _registered_folder(self._spark, self._name)
         if self._location is None:
             return existing or _own_folder(self._spark, self._name)
-        if existing is not None and open_store(existing).root != open_store(self._location).root:
+        if existing is not None and not same_place(
+            open_store(existing).root, open_store(self._location).root
+        ):
             raise AlreadyExistsError(
                 path=existing,
                 reason=f"another table has the name {self._name} in the catalog",

@@ -93,7 +93,7 @@ class LocalStore(BasicStore):
             target = os.path.join(
                 self.root, file_path(path, decode=False) if is_file_uri(path) else path
             )
-            if not is_below(os.path.realpath(target), os.path.realpath(self.root)):
+            if not _is_inside(os.path.realpath(target), self.root):
                 raise leads_out(path, self.root)
             return target.rstrip("/") if not path else target
         if is_file_uri(path):
@@ -295,6 +295,15 @@ class LocalStore(BasicStore):
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files below the root; those that are not there are skipped."""
         delete_below(self.root, [(path, self.resolve(path)) for path in paths], self.disk)
+
+
+def _is_inside(target: str, root: str) -> bool:
+    """Return whether a path without links is inside a folder, by whatever name it has."""
+    if is_below(target, os.path.realpath(root)):
+        return True
+    from txlog.store.places import name_in
+
+    return name_in(root, target) is not None
 
 
 def _read_listed(target: str, size: int) -> bytes | None:
