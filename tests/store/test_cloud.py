@@ -35,7 +35,7 @@ from txlog.store.cloud_options import fsspec_options, obstore_config, place_of
 from txlog.store.open import open_store
 from txlog.store.ranged import PART_BYTES
 from txlog.store.remote import FsspecStore
-from txlog.testing import StoreContract
+from txlog.testing import StoreContract, unsealed
 
 pytestmark = pytest.mark.skipif(bool(missing("localbucket")), reason="no server can be run")
 
@@ -377,6 +377,35 @@ def test_folders_in_a_folder_cost_no_pages(s3: Server) -> None:
         server.requests.clear()
         assert [info.name for info in store.list_after("log", "01")] == ["01", "_last"]
         assert len(server.requests) <= 3
+
+
+@pytest.mark.spec("VAC-10")
+def test_a_vacuum_keeps_files_that_are_named_by_another_scheme(s3: Server) -> None:
+    def vacuum(uri: str) -> None:
+        table = txlog.Table(uri, storage_options=s3.options)
+        time.sleep(1.1)  # The server's times may be whole seconds.
+        table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+    root = s3.root()
+    alias, clone = root.replace("s3://", "s3a://"), root.replace("s3://", "S3N://") + " clone"
+    txlog.write(root, numbers(0, 3), storage_options=s3.options)
+    opened = txlog.Table(alias, storage_options=s3.options)
+    with pytest.raises(InvalidInputError, match="is inside the folder"):
+        opened.clone(f"{root}/clone", storage_options=s3.options)
+    cloned = opened.clone(clone, shallow=True, register=True, storage_options=s3.options)
+    txlog.Table(root, storage_options=s3.options).overwrite(numbers(5, 6))
+    vacuum(root)
+    assert cloned.to_arrow().num_rows == 3
+    # A log whose own files have absolute URIs.
+    store = open_store(root, s3.options)
+    name = txlog.Table(root, storage_options=s3.options).files()["path"][0].as_py()
+    path = f"_delta_log/{1:020d}.json"
+    uri = f"{alias}/{name}".replace(" ", "%20")
+    text = unsealed(store.read(path)).replace(f'"{name}"'.encode(), f'"{uri}"'.encode())
+    store.replace(path, text)
+    for uri in (root, alias):
+        vacuum(uri)
+        assert txlog.Table(uri, storage_options=s3.options).to_arrow().num_rows == 1
 
 
 def test_secrets_are_not_shown(s3: Server) -> None:
