@@ -305,6 +305,8 @@ def creating(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
 def removing(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
     """Observe a function of a context and a snapshot that deletes files, except in a dry run.
 
+    `dry_run` is an argument of the function, or an attribute of one.
+
     The function's result is a table with a decision for each file, or has such a table as
     `decided`.
     """
@@ -312,7 +314,8 @@ def removing(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
     def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-            if kwargs.get("dry_run") or not is_observed("maintenance"):
+            asked = kwargs.get("dry_run") or any(getattr(one, "dry_run", False) for one in args)
+            if asked or not is_observed("maintenance"):
                 return function(*args, **kwargs)
             snapshot: Any = args[1]
             with observed(name, snapshot.root, "maintenance") as seen:

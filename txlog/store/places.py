@@ -115,11 +115,12 @@ def names_needed(root: str, keys: pa.Array, found: pa.Array) -> pa.Array:
     # Most names are among those that were found, so there is no question about them. Any other
     # one may be a link, or be spelled in another way.
     odd = keys.filter(pc.invert(pc.is_in(below, value_set=found)))
-    if not len(odd):
+    left = found.filter(pc.invert(pc.is_in(found, value_set=names))).to_pylist() if len(odd) else []
+    marked = [(name, mark) for name in left if (mark := _mark(os.path.join(root, name)))]
+    if not marked:
         return names
     marks, ends = _marks_of(root, odd)
-    left = found.filter(pc.invert(pc.is_in(found, value_set=names)))
-    same = [name for name in left.to_pylist() if _mark(os.path.join(root, name)) in marks]
+    same = [name for name, mark in marked if mark in marks]
     return pa.concat_arrays([names, arrow_array([*sorted(ends), *same], pa.string())])
 
 
