@@ -266,14 +266,15 @@ class _Attempts:
         started = effects.monotonic_s()
         conflicts, preferred = 0, False
         while True:
+            looked_s = effects.monotonic_s()  # The base was the latest version just now.
             intent = self._intent(base)
             if intent is None:
                 return Done(Outcome(operation.name, None), base)
-            result = self._committed(base, intent)
+            result = self._committed(base, intent, looked_s)
             if isinstance(result, Redo) and conflicts >= _PATIENCE and not preferred:
                 preferred = stack.enter_context(operation.context.store.precedence())
                 # Other writers may have won during the wait.
-                result = self._committed(base, intent)
+                result = self._committed(base, intent, looked_s)
             if not isinstance(result, Redo):
                 return result
             note("conflict", {"version": result.version, "rule": result.verdict.rule})
@@ -310,7 +311,9 @@ class _Attempts:
             return intent
         return with_txn(intent, self.txn, self.operation.context.effects)
 
-    def _committed(self, base: Snapshot, intent: Intent) -> Committed | Redo | Done:
+    def _committed(
+        self, base: Snapshot, intent: Intent, looked_s: float
+    ) -> Committed | Redo | Done:
         operation, context = self.operation, self.operation.context
         try:
             return commit(
@@ -320,6 +323,7 @@ class _Attempts:
                 effects=context.effects,
                 deadline_s=operation.deadline_s,
                 rebase=operation.rebase,
+                looked_s=looked_s,
             )
         except CommitConflictError:
             if self.txn is not None:  # Another process may have made the same commit.
