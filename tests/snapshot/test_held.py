@@ -149,7 +149,8 @@ def test_a_gap_is_an_error_for_a_held_handle_too(place: Place, lost: Sequence[in
 @pytest.mark.spec("REC-10")
 def test_a_gap_in_a_long_log_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long log is not listed each time, but a gap of a few commits shows at once."""
-    monkeypatch.setattr(load, "_NAMES_AT_ONCE", 1)
+    monkeypatch.setattr(load, "_SHORT", 0)
+    monkeypatch.setattr(load, "_NAMES_A_CALL", 1)
     store = LocalStore(str(tmp_path))
     log = tmp_path / "_delta_log"
     log.mkdir()
@@ -157,14 +158,14 @@ def test_a_gap_in_a_long_log_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
         (log / commit_name(version)).write_bytes(b"{}\n")
     assert look_ahead(store, 10).is_whole  # It is listed.
     counted = FaultyStore(store)
-    for lost in range(1, 24):
+    for lost in range(1, 16):
         (log / commit_name(10 + lost)).unlink()
         assert not look_ahead(counted, 10).is_whole
         assert look_ahead(counted, 10 + lost).is_whole
     assert not any(operation.startswith("list") for operation, _ in counted.calls)
-    for version in (*range(34, 59), 59):
-        (log / commit_name(version)).unlink(missing_ok=True)
-    (log / commit_name(10 + 1 + 33)).write_bytes(b"{}\n")
+    for version in range(26, 60):
+        (log / commit_name(version)).unlink()
+    (log / commit_name(44)).write_bytes(b"{}\n")
     seen = [look_ahead(counted, 10).is_whole for _ in range(60)]
     assert seen[0] is True
     assert False in seen  # The next listing shows it.

@@ -23,6 +23,7 @@ from txlog.store.base import (
     OpenOutput,
     Put,
     Store,
+    is_far,
     is_there,
     without_secrets,
 )
@@ -139,6 +140,11 @@ class CoordinatedStore(BasicStore):
         try:
             return self.inner.info(path)
         except NotFoundError:
+            # Only a commit whose previous one was copied has an entry. On a near store, this look
+            # is cheaper than a question to the coordinator.
+            previous = None if is_far(self.inner) else _previous(path)
+            if previous is not None and not is_there(self.inner, previous):
+                raise
             if not self._finished(path):
                 raise
         return self.inner.info(path)
