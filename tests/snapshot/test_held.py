@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import txlog
 from tests.examples import examples
 from tests.verb_calls import Built
+from txlog.commit import loop
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import execute
@@ -210,6 +211,27 @@ def test_a_long_operation_looks_again_before_it_commits(place: Place) -> None:
     with pytest.raises(LogCorruptError, match="gap"):
         execute(Built(context, build), held.snapshot)
     assert not place.commit(4).exists()
+
+
+@pytest.mark.spec("REC-10", "CON-19")
+def test_a_long_transaction_looks_again_before_it_commits(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "LOOK_AGAIN_S", 0.0)
+    table = grown(place, 3)
+    held = open_table(place.store())
+
+    def transact() -> None:
+        with held.transaction() as tx:
+            tx.append(ns(99))
+            for n in (4, 5, 6):
+                table.append(ns(n))
+            place.commit(4).unlink()
+
+    with pytest.raises(LogCorruptError, match="gap"):
+        transact()
+    assert not place.commit(4).exists()
+    assert held.version == 3
 
 
 def test_a_clean_up_between_winners_lets_the_operation_begin_again(place: Place) -> None:
