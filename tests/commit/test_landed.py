@@ -10,19 +10,23 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import CommitProperties, PostCommitHookProperties
 
 import txlog
-from tests.verb_calls import append, delete
+from tests.verb_calls import Built, append, delete
 from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.commit.operation import execute
 from txlog.data_files.options import as_schema
 from txlog.effects import Effects
 from txlog.errors import CommitConflictError, OutcomeUnknownError, StoreError
 from txlog.snapshot.load import load_snapshot, refresh
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Put
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
-from txlog.testing import Fault, FaultyStore, LatencyStore
+from txlog.testing import Fault, FaultyStore, LatencyStore, open_table
 from txlog.threads import Threads
 from txlog.verbs.checkpoint import checkpoint
 from txlog.verbs.create import create
+from txlog.verbs.metadata import SetProperties
 
 SCHEMA = pa.schema([("x", pa.int64())])
 
@@ -152,6 +156,78 @@ def test_a_commit_that_others_went_on_from_is_one(root: Path) -> None:
     done = append(Context(store, engine=Threads(1)), load_snapshot(store.inner), xs(7))
     assert done.outcome.version == 2
     assert values(root) == [1, 2, 3, 7, 100, 101, 102]
+
+
+class AfterPut(FaultyStore):
+    """A store in which others act right after a commit, before its writer looks back."""
+
+    def __init__(self, root: Path, act: Callable[[], object]) -> None:
+        super().__init__(LocalStore(str(root)))
+        self.act: Callable[[], object] | None = act
+
+    def put_if_absent(self, path: str, data: bytes) -> Put:
+        answer = super().put_if_absent(path, data)
+        if self.act is not None and path.endswith(".json"):
+            act, self.act = self.act, None
+            act()
+        return answer
+
+
+def do_note(place: Context, base: Snapshot) -> object:
+    def build(base: Snapshot) -> Intent:
+        return Intent(operation="NOTE", kind="append", read_version=base.version)
+
+    return execute(Built(place, build), base)
+
+
+def do_set(place: Context, base: Snapshot) -> object:
+    return execute(SetProperties(place, {"user.n": "mine"}), base)
+
+
+@pytest.mark.spec("CON-19")
+@pytest.mark.parametrize("verb", [do_append, do_delete, do_delete_all, do_note, do_set])
+@pytest.mark.parametrize("commits", [0, 1, 3])
+@pytest.mark.parametrize("far", [False, True])
+def test_a_checkpoint_above_a_commit_is_no_clean_up(
+    root: Path, verb: Callable[[Context, Snapshot], object], commits: int, far: bool
+) -> None:
+    """Right after the put, others commit and write a checkpoint. The log has all commits still."""
+
+    def others() -> None:
+        table = txlog.Table(root)
+        for number in range(commits):
+            table.alter.set_properties({"user.n": str(number)})
+        table.maintenance.checkpoint()
+
+    inner = AfterPut(root, others)
+    store = LatencyStore(inner, delay_s=0) if far else inner
+    verb(Context(store, engine=Threads(1)), load_snapshot(LocalStore(str(root))))
+    assert inner.act is None
+    assert txlog.Table(root).version == 2 + commits
+
+
+@pytest.mark.spec("CON-19", "CON-25")
+def test_a_vacuum_beside_a_checkpoint_blocks_no_restore(root: Path) -> None:
+    txlog.Table(root).delete("x = 1")
+    store = AfterPut(root, lambda: txlog.Table(root).maintenance.checkpoint())
+    table = open_table(store)
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert store.act is None
+    table.append(xs(8))
+    assert txlog.Table(root).restore(version=4).version == 6
+
+
+@pytest.mark.spec("CON-19")
+@pytest.mark.parametrize("before", [True, False])
+def test_a_commit_that_shows_in_no_state_is_unknown_after_a_clean_up(
+    root: Path, before: bool
+) -> None:
+    """Whether it was put before the clean-up or after it, the log looks the same."""
+    place = Context(AfterPut(root, lambda: move_on(root)), engine=Threads(1))
+    if before:
+        place = interrupted(root, lambda: move_on(root))
+    with pytest.raises(OutcomeUnknownError, match="cleaned up"):
+        do_note(place, load_snapshot(LocalStore(str(root))))
 
 
 def test_a_table_of_nothing_but_a_checkpoint_is_written(root: Path) -> None:

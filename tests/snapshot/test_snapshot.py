@@ -98,5 +98,30 @@ def test_a_tail_that_branched_off_is_not_told_of_later_versions() -> None:
     assert old.first_version("a") == 0
     new = old.plus(commit(1, [Remove(path="b", data_change=True)]))
     assert new.first_version("b") == 1
-    found = old.first_version("b")
-    assert found is None or found > 0  # Who asks knows which versions are its own.
+    assert old.first_version("b") is None
+
+
+@settings(max_examples=examples(200))
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 20), st.lists(actions(), max_size=3), st.booleans(), st.booleans()
+        ),
+        max_size=14,
+    )
+)
+def test_tails_that_part_know_only_their_own_files(
+    steps: list[tuple[int, list[list[Action]], bool, bool]],
+) -> None:
+    """A handle that stays, a refresh of many commits, and an attempt that loses are such tails."""
+    found: list[tuple[Tail, list[Commit]]] = [(Tail(empty_rows()), [])]
+    for parent, logged, as_rows, asked in steps:
+        held, before = found[parent % len(found)]
+        more = [commit(len(before) + at, one) for at, one in enumerate(logged)]
+        for part in [file_rows(more)] if as_rows else more:
+            held = held.plus(part)
+        found.append((held, [*before, *more]))
+        if asked:
+            agrees(*found[-1])
+    for held, commits in reversed(found):
+        agrees(held, commits)

@@ -16,13 +16,18 @@ from fault_proxy import at_random, proxy
 from servers import SECRET, Server, missing, moto
 
 import txlog
+from txlog.commit.context import Context
+from txlog.data_files.options import as_schema
 from txlog.errors import InvalidInputError, StoreError, TxlogError
 from txlog.store.base import Store
 from txlog.store.coordinated import CoordinatedStore
 from txlog.store.coordinators import CommitEntry, DynamoCoordinator, SqlCoordinator, coordinator_of
 from txlog.store.local.local import LocalStore
 from txlog.store.open import open_store
-from txlog.testing import StoreContract
+from txlog.stream.offsets import UNDECIDED
+from txlog.stream.stream import StreamOptions, TableStream
+from txlog.testing import FaultyStore, LatencyStore, StoreContract, open_table
+from txlog.verbs.create import create
 
 
 def rows(start: int, stop: int) -> pa.Table:
@@ -201,6 +206,67 @@ def test_a_coordinator_that_fails_loses_nothing(tmp_path: Path, method: str, aft
     assert again.skipped == landed
     table.append(rows(2, 3))
     assert sorted(table.refresh().to_arrow()["x"].to_pylist()) == [0, 1, 2]
+
+
+class Uncopied(FaultyStore):
+    """A store in which copies fail."""
+
+    broken = False
+
+    def replace(self, path: str, data: bytes) -> None:
+        if self.broken:
+            raise StoreError(operation="replace", path=path, reason="planned")
+        super().replace(path, data)
+
+
+@pytest.mark.spec("GUA-7")
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("outside", [False, True])
+def test_a_commit_that_was_not_copied_is_seen_by_all(
+    tmp_path: Path, far: bool, outside: bool
+) -> None:
+    """The entry is the commit, for new and held handles and for streams."""
+    inner = Uncopied(LocalStore(str(tmp_path / "t")))
+    coordinator = SqlCoordinator(f"sqlite:///{tmp_path}/log.db")
+    store = CoordinatedStore(LatencyStore(inner, delay_s=0) if far else inner, coordinator)
+    create(Context(store), as_schema(rows(0, 0).schema))
+    writer, held = open_table(store), open_table(store)
+    stream = TableStream(store, StreamOptions(starting_version="latest"))
+    at = stream.latest(stream.latest(UNDECIDED))
+    if outside:  # Its entry comes after those of all commits.
+        assert store.put_if_absent("zone/data", b"x") == "created"
+    inner.broken = True
+    assert writer.append(rows(0, 1)).version == 1
+    inner.broken = False
+    log = tmp_path / "t" / "_delta_log"
+    name = f"{1:020d}.json"
+    match (far, outside):
+        case (False, False):
+            assert stream.latest(at)["version"] == 2
+        case (False, True):
+            assert held.refresh().version == 1
+        case _:
+            assert open_table(store).version == 1
+    assert (log / name).exists()
+    for table in (writer, held, open_table(store)):
+        assert table.refresh().version == 1
+        assert table.to_arrow()["x"].to_pylist() == [0]
+    assert stream.latest(at)["version"] == 2
+
+
+@pytest.mark.spec("GUA-7")
+@pytest.mark.parametrize("path", ["zone/data", "_delta_log/x.crc", f"_delta_log/{3:020d}.crc"])
+def test_any_file_that_was_not_copied_is_read(tmp_path: Path, path: str) -> None:
+    inner = Uncopied(LocalStore(str(tmp_path / "t")))
+    store = CoordinatedStore(inner, SqlCoordinator(f"sqlite:///{tmp_path}/log.db"))
+    inner.broken = True
+    assert store.put_if_absent(path, b"first") == "created"
+    with pytest.raises(StoreError, match="planned"):
+        store.info(path)
+    inner.broken = False
+    assert store.put_if_absent(path, b"second") == "exists"
+    assert store.info(path).size == 5
+    assert store.read(path) == (tmp_path / "t" / path).read_bytes() == b"first"
 
 
 def test_a_table_of_before_goes_on_with_a_coordinator(tmp_path: Path) -> None:

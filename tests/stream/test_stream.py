@@ -4,15 +4,17 @@ import json
 import pickle
 import shutil
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from txlog.changes.file_changes import read_changes
 from txlog.effects import Effects
 from txlog.errors import (
@@ -22,7 +24,7 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.expressions.sql import as_expression
-from txlog.log.names import commit_name
+from txlog.log.names import commit_name, log_path
 from txlog.scan.read import read_fragment
 from txlog.stream.offsets import (
     UNDECIDED,
@@ -37,6 +39,7 @@ from txlog.stream.stream import StreamOptions, TableStream
 from txlog.stream.version_files import ChangePolicy
 from txlog.testing.stores import unsealed
 
+NUMBERS = count()
 VECTORS = {"delta.enableDeletionVectors": "true"}
 
 
@@ -596,6 +599,64 @@ def test_many_lost_commits_cost_one_listing(table: txlog.Table, goes_on: bool) -
     store.calls.clear()
     assert len(stream.work(at, end)) == (3 if goes_on else 0)
     assert len(store.calls) < 12
+
+
+@pytest.mark.spec("STR-10")
+@settings(max_examples=examples(60))
+@given(
+    steps=st.lists(st.sampled_from(["append", "pull", "clean up", "wait"]), max_size=16),
+    limit=st.integers(1, 3),
+    tolerant=st.booleans(),
+)
+@example(["append"] * 3 + ["wait", "pull", "append", "clean up"], 1, True)
+@example(["append"] * 3 + ["wait", "pull", "append", "clean up"], 1, False)
+def test_a_clean_up_behind_a_listing_is_as_one_before_it(
+    steps: list[str], limit: int, tolerant: bool
+) -> None:
+    """A running stream has listed commits, and has read some of them, when they are deleted."""
+    Clock.now_s = 0.0
+    table = txlog.Table.create(f"memory://streams/listed-{next(NUMBERS)}", xs(0).schema)
+    options = StreamOptions(fail_on_data_loss=not tolerant, limits=Limits(files=limit))
+    stream = TableStream(table.store, options, effects=Clock())
+    at, kept, came = stream.latest(UNDECIDED), 0, list[int]()
+    lost: list[int | None] = []
+
+    def read() -> bool:
+        """Read a batch; return whether there may be more."""
+        nonlocal at
+        before = at
+        try:
+            at, rows = pull(stream, table, at)
+        except NotFoundError as error:
+            lost.append(error.version)
+            return False
+        came.extend(rows)  # The version that adds n is n.
+        return at != before
+
+    for step in [*steps, "wait"]:
+        match step:
+            case "append":
+                table.append(xs(table.version + 1))
+            case "pull":
+                read()
+            case "clean up":
+                table.maintenance.checkpoint()
+                kept = table.version
+                old = [log_path(commit_name(version)) for version in range(kept)]
+                table.store.delete(old)
+            case "wait":
+                Clock.now_s += 11.0
+    while read():
+        pass
+    assert came == sorted(set(came))
+    if lost:
+        assert not tolerant
+        assert lost[-1] == at["version"] < kept
+    else:
+        # What the stream had read before the clean-up may still come.
+        assert set(range(max(kept, 1), table.version + 1)) <= set(came)
+    if not kept:
+        assert came == list(range(1, table.version + 1))
 
 
 @pytest.mark.spec("STR-12")

@@ -46,6 +46,26 @@ def data_files(table: txlog.Table) -> set[str]:
 
 
 @pytest.mark.spec("FRG-24")
+def test_a_held_handle_knows_what_others_committed(table: txlog.Table) -> None:
+    """A handle that failed looks again from where it stood, with other commits as one part."""
+    other = txlog.Table(table.uri)
+    one, two, three = (
+        txlog.write_fragments(pa.table({"x": range(start, start + 5)}), table.uri)
+        for start in (100, 200, 300)
+    )
+    table.commit(Operation.Append(one))
+    other.commit(Operation.Append(two))
+    with pytest.raises(txlog.InvalidInputError, match="committed before"):
+        table.commit(Operation.Append(two))
+    other.commit(Operation.Append(three))
+    other.append(pa.table({"x": range(400, 500)}), max_rows_per_file=1)
+    with pytest.raises(txlog.InvalidInputError, match="committed before"):
+        table.commit(Operation.Append(three))
+    assert rows(table) == [*range(10), *range(100, 105), *range(200, 205), *range(300, 305),
+                           *range(400, 500)]  # fmt: skip
+
+
+@pytest.mark.spec("FRG-24")
 def test_workers_write_and_one_driver_commits(table: txlog.Table) -> None:
     found = []
     for start in (100, 200):

@@ -84,13 +84,21 @@ def put_commit(
     raise _unknown(path, version, txn_id)
 
 
-def require_landed(store: Store, data: bytes, txn_id: str, version: int) -> int | None:
+def require_landed(
+    store: Store, data: bytes, txn_id: str, version: int, base: Snapshot | None = None
+) -> int | None:
     """Return the store's time of the commit that was put as `version`; raise if it is not valid.
 
     None means that the store has no time. Usually this costs one request each for the commit, the
     commit before it and `_last_checkpoint`, or one listing for a remote store. If the log may have
     been cleaned up, the latest version is searched for the commit's changes. A commit that is not
     part of it is deleted, so that no reader ever sees it.
+
+    Parameters
+    ----------
+    base
+        The version from which the writer began. If the changes do not show whether the table
+        contains the commit, the commits since this version may show that nothing was cleaned up.
 
     Raises
     ------
@@ -101,7 +109,7 @@ def require_landed(store: Store, data: bytes, txn_id: str, version: int) -> int 
     """
     seen = _seen_far(store, version) if is_far(store) else _seen_near(store, version)
     if seen.may_be_behind:
-        _search_latest(store, data, txn_id, version)
+        _search_latest(store, data, txn_id, version, base)
     return seen.made_ms
 
 
@@ -139,7 +147,9 @@ def _is_gone(store: Store, version: int) -> bool:
     return False
 
 
-def _search_latest(store: Store, data: bytes, txn_id: str, version: int) -> None:
+def _search_latest(
+    store: Store, data: bytes, txn_id: str, version: int, base: Snapshot | None
+) -> None:
     """Raise unless the latest version is built on a commit or contains its changes."""
     path = log_path(commit_name(version))
     try:
@@ -150,6 +160,8 @@ def _search_latest(store: Store, data: bytes, txn_id: str, version: int) -> None
         landed = is_part_of(commit, latest, load_files(store, latest))
         if landed is False:
             _delete_stray(store, path, txn_id)
+        elif landed is None and base is not None:
+            landed = _is_unbroken(store, base) or None
     except TxlogError as error:
         raise _cleaned(path, version, txn_id) from error
     if landed is None:
@@ -163,6 +175,25 @@ def _search_latest(store: Store, data: bytes, txn_id: str, version: int) -> None
             "commits in between were cleaned up, so they cannot be checked for conflicts",
             remedy="Nothing was committed. Refresh the table and run the operation again",
         )
+
+
+def _is_unbroken(store: Store, base: Snapshot) -> bool:
+    """Return whether the log has all commits since a version, from that version's own one on.
+
+    A checkpoint above a commit alone does not show a clean-up: another writer may have written it
+    on top of the commit. A clean-up deletes all commits before a checkpoint. So if it had freed the
+    name of the commit, it would also have deleted the older commit of the base. (Only one that is
+    still running and deletes in another order looks the same, for a moment.)
+    """
+    files = list_log(store, since=base.version)
+    commits = {file.version: file for file in files if file.kind == "commit"}
+    own = commits.get(base.version)
+    if own is None or own.modified_ms != base.head_ms:
+        return False
+    last = max(file.last_version for file in files if file.kind != "checksum")
+    return last - base.version < len(commits) and all(
+        version in commits for version in range(base.version, last + 1)
+    )
 
 
 def _is_read(latest: Snapshot, version: int) -> bool:

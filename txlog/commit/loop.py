@@ -52,7 +52,7 @@ from txlog.snapshot.commits import (
     read_commit,
 )
 from txlog.snapshot.live_files import fold_files, load_files
-from txlog.snapshot.load import load_snapshot, newer_commits
+from txlog.snapshot.load import load_snapshot, look_ahead, reloaded
 from txlog.snapshot.snapshot import Snapshot, advance, advance_lazily, make_snapshot, moved
 from txlog.store.base import PutIfAbsent, Store
 
@@ -263,6 +263,9 @@ def _version_after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Sna
 
 
 DEADLINE_S = 120.0
+# A put alone does not show a gap above its name. If the latest version was read longer ago than
+# this, the log is looked at again before the first put; beside so long an operation, that is cheap.
+LOOK_AGAIN_S = 10.0
 _AT_ONCE = 10  # Lost races before the first wait. A writer that waits usually loses again.
 
 
@@ -298,6 +301,7 @@ def commit(
     effects: Effects,
     deadline_s: float = DEADLINE_S,
     rebase: Rebase | None = None,
+    looked_s: float | None = None,
 ) -> Committed | Redo:
     """Commit an intent on top of `base`, or of a later version if the winners permit it.
 
@@ -307,6 +311,8 @@ def commit(
         The snapshot from which the intent was made; None if it creates the table.
     rebase
         Merges the rows that an intent deletes with those that winners deleted from the same files.
+    looked_s
+        When `base` was the latest version, by the monotonic clock of `effects`. Default: now.
 
     Returns
     -------
@@ -324,7 +330,7 @@ def commit(
     store.require_writable()
     with observed(intent.operation, store.root, within=True), store.attempts() as put:
         note("planned", intent.facts)
-        result = _commit(store, put, base, intent, effects, deadline_s, rebase)
+        result = _commit(store, put, base, intent, effects, deadline_s, rebase, looked_s)
         if isinstance(result, Committed):
             version = result.snapshot.version
             note("committed", lambda: {"version": version, **result.intent.facts()})
@@ -333,28 +339,34 @@ def commit(
 
 def _commit(
     store: Store, put: PutIfAbsent, base: Snapshot | None, intent: Intent, effects: Effects,
-    deadline_s: float, rebase: Rebase | None,
+    deadline_s: float, rebase: Rebase | None, looked_s: float | None,
 ) -> Committed | Redo:  # fmt: skip
     """Implement `commit` with a put that keeps its temporary file between attempts."""
     # All attempts have the same id, which identifies this writer's commit.
     txn_id = effects.uuid()
     made_ms = effects.now_ms()
     started = effects.monotonic_s()
+    is_old = base is not None and looked_s is not None and started - looked_s > LOOK_AGAIN_S
     snapshot = base
     tried = 0
     while True:
-        tried += 1
         passed: list[Commit] = []
-        version = 0 if snapshot is None else snapshot.version + 1
-        attempt = prepare(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=effects.now_ms())
-        outcome = put_commit(store, put, version, attempt.data, txn_id, effects)
-        if outcome is None:
-            file_ms = require_landed(store, attempt.data, txn_id, version)
-            stamped = _stamped(attempt.after, effects.now_ms() if file_ms is None else file_ms)
-            return Committed(stamped, intent, tried, *_changed_features(snapshot, stamped))
+        first: bytes | None = None
+        if snapshot is None or not is_old:
+            tried += 1
+            version = 0 if snapshot is None else snapshot.version + 1
+            attempt = prepare(
+                store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=effects.now_ms()
+            )
+            first = put_commit(store, put, version, attempt.data, txn_id, effects)
+            if first is None:
+                file_ms = require_landed(store, attempt.data, txn_id, version, base)
+                stamped = _stamped(attempt.after, effects.now_ms() if file_ms is None else file_ms)
+                return Committed(stamped, intent, tried, *_changed_features(snapshot, stamped))
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
-        verdict, snapshot, at = _pass_winners(store, snapshot, intent, passed, outcome)
+        is_old = False
+        verdict, snapshot, at = _pass_winners(store, snapshot, intent, passed, first)
         if verdict is not None and verdict.outcome == "rebase" and rebase is not None:
             rebased = rebase(snapshot, intent, passed)
             if rebased is not None:
@@ -364,6 +376,8 @@ def _commit(
             raise refusal(verdict, at)
         if verdict is not None:
             return Redo(snapshot, verdict, at)
+        if first is None:
+            continue
         waited = effects.monotonic_s() - started
         if waited > deadline_s:
             raise RetriesExhaustedError(
@@ -399,19 +413,26 @@ def _stamped(after: Snapshot, made_ms: int) -> Snapshot:
 
 
 def _pass_winners(
-    store: Store, snapshot: Snapshot, intent: Intent, passed: list[Commit], first: bytes
+    store: Store, snapshot: Snapshot, intent: Intent, passed: list[Commit], first: bytes | None
 ) -> tuple[Verdict | None, Snapshot, int]:
     """Judge all commits after the snapshot; return the hardest verdict and the newest snapshot.
 
-    The winners are appended to `passed`; `first` has the bytes of the first winner.
+    The winners are appended to `passed`; `first` has the bytes of the first winner, if they are
+    known. If winners are missing or cannot be read, nobody knows what they did, and a commit with
+    the next name would fill a gap. Then the verdict is redo, from the table opened again.
     """
     bad: Verdict | None = None
     bad_at = snapshot.version
     current = snapshot
-    for file in newer_commits(store, snapshot.version):
-        if not passed:
+    newer, is_whole = look_ahead(store, snapshot.version)[1:]
+    for file in newer:
+        if not passed and first is not None:
             file = file._replace(content=first)
-        winner = read_commit(store, file)
+        try:
+            winner = read_commit(store, file)
+        except LogCorruptError:
+            is_whole = False
+            break
         passed.append(winner)
         # All winners are judged, because a later winner may forbid a redo.
         few = intent.kind == "append" and are_readable_as_models([winner])
@@ -423,4 +444,7 @@ def _pass_winners(
         if verdict.outcome != "ok" and (bad is None or worse(verdict, bad)):
             bad, bad_at = verdict, winner.version
         current = advance(current, [winner], files=files)
+    if not is_whole and (bad is None or bad.outcome != "fail"):
+        current = reloaded(store, snapshot)
+        return Verdict("redo", "CON-19"), current, current.version
     return bad, current, bad_at if bad else current.version

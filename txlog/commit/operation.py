@@ -179,6 +179,7 @@ def execute(
     *,
     txn: AnyAppVersion | None = None,
     user_metadata: UserMetadata | None = None,
+    looked_s: float | None = None,
 ) -> Done:
     """Commit an operation on top of a snapshot, or of a later version if winners permit it.
 
@@ -191,6 +192,9 @@ def execute(
         recorded, even if the operation has nothing to change (rule CON-20).
     user_metadata
         Text for the commit, or a mapping of names to values, which become fields of `commitInfo`.
+    looked_s
+        When the snapshot was the latest version, by the monotonic clock of the effects. Default:
+        now.
 
     Raises
     ------
@@ -217,7 +221,7 @@ def execute(
             result = Done(tried, snapshot)
         elif result is None:
             attempts = _Attempts(operation, txn, user_metadata)
-            result = attempts.until_done(operation.base(snapshot))
+            result = attempts.until_done(operation.base(snapshot), looked_s)
         if isinstance(result, Done):
             reason = "recorded already" if result.outcome.skipped else "nothing to change"
             reason = "dry run" if result.outcome.rehearsed else reason
@@ -256,24 +260,27 @@ class _Attempts:
     txn: AnyAppVersion | None
     user_metadata: UserMetadata | None
 
-    def until_done(self, base: Snapshot) -> Done | Committed:
+    def until_done(self, base: Snapshot, looked_s: float | None) -> Done | Committed:
         """Return the commit, or an outcome if there was nothing to commit."""
         with ExitStack() as stack:
-            return self._until_done(base, stack)
+            return self._until_done(base, stack, looked_s)
 
-    def _until_done(self, base: Snapshot, stack: ExitStack) -> Done | Committed:
+    def _until_done(
+        self, base: Snapshot, stack: ExitStack, looked_s: float | None
+    ) -> Done | Committed:
         operation, effects = self.operation, self.operation.context.effects
         started = effects.monotonic_s()
         conflicts, preferred = 0, False
+        looked_s = started if looked_s is None else looked_s
         while True:
             intent = self._intent(base)
             if intent is None:
                 return Done(Outcome(operation.name, None), base)
-            result = self._committed(base, intent)
+            result = self._committed(base, intent, looked_s)
             if isinstance(result, Redo) and conflicts >= _PATIENCE and not preferred:
                 preferred = stack.enter_context(operation.context.store.precedence())
                 # Other writers may have won during the wait.
-                result = self._committed(base, intent)
+                result = self._committed(base, intent, looked_s)
             if not isinstance(result, Redo):
                 return result
             note("conflict", {"version": result.version, "rule": result.verdict.rule})
@@ -283,7 +290,7 @@ class _Attempts:
                 raise _changed_base(result)
             if not operation.keeps_files:
                 operation.discard()
-            base = result.snapshot
+            base, looked_s = result.snapshot, effects.monotonic_s()
             require_table_writable(base, removes_rows=operation.removes_rows)
             conflicts += 1
             wait_after(conflicts, effects)
@@ -310,7 +317,9 @@ class _Attempts:
             return intent
         return with_txn(intent, self.txn, self.operation.context.effects)
 
-    def _committed(self, base: Snapshot, intent: Intent) -> Committed | Redo | Done:
+    def _committed(
+        self, base: Snapshot, intent: Intent, looked_s: float
+    ) -> Committed | Redo | Done:
         operation, context = self.operation, self.operation.context
         try:
             return commit(
@@ -320,6 +329,7 @@ class _Attempts:
                 effects=context.effects,
                 deadline_s=operation.deadline_s,
                 rebase=operation.rebase,
+                looked_s=looked_s,
             )
         except CommitConflictError:
             if self.txn is not None:  # Another process may have made the same commit.

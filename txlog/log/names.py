@@ -12,6 +12,7 @@ LOG_FOLDER = "_delta_log"
 Kind = Literal["commit", "checkpoint", "compaction", "checksum"]
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+COMPACTED = ".compacted.json"
 _BELOW = f"{LOG_FOLDER}/"
 _COMMIT_LENGTH = 25  # The length of `00000000000000000007.json`.
 _LAST_VERSION = 2**63 - 1  # A greater number is not a version.

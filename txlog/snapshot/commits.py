@@ -88,6 +88,11 @@ def gone(file: LogFile) -> LogCorruptError:
     )
 
 
+def is_gone(error: LogCorruptError) -> bool:
+    """Return whether an error is that of `gone`."""
+    return isinstance(error.__cause__, NotFoundError)
+
+
 _ARROW_BYTES = 256 * 1024  # The size of a log file from which on Arrow's JSON reader is faster.
 _LARGE_BYTES = 1 << 20
 _INFO = b'{"commitInfo"'
@@ -300,7 +305,7 @@ class DamagedError(Exception):
         super().__init__(*self.names)
         self.cause = cause
         # Files that were listed but no longer exist, because of a clean-up.
-        self.is_gone = isinstance(cause.__cause__, NotFoundError)
+        self.is_gone = is_gone(cause)
 
 
 def read_deltas(store: Store, files: Sequence[LogFile]) -> Replayed:

@@ -43,12 +43,33 @@ from txlog.threads import cached_property
 _UNFOLDED = 512  # The most parts before they are combined, so that each use stays cheap.
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class _Paths:
-    """The first version of each path, shared by the tails of successive versions."""
+    """The first version of each path of a tail. Immutable, so tails that part can share it.
 
-    first: dict[str, int] = field(default_factory=dict)
-    parts: int = 0  # The number of processed parts.
+    Several tails may grow from one, with other parts: a refresh adds many commits as one part, and
+    an attempt to commit adds a commit that may lose. None of them can change what another one sees.
+    """
+
+    # Paths with their versions; the versions of a layer are before those of the next one. A layer
+    # is at least twice as large as the next one, so few layers are copied and looked up.
+    layers: tuple[Mapping[str, int], ...]
+    waiting: tuple[Commit | pa.Table, ...] = ()  # The parts that are not in the layers yet.
+
+    def settled(self) -> _Paths:
+        """Return the same paths without waiting parts."""
+        if not self.waiting:
+            return self
+        new: dict[str, int] = {}
+        for part in self.waiting:
+            for key, version in _keys(part):
+                new[key] = min(version, new.get(key, version))
+        layers = self.layers
+        if not new:
+            return _Paths(layers)
+        while layers and len(layers[-1]) < 2 * len(new):
+            new, layers = {**new, **layers[-1]}, layers[:-1]
+        return _Paths((*layers, new))
 
 
 class Tail:
@@ -66,7 +87,6 @@ class Tail:
     def __init__(self, rows: pa.Table) -> None:
         self._folded = rows
         self._newer: tuple[Commit | pa.Table, ...] = ()
-        self._count = 1  # The number of parts since the first tail, combined parts included.
         self._highest_id: int | None = None
         self._paths: _Paths | None = None
 
@@ -90,40 +110,29 @@ class Tail:
         return self._highest_id
 
     def first_version(self, path: str) -> int | None:
-        """Return the first version that names a file, in any spelling of its path, or None.
-
-        The version may be after this tail if a later tail was used before.
-        """
-        if self._paths is None:
-            self._paths = _Paths()
+        """Return the first version that names a file, in any spelling of its path, or None."""
         known = self._paths
-        for part in self._parts_after(known.parts):
-            # Versions do not change, so all threads would write the same value.
-            for key, version in _keys(part):
-                known.first[key] = min(version, known.first.get(key, version))
-        known.parts = max(known.parts, self._count)
-        return known.first.get(canonical_key(path))
+        if known is None:
+            known = _Paths((), (self._folded, *self._newer))
+        # One assignment of an immutable value: all threads would write the same one.
+        self._paths = known = known.settled()
+        key = canonical_key(path)
+        return next((layer[key] for layer in known.layers if key in layer), None)
 
     def plus(self, part: Commit | pa.Table) -> Tail:
         """Return the tail with the next version: its commit, or `FILE_ROWS`."""
         after = Tail(self._folded)
         after._newer = (*self._newer, part)
-        after._count = self._count + 1
-        after._paths = self._paths
+        if self._paths is not None:
+            after._paths = _Paths(self._paths.layers, (*self._paths.waiting, part))
+            if len(after._paths.waiting) >= _UNFOLDED:
+                after._paths = after._paths.settled()
         if self._highest_id is not None:
             after._highest_id = max(self._highest_id, _highest_of(part))
         if len(after._newer) >= _UNFOLDED:
             newer = pa.concat_tables(_tables(after._newer)).combine_chunks()
             after._folded, after._newer = pa.concat_tables([self._folded, newer]), ()
         return after
-
-    def _parts_after(self, known: int) -> Iterable[Commit | pa.Table]:
-        new, newer = self._count - known, self._newer
-        # `rows` may have combined parts of `newer`. Then this returns more than the new parts,
-        # which is harmless.
-        if new <= len(newer):
-            return newer[len(newer) - max(new, 0) :]
-        return (self._folded, *newer)
 
 
 def _tables(parts: Iterable[Commit | pa.Table]) -> list[pa.Table]:

@@ -11,22 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from txlog.effects import REAL
 from txlog.errors import NotFoundError, OutcomeUnknownError, StoreError, TxlogError
+from txlog.log.names import LOG_FOLDER, commit_name, log_path, parse_name
 from txlog.store.base import (
     BasicStore,
     ObjectInfo,
     OpenOutput,
     Put,
     Store,
+    is_far,
     is_there,
     without_secrets,
 )
 from txlog.store.coordinators import CommitCoordinator, CommitEntry
 
-_LOG = "_delta_log/"
+_LOG = f"{LOG_FOLDER}/"
+Listed = TypeVar("Listed", bound=tuple[Any, ...])  # A name with its size and time.
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,9 @@ class CoordinatedStore(BasicStore):
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file atomically; return whether it was created or existed before."""
         name = path.removeprefix(_LOG)
-        if self._finished(name) or is_there(self.inner, path):
+        if self._finished(path) or is_there(self.inner, path):
             return "exists"
-        previous = _previous(name)
+        previous = _previous(path)
         if previous is not None:  # The earlier commit must exist before another one follows it.
             self._finished(previous)
         folder, _, last = name.rpartition("/")
@@ -75,7 +79,7 @@ class CoordinatedStore(BasicStore):
         if not won and not self._is_ours(entry, path, lost):
             with suppress(TxlogError):
                 self.inner.delete([staged])
-            self._finished(name)
+            self._finished(path)
             return "exists"
         # From now on this is a commit: if the copy fails, the next process makes it.
         with suppress(StoreError):
@@ -97,13 +101,13 @@ class CoordinatedStore(BasicStore):
             ) from lost
         return found.temp_path == entry.temp_path
 
-    def _finished(self, name: str) -> bool:
+    def _finished(self, path: str) -> bool:
         """Return whether a file has an entry. If the copy is missing, make it."""
-        entry = self.coordinator.get(self.root, name)
+        entry = self.coordinator.get(self.root, path.removeprefix(_LOG))
         if entry is None:
             return False
         if not entry.complete:
-            self._finish(entry, _LOG + name if _is_of_log(name) else name)
+            self._finish(entry, path)
         return True
 
     def _finish(self, entry: CommitEntry, path: str) -> None:
@@ -119,31 +123,61 @@ class CoordinatedStore(BasicStore):
         with suppress(TxlogError):
             self.inner.delete([staged])
 
-    def _finish_latest(self) -> None:
-        entry = self.coordinator.latest(self.root)
-        if entry is not None and not entry.complete:
-            self._finished(entry.file_name)
-
     def read(self, path: str) -> bytes:
-        """Return a whole file. If it is a commit without a copy, make the copy first."""
+        """Return a whole file. If only its entry exists, make the copy first."""
         try:
             return self.inner.read(path)
         except NotFoundError:
-            if not path.startswith(_LOG) or not self._finished(path.removeprefix(_LOG)):
+            if not self._finished(path):
                 raise
         return self.inner.read(path)
 
+    def info(self, path: str) -> ObjectInfo:
+        """Return the name, size and time of a file. If only its entry exists, make the copy first.
+
+        So a handle or a stream that asks for the next commit finds it when a listing would.
+        """
+        try:
+            return self.inner.info(path)
+        except NotFoundError:
+            # Only a commit whose previous one was copied has an entry. On a near store, this look
+            # is cheaper than a question to the coordinator.
+            previous = None if is_far(self.inner) else _previous(path)
+            if previous is not None and not is_there(self.inner, previous):
+                raise
+            if not self._finished(path):
+                raise
+        return self.inner.info(path)
+
     def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
         """Yield the files of a folder whose names are not below `name`, by name, ascending."""
-        if folder.strip("/") == _LOG.strip("/"):
-            self._finish_latest()
-        yield from self.inner.list_after(folder, name)
+        if not _is_log(folder):
+            return self.inner.list_after(folder, name)
+        return iter(self._with_next(list(self.inner.list_after(folder, name)), name))
 
     def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
         """Return what `list_after` yields."""
-        if folder.strip("/") == _LOG.strip("/"):
-            self._finish_latest()
-        return self.inner.list_briefly(folder, name)
+        found = self.inner.list_briefly(folder, name)
+        return self._with_next(list(found), name) if _is_log(folder) else found
+
+    def _with_next(self, listed: list[Listed], name: str) -> list[Listed]:
+        """Return a listing of the log with the commits after it that have only an entry.
+
+        A writer copies the previous commit before it inserts its own entry, so only the commit
+        after the last version can lack its copy. Its entry is asked for by its name: the last entry
+        of a table need not be that of a commit.
+        """
+        since = int(name) if name.isdecimal() else 0
+        files = [parse_name(file[0]) for file in listed]
+        last = max((file.last_version for file in files if file is not None), default=since - 1)
+        while self._finished(path := log_path(commit_name(max(last + 1, since)))):
+            try:
+                info = self.inner.info(path)
+            except NotFoundError:  # It was copied once, and was deleted since.
+                break
+            listed.append(info)  # type: ignore[arg-type]
+            last = max(last + 1, since)
+        return sorted(listed, key=itemgetter(0))
 
     def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
         """Yield all files below a folder."""
@@ -152,10 +186,6 @@ class CoordinatedStore(BasicStore):
     def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a file for random reading."""
         return self.inner.open_input(path, size=size)
-
-    def info(self, path: str) -> ObjectInfo:
-        """Return the name, size and time of a file."""
-        return self.inner.info(path)
 
     def open_output(self, path: str) -> AbstractContextManager[Any]:
         """Return a new file to be written in a `with`."""
@@ -190,15 +220,16 @@ class CoordinatedStore(BasicStore):
         return self.inner.local_path(path)
 
 
-def _previous(name: str) -> str | None:
-    version, _, end = name.partition(".")
-    if len(version) != 20 or not version.isdigit() or int(version) == 0 or end != "json":
+def _previous(path: str) -> str | None:
+    """Return the path of the commit before a commit; None for other files and version 0."""
+    file = parse_name(path.removeprefix(_LOG)) if path.startswith(_LOG) else None
+    if file is None or file.kind != "commit" or file.version == 0:
         return None
-    return f"{int(version) - 1:020d}.json"
+    return log_path(commit_name(file.version - 1))
 
 
-def _is_of_log(name: str) -> bool:
-    return name[:20].isdigit() and name[20:] == ".json"
+def _is_log(folder: str) -> bool:
+    return folder.strip("/") == LOG_FOLDER
 
 
 def _path_of(path: str, temp_path: str) -> str:

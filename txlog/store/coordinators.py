@@ -42,10 +42,6 @@ class CommitCoordinator(Protocol):
         """Return the entry of a file, or None. The read must be strongly consistent."""
         ...
 
-    def latest(self, table: str) -> CommitEntry | None:
-        """Return the entry with the highest file name. The read must be strongly consistent."""
-        ...
-
     def put_if_absent(self, table: str, entry: CommitEntry) -> bool:
         """Insert an entry atomically; return false if the file already has an entry."""
         ...
@@ -121,19 +117,6 @@ class SqlCoordinator:
             rows.select()
             .with_only_columns(*columns)
             .where(rows.c.tablePath == table, rows.c.fileName == file_name)
-        )
-        return None if found is None else CommitEntry(*found)
-
-    def latest(self, table: str) -> CommitEntry | None:
-        """Return the entry with the highest file name."""
-        _, rows = self._table()
-        columns = rows.c.fileName, rows.c.tempPath, rows.c.complete
-        found = self._run(
-            rows.select()
-            .with_only_columns(*columns)
-            .where(rows.c.tablePath == table)
-            .order_by(rows.c.fileName.desc())
-            .limit(1)
         )
         return None if found is None else CommitEntry(*found)
 
@@ -223,18 +206,6 @@ class DynamoCoordinator:
         """Return the entry of a file, or None."""
         answer = self._run("get_item", Key=_key(table, file_name), ConsistentRead=True)
         return _entry(answer["Item"]) if "Item" in answer else None
-
-    def latest(self, table: str) -> CommitEntry | None:
-        """Return the entry with the highest file name."""
-        answer = self._run(
-            "query",
-            KeyConditionExpression="tablePath = :table",
-            ExpressionAttributeValues={":table": {"S": table}},
-            ScanIndexForward=False,
-            ConsistentRead=True,
-            Limit=1,
-        )
-        return _entry(answer["Items"][0]) if answer["Items"] else None
 
     def put_if_absent(self, table: str, entry: CommitEntry) -> bool:
         """Insert an entry atomically; return false if the file already has an entry."""

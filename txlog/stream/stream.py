@@ -12,13 +12,14 @@ from typing import Any, Literal
 from txlog.changes.change_plan import ChangeFile
 from txlog.changes.changes import feed_read_plan, possible_changes, require_feed
 from txlog.effects import REAL, Effects
-from txlog.errors import InvalidInputError, NotFoundError, TxlogError
+from txlog.errors import InvalidInputError, LogCorruptError, NotFoundError, TxlogError
 from txlog.expressions.bind import bind
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FragmentRows
 from txlog.log.names import LogFile, commit_name, log_path
 from txlog.scan.read_plan import ReadPlan, choose_fields, read_plan
+from txlog.snapshot.commits import is_gone
 from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import version_from
@@ -35,9 +36,10 @@ from txlog.stream.offsets import (
     unit_ranges,
 )
 from txlog.stream.version_files import ChangePolicy, as_fragments, require_one_policy
-from txlog.stream.versions import StreamVersions
+from txlog.stream.versions import StreamVersions, VersionUnits
 
 _LOOK_AGAIN_S = 10.0
+_LOOKS = 5  # The listings for one commit before a missing file raises.
 
 
 class CommitsAhead:
@@ -110,6 +112,10 @@ class CommitsAhead:
     def last_listed(self) -> int:
         """The latest version whose commit was listed; -1 for none."""
         return max(self._listed, default=-1)
+
+    def list_again(self) -> None:
+        """Forget all listed commits, and list the log at the next call."""
+        self._listed, self._listed_s = {}, None
 
     def forget_before(self, version: int) -> None:
         """Forget the listed commits before a version."""
@@ -245,15 +251,14 @@ class TableStream:
                 continue
             version = self._versions.snapshot(part.version) if part.in_snapshot else None
             if version is None:
-                file = self._ahead.find(part.version, exists=True)
-                if file is None or file.version != part.version:
+                file, version = self._found(part.version, exists=True)
+                if file is None or version is None or file.version != part.version:
                     if self._options.fail_on_data_loss:
                         raise self._behind(part.version)
                     if file is None:
                         break
                     kept = file.version
                     continue
-                version = self._versions.commit(file)
             if isinstance(version.units, tuple):
                 found = list(version.units[part.first : part.stop])
                 changes.extend(possible_changes(found, self.plan, self._table))
@@ -315,17 +320,36 @@ class TableStream:
                 version += 1
             while self._last is None or version <= self._last:
                 known = version <= self._head and self._options.fail_on_data_loss
-                file = self._ahead.find(version, exists=known)
-                if file is None or (self._last is not None and file.version > self._last):
+                file, found = self._found(version, exists=known)
+                if file is None or found is None:
                     return
                 self._head = max(self._head, file.version)
-                sizes = self._versions.commit(file).sizes
-                yield Step(file.version, sizes, whole=self._options.changes)
+                yield Step(file.version, found.sizes, whole=self._options.changes)
                 version = file.version + 1
         except TxlogError:
             if version == at.version:
                 raise
             # Offsets before it are read first, so that a new start can begin there.
+
+    def _found(self, version: int, *, exists: bool) -> tuple[LogFile | None, VersionUnits | None]:
+        """Return a version's commit and its units, or the next ones; errors as for `find`.
+
+        The units are None if the stream has no such commit, or ends before it.
+        """
+        looks = _LOOKS
+        while True:
+            file = self._ahead.find(version, exists=exists)
+            if file is None or (self._last is not None and file.version > self._last):
+                return None, None
+            try:
+                return file, self._versions.commit(file)
+            except LogCorruptError as error:
+                # A clean-up after the listing may have deleted it: the next listing shows this.
+                looks -= 1
+                if not is_gone(error) or not looks:
+                    raise
+                self._ahead.list_again()
+                exists = True
 
     def _behind(self, version: int) -> NotFoundError:
         return NotFoundError(

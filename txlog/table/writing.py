@@ -345,7 +345,7 @@ class Writing(Handle):
         from txlog.table.transaction import TableTransaction
 
         require_app_version(txn)
-        latest = self._latest()
+        latest, looked_s = self._latest(), self._context.effects.monotonic_s()
         changes = TableTransaction(self._context, latest, is_recorded(latest, txn))
         try:
             yield changes
@@ -353,7 +353,13 @@ class Writing(Handle):
             changes.operation.discard()
             raise
         changes.outcome = self._finish(
-            execute(changes.operation, latest, txn=txn, user_metadata=user_metadata)
+            execute(
+                changes.operation,
+                latest,
+                txn=txn,
+                user_metadata=user_metadata,
+                looked_s=looked_s,
+            )
         )
 
     def commit(

@@ -302,7 +302,9 @@ class _VacuumLog:
         metrics: Mapping[str, int],
     ) -> Snapshot:
         note = _Note(self.context, name, parameters, metrics)
-        done = execute(note, snapshot, user_metadata=self.request.user_metadata)
+        done = execute(
+            note, snapshot, user_metadata=self.request.user_metadata, looked_s=self._started_s
+        )
         checkpoint_if_due(self.context, done)
         return done.snapshot
 

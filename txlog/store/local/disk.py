@@ -257,9 +257,11 @@ def list_names(folder: str, name: str) -> list[str]:
     """Return only the names of `list_files`, without a system call for each file."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(
-                [at for entry in entries if (at := entry.name) >= name and _is_file(entry)]
-            )
+            found = [entry for entry in entries if entry.name >= name]
+        try:
+            return sorted([entry.name for entry in found if entry.is_file()])
+        except OSError:  # Perhaps a link to itself.
+            return sorted([entry.name for entry in found if _is_file(entry)])
     except FileNotFoundError:
         return []
 

@@ -88,8 +88,7 @@ class Fit:
         """Yield the files that a version has, or had."""
         paths = [one.adds[0].path for one in self._fragments]
         for path in paths:
-            first = base.tail.first_version(path)
-            if first is not None and first <= base.version:
+            if base.tail.first_version(path) is not None:
                 yield path
         # The checkpoint cannot have a newer file, which got its name after that version.
         at = base.checkpoint[0].version if base.checkpoint else -1

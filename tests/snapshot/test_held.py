@@ -1,0 +1,502 @@
+"""Held handles beside newly opened ones, whatever others do to the table and its log."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import txlog
+from tests.examples import examples
+from tests.verb_calls import Built
+from txlog.commit import loop
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.commit.operation import execute
+from txlog.errors import (
+    CommitConflictError,
+    LogCorruptError,
+    OutcomeUnknownError,
+    StoreError,
+    TxlogError,
+)
+from txlog.log.names import commit_name
+from txlog.snapshot import load
+from txlog.snapshot.load import load_snapshot, look_ahead, refresh
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
+from txlog.store.coordinated import CoordinatedStore
+from txlog.store.coordinators import CommitEntry
+from txlog.store.local.local import LocalStore
+from txlog.testing import Crash, FaultyStore, LatencyStore, open_table
+from txlog.threads import Threads
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+def ns(*values: int) -> pa.Table:
+    return pa.table({"n": pa.array(values, pa.int64())})
+
+
+class Entries:
+    """A coordinator in memory, whose client may die after an insert."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, CommitEntry] = {}
+        self.dies = False
+
+    def get(self, table: str, file_name: str) -> CommitEntry | None:
+        return self.found.get(file_name)
+
+    def put_if_absent(self, table: str, entry: CommitEntry) -> bool:
+        if entry.file_name in self.found:
+            return False
+        self.found[entry.file_name] = entry
+        if self.dies:
+            self.dies = False
+            raise Crash
+        return True
+
+    def complete(self, table: str, file_name: str) -> None:
+        self.found[file_name] = self.found[file_name]._replace(complete=True)
+
+
+class Uncopied(FaultyStore):
+    """A store in which some copies of commits fail."""
+
+    failures = 0
+
+    def replace(self, path: str, data: bytes) -> None:
+        if self.failures and path.endswith(".json"):
+            self.failures -= 1
+            raise StoreError(operation="replace", path=path, reason="planned")
+        super().replace(path, data)
+
+
+class Place:
+    """A table's folder, and the stores through which handles open it."""
+
+    def __init__(self, root: Path, kind: str) -> None:
+        self.root, self.kind = root, kind
+        self.entries = Entries()
+        self.log = root / "_delta_log"
+
+    def store(self) -> Store:
+        """Return a store of its own for one process."""
+        inner = Uncopied(LocalStore(str(self.root)))
+        match self.kind:
+            case "far":
+                return LatencyStore(inner, delay_s=0)
+            case "coordinated":
+                return CoordinatedStore(inner, self.entries)
+        return inner
+
+    def commit(self, version: int) -> Path:
+        return self.log / commit_name(version)
+
+
+def faulty(store: Any) -> Uncopied:
+    while not isinstance(store, Uncopied):
+        store = store.inner
+    return store
+
+
+KINDS = ("near", "far", "coordinated")
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(tmp_path / "t", request.param)
+
+
+def grown(place: Place, versions: int) -> txlog.Table:
+    """Return a table with this many appends."""
+    txlog.Table.create(place.root, SCHEMA)
+    table = open_table(place.store())
+    for n in range(1, versions + 1):
+        table.append(ns(n))
+    return table
+
+
+# A gap in the log ----------------------------------------------------------------------------
+
+
+@pytest.mark.spec("REC-10")
+@pytest.mark.parametrize("lost", [(4,), (4, 5), (5,), (4, 5, 6, 7)])
+def test_a_gap_is_an_error_for_a_held_handle_too(place: Place, lost: Sequence[int]) -> None:
+    table = grown(place, 3)
+    held = open_table(place.store())
+    for n in range(4, 9):
+        table.append(ns(n))
+    for version in lost:
+        place.commit(version).unlink()
+    for act in (held.refresh, lambda: held.append(ns(99)), lambda: open_table(place.store())):
+        with pytest.raises(LogCorruptError, match="gap") as caught:
+            act()
+        assert commit_name(lost[0]) in str(caught.value)
+    assert held.version == 3
+    assert not any(place.commit(version).exists() for version in lost)
+
+
+@pytest.mark.spec("REC-10")
+def test_a_gap_in_a_long_log_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long log is not listed each time, but a gap of a few commits shows at once."""
+    monkeypatch.setattr(load, "_SHORT", 0)
+    monkeypatch.setattr(load, "_NAMES_A_CALL", 1)
+    store = LocalStore(str(tmp_path))
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    for version in range(60):
+        (log / commit_name(version)).write_bytes(b"{}\n")
+    assert look_ahead(store, 10).is_whole  # It is listed.
+    counted = FaultyStore(store)
+    for lost in range(1, 16):
+        (log / commit_name(10 + lost)).unlink()
+        assert not look_ahead(counted, 10).is_whole
+        assert look_ahead(counted, 10 + lost).is_whole
+    assert not any(operation.startswith("list") for operation, _ in counted.calls)
+    for version in range(26, 60):
+        (log / commit_name(version)).unlink()
+    (log / commit_name(44)).write_bytes(b"{}\n")
+    seen = [look_ahead(counted, 10).is_whole for _ in range(60)]
+    assert seen[0] is True
+    assert False in seen  # The next listing shows it.
+
+
+@pytest.mark.spec("REC-10", "CON-19")
+def test_a_gap_between_winners_stops_a_commit(place: Place) -> None:
+    """The gap came while the writer was at work, so only the lost race shows it."""
+    table = grown(place, 3)
+    base = load_snapshot(place.store())
+    for n in (4, 5, 6):
+        table.append(ns(n))
+    place.commit(5).unlink()
+    held = Context(place.store(), engine=Threads(1))
+    with pytest.raises(LogCorruptError, match="gap"):
+        execute(note(held), base)
+    assert not place.commit(5).exists()
+
+
+@pytest.mark.spec("REC-10", "CON-19")
+def test_a_long_operation_looks_again_before_it_commits(place: Place) -> None:
+    table = grown(place, 3)
+    held = open_table(place.store())
+
+    class Clock(type(held._context.effects)):  # type: ignore[misc]
+        passed = 0.0
+
+        def monotonic_s(self) -> float:
+            return float(super().monotonic_s() + self.passed)
+
+    clock = Clock()
+
+    def build(base: Snapshot) -> Intent:
+        if base.version == 3:
+            for n in (4, 5, 6):
+                table.append(ns(n))
+            place.commit(4).unlink()
+            clock.passed = 100.0
+        return Intent(operation="TEST", kind="append", read_version=base.version)
+
+    context = Context(held.store, clock, Threads(1))
+    with pytest.raises(LogCorruptError, match="gap"):
+        execute(Built(context, build), held.snapshot)
+    assert not place.commit(4).exists()
+
+
+@pytest.mark.spec("REC-10", "CON-19")
+def test_a_long_transaction_looks_again_before_it_commits(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "LOOK_AGAIN_S", 0.0)
+    table = grown(place, 3)
+    held = open_table(place.store())
+
+    def transact() -> None:
+        with held.transaction() as tx:
+            tx.append(ns(99))
+            for n in (4, 5, 6):
+                table.append(ns(n))
+            place.commit(4).unlink()
+
+    with pytest.raises(LogCorruptError, match="gap"):
+        transact()
+    assert not place.commit(4).exists()
+    assert held.version == 3
+
+
+def test_a_clean_up_between_winners_lets_the_operation_begin_again(place: Place) -> None:
+    table = grown(place, 3)
+    base = load_snapshot(place.store())
+    for n in (4, 5, 6):
+        table.append(ns(n))
+    table.maintenance.checkpoint()
+    for version in (0, 1, 2, 3, 5):
+        place.commit(version).unlink()
+    assert execute(note(Context(place.store(), engine=Threads(1))), base).outcome.version == 7
+
+
+@pytest.mark.spec("REC-10")
+def test_a_damaged_commit_that_a_checkpoint_replaces_stops_no_held_handle(place: Place) -> None:
+    table = grown(place, 3)
+    held = open_table(place.store())
+    table.append(ns(4))
+    table.append(ns(5))
+    table.maintenance.checkpoint()
+    place.commit(4).write_bytes(b"{broken\n")
+    assert (held.refresh().version, held.count()) == (5, 5)
+
+
+def test_a_listing_that_lacks_a_commit_of_now_shows_no_gap(place: Place) -> None:
+    """A listing is not one moment: it may show a commit, and lack the one before it."""
+    table = grown(place, 3)
+    held = load_snapshot(place.store())
+    table.append(ns(4))
+    table.append(ns(5))
+
+    class Partly(Uncopied):
+        times = 1
+
+        def list_after(self, folder: str, name: str) -> Iterator[Any]:
+            for info in super().list_after(folder, name):
+                if self.times and info.name == commit_name(4):
+                    self.times -= 1
+                else:
+                    yield info
+
+    def partly() -> Store:
+        inner = Partly(LocalStore(str(place.root)))
+        return LatencyStore(inner, delay_s=0) if place.kind == "far" else inner
+
+    assert refresh(partly(), held).version == 5
+    assert load_snapshot(partly()).version == 5
+
+
+def test_the_newest_commit_that_is_lost_is_not_taken_again(place: Place) -> None:
+    held = grown(place, 3)
+    place.commit(3).unlink()
+    for act in (held.refresh, lambda: held.append(ns(99))):
+        with pytest.raises(CommitConflictError, match="ends at version 2, but version 3 was read"):
+            act()
+    assert not place.commit(3).exists()
+
+
+def note(context: Context) -> Built:
+    """Return an operation that only records information, as a vacuum does."""
+    return Built(
+        context, lambda base: Intent(operation="TEST", kind="append", read_version=base.version)
+    )
+
+
+# All orders ----------------------------------------------------------------------------------
+
+HANDLES = 3
+ACTS = st.sampled_from(["append", "delete", "compact", "note", "pin", "checkpoint", "clean up"])
+CALMER = st.sampled_from(["append", "append", "delete", "note", "pin", "checkpoint"])
+
+
+class HeldHandles(RuleBasedStateMachine):
+    """Several handles of one table, and what else happens to its log.
+
+    A handle is refreshed, writes, or writes while another one does so from the same version.
+    Others write checkpoints, clean up the log, and die between an entry and its copy. Commits are
+    lost, and come back. The rows are also kept as a plain set.
+    """
+
+    @initialize(kind=st.sampled_from(KINDS), often=st.booleans())
+    def create(self, kind: str, often: bool) -> None:
+        self.folder = Path(mkdtemp())
+        self.place = Place(self.folder / "t", kind)
+        self.aside = self.folder / "lost"
+        self.aside.mkdir()
+        properties = {
+            "delta.checkpointInterval": "4" if often else "1000",
+            "delta.feature.domainMetadata": "supported",  # Otherwise the first pin adds it.
+        }
+        txlog.Table.create(self.place.root, SCHEMA, properties=properties)
+        self.held = [open_table(self.place.store()) for _ in range(HANDLES)]
+        self.rows: set[int] = set()
+        self.next = 0
+        self.lost: set[int] = set()  # Versions.
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.come_back()
+            self.agree()
+            shutil.rmtree(self.folder)
+
+    # What handles do.
+
+    @rule(at=st.integers(0, HANDLES - 1))
+    def open_again(self, at: int) -> None:
+        with suppress(LogCorruptError):
+            self.held[at] = open_table(self.place.store())
+
+    @rule(at=st.integers(0, HANDLES - 1), act=ACTS)
+    def act(self, at: int, act: str) -> None:
+        self.do(self.held[at], act)
+
+    @rule(at=st.integers(0, HANDLES - 1), act=CALMER, acts=st.lists(ACTS, min_size=1, max_size=4))
+    def act_while_others_do(self, at: int, act: str, acts: list[str]) -> None:
+        """Others act between the look at the log and the put."""
+        store = faulty(self.held[at].store)
+        other = self.held[(at + 1) % HANDLES]
+
+        def before() -> None:
+            for one in acts:
+                self.do(other, one)
+
+        operation = "write_new" if self.place.kind == "coordinated" else "put_if_absent"
+        with hooked(store, operation, before):
+            self.do(self.held[at], act, beside="clean up" in acts)
+
+    def do(self, table: txlog.Table, act: str, *, beside: bool = False) -> None:
+        """Do something, and note what must be the case afterwards."""
+        mine = {self.next}
+        self.next += 1
+        old = set(sorted(self.rows)[: len(self.rows) // 2])
+        try:
+            match act:
+                case "append":
+                    table.append(ns(*mine))
+                case "delete":
+                    table.delete(f"n <= {max(old, default=-1)}")
+                case "compact":
+                    table.optimize.compact()
+                case "note":
+                    done = execute(note(table._context), table._latest())
+                    table._finish(done)
+                case "pin":
+                    table.pins.create(f"p{self.next}")
+                case "checkpoint":
+                    table.refresh().maintenance.checkpoint()
+                case "clean up":
+                    self.clean_up()
+        except LogCorruptError:
+            assert self.lost
+            return
+        except CommitConflictError:
+            assert self.lost or beside
+            return
+        except OutcomeUnknownError:
+            assert beside or self.lost
+            present = self.fresh_rows()
+            if act == "append":
+                self.rows |= mine & present
+            if act == "delete":
+                self.rows -= old - present
+            return
+        except Crash:  # The entry is the commit.
+            pass
+        if act == "append":
+            self.rows |= mine
+        if act == "delete":
+            self.rows -= {n for n in self.rows if n <= max(old, default=-1)}
+
+    def fresh_rows(self) -> set[int]:
+        return set(open_table(self.place.store()).to_arrow()["n"].to_pylist())
+
+    # What others do.
+
+    def clean_up(self) -> None:
+        """Delete the commits before the newest checkpoint, oldest first."""
+        names = sorted(path.name[:20] for path in self.place.log.glob("*.checkpoint*.parquet"))
+        hint = self.place.log / "_last_checkpoint"
+        if names and hint.exists() and not self.lost:
+            for path in sorted(self.place.log.glob("0*.json")):
+                if path.name[:20] < names[-1]:
+                    path.unlink()
+
+    @rule(many=st.integers(1, 3), back=st.integers(1, 6))
+    def lose(self, many: int, back: int) -> None:
+        """Lose commits that others follow."""
+        present = sorted(self.place.log.glob("0*.json"))[:-1]
+        for path in present[len(present) - back :][:many] if back <= len(present) else []:
+            self.lost.add(int(path.stem))
+            shutil.move(path, self.aside / path.name)
+
+    @rule()
+    def come_back(self) -> None:
+        """Restore all lost commits. Nobody may have used their names."""
+        for path in self.aside.glob("*.json"):
+            assert not (self.place.log / path.name).exists()
+            shutil.move(path, self.place.log / path.name)
+        self.lost.clear()
+
+    @rule(at=st.integers(0, HANDLES - 1), times=st.integers(1, 2))
+    def fail_to_copy(self, at: int, times: int) -> None:
+        """Commit with copies that fail after the entry."""
+        faulty(self.held[at].store).failures = times
+        with suppress(StoreError):
+            self.do(self.held[at], "append")
+        faulty(self.held[at].store).failures = 0
+
+    @rule(at=st.integers(0, HANDLES - 1))
+    def die_after_the_entry(self, at: int) -> None:
+        self.place.entries.dies = True
+        self.do(self.held[at], "append")
+        self.place.entries.dies = False
+
+    @rule(at=st.integers(0, HANDLES - 1))
+    def put_outside(self, at: int) -> None:
+        """Create a file outside of the log, whose entry comes after those of all commits."""
+        self.next += 1
+        self.held[at].store.put_if_absent(f"zone/{self.next}", b"x")
+
+    # What must be the case.
+
+    @invariant()
+    def agree(self) -> None:
+        if not hasattr(self, "folder"):
+            return
+        fresh = seen(lambda: open_table(self.place.store()))
+        if fresh[0] is LogCorruptError:
+            assert self.lost
+        else:
+            assert set(fresh[2]) == self.rows
+        for held in self.held:
+            before = held.version
+            now = seen(held.refresh)
+            if now == fresh:
+                continue
+            # Damage below a held version does not change it. Nothing else may differ.
+            assert self.lost
+            assert min(self.lost) <= before
+            assert now[0] in (CommitConflictError, LogCorruptError) or set(now[2]) == self.rows
+
+
+@contextmanager
+def hooked(store: FaultyStore, operation: str, hook: Callable[[], object]) -> Iterator[None]:
+    """Call a function before the next call of an operation."""
+    key = (operation, store._counts[operation] + 1)
+    store._before[key] = hook
+    try:
+        yield
+    finally:
+        store._before.pop(key, None)
+
+
+def seen(move: Callable[[], txlog.Table]) -> tuple[Any, ...]:
+    """Return what a handle shows after a move, or the class of its error."""
+    try:
+        table = move()
+        files = sorted(table.files(["path"])["path"].to_pylist())
+        return table.version, files, sorted(table.to_arrow()["n"].to_pylist())
+    except TxlogError as error:
+        return (type(error),)
+
+
+TestHeldHandles = HeldHandles.TestCase
+TestHeldHandles.settings = settings(
+    max_examples=examples(100), stateful_step_count=14, deadline=None
+)
+TestHeldHandles = pytest.mark.spec("GUA-3", "GUA-7", "REC-10")(TestHeldHandles)
