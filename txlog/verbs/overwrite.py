@@ -28,7 +28,11 @@ from txlog.schema.types import DataType, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import partition_texts
-from txlog.stats.partition import format_partition_values, parse_partition_values
+from txlog.stats.partition import (
+    format_partition_values,
+    logged_partition_value,
+    parse_partition_values,
+)
 from txlog.verbs.append import evolved, require_free_names, write_metrics
 
 PartitionMode = Literal["static", "dynamic"]
@@ -221,14 +225,12 @@ def _in_partitions(rows: pa.Table, adds: list[Add], snapshot: Snapshot) -> pa.Ta
 
     Partitions are compared by value, because writers spell some types in several ways.
     """
-    new = [add.partition_values for add in adds]
+    mode = snapshot.mapping_mode
     columns, touched = [], []
-    for name in snapshot.partition_columns:
-        column = snapshot.schema.get(name)
-        assert column is not None
-        texts = arrow_array([values.get(name) for values in new], pa.string())
-        touched.append(_respelled(texts, column.type))
-        columns.append(_respelled(partition_texts(rows, name), column.type))
+    for column in snapshot.partition_fields:
+        new = [logged_partition_value(add.partition_values, column, mode) for add in adds]
+        touched.append(_respelled(arrow_array(new, pa.string()), column.type))
+        columns.append(_respelled(partition_texts(rows, column, mode), column.type))
     wanted = set(zip(*touched, strict=True))
     return rows.filter(
         arrow_array([key in wanted for key in zip(*columns, strict=True)], pa.bool_())
