@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import Literal
 from urllib.parse import unquote
 
@@ -24,6 +25,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.loop import Committed, commit, prepare
 from txlog.commit.operation import Done, Outcome, require_user_metadata
+from txlog.data_files.constraints import rules_of
 from txlog.errors import (
     DataFileError,
     InvalidInputError,
@@ -46,9 +48,11 @@ from txlog.schema.types import (
     type_name,
     types_in,
 )
+from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.partition import NULL_FOLDER, parse_partition_values
 from txlog.store.base import ObjectInfo, Store
 from txlog.verbs.create import already_exists, existing, new_table
+from txlog.verbs.metadata import require_true
 from txlog.verbs.statistics import ComputeStatistics
 
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
@@ -108,7 +112,7 @@ def convert(
         Folders have other partition columns than those given, or differ from each other.
     SchemaMismatchError
         A column has two types; the error names both files. Or it has nanoseconds, and the
-        properties do not list `timestampNanos`.
+        properties do not list `timestampNanos`. Or a row breaks a constraint of the properties.
     DataFileError
         A file is not Parquet.
     """
@@ -154,6 +158,9 @@ def convert(
     intent = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
     if collect_stats:
         intent = _with_statistics(context, intent)
+    rules = [rule.predicate for rule in rules_of(new.metadata, new.schema)]
+    if rules:
+        require_true(context, _planned(context, intent), reduce(and_, rules))
     # The files belong to the caller, so none is ever deleted.
     result = commit(context.store, None, intent, effects=context.effects)
     if not isinstance(result, Committed):
@@ -163,14 +170,17 @@ def convert(
 
 def _with_statistics(context: Context, intent: Intent) -> Intent:
     """Return the intent with the statistics of its files."""
-    now_ms = context.effects.now_ms()
-    planned = prepare(
-        context.store, None, intent, context.effects.uuid(), made_ms=now_ms, now_ms=now_ms
-    )
-    computed = ComputeStatistics(context).intent(planned.after)
+    computed = ComputeStatistics(context).intent(_planned(context, intent))
     stats = {} if computed is None else {add.path: add.stats for add in computed.adds}
     adds = (a.model_copy(update={"stats": stats.get(a.path, a.stats)}) for a in intent.adds)
     return replace(intent, adds=tuple(adds))
+
+
+def _planned(context: Context, intent: Intent) -> Snapshot:
+    """Return the table that an intent would make."""
+    now_ms = context.effects.now_ms()
+    uuid = context.effects.uuid()
+    return prepare(context.store, None, intent, uuid, made_ms=now_ms, now_ms=now_ms).after
 
 
 def _converting(intent: Intent, files: int, collect_stats: bool) -> Intent:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from txlog.actions.file import Add
-from txlog.actions.table import Metadata
+from txlog.actions.table import DomainMetadata, Metadata
 from txlog.arrow import arrow_array
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
@@ -121,6 +121,7 @@ class Overwrite(Operation):
         schema = self._files.fit(base)
         if self._where is not None or self._partition_mode == "dynamic":
             require_kept(base, schema, self._files.schema_mode)
+        metadata, domains = _definition(base, schema, self._files)
         deletes = self._deletes = self._rows_replaced(base)
         if deletes.cdc:  # If there are change files, they must include the new rows, too.
             rows = inserted_rows(self._files.adds)
@@ -136,7 +137,8 @@ class Overwrite(Operation):
             removes=deletes.removes,
             adds=(*deletes.adds, *self._files.adds),
             cdc=deletes.cdc,
-            metadata=_metadata(base, schema, self._files),
+            metadata=metadata,
+            domains=domains,
             reads=Reads(everything=self._where is None, where=deletes.where),
             parameters={
                 "mode": "Overwrite",
@@ -245,12 +247,19 @@ def _respelled(texts: pa.Array, kind: DataType) -> list[str | None]:
     return respelled
 
 
-def _metadata(base: Snapshot, schema: StructType, files: AddedFiles) -> Metadata | None:
+def _definition(
+    base: Snapshot, schema: StructType, files: AddedFiles
+) -> tuple[Metadata | None, tuple[DomainMetadata, ...]]:
+    """Return the metadata and the domains that change."""
     if files.schema_mode != "overwrite":
-        return evolved(base, schema)
+        return evolved(base, schema), ()
     metadata = partitioned_by(base.metadata, files.partition_by)
-    if schema == base.schema:
-        return None if metadata == base.metadata else metadata
-    require_free_names(base, schema)
-    metadata = with_dropped(metadata, ())  # The remaining files do not have them.
-    return with_schema(metadata, schema)
+    if schema == base.schema and metadata == base.metadata:
+        return None, ()
+    from txlog.verbs.mapped_columns import without_lost_columns
+
+    if schema != base.schema:
+        require_free_names(base, schema)
+        metadata = with_dropped(metadata, ())  # The remaining files do not have them.
+        metadata = with_schema(metadata, schema)
+    return without_lost_columns(base, metadata, schema)
