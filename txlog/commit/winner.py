@@ -14,10 +14,10 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.columns import empty_rows, flat
-from txlog.actions.table import Metadata, Protocol
+from txlog.actions.table import DomainMetadata, Metadata, Protocol
 from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
-from txlog.fragments.ids import tag_texts, tagged_ids
+from txlog.fragments.ids import ROW_TRACKING_DOMAIN, tag_texts, tagged_ids
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.lazy import dataclass
 from txlog.log.paths import canonical_keys
@@ -29,6 +29,8 @@ from txlog.snapshot.commits import Commit
 from txlog.snapshot.snapshot import Snapshot
 
 _MOST = 2**63 - 1
+# The prefix of domains with notes about versions: pins, registered clones, commits of data sets.
+_NOTES = "txlog."
 # Metadata keys of columns that do not bind writers.
 _HARMLESS = ("delta.columnMapping.", "comment")
 
@@ -109,6 +111,8 @@ class Effect(StrEnum):
     ADDITIONS = "added nullable columns or changed properties"
     METADATA = "changed the metadata"
     PROTOCOL = "changed the protocol"
+    DOMAIN = "changed the metadata of a domain"
+    NOTE = "pinned a version or registered a clone"
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,9 @@ def changes_of(winner: Commit, files: pa.Table, base: Snapshot) -> dict[Effect, 
             found[Effect.ADDITIONS] = Change(empty_rows(), _names_added(base, action))
         elif isinstance(action, Metadata):
             found[Effect.METADATA] = Change(empty_rows(), None)
+        elif isinstance(action, DomainMetadata) and action.domain != ROW_TRACKING_DOMAIN:
+            is_note = action.domain.startswith(_NOTES)
+            found[Effect.NOTE if is_note else Effect.DOMAIN] = Change(empty_rows())
     return {effect: found[effect] for effect in Effect if effect in found}
 
 

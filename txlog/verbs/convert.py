@@ -41,7 +41,9 @@ from txlog.schema.arrow import from_arrow
 from txlog.schema.types import (
     GENERATION,
     NANOS,
+    ArrayType,
     DataType,
+    MapType,
     PrimitiveType,
     StructField,
     StructType,
@@ -360,14 +362,39 @@ def _schema(
                 field.name.lower(),
                 (replace(field, nullable=True, metadata=metadata), file.info.name),
             )
-            if known.type != field.type or partitions.get(field.name) is not None:
+            united = _united(known.type, field.type)
+            if united is not None and united != known.type:
+                columns[field.name.lower()] = replace(known, type=united), first
+            if united is None or partitions.get(field.name) is not None:
                 other = f"{type_name(known.type)} in {first}"
                 raise SchemaMismatchError(
                     argument="data",
                     path=file.info.name,
                     field=field.name,
                     reason=f"column {field.name} is {type_name(field.type)} in {file.info.name}, "
-                    f"and {'a partition column' if known.type == field.type else other}",
+                    f"and {other if united is None else 'a partition column'}",
                     remedy="Nothing was committed. Write one of the files again",
                 )
     return StructType((*(field for field, _ in columns.values()), *partitions.fields))
+
+
+def _united(one: DataType, other: DataType) -> DataType | None:
+    """Return the type for the values of two types that differ only in what may be null, or None."""
+    match one, other:
+        case ArrayType(element, null), ArrayType(theirs, their_null):
+            inner = _united(element, theirs)
+            return None if inner is None else ArrayType(inner, null or their_null)
+        case MapType(key, value, null), MapType(their_key, their_value, their_null):
+            keys, values = _united(key, their_key), _united(value, their_value)
+            if keys is None or values is None:
+                return None
+            return MapType(keys, values, null or their_null)
+        case StructType(fields), StructType(theirs) if one.names() == other.names():
+            found = []
+            for field, their in zip(fields, theirs, strict=True):
+                inner = _united(field.type, their.type)
+                if inner is None:
+                    return None
+                found.append(replace(field, type=inner, nullable=field.nullable or their.nullable))
+            return StructType(tuple(found))
+    return one if one == other else None
