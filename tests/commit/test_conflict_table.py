@@ -17,7 +17,7 @@ from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, 
 from txlog.commit.conflict_table import TABLE
 from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.judge import Verdict, judge, passes_blindly
-from txlog.commit.winner import Effect
+from txlog.commit.winner import Effect, changes_of, tightens
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Expression
@@ -239,22 +239,24 @@ WINNERS: dict[Effect, tuple[list[Action], list[Action]]] = {
     ),
     Effect.METADATA: ([metadata(**{"delta.appendOnly": "true"})],) * 2,
     Effect.PROTOCOL: ([Protocol(min_reader_version=1, min_writer_version=2)],) * 2,
+    Effect.DOMAIN: ([DomainMetadata(domain="delta.clustering", configuration="{}")],) * 2,
+    Effect.NOTE: ([DomainMetadata(domain="txlog.pin.x", configuration="{}")],) * 2,
 }
 
 # By hand, from the design's section 7 and the reasons in spec/commit.md. Two answers: not hit, hit.
 # Columns: rows added blind, rows added, deletion set grew, files removed, files rearranged, column
-# file added, additions, metadata other, protocol.
+# file added, additions, metadata other, protocol, domain, note.
 EXPECTED: dict[Kind, str] = {
-    "append": "ok ok ok ok ok ok redo redo redo",
-    "delete": "ok/redo ok/redo ok/rebase ok/redo ok/redo ok/redo ok redo redo",
-    "replace": "ok/redo ok/redo ok/rebase ok/redo ok/redo ok/redo redo redo redo",
-    "overwrite": "redo redo redo redo redo redo redo redo redo",
-    "compact": "ok ok ok/redo ok/redo ok/redo ok/redo redo redo redo",
-    "add columns": "redo redo ok redo redo ok/fail redo/fail fail fail",
-    "replace columns": "ok redo ok ok/redo ok/redo ok/redo redo redo redo",
-    "metadata": "ok ok ok ok ok ok fail fail redo",
-    "restore": "redo redo redo redo redo redo redo redo redo",
-    "protocol": "ok ok ok ok ok ok redo redo fail",
+    "append": "ok ok ok ok ok ok redo redo redo ok ok",
+    "delete": "ok/redo ok/redo ok/rebase ok/redo ok/redo ok/redo ok redo redo ok ok",
+    "replace": "ok/redo ok/redo ok/rebase ok/redo ok/redo ok/redo redo redo redo ok ok",
+    "overwrite": "redo redo redo redo redo redo redo redo redo redo redo",
+    "compact": "ok ok ok/redo ok/redo ok/redo ok/redo redo redo redo redo ok",
+    "add columns": "redo redo ok redo redo ok/fail redo/fail fail fail ok ok",
+    "replace columns": "ok redo ok ok/redo ok/redo ok/redo redo redo redo ok ok",
+    "metadata": "ok ok ok ok ok ok fail fail redo redo ok",
+    "restore": "redo redo redo redo redo redo redo redo redo redo redo",
+    "protocol": "ok ok ok ok ok ok redo redo fail redo ok",
 }
 EFFECTS = (
     Effect.ROWS_BLIND,
@@ -266,6 +268,8 @@ EFFECTS = (
     Effect.ADDITIONS,
     Effect.METADATA,
     Effect.PROTOCOL,
+    Effect.DOMAIN,
+    Effect.NOTE,
 )
 
 
@@ -758,3 +762,34 @@ def test_there_is_always_a_verdict(
     ours = {action.path for action in (*intent.removes, *intent.adds)} - intent.row_deletes
     if any(getattr(action, "path", None) in ours for action in files):
         assert found.outcome in ("redo", "fail")
+
+
+@pytest.mark.spec("CON-12", "CON-16")
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_the_mark_of_row_ids_changes_nothing_for_others(kind: Kind) -> None:
+    winner = commit_of(DomainMetadata(domain="delta.rowTracking", configuration="{}"))
+    assert changes_of(winner, file_rows([winner]), BASE) == {}
+    assert verdict(INTENTS[kind], winner).outcome == "ok"
+
+
+@pytest.mark.spec("CON-12")
+@pytest.mark.parametrize(
+    ("name", "effect"),
+    [
+        ("mine", Effect.ADDITIONS),
+        ("txlog.pageRows", Effect.ADDITIONS),
+        ("txlog.index.k", Effect.ADDITIONS),
+        ("delta.columnMapping.maxColumnId", Effect.ADDITIONS),
+        ("txlog.deletionFormat", Effect.METADATA),
+        ("txlog.deletionVectors", Effect.METADATA),
+        ("txlog.droppedColumns", Effect.METADATA),
+        ("txlog.unknown", Effect.METADATA),
+        ("delta.unknown", Effect.METADATA),
+    ],
+)
+def test_properties_that_bind_writers(name: str, effect: Effect) -> None:
+    winner = commit_of(metadata(**{name: "9"}))
+    assert list(changes_of(winner, file_rows([winner]), BASE)) == [effect]
+    binds = effect is Effect.METADATA
+    assert verdict(INTENTS["delete"], winner).outcome == ("redo" if binds else "ok")
+    assert tightens(BASE.metadata, metadata(**{name: "9"})) == binds

@@ -1,6 +1,7 @@
 """Folders of Parquet files become tables, compared with another engine's conversion."""
 
 import shutil
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from txlog.errors import (
     AlreadyExistsError,
     DataFileError,
@@ -72,9 +76,9 @@ def test_folders_that_are_values_alone(tmp_path: Path) -> None:
     put(tmp_path / "deep", "2024/1.parquet", x=[1])
     with pytest.raises(InvalidInputError, match="in 1 folders, but there are 2 partition columns"):
         txlog.convert_to_delta(tmp_path / "deep", columns, partition_strategy="directory")
-    for given in ({"partition_strategy": "directory"}, {"partition_strategy": "other"}):
+    for wrong in ({"partition_strategy": "directory"}, {"partition_strategy": "other"}):
         with pytest.raises(InvalidInputError, match="is not hive"):
-            txlog.convert_to_delta(tmp_path / "deep", **given)  # type: ignore[arg-type]
+            txlog.convert_to_delta(tmp_path / "deep", **wrong)  # type: ignore[arg-type]
 
 
 KINDS = pa.schema([("day", pa.date32()), ("p", pa.string()), ("k", pa.int64())])
@@ -159,3 +163,74 @@ def test_a_table_that_another_writer_makes_meanwhile_keeps_the_files(
         txlog.convert_to_delta(tmp_path)
     assert (tmp_path / "a.parquet").exists()
     assert txlog.Table(tmp_path).count() == 1
+
+
+def _types(depth: int) -> st.SearchStrategy[pa.DataType]:
+    if depth == 0:
+        return st.just(pa.int64())
+    inner = _types(depth - 1)
+    return st.one_of(
+        st.just(pa.int64()),
+        inner.map(lambda kind: pa.list_(pa.field("element", kind))),
+        st.tuples(inner, inner).map(
+            lambda two: pa.struct([pa.field("x", two[0]), pa.field("y", two[1])])
+        ),
+        inner.map(lambda kind: pa.map_(pa.string(), pa.field("value", kind))),
+    )
+
+
+def _forbidding(kind: pa.DataType, answers: Iterator[bool]) -> pa.DataType:
+    """Return a type that forbids nulls where the answers say so."""
+
+    def changed(field: pa.Field) -> pa.Field:
+        inner = _forbidding(field.type, answers)
+        return pa.field(field.name, inner, not next(answers))
+
+    if pa.types.is_list(kind):
+        return pa.list_(changed(kind.value_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([changed(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, changed(kind.item_field))
+    return kind
+
+
+def _value(kind: pa.DataType, field: pa.Field | None, nulls: bool) -> Any:
+    """Return a value of a type, with nulls where the type permits them."""
+    if nulls and field is not None and field.nullable:
+        return None
+    if pa.types.is_list(kind):
+        return [_value(kind.value_type, kind.value_field, nulls)]
+    if pa.types.is_struct(kind):
+        return {field.name: _value(field.type, field, nulls) for field in kind}
+    if pa.types.is_map(kind):
+        return [("k", _value(kind.item_type, kind.item_field, nulls))]
+    return 1
+
+
+@settings(max_examples=examples(60))
+@given(
+    _types(3), st.lists(st.lists(st.booleans(), min_size=20, max_size=20), min_size=2, max_size=3)
+)
+def test_what_may_be_null_in_one_file_may_be_null_in_the_table(
+    tmp_path_factory: pytest.TempPathFactory, kind: pa.DataType, forbids: list[list[bool]]
+) -> None:
+    root = tmp_path_factory.mktemp("t")
+    values = []
+    for number, answers in enumerate(forbids):
+        own = _forbidding(kind, iter(answers))
+        values += [_value(own, None, nulls) for nulls in (False, True)]
+        rows = pa.array(values[-2:], own)
+        pq.write_table(pa.table({"c": rows}), root / f"{number}.parquet")
+    table = txlog.convert_to_delta(root)
+    found = table.to_arrow()["c"].to_pylist()
+    assert sorted(map(repr, found)) == sorted(map(repr, values))
+    table.append(pa.table({"c": pa.array(values, kind)}))
+    assert table.count() == 2 * len(values)
+
+
+def test_lists_with_and_without_nulls(tmp_path: Path) -> None:
+    for name, nullable in (("a", True), ("b", False)):
+        kind = pa.list_(pa.field("element", pa.int64(), nullable))
+        pq.write_table(pa.table({"l": pa.array([[1]], kind)}), tmp_path / f"{name}.parquet")
+    assert txlog.convert_to_delta(tmp_path).to_arrow()["l"].to_pylist() == [[1], [1]]

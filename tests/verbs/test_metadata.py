@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+from tests.verb_calls import Built, run
 from txlog import col
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
 from txlog.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -492,3 +495,34 @@ def test_the_schema_in_arrow_has_comments_and_makes_the_same_table(tmp_path: Pat
     again = txlog.Table.create(tmp_path / "u", table.schema)
     assert again.metadata.schema_string == table.metadata.schema_string
     assert table.to_arrow().schema == table.schema
+
+
+def test_names_of_constraints_differ_in_more_than_case(table: txlog.Table) -> None:
+    table.delete("x IS NULL")
+    with pytest.raises(InvalidInputError, match="given twice, in upper and lower case"):
+        table.alter.add_constraint({"c": "x > 0", "C": "x > -5"})
+    table.alter.add_constraint({"c": "x > 0"})
+    with pytest.raises(InvalidInputError, match="already has a constraint C"):
+        table.alter.add_constraint({"C": "x > -5"})
+    table.alter.drop_constraint("C")
+    assert not [name for name in table.properties if "constraints" in name]
+    twice = {"delta.constraints.c": "x > 0", "delta.constraints.C": "x > -5"}
+    with pytest.raises(InvalidInputError, match="has this name in other case"):
+        txlog.Table.create(f"{table.uri}-2", pa.schema([("x", pa.int64())]), properties=twice)
+
+
+def test_of_constraints_that_differ_in_case_one_is_dropped(tmp_path: Path) -> None:
+    first = {"delta.constraints.ab": "x > 0"}
+    table = txlog.write(tmp_path / "t", pa.table({"x": [1]}), properties=first)
+    metadata = table.snapshot.metadata
+    both = {**metadata.configuration, "delta.constraints.AB": "x > -5"}
+    changed = metadata.model_copy(update={"configuration": both})
+    intent = Intent("OTHER", 0, "metadata", metadata=changed)
+    run(Built(Context(table.store), lambda _: intent), table.snapshot)  # As other writers may do.
+    table.refresh()
+    with pytest.raises(InvalidInputError, match="ab, AB differ only in case"):
+        table.alter.drop_constraint("Ab")
+    table.alter.drop_constraint("ab")
+    assert "delta.constraints.AB" in table.properties
+    table.alter.drop_constraint("Ab")
+    assert not [name for name in table.properties if "constraints" in name]

@@ -107,3 +107,36 @@ def test_the_same_schema_again_beside_a_predicate(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.parquet"))) == len(
         {*table.file_uris()} | {*txlog.Table(tmp_path, version=0).file_uris()}
     )
+
+
+@pytest.mark.spec("CON-28")
+@pytest.mark.parametrize("mode", ["none", "name"])
+@pytest.mark.parametrize("partition_by", [None, ["b"]])
+def test_what_names_a_lost_column_ends(
+    tmp_path: Path, mode: str, partition_by: list[str] | None
+) -> None:
+    properties = {"delta.columnMapping.mode": mode, "delta.dataSkippingStatsColumns": "a,b"}
+    rows = pa.table({"a": [1, 2], "b": [3, 4]})
+    table = txlog.write(tmp_path / "t", rows, cluster_by=["b"], properties=properties)
+    table.create_index("b")
+    table.create_index("a")
+    new = rows if partition_by else rows.select(["a"])
+    table.overwrite(new, schema_mode="overwrite", partition_by=partition_by)
+    table = txlog.Table(table.uri)
+    assert table.properties["delta.dataSkippingStatsColumns"] == "`a`"
+    assert [one.name for one in table.indexes()] == ["a"]
+    with pytest.raises(InvalidInputError, match="no clustering columns"):
+        table.optimize.cluster()
+    table.alter.set_properties({"mine": "1"})
+    assert table.lookup([1], on="a").num_rows == 1
+
+
+def test_what_names_a_column_that_stays_stays(tmp_path: Path) -> None:
+    properties = {"delta.dataSkippingStatsColumns": "a, b"}
+    rows = pa.table({"a": [1, 2], "b": [3, 4]})
+    table = txlog.write(tmp_path / "t", rows, cluster_by=["b"], properties=properties)
+    table.create_index("b")
+    table.overwrite(rows.append_column("c", rows["a"]), schema_mode="overwrite")
+    assert table.properties["delta.dataSkippingStatsColumns"] == "a, b"
+    assert len(table.indexes()) == 1
+    assert table.optimize.cluster().version is not None

@@ -57,6 +57,8 @@ TABLE: dict[Kind, dict[Effect, Cell]] = {
         Effect.ADDITIONS: _REDO,
         Effect.METADATA: _REDO,
         Effect.PROTOCOL: _REDO,
+        Effect.DOMAIN: _OK,
+        Effect.NOTE: _OK,
     },
     "delete": {
         Effect.ROWS_BLIND: _HIT,
@@ -68,6 +70,8 @@ TABLE: dict[Kind, dict[Effect, Cell]] = {
         Effect.ADDITIONS: _OK,
         Effect.METADATA: _REDO,
         Effect.PROTOCOL: _REDO,
+        Effect.DOMAIN: _OK,
+        Effect.NOTE: _OK,
     },
     "replace": {
         Effect.ROWS_BLIND: _HIT,
@@ -79,6 +83,8 @@ TABLE: dict[Kind, dict[Effect, Cell]] = {
         Effect.ADDITIONS: _REDO,
         Effect.METADATA: _REDO,
         Effect.PROTOCOL: _REDO,
+        Effect.DOMAIN: _OK,
+        Effect.NOTE: _OK,
     },
     "overwrite": dict.fromkeys(Effect, _REDO),
     "compact": {
@@ -91,6 +97,8 @@ TABLE: dict[Kind, dict[Effect, Cell]] = {
         Effect.ADDITIONS: _REDO,
         Effect.METADATA: _REDO,
         Effect.PROTOCOL: _REDO,
+        Effect.DOMAIN: _REDO,
+        Effect.NOTE: _OK,
     },
     "add columns": {
         Effect.ROWS_BLIND: _REDO,
@@ -102,6 +110,8 @@ TABLE: dict[Kind, dict[Effect, Cell]] = {
         Effect.ADDITIONS: {When.ALWAYS: "redo", When.SAME_COLUMN: "fail"},
         Effect.METADATA: _FAIL,
         Effect.PROTOCOL: _FAIL,
+        Effect.DOMAIN: _OK,
+        Effect.NOTE: _OK,
     },
     "replace columns": {
         Effect.ROWS_BLIND: _HIT,
@@ -113,6 +123,8 @@ TABLE: dict[Kind, dict[Effect, Cell]] = {
         Effect.ADDITIONS: _REDO,
         Effect.METADATA: _REDO,
         Effect.PROTOCOL: _REDO,
+        Effect.DOMAIN: _OK,
+        Effect.NOTE: _OK,
     },
     "metadata": {
         Effect.ROWS_BLIND: _TIGHTENS,
@@ -124,6 +136,8 @@ TABLE: dict[Kind, dict[Effect, Cell]] = {
         Effect.ADDITIONS: _FAIL,
         Effect.METADATA: _FAIL,
         Effect.PROTOCOL: _REDO,
+        Effect.DOMAIN: _REDO,
+        Effect.NOTE: _OK,
     },
     "restore": dict.fromkeys(Effect, _REDO),
     "protocol": {
@@ -136,5 +150,7 @@ TABLE: dict[Kind, dict[Effect, Cell]] = {
         Effect.ADDITIONS: _REDO,
         Effect.METADATA: _REDO,
         Effect.PROTOCOL: _FAIL,
+        Effect.DOMAIN: _REDO,
+        Effect.NOTE: _OK,
     },
 }

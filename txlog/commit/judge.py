@@ -228,6 +228,8 @@ _RULES = {
 }
 _RULES_OF_EFFECTS = {
     Effect.PROTOCOL: "CON-1",
+    Effect.DOMAIN: "CON-16",
+    Effect.NOTE: "CON-16",
     Effect.ADDITIONS: "CON-2",
     Effect.METADATA: "CON-2",
 }

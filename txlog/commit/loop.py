@@ -34,12 +34,12 @@ from txlog.log.names import LogFile, commit_name
 from txlog.log.segment import Segment
 from txlog.observe import note, observed
 from txlog.protocol.access import (
-    STAMPED_SINCE,
     features_of,
     with_types,
     with_vectors,
 )
 from txlog.protocol.iceberg import require_compatible
+from txlog.protocol.properties import STAMPED_SINCE
 from txlog.reconcile.files import controls_of
 from txlog.schema.json import parse_schema
 from txlog.snapshot.commits import (

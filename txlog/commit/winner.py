@@ -14,23 +14,23 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.columns import empty_rows, flat
-from txlog.actions.table import Metadata, Protocol
+from txlog.actions.table import DomainMetadata, Metadata, Protocol
 from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
-from txlog.fragments.ids import tag_texts, tagged_ids
+from txlog.fragments.ids import ROW_TRACKING_DOMAIN, tag_texts, tagged_ids
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.lazy import dataclass
 from txlog.log.paths import canonical_keys
 from txlog.protocol.access import brings_vectors, with_vectors
+from txlog.protocol.properties import binds_writers
 from txlog.schema.json import parse_schema
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.snapshot import Snapshot
 
 _MOST = 2**63 - 1
-_SYSTEM = "delta."
-# The number of columns that a mapped table ever had; each new column changes it.
-_COLUMN_COUNT = "delta.columnMapping.maxColumnId"
+# The prefix of domains with notes about versions: pins, registered clones, commits of data sets.
+_NOTES = "txlog."
 # Metadata keys of columns that do not bind writers.
 _HARMLESS = ("delta.columnMapping.", "comment")
 
@@ -38,7 +38,7 @@ _HARMLESS = ("delta.columnMapping.", "comment")
 def is_additive(old: Metadata, new: Metadata) -> bool:
     """Return whether new metadata only adds nullable columns or changes users' properties.
 
-    Properties that begin with `delta.` are the system's. Unreadable metadata is not additive.
+    Properties that bind writers are not the users'. Unreadable metadata is not additive.
     """
     columns, before = schema_of(new), schema_of(old)
     if columns is None or before is None or not _same_but_columns_and_properties(old, new):
@@ -92,11 +92,8 @@ def _same_but_columns_and_properties(old: Metadata, new: Metadata) -> bool:
 
 
 def _set_or_changed(old: Mapping[str, str | None], new: Mapping[str, str | None]) -> bool:
-    """Return whether a system property has changed."""
-    return any(
-        name.startswith(_SYSTEM) and name != _COLUMN_COUNT and old.get(name) != value
-        for name, value in new.items()
-    )
+    """Return whether a property that binds writers has changed."""
+    return any(binds_writers(name) and old.get(name) != value for name, value in new.items())
 
 
 class Effect(StrEnum):
@@ -114,6 +111,8 @@ class Effect(StrEnum):
     ADDITIONS = "added nullable columns or changed properties"
     METADATA = "changed the metadata"
     PROTOCOL = "changed the protocol"
+    DOMAIN = "changed the metadata of a domain"
+    NOTE = "pinned a version or registered a clone"
 
 
 @dataclass(frozen=True)
@@ -146,6 +145,9 @@ def changes_of(winner: Commit, files: pa.Table, base: Snapshot) -> dict[Effect, 
             found[Effect.ADDITIONS] = Change(empty_rows(), _names_added(base, action))
         elif isinstance(action, Metadata):
             found[Effect.METADATA] = Change(empty_rows(), None)
+        elif isinstance(action, DomainMetadata) and action.domain != ROW_TRACKING_DOMAIN:
+            is_note = action.domain.startswith(_NOTES)
+            found[Effect.NOTE if is_note else Effect.DOMAIN] = Change(empty_rows())
     return {effect: found[effect] for effect in Effect if effect in found}
 
 

@@ -23,6 +23,7 @@ from txlog.expressions.sql import parse_sql, quote_name, to_sql
 from txlog.expressions.tree import Cast, Column, Expression, Literal
 from txlog.lazy import dataclass
 from txlog.protocol.mapping import all_fields
+from txlog.protocol.properties import CHECK_PREFIX
 from txlog.schema.arrow import arrow_schema, arrow_type, cast_array, fixed_rows, fixed_schema
 from txlog.schema.types import (
     CURRENT_DEFAULT,
@@ -34,7 +35,6 @@ from txlog.schema.types import (
     type_name,
 )
 
-CHECK_PREFIX = "delta.constraints."  # The prefix of the properties with CHECK constraints.
 _INVARIANT = "delta.invariants"
 
 

@@ -64,10 +64,6 @@ def mapping_mode(protocol: Protocol, properties: Properties) -> str:
     return str(properties.get(ACTIVATION["columnMapping"])) if active else "none"
 
 
-STAMPED_SINCE = (  # The version and the timestamp from which in-commit timestamps are enabled.
-    "delta.inCommitTimestampEnablementVersion",
-    "delta.inCommitTimestampEnablementTimestamp",
-)
 PROTECTED = "delta.requireCheckpointProtectionBeforeVersion"
 DELETION_VECTORS = "delta.enableDeletionVectors"
 VECTORS_ON_USE = "txlog.deletionVectors"

@@ -85,6 +85,9 @@ REQUIRES: dict[str, tuple[str, ...]] = {
 # The features of tables whose commits only a catalog knows.
 CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
 
+# Features of a log or its catalog: they say nothing about the files of the table.
+OF_THE_LOG = frozenset({"checkpointProtection"}) | CATALOG_MANAGED
+
 # The property that enables a feature.
 ACTIVATION = {
     "appendOnly": "delta.appendOnly",

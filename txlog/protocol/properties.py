@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field
+from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -194,6 +195,7 @@ class Properties:
             return False
 
 
+CHECK_PREFIX = "delta.constraints."  # The prefix of the properties with CHECK constraints.
 INDEX_PREFIX = "txlog.index."
 _INDEX_NAME = compiled(r"[a-z][a-z0-9_]{0,62}")
 
@@ -292,19 +294,23 @@ def _version(known: tuple[int, ...]) -> Callable[[str], int]:
     return read
 
 
-def validate_properties(raw: Mapping[str, str]) -> None:
+def validate_properties(raw: Mapping[str, str], *, warns: bool = True) -> None:
     """Raise unless a caller may set these properties; warn of those that txlog does not use.
 
     Raises
     ------
     InvalidInputError
-        A value is not a string or is invalid, a `delta.enable…` or `txlog.` property is unknown, or
-        a name differs from Delta's spelling in case. One error names all faults.
+        A value is not a string or is invalid, a `delta.enable…` or `txlog.` property is unknown,
+        a name differs from Delta's spelling in case, or two constraints differ only in case. One
+        error names all faults.
     """
     faults, idle = [], []
+    folded = [name.lower() for name in raw if name.startswith(CHECK_PREFIX)]
     for name, text in raw.items():
         if not isinstance(text, str):
             faults.append(f"{name}: the value must be a string, not {type(text).__name__}")
+        elif name.startswith(CHECK_PREFIX) and folded.count(name.lower()) > 1:
+            faults.append(f"{name}: another constraint has this name in other case")
         elif name.startswith(FEATURE_PREFIX):
             if text != "supported":
                 faults.append(f"{name}={text!r}: expected supported")
@@ -317,7 +323,10 @@ def validate_properties(raw: Mapping[str, str]) -> None:
                 idle.append(name)
         elif name.lower().startswith(_OWNED) and not name.startswith(_FREE_PREFIXES):
             known = property_name(name)
-            if known != name:
+            prefix = next((one for one in _PREFIXES if name.lower().startswith(one.lower())), None)
+            if prefix is not None:
+                faults.append(f"{name}: the prefix is spelled {prefix}")
+            elif known != name:
                 faults.append(f"{name}: Delta spells it {known}")
             elif name.lower().startswith(_REFUSED):
                 faults.append(f"{name}: no such property in txlog")
@@ -326,12 +335,12 @@ def validate_properties(raw: Mapping[str, str]) -> None:
 
                 near = get_close_matches(name, [*_READERS], 1, 0.9)
                 idle.append(name + (f" (did you mean {near[0]}?)" if near else ""))
-    if idle and not faults:
+    if idle and warns and not faults:
         warnings.warn(
             "the properties are stored for other engines, but txlog does not use "
             f"{', '.join(idle)}",
             TxlogWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     if faults:
         raise InvalidInputError(
@@ -345,7 +354,8 @@ def _reader_of(name: str) -> Callable[[str], Any]:
     return _READERS[name]
 
 
-_FREE_PREFIXES = ("delta.constraints.",)
+_FREE_PREFIXES = (CHECK_PREFIX,)
+_PREFIXES = (CHECK_PREFIX, FEATURE_PREFIX, INDEX_PREFIX)  # Property names that begin alike.
 
 # Properties that guide other engines when they write or clean up. txlog stores them. They have no
 # effect on the rows or on reading.
@@ -365,16 +375,106 @@ _RAISING: dict[str, Callable[[str], Any]] = {
 }
 _READERS = {**{name: known[0] for name, known in _KNOWN.items()}, **KEPT, **_RAISING}
 
-# Properties that writers record, so a caller cannot set them.
-RECORDED = frozenset(
-    {
-        "delta.columnMapping.maxColumnId",
-        "delta.inCommitTimestampEnablementTimestamp",
-        "delta.inCommitTimestampEnablementVersion",
-        "txlog.droppedColumns",
-    }
+
+class Owner(StrEnum):
+    """Who decides what a property says. The rules are in spec/commit.md, CON-28."""
+
+    USER = "user"  # Callers set and unset it. It is a part of the table's definition.
+    WRITER = "writer"  # Writers record it about the data files, and it goes where these go.
+    LOG = "log"  # Writers record it about the commits of this log, and it stays with the log.
+    FEATURE = "feature"  # It asks for a protocol. No table stores it.
+
+
+OWNERS: dict[str, Owner] = {
+    "delta.columnMapping.maxColumnId": Owner.WRITER,
+    "delta.inCommitTimestampEnablementTimestamp": Owner.LOG,
+    "delta.inCommitTimestampEnablementVersion": Owner.LOG,
+    "delta.minReaderVersion": Owner.FEATURE,
+    "delta.minWriterVersion": Owner.FEATURE,
+    "delta.requireCheckpointProtectionBeforeVersion": Owner.LOG,
+    "delta.rowTracking.materializedRowCommitVersionColumnName": Owner.WRITER,
+    "delta.rowTracking.materializedRowIdColumnName": Owner.WRITER,
+    "txlog.droppedColumns": Owner.WRITER,
+}
+"""The owners of properties. `delta.feature.…` belongs to features, all others to the user."""
+
+STAMPS = "delta.enableInCommitTimestamps"
+"""The one property of the user that is about the log: its commits have times, or have not."""
+
+STAMPED_SINCE = (  # The version and the timestamp from which in-commit timestamps are enabled.
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.inCommitTimestampEnablementTimestamp",
 )
-_BY_FOLDED_NAME = {name.lower(): name for name in _READERS}
+
+
+def owner_of(name: str) -> Owner:
+    """Return who owns a property."""
+    if name.startswith(FEATURE_PREFIX):
+        return Owner.FEATURE
+    return OWNERS.get(name, Owner.USER)
+
+
+def is_recorded(name: str) -> bool:
+    """Return whether writers record a property, so that no caller sets or unsets it."""
+    return owner_of(name) in (Owner.WRITER, Owner.LOG)
+
+
+def is_of_the_log(name: str) -> bool:
+    """Return whether a property describes the log: it does not move with rows and files."""
+    return owner_of(name) is Owner.LOG or name == STAMPS
+
+
+def carried(
+    definition: Mapping[str, str | None],
+    current: Mapping[str, str | None] | None,
+    asked: Mapping[str, str | None] | None = None,
+) -> dict[str, str | None]:
+    """Return the properties of a table that takes over a definition: rule CON-28.
+
+    Parameters
+    ----------
+    definition
+        The properties of another version, of another table, or of a new one.
+    current
+        Those of the table; None if its log begins now.
+    asked
+        Those that the caller gives, which count most.
+    """
+    found = {
+        name: text
+        for name, text in definition.items()
+        if not is_of_the_log(name) or (current is None and name == STAMPS)
+    }
+    found |= {name: text for name, text in (current or {}).items() if is_of_the_log(name)}
+    return without_old_stamps({**found, **(asked or {})})
+
+
+def without_old_stamps(raw: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return properties without the start of in-commit timestamps if these are off."""
+    on = bool(Properties(raw).get(STAMPS))
+    return {name: text for name, text in raw.items() if on or name not in STAMPED_SINCE}
+
+
+# Properties with a prefix of Delta or txlog that do not bind writers: with any value, all files and
+# rows are valid. The first is a counter, which each new mapped column moves.
+_UNBINDING = (
+    "delta.columnMapping.maxColumnId",
+    "txlog.logCompactionInterval",
+    "txlog.pageRows",
+    "txlog.rowGroupRows",
+    "txlog.writeChecksums",
+)
+
+
+def binds_writers(name: str) -> bool:
+    """Return whether a property may say which files or rows writers may commit.
+
+    A name with a prefix of Delta or txlog does so if nothing else is known.
+    """
+    return name.startswith(_OWNED) and name not in _UNBINDING and not name.startswith(INDEX_PREFIX)
+
+
+_BY_FOLDED_NAME = {name.lower(): name for name in (*_READERS, *OWNERS)}
 
 
 def property_name(name: str) -> str:

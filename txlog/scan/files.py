@@ -194,7 +194,8 @@ def partitions_of(snapshot: Snapshot, files: pa.Table) -> list[dict[str, str | N
     names = snapshot.partition_columns
     if not names:
         return []
-    texts = [partition_texts(files, name) for name in snapshot.physical_partition_columns]
+    mode = snapshot.mapping_mode
+    texts = [partition_texts(files, one, mode) for one in snapshot.partition_fields]
     values = pa.table([one.cast(pa.string()) for one in texts], names=names)
     order = [(name, "ascending") for name in names]
     found: list[dict[str, str | None]] = (
@@ -209,7 +210,8 @@ def partition_sums(snapshot: Snapshot, files: pa.Table) -> pa.Table:
     Columns: `partition` (`a=1/b=2`, with the values as logged), `files`, `bytes` and `rows`.
     """
     names = [f"k{place}" for place in range(len(snapshot.partition_columns))]
-    texts = [partition_texts(files, one) for one in snapshot.physical_partition_columns]
+    mode = snapshot.mapping_mode
+    texts = [partition_texts(files, one, mode) for one in snapshot.partition_fields]
     keys = [pc.fill_null(one.cast(pa.string()), "None") for one in texts]
     columns = [*keys, files["size"], num_records(files)]
     sums = (

@@ -144,7 +144,7 @@ class LoggedPlan(ScanPlan):
 
         files, counts = fold_files(self.store, self.snapshot, _FRAGMENTS, kept)
         rows = single_files(files, fragment_ids(files))
-        require_same_partitions(rows, self.snapshot.physical_partition_columns)
+        require_same_partitions(rows, self.snapshot.partition_fields, self.snapshot.mapping_mode)
         return plan_rows(self.snapshot, self, rows, flat(counts))
 
     @cached_property

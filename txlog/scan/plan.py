@@ -290,7 +290,7 @@ def plan_fragments(
 def plan_live(snapshot: Snapshot, reading: ReadPlan, files: pa.Table) -> PlannedFiles:
     """Choose the live `FILE_ROWS` that may contain matching rows. Pure."""
     rows = fragment_rows(files, listed=snapshot.supports(FEATURE))
-    require_same_partitions(rows, snapshot.physical_partition_columns)
+    require_same_partitions(rows, snapshot.partition_fields, snapshot.mapping_mode)
     return plan_rows(snapshot, reading, rows)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -37,7 +37,7 @@ from txlog.scan.deletions import load_deletions
 from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField
-from txlog.stats.partition import parse_partition_values
+from txlog.stats.partition import logged_partition_value, parse_partition_values
 from txlog.store.base import Store, naming
 from txlog.store.open import locate, uri_of
 
@@ -351,9 +351,8 @@ class FragmentReader:
 
     def partition_value(self, column: StructField) -> pa.Scalar:
         """Return the value that a partition column has in all rows."""
-        values: Mapping[str, str | None] = self._fragment.partition_values
-        physical = column.name_in_files(self._plan.mapping_mode)
-        text = values.get(physical, values.get(column.name))
+        values = self._fragment.partition_values
+        text = logged_partition_value(values, column, self._plan.mapping_mode)
         kept = self._plan.memo.partition_values
         value = kept.get((column.name, text))
         if value is None:

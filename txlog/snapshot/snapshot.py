@@ -35,7 +35,7 @@ from txlog.protocol.features import CATALOG_MANAGED
 from txlog.protocol.properties import Properties
 from txlog.reconcile.files import Controls, controls_of
 from txlog.schema.json import parse_schema
-from txlog.schema.types import StructType, require_known_changes
+from txlog.schema.types import StructField, StructType, require_known_changes
 from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows
 from txlog.store.base import without_secrets
 from txlog.threads import cached_property
@@ -248,10 +248,15 @@ class Snapshot:
         return [column.name for column in found if column is not None]
 
     @property
+    def partition_fields(self) -> list[StructField]:
+        """The partition columns, in their order."""
+        found = (self.schema.get(name) for name in self.metadata.partition_columns)
+        return [column for column in found if column is not None]
+
+    @property
     def physical_partition_columns(self) -> list[str]:
         """The names of the partition columns in `partitionValues`."""
-        found = (self.schema.get(name) for name in self.metadata.partition_columns)
-        return [c.name_in_files(self.mapping_mode) for c in found if c is not None]
+        return [column.name_in_files(self.mapping_mode) for column in self.partition_fields]
 
     @property
     def mapping_mode(self) -> str:

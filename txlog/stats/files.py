@@ -22,7 +22,7 @@ from txlog.fragments.rows import FragmentRows
 from txlog.schema.types import DataType, StructField, StructType
 from txlog.stats.file_bounds import bound_type, struct_bounds, struct_count
 from txlog.stats.json_bounds import json_bounds, json_counts
-from txlog.stats.partition import entries, logged_partition_values, parse_partition_values
+from txlog.stats.partition import logged_partition_values, parse_partition_values
 from txlog.stats.skip import ALL, EVERYTHING, Bounds, ColumnBounds, Known, merged
 
 
@@ -120,13 +120,15 @@ def partition_values(files: pa.Table, column: StructField, mode: str) -> pa.Arra
 
     `mode` is the table's column mapping. Errors as for `parse_partition_values`.
     """
-    texts = logged_partition_values(flat(files["partition_values"]), column, mode)
-    return parse_partition_values(texts, column.type)
+    return parse_partition_values(partition_texts(files, column, mode), column.type)
 
 
-def partition_texts(files: pa.Table, name: str) -> pa.Array:
-    """Return a partition column's logged text for each of `FILE_ROWS`."""
-    return entries(flat(files["partition_values"]), name)
+def partition_texts(files: pa.Table, column: StructField, mode: str) -> pa.Array:
+    """Return a partition column's logged text for each of `FILE_ROWS`.
+
+    `mode` is the table's column mapping.
+    """
+    return logged_partition_values(flat(files["partition_values"]), column, mode)
 
 
 def physical_rows(rows: FragmentRows) -> pa.Array:
@@ -161,7 +163,9 @@ def require_same_counts(rows: FragmentRows, counts: pa.Array | None = None) -> N
     )
 
 
-def require_same_partitions(rows: FragmentRows, physical_names: Sequence[str]) -> None:
+def require_same_partitions(
+    rows: FragmentRows, partitioned: Sequence[StructField], mode: str
+) -> None:
     """Raise if a column file is in another partition than its primary (rule FRG-16).
 
     Raises
@@ -170,11 +174,13 @@ def require_same_partitions(rows: FragmentRows, physical_names: Sequence[str]) -
         The error names the file.
     """
     columns = rows.columns
-    for name in physical_names if columns.rows.num_rows else ():
-        theirs = partition_texts(columns.rows, name)
-        ours = partition_texts(rows.primaries, name).take(columns.owners)
+    for column in partitioned if columns.rows.num_rows else ():
+        theirs = partition_texts(columns.rows, column, mode)
+        ours = partition_texts(rows.primaries, column, mode).take(columns.owners)
         same = pc.fill_null(pc.equal(theirs, ours), pc.and_(theirs.is_null(), ours.is_null()))
-        _require(columns.rows, same, "partitionValues", partial(_elsewhere, name, theirs, ours))
+        _require(
+            columns.rows, same, "partitionValues", partial(_elsewhere, column.name, theirs, ours)
+        )
 
 
 def _elsewhere(name: str, theirs: pa.Array, ours: pa.Array, row: int) -> str:

@@ -107,9 +107,15 @@ _YEAR_DIGITS = 6
 def logged_partition_values(maps: pa.Array, column: StructField, mode: str) -> pa.Array:
     """Return a column's logged texts from maps of partition values.
 
-    `mode` is the table's column mapping.
+    All readers of partition values resolve their names here, or with `logged_partition_value`:
+    with column mapping they are physical names, but some writers log logical ones.
+
+    Parameters
+    ----------
+    mode
+        The table's column mapping.
     """
-    name = column.name if mode == "none" else column.physical_name
+    name = column.name_in_files(mode)
     texts = entries(maps, name)
     if name == column.name:
         return texts
@@ -118,6 +124,14 @@ def logged_partition_values(maps: pa.Array, column: StructField, mode: str) -> p
         return texts
     # Some writers log the logical name. It is read if the physical name is absent.
     return pc.if_else(is_there, _plain(texts), _plain(entries(maps, column.name)))
+
+
+def logged_partition_value(
+    values: Mapping[str, str | None], column: StructField, mode: str
+) -> str | None:
+    """Return a column's logged text from one file's partition values, as the function above."""
+    name = column.name_in_files(mode)
+    return values[name] if name in values else values.get(column.name)
 
 
 def _plain(texts: pa.Array) -> pa.Array:

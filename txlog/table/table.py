@@ -284,7 +284,8 @@ class Table(About, Reading, Lookups, Writing):
         replace
             If there is a table at the target, add a version to it that is the clone.
         properties
-            Properties with other values in the clone.
+            Properties with other values in the clone. Those for which files would have to change
+            (column mapping, row tracking) are refused: set them in the clone.
         register
             Record a shallow clone in this table, in a commit, so that `vacuum` keeps the files of
             the clone. The first one adds the writer feature `domainMetadata` to this table.

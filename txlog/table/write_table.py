@@ -19,7 +19,7 @@ from txlog.expressions.sql import Where, as_expression
 from txlog.expressions.tree import col
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.protocol.access import features_of
-from txlog.protocol.properties import VERSIONS, asked_versions, split_features
+from txlog.protocol.properties import VERSIONS
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import threads_for
@@ -31,6 +31,7 @@ from txlog.verbs.append import require_additive
 from txlog.verbs.create import already_exists, existing, write_new_table
 from txlog.verbs.fragments.workers import write_first_fragments, write_new_fragments
 from txlog.verbs.overwrite import PartitionMode
+from txlog.verbs.properties import Asked
 
 WriteMode = Literal["append", "overwrite", "error", "ignore"]
 
@@ -194,13 +195,14 @@ def require_same(
                 remedy="Omit the argument, or call alter.cluster_by",
             )
     current = snapshot.metadata.configuration
-    features, wanted_properties = split_features(properties)
-    other = [name for name, value in wanted_properties.items() if current.get(name) != value]
-    other += sorted(features - features_of(snapshot.protocol))
+    held = {name for name, value in properties.items() if current.get(name) == value}
+    given = {name: value for name, value in properties.items() if name not in held}
+    asked = Asked.of(given, has_rows=False, warns=False)
+    other = [*asked.stored, *sorted(asked.features - features_of(snapshot.protocol))]
     protocol = snapshot.protocol
     have = (protocol.min_reader_version, protocol.min_writer_version)
-    asked = zip(VERSIONS, asked_versions(properties), have, strict=True)
-    other += [name for name, least, now in asked if least > now]
+    versions = zip(VERSIONS, asked.versions, have, strict=True)
+    other += [name for name, least, now in versions if least > now]
     if other:
         raise InvalidInputError(
             argument="properties",

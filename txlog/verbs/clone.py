@@ -6,7 +6,7 @@ Rules: spec/maintenance.md, MNT-20 to MNT-23.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.deletion_file import DELETIONS_FOLDER
 from txlog.fragments.deletion_vector import file_name, stored_descriptor
 from txlog.fragments.ids import ID_APP, ID_TAG, valid_id
-from txlog.fragments.rows import FIELDS_TAG
+from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import canonical_key, decode_path, encode_path
 from txlog.protocol.access import (
     at_least,
@@ -42,15 +42,14 @@ from txlog.protocol.access import (
     require_writable,
     upgraded,
 )
-from txlog.protocol.features import CATALOG_MANAGED, CLUSTERING
+from txlog.protocol.features import ACTIVATION, CLUSTERING, OF_THE_LOG
 from txlog.protocol.mapping import MAPPING_MODE, highest_id
 from txlog.protocol.properties import (
     COMPATIBILITY,
+    FEATURE_PREFIX,
     Properties,
-    asked_versions,
+    carried,
     compatibilities,
-    split_features,
-    validate_properties,
 )
 from txlog.scan.deletions import vector_path
 from txlog.snapshot.live_files import load_files
@@ -61,8 +60,8 @@ from txlog.store.open import locate, require_allowed, uri_of
 from txlog.store.places import is_within
 from txlog.threads import map_all
 from txlog.verbs.create import already_exists, existing
+from txlog.verbs.properties import Asked, require_kept_form
 from txlog.verbs.references import RegisterClone
-from txlog.verbs.restore import OF_THE_LOG, STAMPS
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,7 @@ class _Clone(Operation):
         self._snapshot = snapshot
         self._options = options
         self._copied: list[str] = []
-        validate_properties(options.properties)
+        self._asked = Asked.of(options.properties, has_rows=True)
 
     def intent(self, base: Snapshot | None) -> Intent:
         """Return the changes that make a table the clone; `base` is the table that it replaces."""
@@ -235,25 +234,15 @@ class _Clone(Operation):
     def _table(self, base: Snapshot | None) -> tuple[Metadata, Protocol]:
         """Return the metadata and the protocol of the clone."""
         source, effects = self._snapshot, self.context.effects
-        features, given = split_features(self._options.properties)
-        current = {} if base is None else base.metadata.configuration
-        configuration = {
-            name: text
-            for name, text in {**source.metadata.configuration, **given}.items()
-            if name not in OF_THE_LOG or (base is None and name == STAMPS)
-        } | {name: current[name] for name in OF_THE_LOG if name in current}
+        asked, before = self._asked, source.metadata.configuration
+        current = None if base is None else base.metadata.configuration
+        configuration = carried(before, current, asked.stored)
         configuration |= highest_id(source.metadata, None if base is None else base.metadata)
-        own = compatibilities(source.metadata.configuration)
-        other = [COMPATIBILITY[one] for one in compatibilities(configuration) if one not in own]
-        if Properties(configuration).get(MAPPING_MODE) != source.mapping_mode:
-            other.append(MAPPING_MODE)
-        if other:
-            raise InvalidInputError(
-                argument="properties",
-                field=other[0],
-                reason="the files of the clone are the source's, with its names and ids of columns",
-                remedy="Omit the property, and set it with alter.set_properties afterwards",
-            )
+        _require_same_files(source, configuration, asked.features)
+        require_kept_form(before, configuration, path=source.root)
+        asked.require_columns(
+            configuration, source.schema, source.partition_columns, source.mapping_mode
+        )
         metadata = source.metadata.model_copy(
             update={
                 "id": effects.uuid() if base is None else base.metadata.id,
@@ -261,19 +250,49 @@ class _Clone(Operation):
                 "configuration": configuration,
             }
         )
-        needed = needed_features(source.schema, Properties(configuration)) | features
-        protocol = upgraded(_unmanaged(source.protocol), needed)
-        protocol = at_least(protocol, asked_versions(self._options.properties))
+        needed = needed_features(source.schema, Properties(configuration)) | asked.features
+        protocol = upgraded(_without_log(source.protocol), needed)
+        protocol = at_least(protocol, asked.versions)
         if base is not None:
             protocol = merged_protocol(base.protocol, protocol)
         require_writable(protocol, metadata, path=source.root)
         return metadata, protocol
 
 
-def _unmanaged(protocol: Protocol) -> Protocol:
-    """Return a protocol without the features of catalog-managed tables."""
+def _require_same_files(
+    source: Snapshot, configuration: Mapping[str, str | None], features: Collection[str]
+) -> None:
+    """Raise if files of the source would have to change for the properties of its clone.
+
+    Raises
+    ------
+    InvalidInputError
+        The error names the property.
+    """
+    before = source.metadata.configuration
+    own = compatibilities(before)
+    other = [COMPATIBILITY[one] for one in compatibilities(configuration) if one not in own]
+    reason = "with its names and ids of columns"
+    if Properties(configuration).get(MAPPING_MODE) != source.mapping_mode:
+        other.append(MAPPING_MODE)
+    tracks = ACTIVATION["rowTracking"]
+    if not other and Properties(configuration).get(tracks) and not Properties(before).get(tracks):
+        other, reason = [tracks], "and its rows have no ids"
+    if not other and FEATURE in features and not source.supports(FEATURE):
+        other, reason = [f"{FEATURE_PREFIX}{FEATURE}"], "and its fragments may have no ids"
+    if other:
+        raise InvalidInputError(
+            argument="properties",
+            field=other[0],
+            reason=f"the files of the clone are the source's, {reason}",
+            remedy="Omit the property, and set it with alter.set_properties afterwards",
+        )
+
+
+def _without_log(protocol: Protocol) -> Protocol:
+    """Return a protocol without the features of a log, or of its catalog."""
     lists = {
-        name: [one for one in listed if one not in CATALOG_MANAGED]
+        name: [one for one in listed if one not in OF_THE_LOG]
         for name in ("reader_features", "writer_features")
         if (listed := getattr(protocol, name)) is not None
     }

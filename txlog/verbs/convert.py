@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import Literal
 from urllib.parse import unquote
 
@@ -24,6 +25,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.loop import Committed, commit, prepare
 from txlog.commit.operation import Done, Outcome, require_user_metadata
+from txlog.data_files.constraints import rules_of
 from txlog.errors import (
     DataFileError,
     InvalidInputError,
@@ -39,16 +41,20 @@ from txlog.schema.arrow import from_arrow
 from txlog.schema.types import (
     GENERATION,
     NANOS,
+    ArrayType,
     DataType,
+    MapType,
     PrimitiveType,
     StructField,
     StructType,
     type_name,
     types_in,
 )
+from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.partition import NULL_FOLDER, parse_partition_values
 from txlog.store.base import ObjectInfo, Store
 from txlog.verbs.create import already_exists, existing, new_table
+from txlog.verbs.metadata import require_true
 from txlog.verbs.statistics import ComputeStatistics
 
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
@@ -108,7 +114,7 @@ def convert(
         Folders have other partition columns than those given, or differ from each other.
     SchemaMismatchError
         A column has two types; the error names both files. Or it has nanoseconds, and the
-        properties do not list `timestampNanos`.
+        properties do not list `timestampNanos`. Or a row breaks a constraint of the properties.
     DataFileError
         A file is not Parquet.
     """
@@ -154,6 +160,9 @@ def convert(
     intent = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
     if collect_stats:
         intent = _with_statistics(context, intent)
+    rules = [rule.predicate for rule in rules_of(new.metadata, new.schema)]
+    if rules:
+        require_true(context, _planned(context, intent), reduce(and_, rules))
     # The files belong to the caller, so none is ever deleted.
     result = commit(context.store, None, intent, effects=context.effects)
     if not isinstance(result, Committed):
@@ -163,14 +172,17 @@ def convert(
 
 def _with_statistics(context: Context, intent: Intent) -> Intent:
     """Return the intent with the statistics of its files."""
-    now_ms = context.effects.now_ms()
-    planned = prepare(
-        context.store, None, intent, context.effects.uuid(), made_ms=now_ms, now_ms=now_ms
-    )
-    computed = ComputeStatistics(context).intent(planned.after)
+    computed = ComputeStatistics(context).intent(_planned(context, intent))
     stats = {} if computed is None else {add.path: add.stats for add in computed.adds}
     adds = (a.model_copy(update={"stats": stats.get(a.path, a.stats)}) for a in intent.adds)
     return replace(intent, adds=tuple(adds))
+
+
+def _planned(context: Context, intent: Intent) -> Snapshot:
+    """Return the table that an intent would make."""
+    now_ms = context.effects.now_ms()
+    uuid = context.effects.uuid()
+    return prepare(context.store, None, intent, uuid, made_ms=now_ms, now_ms=now_ms).after
 
 
 def _converting(intent: Intent, files: int, collect_stats: bool) -> Intent:
@@ -350,14 +362,39 @@ def _schema(
                 field.name.lower(),
                 (replace(field, nullable=True, metadata=metadata), file.info.name),
             )
-            if known.type != field.type or partitions.get(field.name) is not None:
+            united = _united(known.type, field.type)
+            if united is not None and united != known.type:
+                columns[field.name.lower()] = replace(known, type=united), first
+            if united is None or partitions.get(field.name) is not None:
                 other = f"{type_name(known.type)} in {first}"
                 raise SchemaMismatchError(
                     argument="data",
                     path=file.info.name,
                     field=field.name,
                     reason=f"column {field.name} is {type_name(field.type)} in {file.info.name}, "
-                    f"and {'a partition column' if known.type == field.type else other}",
+                    f"and {other if united is None else 'a partition column'}",
                     remedy="Nothing was committed. Write one of the files again",
                 )
     return StructType((*(field for field, _ in columns.values()), *partitions.fields))
+
+
+def _united(one: DataType, other: DataType) -> DataType | None:
+    """Return the type for the values of two types that differ only in what may be null, or None."""
+    match one, other:
+        case ArrayType(element, null), ArrayType(theirs, their_null):
+            inner = _united(element, theirs)
+            return None if inner is None else ArrayType(inner, null or their_null)
+        case MapType(key, value, null), MapType(their_key, their_value, their_null):
+            keys, values = _united(key, their_key), _united(value, their_value)
+            if keys is None or values is None:
+                return None
+            return MapType(keys, values, null or their_null)
+        case StructType(fields), StructType(theirs) if one.names() == other.names():
+            found = []
+            for field, their in zip(fields, theirs, strict=True):
+                inner = _united(field.type, their.type)
+                if inner is None:
+                    return None
+                found.append(replace(field, type=inner, nullable=field.nullable or their.nullable))
+            return StructType(tuple(found))
+    return one if one == other else None

@@ -55,13 +55,11 @@ from txlog.protocol.mapping import (
     with_schema,
 )
 from txlog.protocol.properties import (
-    RECORDED,
     Properties,
     asked_versions,
     asks_for,
     compatibilities,
     split_features,
-    validate_properties,
 )
 from txlog.schema.types import (
     StructType,
@@ -71,9 +69,9 @@ from txlog.schema.types import (
 )
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.collect import require_stats_columns
 from txlog.store.base import Store
 from txlog.verbs.append import write_metrics
+from txlog.verbs.properties import Asked
 
 NO_TABLE = ""
 """The table id in fragments that are written before the table exists."""
@@ -167,9 +165,7 @@ def new_table(
     check_partitioning(schema, partition_by)
     require_storable(schema, partition_by)
     require_identities(schema, partition_by)
-    validate_properties(properties)
-    _require_not_recorded(properties)
-    require_stats_columns(schema, partition_by, Properties(properties))
+    asked = Asked.of(properties, has_rows=False)
     configuration = completed({**_vectors(properties), **properties})
     if odd_names(schema):
         configuration.setdefault(MAPPING_MODE, "name")
@@ -187,6 +183,8 @@ def new_table(
         if of_files:
             _require_fit_for_files(metadata)
         schema = mapped(unmapped(schema), metadata, legacy=of_files)
+    mode = Properties(configuration).get(MAPPING_MODE)
+    asked.require_columns(configuration, schema, partition_by, mode)
     metadata = with_schema(metadata, schema)
     require_known_changes(schema, path="schema")
     new = NewTable(metadata, schema, tuple(cluster_by))
@@ -227,17 +225,6 @@ def _vectors(properties: Mapping[str, str]) -> dict[str, str]:
     if Properties(properties).get("txlog.deletionFormat") == "lance":
         return {DELETION_VECTORS: "true"}
     return {VECTORS_ON_USE: "auto"}
-
-
-def _require_not_recorded(properties: Mapping[str, str]) -> None:
-    recorded = sorted(properties.keys() & RECORDED)
-    if recorded:
-        raise InvalidInputError(
-            argument="properties",
-            field=recorded[0],
-            reason=f"{', '.join(recorded)}: the writers of a table set this property themselves",
-            remedy="Omit it",
-        )
 
 
 def _protocol(new: NewTable) -> tuple[Protocol, dict[str, str | None]]:

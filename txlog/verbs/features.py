@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -183,7 +183,7 @@ class AddFeatures(Operation):
         protocol = with_features(base.protocol, self._names)
         added = features_of(protocol) - features_of(base.protocol)
         _require_no_backlog(base, added)
-        adds = _adopted(self.context, base) if FEATURE in features_of(protocol) else ()
+        adds = adopted(self.context, base) if FEATURE in features_of(protocol) else ()
         if not added and not adds:
             return None
         return Intent(
@@ -307,8 +307,14 @@ def with_counts(context: Context, snapshot: Snapshot, adds: Sequence[Add]) -> li
     return [counted.get(add.path, add) for add in adds]
 
 
-def _adopted(context: Context, base: Snapshot) -> tuple[Add, ...]:
-    """Return the files to log again: those without a durable fragment id or a row count."""
+def adopted(
+    context: Context, base: Snapshot, again: Mapping[str, Add] | None = None
+) -> tuple[Add, ...]:
+    """Return the files to log again with durable fragment ids and row counts (FRG-19).
+
+    They are those without one of the two, and those that the caller logs again by path.
+    """
+    again = again or {}
     files = load_files(context.store, base).live
     plan = plan_scan(base, files, columns=[])
     lacking = [f for f in plan.fragments if not f.is_durable or f.physical_rows is None]
@@ -318,9 +324,12 @@ def _adopted(context: Context, base: Snapshot) -> tuple[Add, ...]:
     rows |= zip((fragment.path for fragment in unknown), counts, strict=True)
     chosen = files_at(files, rows)
     durable = {fragment.path for fragment in lacking if fragment.is_durable}
-    return tuple(
-        _logged_again(add, rows[add.path], keeps_id=add.path in durable) for add in adds_of(chosen)
-    )
+    numbered = [
+        _logged_again(again.get(add.path, add), rows[add.path], keeps_id=add.path in durable)
+        for add in adds_of(chosen)
+    ]
+    others = (add for path, add in again.items() if path not in rows)
+    return (*numbered, *others)
 
 
 def _rows_in(store: Store, plan: ReadPlan, fragment: Fragment) -> int:

@@ -40,7 +40,7 @@ from txlog.schema.json import schema_json
 from txlog.schema.types import DataType, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.collect import LISTED
+from txlog.stats.collect import LISTED, require_stats_columns
 from txlog.stats.files import physical_path
 from txlog.verbs.compact import rewrite_all
 from txlog.verbs.metadata import Changed, SetProperties
@@ -311,6 +311,55 @@ def _with_stats_columns(
         return current
     texts = [".".join(map(quote_name, path)) for path in changed if path is not None]
     return {**current, LISTED: ",".join(texts)}
+
+
+def without_lost_columns(
+    base: Snapshot, metadata: Metadata, schema: StructType
+) -> tuple[Metadata, tuple[DomainMetadata, ...]]:
+    """Return the metadata and the changed domains of a table whose rows and columns are replaced.
+
+    What names a column that is gone, or is a partition column now, ends: its statistics, the
+    indexes over it, the clustering by it.
+    """
+    partition_by = metadata.partition_columns
+    configuration = dict(metadata.configuration)
+    listed: Sequence[FieldPath] = Properties(configuration).get(LISTED) or ()
+    texts = [".".join(map(quote_name, path)) for path in listed]
+    kept = [text for text in texts if _has_statistics(schema, partition_by, text)]
+    if len(kept) < len(texts):
+        configuration[LISTED] = ",".join(kept)
+    stored = [column for column in schema.fields if column.name not in partition_by]
+    there = {column.name_in_files(base.mapping_mode) for column in stored}
+    for definition in index_definitions(configuration).values():
+        if not there.issuperset(definition.columns):
+            del configuration[f"{INDEX_PREFIX}{definition.name}"]
+    domains: tuple[DomainMetadata, ...] = ()
+    clustered = clustering_columns(base)
+    if clustered and (partition_by or any(not _is_at(schema, path, base) for path in clustered)):
+        domain = base.controls.domains[CLUSTERING]
+        domains = (domain.model_copy(update={"removed": True}),)
+    if configuration == metadata.configuration:
+        return metadata, domains
+    return metadata.model_copy(update={"configuration": configuration}), domains
+
+
+def _has_statistics(schema: StructType, partition_by: Sequence[str], column: str) -> bool:
+    try:
+        require_stats_columns(schema, partition_by, Properties({LISTED: column}))
+    except InvalidInputError:
+        return False
+    return True
+
+
+def _is_at(kind: DataType, physical: FieldPath, base: Snapshot) -> bool:
+    """Return whether a schema has a column with these physical names."""
+    for name in physical:
+        fields = kind.fields if isinstance(kind, StructType) else ()
+        found = next((f for f in fields if f.name_in_files(base.mapping_mode) == name), None)
+        if found is None:
+            return False
+        kind = found.type
+    return True
 
 
 def _require_kept_apart(base: Snapshot, path: FieldPath) -> None:

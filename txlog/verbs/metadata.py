@@ -13,15 +13,15 @@ from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.operation import Operation
-from txlog.data_files.constraints import CHECK_PREFIX
 from txlog.data_files.deletions import adds_of
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import as_expression, parse_sql, to_sql
 from txlog.expressions.tree import Expression, IsNull, Not, Or
+from txlog.fragments.rows import FEATURE
 from txlog.protocol.access import (
-    STAMPED_SINCE,
     at_least,
+    features_of,
     materializes_partitions,
     needed_features,
     require_writable,
@@ -30,12 +30,10 @@ from txlog.protocol.access import (
 from txlog.protocol.iceberg import feature_of
 from txlog.protocol.mapping import MAPPING_MODE, mapped, with_schema
 from txlog.protocol.properties import (
-    RECORDED,
+    CHECK_PREFIX,
     Properties,
-    asked_versions,
     compatibilities,
-    split_features,
-    validate_properties,
+    without_old_stamps,
 )
 from txlog.scan.plan import plan_scan
 from txlog.scan.scan import Scan
@@ -43,10 +41,10 @@ from txlog.schema.json import parse_schema
 from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.collect import require_stats_columns
 from txlog.stats.files import num_records
 from txlog.verbs.create import row_columns
-from txlog.verbs.features import with_counts
+from txlog.verbs.features import adopted, with_counts
+from txlog.verbs.properties import Asked, require_kept_form
 
 
 @dataclass(frozen=True)
@@ -93,9 +91,12 @@ class ChangeMetadata(Operation):
             return None
         require_writable(protocol, changed.metadata, path=base.root)
         if changed.checks is not None:
-            _require_true(self.context, base, changed.checks)
+            require_true(self.context, base, changed.checks)
         kind: Kind = "metadata" if protocol == base.protocol else "protocol"
         adds = _unnumbered(self.context, base) if changed.numbers_rows else ()
+        if FEATURE in features_of(protocol) - features_of(base.protocol):
+            again = {add.path: add for add in adds}
+            adds = tuple(adopted(self.context, base, again))
         return Intent(
             operation=self.name,
             # Rows of winners need ids, too, and their files must satisfy Iceberg compatibility.
@@ -117,7 +118,7 @@ def _unnumbered(context: Context, base: Snapshot) -> tuple[Add, ...]:
     return tuple(with_counts(context, base, adds))
 
 
-def _require_true(context: Context, base: Snapshot, predicate: Expression) -> None:
+def require_true(context: Context, base: Snapshot, predicate: Expression) -> None:
     """Raise if a row breaks a predicate; files are skipped if their statistics show none does.
 
     Raises
@@ -172,9 +173,7 @@ class SetProperties(ChangeMetadata):
 
     def change(self, base: Snapshot) -> Changed:
         """Return the metadata with the changed properties."""
-        _require_settable({**self._properties, **dict.fromkeys(self._unset, "")})
-        validate_properties(self._properties)
-        features, kept = split_features(self._properties)
+        asked = Asked.of(self._properties, has_rows=True, unset=self._unset)
         current = base.metadata.configuration
         missing = [name for name in self._unset if name not in current]
         if missing and not self._if_exists:
@@ -184,25 +183,22 @@ class SetProperties(ChangeMetadata):
                 reason=f"the table has no property {missing[0]}",
                 remedy="Pass if_exists=True to skip it",
             )
-        configuration = {
-            name: text for name, text in current.items() if name not in self._unset
-        } | kept
-        _require_turned_on(base, configuration)
-        now = Properties(configuration)
-        if not now.get("delta.enableInCommitTimestamps"):
-            configuration = {k: v for k, v in configuration.items() if k not in STAMPED_SINCE}
-        numbers_rows = bool(now.get("delta.enableRowTracking")) and not base.has_stable_row_ids
+        kept = {name: text for name, text in current.items() if name not in asked.unset}
+        configuration = without_old_stamps({**kept, **asked.stored})
+        require_kept_form(current, configuration, path=base.root)
+        asked.require_columns(configuration, base.schema, base.partition_columns, base.mapping_mode)
+        tracks = bool(Properties(configuration).get("delta.enableRowTracking"))
+        numbers_rows = tracks and not base.has_stable_row_ids
         if numbers_rows:
             configuration = {**row_columns(self.context.effects), **configuration}
-        require_stats_columns(base.schema, base.partition_columns, Properties(configuration))
         parameters: dict[str, Any] = {"properties": dict(self._properties)}
         if self._unset:
             parameters = {"properties": list(self._unset), "ifExists": self._if_exists}
         return Changed(
             base.metadata.model_copy(update={"configuration": configuration}),
             parameters,
-            frozenset(features),
-            versions=asked_versions(self._properties),
+            asked.features,
+            versions=asked.versions,
             numbers_rows=numbers_rows,
         )
 
@@ -270,37 +266,6 @@ def _turns_on_iceberg(
     return True
 
 
-def _require_settable(properties: Mapping[str, str]) -> None:
-    for name in properties:
-        if name in RECORDED:
-            raise InvalidInputError(
-                argument="properties",
-                field=name,
-                reason="the writers of a table set this property themselves",
-                remedy="Omit it",
-            )
-        if name.startswith(CHECK_PREFIX):
-            raise InvalidInputError(
-                argument="properties",
-                field=name,
-                reason="a constraint is not set as a property: the rows must be checked first",
-                remedy="Call alter.add_constraint, or alter.drop_constraint",
-            )
-
-
-def _require_turned_on(base: Snapshot, configuration: Mapping[str, str | None]) -> None:
-    """Raise if the form of deletions would change: existing files keep theirs."""
-    name = "txlog.deletionFormat"
-    now = Properties(configuration).get(name)
-    if now != base.properties.get(name) and now != "delta":
-        raise UnsupportedFeatureError(
-            path=base.root,
-            features=(name,),
-            reason=f"{name} cannot be turned on: existing files have deletions in the other form",
-            remedy="Set it when the table is created",
-        )
-
-
 class AddConstraints(ChangeMetadata):
     """Add CHECK constraints, which all rows must satisfy from now on."""
 
@@ -319,16 +284,17 @@ class AddConstraints(ChangeMetadata):
     def change(self, base: Snapshot) -> Changed:
         """Return the metadata with the constraints, and the predicates for the rows."""
         configuration = dict(base.metadata.configuration)
-        known = {name.lower() for name in configuration}
         predicate: Expression | None = None
         texts: dict[str, str] = {}
         for name, given in self._constraints.items():
             key = f"{CHECK_PREFIX}{name}"
-            if key.lower() in known:
+            if key.lower() in {name.lower() for name in configuration}:
                 raise InvalidInputError(
                     argument="constraints",
                     field=name,
-                    reason=f"the table already has a constraint {name}",
+                    reason=f"the table already has a constraint {name}, perhaps in other case"
+                    if key.lower() in {one.lower() for one in base.metadata.configuration}
+                    else f"{name} is given twice, in upper and lower case",
                     remedy="Drop it first, or choose another name",
                 )
             bound = _bound(name, given, base.schema)
@@ -365,11 +331,28 @@ class DropConstraint(ChangeMetadata):
         self._if_exists = if_exists
 
     def change(self, base: Snapshot) -> Changed:
-        """Return the metadata without the constraint."""
-        wanted = f"{CHECK_PREFIX}{self._constraint}".lower()
+        """Return the metadata without the constraint.
+
+        Raises
+        ------
+        InvalidInputError
+            There is none, or several have this name in other case.
+        """
+        wanted = f"{CHECK_PREFIX}{self._constraint}"
         current = base.metadata.configuration
-        kept = {name: text for name, text in current.items() if name.lower() != wanted}
-        if len(kept) == len(current) and not self._if_exists:
+        alike = [name for name in current if name.lower() == wanted.lower()]
+        if wanted in alike:
+            alike = [wanted]
+        if len(alike) > 1:
+            names = [name.removeprefix(CHECK_PREFIX) for name in alike]
+            raise InvalidInputError(
+                argument="name",
+                field=self._constraint,
+                reason=f"the constraints {', '.join(names)} differ only in case",
+                remedy="Give the name of one of them",
+            )
+        kept = {name: text for name, text in current.items() if name not in alike}
+        if not alike and not self._if_exists:
             names = [
                 name.removeprefix(CHECK_PREFIX) for name in current if name.startswith(CHECK_PREFIX)
             ]

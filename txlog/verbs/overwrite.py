@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from txlog.actions.file import Add
-from txlog.actions.table import Metadata
+from txlog.actions.table import DomainMetadata, Metadata
 from txlog.arrow import arrow_array
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
@@ -28,7 +28,11 @@ from txlog.schema.types import DataType, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import partition_texts
-from txlog.stats.partition import format_partition_values, parse_partition_values
+from txlog.stats.partition import (
+    format_partition_values,
+    logged_partition_value,
+    parse_partition_values,
+)
 from txlog.verbs.append import evolved, require_free_names, write_metrics
 
 PartitionMode = Literal["static", "dynamic"]
@@ -117,6 +121,7 @@ class Overwrite(Operation):
         schema = self._files.fit(base)
         if self._where is not None or self._partition_mode == "dynamic":
             require_kept(base, schema, self._files.schema_mode)
+        metadata, domains = _definition(base, schema, self._files)
         deletes = self._deletes = self._rows_replaced(base)
         if deletes.cdc:  # If there are change files, they must include the new rows, too.
             rows = inserted_rows(self._files.adds)
@@ -132,7 +137,8 @@ class Overwrite(Operation):
             removes=deletes.removes,
             adds=(*deletes.adds, *self._files.adds),
             cdc=deletes.cdc,
-            metadata=_metadata(base, schema, self._files),
+            metadata=metadata,
+            domains=domains,
             reads=Reads(everything=self._where is None, where=deletes.where),
             parameters={
                 "mode": "Overwrite",
@@ -221,14 +227,12 @@ def _in_partitions(rows: pa.Table, adds: list[Add], snapshot: Snapshot) -> pa.Ta
 
     Partitions are compared by value, because writers spell some types in several ways.
     """
-    new = [add.partition_values for add in adds]
+    mode = snapshot.mapping_mode
     columns, touched = [], []
-    for name in snapshot.partition_columns:
-        column = snapshot.schema.get(name)
-        assert column is not None
-        texts = arrow_array([values.get(name) for values in new], pa.string())
-        touched.append(_respelled(texts, column.type))
-        columns.append(_respelled(partition_texts(rows, name), column.type))
+    for column in snapshot.partition_fields:
+        new = [logged_partition_value(add.partition_values, column, mode) for add in adds]
+        touched.append(_respelled(arrow_array(new, pa.string()), column.type))
+        columns.append(_respelled(partition_texts(rows, column, mode), column.type))
     wanted = set(zip(*touched, strict=True))
     return rows.filter(
         arrow_array([key in wanted for key in zip(*columns, strict=True)], pa.bool_())
@@ -243,12 +247,19 @@ def _respelled(texts: pa.Array, kind: DataType) -> list[str | None]:
     return respelled
 
 
-def _metadata(base: Snapshot, schema: StructType, files: AddedFiles) -> Metadata | None:
+def _definition(
+    base: Snapshot, schema: StructType, files: AddedFiles
+) -> tuple[Metadata | None, tuple[DomainMetadata, ...]]:
+    """Return the metadata and the domains that change."""
     if files.schema_mode != "overwrite":
-        return evolved(base, schema)
+        return evolved(base, schema), ()
     metadata = partitioned_by(base.metadata, files.partition_by)
-    if schema == base.schema:
-        return None if metadata == base.metadata else metadata
-    require_free_names(base, schema)
-    metadata = with_dropped(metadata, ())  # The remaining files do not have them.
-    return with_schema(metadata, schema)
+    if schema == base.schema and metadata == base.metadata:
+        return None, ()
+    from txlog.verbs.mapped_columns import without_lost_columns
+
+    if schema != base.schema:
+        require_free_names(base, schema)
+        metadata = with_dropped(metadata, ())  # The remaining files do not have them.
+        metadata = with_schema(metadata, schema)
+    return without_lost_columns(base, metadata, schema)

@@ -19,13 +19,13 @@ from txlog.protocol.mapping import (
     unmapped,
     with_schema,
 )
-from txlog.protocol.properties import Properties
+from txlog.protocol.properties import Properties, carried
 from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.create import new_table
 from txlog.verbs.features import clustering_domain
-from txlog.verbs.restore import OF_THE_LOG
+from txlog.verbs.properties import Asked
 
 
 class ReplaceTable(Operation):
@@ -63,6 +63,7 @@ class ReplaceTable(Operation):
         )
         self._cluster_by = cluster_by
         self._created = self._new.intent()
+        self._asked = Asked.of(properties or {}, has_rows=False, warns=False)
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the metadata of a new table, and the removal of all files.
@@ -76,14 +77,11 @@ class ReplaceTable(Operation):
         assert wanted is not None
         assert needed is not None
         current = base.metadata.configuration
-        of_the_log = {key: current[key] for key in OF_THE_LOG if key in current}
-        of_the_log |= highest_id(base.metadata, wanted)
+        configuration = carried(wanted.configuration, current, self._asked.stored)
+        configuration |= highest_id(base.metadata, wanted)
         schema = self._new.schema
         metadata = wanted.model_copy(
-            update={
-                "id": base.metadata.id,
-                "configuration": {**wanted.configuration, **of_the_log},
-            }
+            update={"id": base.metadata.id, "configuration": configuration}
         )
         if Properties(metadata.configuration).get(MAPPING_MODE) != "none":
             # It has the properties of the new table, and the ids that were assigned before.

@@ -33,7 +33,7 @@ from txlog.protocol.access import (
 )
 from txlog.protocol.features import CLUSTERING
 from txlog.protocol.mapping import MAPPING_MODE, highest_id, mapped, with_schema
-from txlog.protocol.properties import INDEX_PREFIX
+from txlog.protocol.properties import INDEX_PREFIX, carried
 from txlog.reconcile.files import file_keys
 from txlog.scan.deletions import deletion_place
 from txlog.snapshot.commits import Commit, parse_commit
@@ -51,13 +51,6 @@ from txlog.store.base import Store, is_there
 from txlog.store.open import locate
 from txlog.verbs.features import with_counts
 
-STAMPS = "delta.enableInCommitTimestamps"
-# These properties describe the log, not the rows, so they do not change.
-OF_THE_LOG = (
-    STAMPS,
-    "delta.inCommitTimestampEnablementTimestamp",
-    "delta.inCommitTimestampEnablementVersion",
-)
 VACUUM_HOLDS_MS = 3_600_000  # How long after its first commit a vacuum may still delete files.
 _SHOWN = 5  # The number of missing files in an error.
 
@@ -216,11 +209,8 @@ def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
     A table with mapped columns keeps the mapping: the physical names of the old columns are then
     their own names. Identity columns do not count the same values again.
     """
-    configuration = {
-        name: value for name, value in then.metadata.configuration.items() if name not in OF_THE_LOG
-    }
     current = now.metadata.configuration
-    configuration |= {name: current[name] for name in OF_THE_LOG if name in current}
+    configuration = carried(then.metadata.configuration, current)
     # Indexes stay, too: their segments cover data files, not versions.
     configuration = {k: v for k, v in configuration.items() if not k.startswith(INDEX_PREFIX)}
     configuration |= {k: v for k, v in current.items() if k.startswith(INDEX_PREFIX)}

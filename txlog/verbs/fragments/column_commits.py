@@ -116,7 +116,7 @@ def _require_fitting(
     try:
         rows = fragment_rows(pa.concat_tables([there, new], promote_options="default"), listed=True)
         physical_rows(rows)
-        require_same_partitions(rows, base.snapshot.physical_partition_columns)
+        require_same_partitions(rows, base.snapshot.partition_fields, base.snapshot.mapping_mode)
     except LogCorruptError as error:
         raise InvalidInputError(
             argument="fragments",

@@ -24,6 +24,7 @@ from txlog.log.paths import canonical_keys
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.partition import logged_partition_value
 from txlog.verbs.append import Append
 from txlog.verbs.create import NO_TABLE, NewTable
 from txlog.verbs.fragments.base_version import Base, FragmentsOperation
@@ -212,11 +213,17 @@ def _require_same_rows(group: Operation.RewriteGroup, base: Base) -> None:
 
 def _require_same_place(group: Operation.RewriteGroup, base: Snapshot) -> None:
     """Raise if new fragments come from another version or partition than the old ones."""
-    partitions = [dict(one.adds[0].partition_values) for one in group.old_fragments]
+    columns, mode = base.partition_fields, base.mapping_mode
+
+    def place(one: FragmentMetadata) -> list[str | None]:
+        values = one.adds[0].partition_values
+        return [logged_partition_value(values, column, mode) for column in columns]
+
+    partitions = list(map(place, group.old_fragments))
     for one in group.new_fragments:
         if one.read_version != base.version:
             reason = f"it was written on version {one.read_version}, not {base.version}"
-        elif dict(one.adds[0].partition_values) not in partitions:
+        elif place(one) not in partitions:
             reason = "none of the old fragments is in its partition"
         else:
             continue

@@ -1,0 +1,113 @@
+"""Partition values that some writers log by the logical names of mapped columns."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import txlog
+from tests.examples import examples
+
+Row = dict[str, Any]
+SCHEMA = pa.schema([("p", pa.string()), ("q", pa.int64()), ("v", pa.int64())])
+PLACES = st.tuples(st.sampled_from(["x", "y z", None]), st.sampled_from([1, 2, None]))
+
+
+def logged_by(root: Path, names: Sequence[bool]) -> txlog.Table:
+    """Return a table whose files are logged by logical names where `names` says so."""
+    table = txlog.Table(str(root))
+    schema = {c.physical_name: c.name for c in table.snapshot.schema.fields}
+    logical = iter(names)
+    for path in sorted((root / "_delta_log").glob("*.json")):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            line.get("commitInfo", {}).pop("txlogCrc32", None)
+            if "add" in line and next(logical, False):
+                values = line["add"]["partitionValues"]
+                line["add"]["partitionValues"] = {schema[k]: v for k, v in values.items()}
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return txlog.Table(str(root))
+
+
+def values(rows: Sequence[Row] | pa.Table) -> list[str]:
+    found = rows.to_pylist() if isinstance(rows, pa.Table) else rows
+    return sorted(repr([row[name] for name in SCHEMA.names]) for row in found)
+
+
+def made(root: Path, rows: Sequence[Row], names: Sequence[bool], mode: str) -> txlog.Table:
+    table = txlog.Table.create(str(root), SCHEMA, ["p", "q"], {"delta.columnMapping.mode": mode})
+    for row in rows:
+        table.append(pa.Table.from_pylist([row], schema=SCHEMA))
+    return logged_by(root, names)
+
+
+@settings(max_examples=examples(60))
+@given(
+    st.lists(PLACES, min_size=1, max_size=5),
+    st.lists(st.booleans(), min_size=5, max_size=5),
+    st.sampled_from(["name", "id"]),
+    PLACES,
+)
+def test_all_readers_find_the_values_by_either_name(
+    tmp_path_factory: pytest.TempPathFactory,
+    places: list[tuple[str | None, int | None]],
+    names: list[bool],
+    mode: str,
+    new: tuple[str | None, int | None],
+) -> None:
+    rows = [{"p": p, "q": q, "v": at} for at, (p, q) in enumerate(places)]
+    root = tmp_path_factory.mktemp("t") / "t"
+    table = made(root, rows, names, mode)
+    assert values(table.to_arrow()) == values(rows)
+    distinct = {tuple(place) for place in places}
+    found = {(one["p"], one["q"]) for one in table.partitions()}
+    assert found == {(p, None if q is None else str(q)) for p, q in distinct}
+    flat = table.get_add_actions(flatten=True)
+    listed = zip(flat["partition.p"].to_pylist(), flat["partition.q"].to_pylist(), strict=True)
+    assert sorted(map(repr, listed)) == sorted(map(repr, places))
+    for p, q in distinct:
+        here = [row for row in rows if (row["p"], row["q"]) == (p, q)]
+        text = [f"p = '{p}'" if p else "p IS NULL", f"q = {q}" if q else "q IS NULL"]
+        assert values(table.to_arrow(where=" AND ".join(text))) == values(here)
+        parts = [ds.field("p") == p if p else ds.field("p").is_null()]
+        parts.append(ds.field("q") == q if q else ds.field("q").is_null())
+        dataset = table.to_pyarrow_dataset()
+        assert values(dataset.to_table(filter=parts[0] & parts[1])) == values(here)
+    row = {"p": new[0], "q": new[1], "v": 100}
+    table.overwrite(pa.Table.from_pylist([row], schema=SCHEMA), partition_mode="dynamic")
+    rows = [*(r for r in rows if (r["p"], r["q"]) != new), row]
+    assert values(txlog.Table(str(root)).to_arrow()) == values(rows)
+    table.delete("q = 1")
+    rows = [r for r in rows if r["q"] != 1]
+    table.optimize.compact()
+    assert values(table.to_arrow()) == values(rows)
+    assert {(one["p"], one["q"]) for one in table.partitions()} == {
+        (r["p"], None if r["q"] is None else str(r["q"])) for r in rows
+    }
+
+
+def test_a_dynamic_overwrite_of_mapped_columns_replaces_only_its_partitions(
+    tmp_path: Path,
+) -> None:
+    rows = [{"p": "x", "q": 1, "v": 1}, {"p": "y", "q": 1, "v": 2}]
+    table = made(tmp_path / "t", rows, [], "name")
+    new = {"p": "x", "q": 1, "v": 9}
+    table.overwrite(pa.Table.from_pylist([new], schema=SCHEMA), partition_mode="dynamic")
+    assert values(table.to_arrow()) == values([rows[1], new])
+
+
+def test_fragments_of_logical_names_can_be_rewritten(tmp_path: Path) -> None:
+    rows = [{"p": "x", "q": 1, "v": 1}, {"p": "y", "q": 2, "v": 2}]
+    table = made(tmp_path / "t", rows, [True, True], "name")
+    old = [fragment.metadata for fragment in table.fragments()]
+    new = txlog.write_fragments(table.to_arrow(where="p = 'x'"), table)
+    here = [one for one in old if "x" in one.adds[0].partition_values.values()]
+    group = txlog.Operation.RewriteGroup(here, new)
+    table.commit(txlog.Operation.Rewrite([group]))
+    assert values(table.to_arrow()) == values(rows)

@@ -1,0 +1,258 @@
+"""Two verbs at once that change something that is not a file.
+
+Both have read the same version. The second one is committed on top of the first, and must leave
+what it leaves on a table that it reads after the first; or it fails with a conflict, and leaves no
+trace.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import txlog
+from tests.examples import examples
+from txlog.commit.context import Context
+from txlog.commit.operation import Operation, execute
+from txlog.data_files.deletions import adds_of
+from txlog.data_files.options import new_fields
+from txlog.data_files.write_plan import AddedFiles
+from txlog.errors import CommitConflictError, TxlogError
+from txlog.schema.types import PrimitiveType, StructField, StructType
+from txlog.snapshot.live_files import load_files
+from txlog.verbs.cluster import Cluster
+from txlog.verbs.compact import Compact
+from txlog.verbs.drop_feature import DropFeature
+from txlog.verbs.features import AddFeatures, ClusterBy, UpgradeProtocol
+from txlog.verbs.indexes import CreateIndex, DropIndex
+from txlog.verbs.mapped_columns import DropColumns, RenameColumn, SetMapping
+from txlog.verbs.metadata import AddConstraints, Describe, DropConstraint, SetProperties
+from txlog.verbs.overwrite import Overwrite
+from txlog.verbs.references import DropPin, SetPin
+from txlog.verbs.replace import ReplaceTable
+from txlog.verbs.restore import Restore
+from txlog.verbs.schema import AddFields, ChangeColumn, SetDefault, SyncIdentity
+
+LONG = PrimitiveType("long")
+Make = Callable[[Context], Operation]
+
+
+def sets(**properties: str) -> Make:
+    given = {name.replace("__", "."): text for name, text in properties.items()}
+    return lambda c: SetProperties(c, given)
+
+
+def unsets(*names: str) -> Make:
+    return lambda c: SetProperties(c, {}, unset=names)
+
+
+def adds(columns: Any) -> Make:
+    return lambda c: AddFields(c, new_fields(columns, nanos=False) or ())
+
+
+def overwrites(rows: pa.Table) -> Make:
+    def make(context: Context) -> Operation:
+        return Overwrite(context, AddedFiles(context, data=rows, schema_mode="overwrite"))
+
+    return make
+
+
+VERBS: dict[str, Make] = {
+    "set mine": sets(mine="2"),
+    "set other": sets(other="1"),
+    "unset mine": unsets("mine"),
+    "set appendOnly": sets(delta__appendOnly="true"),
+    "set feed": sets(delta__enableChangeDataFeed="true"),
+    "set rows": sets(delta__enableRowTracking="true"),
+    "set times": sets(delta__enableInCommitTimestamps="true"),
+    "set v2": sets(delta__checkpointPolicy="v2"),
+    "set stats": sets(delta__dataSkippingStatsColumns="a"),
+    "set page": sets(txlog__pageRows="100"),
+    "set no vectors": sets(delta__enableDeletionVectors="false"),
+    "unset vectors": unsets("txlog.deletionVectors"),
+    "end mapping": lambda c: SetMapping(c, {"delta.columnMapping.mode": "none"}),
+    "constrain b": lambda c: AddConstraints(c, {"c2": "b > 0"}),
+    "constrain B": lambda c: AddConstraints(c, {"C2": "b > -5"}),
+    "drop constraint": lambda c: DropConstraint(c, "pos"),
+    "add d": adds({"d": pa.int64()}),
+    "add st.z": adds({"st.z": pa.int64()}),
+    "drop b": lambda c: DropColumns(c, ["b"]),
+    "drop s": lambda c: DropColumns(c, ["s"]),
+    "rename b": lambda c: RenameColumn(c, "b", "d"),
+    "rename a": lambda c: RenameColumn(c, "a", "e"),
+    "not null": lambda c: ChangeColumn(c, "b", nullable=False),
+    "widen": lambda c: ChangeColumn(c, "s", kind=LONG),
+    "comment": lambda c: ChangeColumn(c, "b", metadata={"comment": "x"}),
+    "move": lambda c: ChangeColumn(c, "b", place="first"),
+    "default": lambda c: SetDefault(c, "b", "7"),
+    "sync": lambda c: SyncIdentity(c, "i"),
+    "cluster by a": lambda c: ClusterBy(c, ["a"]),
+    "cluster by b": lambda c: ClusterBy(c, ["b"]),
+    "cluster by none": lambda c: ClusterBy(c, []),
+    "add feature": lambda c: AddFeatures(c, ["vacuumProtocolCheck"]),
+    "add fragments": lambda c: AddFeatures(c, ["txlog.fragments"]),
+    "upgrade": lambda c: UpgradeProtocol(c, 3, 7),
+    "drop clustering": lambda c: DropFeature(c, "clustering"),
+    "drop checks": lambda c: DropFeature(c, "checkConstraints"),
+    "restore": lambda c: Restore(c, 1),
+    "pin": lambda c: SetPin(c, "new", 1, None),
+    "unpin": lambda c: DropPin(c, "old"),
+    "index b": lambda c: CreateIndex(c, ["b"], None),
+    "index none": lambda c: DropIndex(c, "a"),
+    "describe": lambda c: Describe(c, description="text"),
+    "overwrite": overwrites(pa.table({"a": [5], "x": [6]})),
+    "replace": lambda c: ReplaceTable(c, StructType((StructField("a", LONG),))),
+    "compact": lambda c: Compact(c, None),
+    "cluster": lambda c: Cluster(c, None),
+}
+PAIRS = tuple(product(VERBS, VERBS))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("base") / "t"
+    schema = pa.schema(
+        [
+            ("a", pa.int64()),
+            ("b", pa.int64()),
+            ("s", pa.int32()),
+            ("st", pa.struct([("x", pa.int64())])),
+            ("i", pa.int64()),
+        ]
+    )
+    table = txlog.Table.create(
+        root,
+        schema,
+        properties={
+            "delta.columnMapping.mode": "name",
+            "delta.constraints.pos": "s > 0",
+            "delta.enableTypeWidening": "true",
+            "delta.feature.allowColumnDefaults": "supported",
+            "mine": "1",
+        },
+        cluster_by=["a"],
+        identity={"i": txlog.Identity(explicit=True)},
+    )
+    rows = [{"a": n, "b": 10 - n, "s": n + 1, "st": {"x": n}, "i": 100 + n} for n in range(4)]
+    for part in (rows[:2], rows[2:]):
+        table.append(pa.Table.from_pylist(part, schema=schema))
+    table.create_index("a")
+    table.pins.create("old", 1)
+    return root
+
+
+def state_of(root: Path) -> Any:
+    """Return all that a version consists of, except times and chosen names."""
+    table = txlog.Table(root)
+    metadata = table.snapshot.metadata.to_json()
+    metadata.pop("createdTime", None)
+    domains = {
+        name: re.sub(r'"createdTime":\d+', "", domain.configuration)
+        for name, domain in table.snapshot.controls.domains.items()
+        if not domain.removed and name != "delta.rowTracking"
+    }
+    tags = [add.tags or {} for add in adds_of(load_files(table.store, table.snapshot).live)]
+    marks = sorted(one.get("ZCUBE_ZORDER_BY", "") + (one.get("fields") or "") for one in tags)
+    text = json.dumps([metadata, table.protocol.to_json(), domains], sort_keys=True)
+    text = re.sub(r"_row-[a-z-]+col-[0-9a-f-]{36}", "_row", text)
+    text = re.sub(r'EnablementTimestamp": "\d+', "", text)
+    table.maintenance.checkpoint()
+    rows = sorted(map(repr, txlog.Table(root).to_arrow().to_pylist()))
+    return text, rows, marks
+
+
+def commit(root: Path, verb: str, seen: int | None = None) -> None:
+    table = txlog.Table(root, version=seen)
+    execute(VERBS[verb](Context(table.store)), table.snapshot)
+
+
+def outcome(root: Path, verb: str, seen: int | None = None) -> Any:
+    """Return the state after a verb, or the error."""
+    before = txlog.Table(root).version
+    try:
+        commit(root, verb, seen)
+    except TxlogError as error:
+        assert txlog.Table(root).version == before
+        return error
+    return state_of(root)
+
+
+def check_pair(base: Path, root: Path, first: str, second: str) -> str:
+    """Compare both orders of reading; return how the second verb fared."""
+    seen = txlog.Table(base).version
+    shutil.copytree(base, root / "race")
+    try:
+        commit(root / "race", first)
+    except TxlogError:
+        return "none"
+    shutil.copytree(root / "race", root / "serial")
+    after_first = txlog.Table(root / "race").version
+    serial = outcome(root / "serial", second)
+    race = outcome(root / "race", second, seen)
+    if isinstance(race, CommitConflictError) and not isinstance(serial, CommitConflictError):
+        return "conflict"
+    if not isinstance(race, TxlogError) and txlog.Table(root / "race").version == after_first:
+        return "nothing"  # It changes nothing, so it counts at the version that it read.
+    if isinstance(serial, TxlogError):
+        assert isinstance(race, type(serial)), (race, serial)
+        return "refused"
+    assert race == serial
+    return "ok"
+
+
+def check_pairs(base: Path, root: Path, pairs: Iterable[tuple[str, str]]) -> None:
+    for number, (first, second) in enumerate(pairs):
+        place = root / str(number)
+        try:
+            check_pair(base, place, first, second)
+        except BaseException as error:
+            error.add_note(f"{first}, then {second}")
+            raise
+        shutil.rmtree(place)
+
+
+@pytest.mark.spec("GUA-9", "CON-11", "CON-16")
+@settings(max_examples=examples(300))
+@given(pair=st.sampled_from(PAIRS))
+def test_two_changes_of_no_file_are_one_after_the_other(
+    base: Path, tmp_path_factory: pytest.TempPathFactory, pair: tuple[str, str]
+) -> None:
+    check_pairs(base, tmp_path_factory.mktemp("pair"), [pair])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.spec("GUA-9", "CON-11")
+@pytest.mark.parametrize("first", VERBS)
+def test_any_two_changes_of_no_file_are_one_after_the_other(
+    base: Path, tmp_path: Path, first: str
+) -> None:
+    check_pairs(base, tmp_path, ((first, second) for second in VERBS))
+
+
+@pytest.mark.spec("CON-16")
+@pytest.mark.parametrize(
+    ("first", "second", "fared"),
+    [
+        ("cluster by b", "drop b", "refused"),
+        ("drop b", "cluster by b", "conflict"),
+        ("cluster by b", "cluster by a", "nothing"),
+        ("cluster by b", "cluster by none", "conflict"),
+        ("cluster by b", "cluster", "ok"),
+        ("cluster by b", "set mine", "ok"),
+        ("cluster by b", "end mapping", "conflict"),
+        ("pin", "set mine", "ok"),
+        ("pin", "drop b", "ok"),
+    ],
+)
+def test_a_domain_alone_is_heard(
+    base: Path, tmp_path: Path, first: str, second: str, fared: str
+) -> None:
+    assert check_pair(base, tmp_path, first, second) == fared
