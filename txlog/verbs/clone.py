@@ -34,6 +34,7 @@ from txlog.data_files.deletions import adds_of, removes_of
 from txlog.errors import (
     CommitConflictError,
     InvalidInputError,
+    LogCorruptError,
     OutcomeUnknownError,
     RetriesExhaustedError,
     TxlogError,
@@ -45,7 +46,7 @@ from txlog.fragments.deletion_vector import file_name, stored_descriptor
 from txlog.fragments.ids import ID_APP, ID_TAG, valid_id
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.lazy import compiled
-from txlog.log.paths import canonical_key, decode_path, encode_path
+from txlog.log.paths import canonical_key, decode_path, encode_path, is_unique
 from txlog.protocol.access import (
     at_least,
     merged_protocol,
@@ -65,7 +66,7 @@ from txlog.protocol.properties import (
 )
 from txlog.scan.deletions import vector_path
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import refresh
+from txlog.snapshot.load import load_snapshot, refresh
 from txlog.snapshot.references import (
     ATTEMPT_HOLDS_MS,
     CloneAttempt,
@@ -135,7 +136,7 @@ def clone(
         raise InvalidInputError(
             argument="register", reason="a deep clone needs no file of its source"
         )
-    latest = refresh(source.store, snapshot) if options.shallow else snapshot
+    latest = _latest(source.store, snapshot) if options.shallow else snapshot
     if options.register:
         require_table_writable(latest, removes_rows=False)
     registration = _Registration(source, latest, snapshot.version, target.store.root, txn)
@@ -266,12 +267,20 @@ class _Registration:
         """Commit to the source; again if other writers changed the same record."""
         for left in reversed(range(_TRIES)):
             try:
-                self.latest = refresh(self.source.store, self.latest)
+                self.latest = _latest(self.source.store, self.latest)
                 self.latest = execute(operation, self.latest).snapshot
                 return
             except CommitConflictError as error:
                 if not left or isinstance(error, RetriesExhaustedError) or error.rule == "CON-25":
                     raise
+
+
+def _latest(store: Store, snapshot: Snapshot) -> Snapshot:
+    """Return the latest version of a table; the commits since a snapshot may be cleaned up."""
+    try:
+        return refresh(store, snapshot)
+    except LogCorruptError:
+        return load_snapshot(store, catalog=snapshot.catalog)
 
 
 def _require_apart(source: Store, target: Store) -> None:
@@ -558,7 +567,7 @@ class _Moves:
         """Return the path of a data file's copy, which may be there already."""
         mark = _mark_of(self.table_id, place, add)
         there = self.existing.get(mark)
-        if there is not None and (_UNIQUE.search(place) or self._are_equal(place, there)):
+        if there is not None and (is_unique(place) or self._are_equal(place, there)):
             return there
         folder = "" if _is_elsewhere(place) else place.rpartition("/")[0]
         name = f"part-{mark}-{self.target.effects.uuid()}.parquet"
@@ -596,8 +605,6 @@ class _Moves:
         return self.copies.setdefault(place, name)
 
 
-# A name with a UUID is never used again. All other names may be those of a user.
-_UNIQUE = compiled(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}[^/]*$")
 _COPY = compiled(
     r"(?:.*/)?part-([0-9a-f]{32})-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet"
 )

@@ -9,6 +9,7 @@ Rules: spec/commit.md, CON-23, CON-24 and CON-28; the Delta protocol, "Checkpoin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +38,8 @@ from txlog.data_files.write import discard_files
 from txlog.errors import (
     CommitConflictError,
     InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
     TxlogError,
     UnsupportedFeatureError,
     warn_committed,
@@ -68,7 +71,7 @@ from txlog.schema.types import (
     types_in,
 )
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import list_log
+from txlog.snapshot.load import list_log, refresh
 from txlog.snapshot.references import held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
@@ -105,6 +108,7 @@ _OF_FIELDS = {
     "identityColumns": "delta.identity.step",
     "allowColumnDefaults": CURRENT_DEFAULT,
 }
+_TRIES = 3  # So often the log is listed again while another writer cleans it up.
 # Reader features that leave traces in older parts of the log which no reader misreads.
 _TRACELESS = frozenset({"vacuumProtocolCheck"})
 
@@ -205,6 +209,11 @@ def _checkpoint_since(context: Context, latest: Snapshot, version: int) -> int:
 
 def _truncate(context: Context, latest: Snapshot, version: int) -> Snapshot:
     """Delete the log of all versions that are older than the first checkpoint since a version."""
+    for _ in range(_TRIES - 1):
+        # Another writer may clean up the log now, and replace the checkpoint by a newer one.
+        with suppress(NotFoundError, LogCorruptError):
+            return truncate(context, latest, _checkpoint_since(context, latest, version))
+        latest = refresh(context.store, latest)
     return truncate(context, latest, _checkpoint_since(context, latest, version))
 
 
