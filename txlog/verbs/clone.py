@@ -491,7 +491,8 @@ def _changes(
     """Return the files to add and to remove, without those that do not change. Pure.
 
     A file that the table has already is logged again if the facts about it differ: row ids,
-    partition values, tags. This changes no rows.
+    partition values, statistics, tags. This changes no rows. If another file has its path now (of
+    a source that was made again), its rows are new.
 
     Parameters
     ----------
@@ -510,7 +511,7 @@ def _changes(
     changed = []
     for add in adds:
         there = theirs.get(key(add))
-        if there is None:
+        if there is None or not _is_same_file(add, there):
             changed.append(add)
         elif _differ(add, there, numbered=numbered):
             tags = dict(add.tags or {})
@@ -518,6 +519,11 @@ def _changes(
                 tags[ID_TAG] = number  # It stays the same fragment.
             changed.append(add.model_copy(update={"tags": tags, "data_change": False}))
     return changed, [remove for remove in removes if key(remove) not in ours]
+
+
+def _is_same_file(add: Add, there: Add) -> bool:
+    """Return whether a file with the path of another one is that file."""
+    return (add.size, add.modification_time) == (there.size, there.modification_time)
 
 
 def _differ(add: Add, there: Add, *, numbered: bool) -> bool:
@@ -530,7 +536,7 @@ def _differ(add: Add, there: Add, *, numbered: bool) -> bool:
     return (
         other_ids
         or add.partition_values != there.partition_values
-        or (add.stats is not None and there.stats is None)
+        or (None not in (add.stats, there.stats) and add.stats != there.stats)
         or _without_id(add).tags != _without_id(there).tags
     )
 

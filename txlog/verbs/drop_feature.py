@@ -3,7 +3,7 @@
 The versions before a feature was dropped are protected first. If the caller wants to lose them,
 their log is deleted, and only then the protection is dropped: after each step, the table is sound.
 
-Rules: spec/commit.md, CON-23, CON-24 and CON-28; the Delta protocol, "Checkpoint Protection".
+Rules: spec/commit.md, CON-23 and CON-24; the Delta protocol, "Checkpoint Protection".
 """
 
 from __future__ import annotations
