@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -412,6 +412,38 @@ def test_another_clone_is_made_over_a_registered_one_at_once(tmp_path: Path) -> 
     clean(source.refresh())
     assert txlog.Table(tmp_path / "t").to_arrow()["k"].to_pylist() == [1]
     assert txlog.Table(tmp_path / "t", version=1).to_arrow()["k"].to_pylist() == [2]
+
+
+@dataclass(frozen=True)
+class Slow(Effects):
+    """Between any two looks at the clock, two hours pass."""
+
+    looks: list[int] = field(default_factory=list)
+
+    def now_ms(self) -> int:
+        self.looks.append(len(self.looks))
+        return super().now_ms() + 2 * 3_600_000 * len(self.looks)
+
+
+@pytest.mark.spec("MNT-15")
+def test_a_slow_clone_is_registered_again(tmp_path: Path) -> None:
+    """So the record is young when the clone is committed."""
+    source = overwritten(tmp_path / "s")
+    target = txlog.write(tmp_path / "t", rows(5))
+    slow = Context(open_store(source.uri), Slow(), Threads(1))
+
+    def other() -> None:  # The clone has to be tried again.
+        txlog.Table(target.uri).append(rows(6))
+
+    version_0 = txlog.Table(source.uri, version=0).snapshot
+    options = CloneOptions(True, replace=True, register=True)
+    clone(slow, version_0, at_commit(tmp_path / "t", 1, other), options)
+    source.refresh()
+    done = [one["operation"] for one in source.history(3)]
+    assert done == ["FINISH CLONE", "REGISTER CLONE", "REGISTER CLONE"]
+    assert clones_of(source.snapshot) == [RegisteredClone(target.metadata.id, target.uri)]
+    clean(source)
+    assert txlog.Table(target.uri).to_arrow().num_rows == 2
 
 
 @pytest.mark.spec("MNT-15")

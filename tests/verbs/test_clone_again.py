@@ -159,6 +159,27 @@ def test_row_ids_follow_the_source(tmp_path: Path, shallow: bool) -> None:
     assert third.maintenance.verify_checksum()
 
 
+@pytest.mark.spec("MNT-22")
+def test_what_is_copied_already_is_logged_once(tmp_path: Path) -> None:
+    """Streams and feeds of the clone give no row again."""
+    source = txlog.write(tmp_path / "s", pa.table({"k": range(3000)}))
+    source.append(pa.table({"k": range(3000, 3005)}))
+    source.delete("k % 7 = 1")
+    made = source.clone(tmp_path / "t", replace=True)
+    assert [one for one in made.files()["deletion_vector"].to_pylist() if one]
+    again = source.clone(tmp_path / "t", replace=True)
+    assert not [one for one in actions(again) if "add" in one or "remove" in one]
+    assert again.outcome.metrics["numCopiedFiles"] == 0
+    before = held(source)
+    source.delete("k % 7 = 2")
+    third = source.clone(tmp_path / "t", replace=True)
+    assert held(third) == held(source)
+    assert third.outcome.metrics["numCopiedFiles"] == 1  # The new vector.
+    assert held(txlog.Table(made.uri, version=0)) == before
+    shutil.rmtree(tmp_path / "s")
+    assert held(txlog.Table(made.uri)) == held(third)
+
+
 def actions(table: txlog.Table) -> list[dict[str, Any]]:
     import json
 

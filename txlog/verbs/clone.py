@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
+from txlog.arrow import pc
 from txlog.commit.app_versions import AppVersion, is_recorded, require_app_version, with_txn
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads, UserMetadata, duties_of
@@ -373,6 +374,7 @@ class _Clone(Operation):
         )
         if now is not None and not self._options.shallow:
             moves.existing = _copies_in(now["path"].to_pylist())
+            moves.vectors = _vector_copies_in(adds_of(now.filter(pc.is_valid(now["dv_id"]))))
         adds = [moves.moved(add) for add in adds_of(rows)]
         size = sum(add.size for add in adds)
         metrics = {"sourceNumOfFiles": len(adds), "sourceTableSize": size}
@@ -556,6 +558,8 @@ class _Moves:
     copies: dict[str, str] = field(default_factory=dict)  # Decoded paths of source and clone.
     # The copies that the clone already has: decoded paths by what their names say.
     existing: dict[str, str] = field(default_factory=dict)
+    # The UUIDs of the files of deletion vectors that it has, by what their folders say.
+    vectors: dict[str, str] = field(default_factory=dict)
 
     def moved(self, add: Add) -> Add:
         """Return a file of the source as a file of the clone."""
@@ -571,7 +575,7 @@ class _Moves:
 
     def _copy_of(self, add: Add, place: str) -> str:
         """Return the path of a data file's copy, which may be there already."""
-        mark = _mark_of(self.table_id, place, add)
+        mark = _mark_of(self.table_id, place, add.size, add.modification_time)
         there = self.existing.get(mark)
         if there is not None and (is_unique(place) or self._are_equal(place, there)):
             return there
@@ -583,10 +587,14 @@ class _Moves:
         home, name = locate(self.store, place)
         return are_equal(home, name, self.target.store, there)
 
-    def _vector(self, vector: DeletionVectorDescriptor, path: str) -> DeletionVectorDescriptor:
+    def _vector(
+        self, vector: DeletionVectorDescriptor, path: str
+    ) -> DeletionVectorDescriptor | None:
         place = vector_path(vector, path=path)
         if place is None:
             return vector
+        if not vector.cardinality and not vector.size_in_bytes:
+            return None  # No row is deleted, and there need not be a file.
         is_lance = vector.storage_type == "lance"
         if self.shallow:
             uri = encoded_uri(uri_of(self.store, place))
@@ -598,34 +606,52 @@ class _Moves:
             copy = self._copy(place, f"{DELETIONS_FOLDER}/{uuid}.{ending}")
             text = encode_path(copy.removeprefix(f"{DELETIONS_FOLDER}/"))
             return vector.model_copy(update={"path_or_inline_dv": text})
-        copy = self._copy(place, file_name(uuid))
-        return stored_descriptor(
-            copy[len("deletion_vector_") : -len(".bin")],
+        # The text of a vector may begin with a folder. It says of which file this is a copy.
+        mark = _mark_of(self.table_id, place)
+        if mark in self.vectors and is_unique(place):
+            uuid = self.vectors[mark]
+        else:
+            copy = self._copy(place, f"{mark}/{file_name(uuid)}")
+            uuid = copy[len(f"{mark}/deletion_vector_") : -len(".bin")]
+        stored = stored_descriptor(
+            uuid,
             offset=vector.offset or 0,
             size=vector.size_in_bytes,
             cardinality=vector.cardinality,
         )
+        return stored.model_copy(update={"path_or_inline_dv": mark + stored.path_or_inline_dv})
 
     def _copy(self, place: str, name: str) -> str:
         """Return the path of a file's copy: the given one, unless it is copied already."""
         return self.copies.setdefault(place, name)
 
 
+_VECTOR_COPY = compiled(
+    r"([0-9a-f]{32})/deletion_vector_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.bin"
+)
 _COPY = compiled(
     r"(?:.*/)?part-([0-9a-f]{32})-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet"
 )
 
 
-def _mark_of(table_id: str | None, place: str, add: Add) -> str:
-    """Return the part of a copy's name that says of which file it is a copy."""
-    facts = [table_id, place, add.size, add.modification_time]
-    return hashlib.sha256(orjson.dumps(facts)).hexdigest()[:32]
+def _mark_of(table_id: str | None, place: str, *facts: int) -> str:
+    """Return the part of a copy's path that says of which file it is a copy."""
+    found = orjson.dumps([table_id, place, *facts])
+    return hashlib.sha256(found).hexdigest()[:32]
 
 
 def _copies_in(paths: Iterable[str]) -> dict[str, str]:
     """Return the decoded paths of the files that a deep clone copied, by their marks."""
     found = ((_COPY.fullmatch(path), path) for path in paths)
     return {match[1]: decode_path(path) for match, path in found if match is not None}
+
+
+def _vector_copies_in(adds: Iterable[Add]) -> dict[str, str]:
+    """Return the UUIDs of the files of vectors that a deep clone copied, by their marks."""
+    vectors = (add.deletion_vector for add in adds)
+    paths = (vector_path(one) for one in vectors if one is not None and one.storage_type == "u")
+    found = (_VECTOR_COPY.fullmatch(path) for path in paths if path is not None)
+    return {match[1]: match[2] for match in found if match is not None}
 
 
 def _is_elsewhere(place: str) -> bool:
