@@ -915,3 +915,32 @@ def test_every_key_is_found_after_a_merge(made: str, is_sorted: bool, keys: list
         counts = table.lookup_counts(keys).to_pylist()
         held = table.to_arrow()["k"].to_pylist()
         assert counts == [held.count(key) for key in keys]
+
+
+@pytest.mark.spec("LKP-8")
+@pytest.mark.parametrize("form", ["path", "long path"])
+def test_a_segment_of_another_table_in_the_folder_is_not_used(tmp_path: Path, form: str) -> None:
+    """Its files had the same names and sizes."""
+    root, name = tmp_path / "t", "part-0.parquet" if form == "path" else "a/b=c/part-0.parquet"
+
+    def made(*keys: int) -> txlog.Table:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"k": keys}), root / name, compression="none", use_dictionary=False)
+        table = txlog.convert_to_delta(root, partition_by={"b": "string"} if "=" in name else None)
+        table.create_index("k")
+        return table
+
+    first = made(1, 2, 3)
+    assert first.contains([1, 7]).to_pylist() == [True, False]
+    assert first.indexes()[0].files_covered == 1
+    size = (root / name).stat().st_size
+    shutil.rmtree(root / "_delta_log")
+    second = made(7, 8, 9)
+    assert (root / name).stat().st_size == size
+    assert second.contains([1, 7]).to_pylist() == [False, True]
+    assert second.lookup([9])["k"].to_pylist() == [9]
+    assert second.indexes()[0].files_covered == 1
+    second.append(pa.table({"k": [10], **({"b": ["c"]} if "=" in name else {})}))
+    second.optimize_index()
+    assert second.contains([1, 8, 10]).to_pylist() == [False, True, True]
+    assert second.indexes()[0].files_covered == 2

@@ -10,6 +10,7 @@ import dataclasses
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +26,10 @@ from txlog.commit.operation import Operation
 from txlog.data_files.options import WriteOptions, as_schema
 from txlog.effects import Effects
 from txlog.snapshot.load import load_snapshot
-from txlog.snapshot.references import RegisteredClone
+from txlog.snapshot.references import RegisteredClone, clones_of
 from txlog.store.base import Store
 from txlog.store.memory import MemoryStore
+from txlog.testing import CrashingStore
 from txlog.threads import Threads
 from txlog.verbs.append import Append
 from txlog.verbs.clone import CloneOptions, _Clone, clone
@@ -38,6 +40,7 @@ from txlog.verbs.convert import convert
 from txlog.verbs.create import create, write_new_table
 from txlog.verbs.delete import Delete, DeleteFound
 from txlog.verbs.drop_feature import DropFeature
+from txlog.verbs.expire import NoteTruncation
 from txlog.verbs.features import AddFeatures, ClusterBy, UpgradeProtocol
 from txlog.verbs.fragments.column_commits import CommitColumns
 from txlog.verbs.fragments.commit import CommitRewrites
@@ -48,7 +51,7 @@ from txlog.verbs.mapped_columns import DropColumns, RenameColumn, SetMapping
 from txlog.verbs.merge.merge import Merge
 from txlog.verbs.metadata import AddConstraints, Describe, DropConstraint, SetProperties
 from txlog.verbs.overwrite import Overwrite
-from txlog.verbs.references import DropPin, ForgetClone, RegisterClone, SetPin
+from txlog.verbs.references import DropPin, FinishClone, ForgetClone, RegisterClone, SetPin
 from txlog.verbs.repair import RemoveLostFiles
 from txlog.verbs.replace import ReplaceTable
 from txlog.verbs.restore import Restore
@@ -198,9 +201,33 @@ def partitioned(context: Context) -> None:
 
 
 def beside(store: Store) -> Store:
-    """Return a store beside another one, for a second table."""
+    """Return a store beside another one, for a second table; its steps are not counted."""
     inner = getattr(store, "inner", store)
     return dataclasses.replace(inner, root=f"{inner.root}-clone")
+
+
+class SameProcess(CrashingStore):
+    """The store of a second table of the same process: its steps count with those of the first."""
+
+    def __init__(self, inner: Store, first: CrashingStore) -> None:
+        super().__init__(inner)
+        self.first = first
+        self.calls = first.calls
+
+    @contextmanager
+    def _call(self, operation: str, path: str) -> Iterator[Any]:
+        self.point, self.crashed = self.first.point, self.first.crashed
+        try:
+            with super()._call(operation, path) as kind:
+                yield kind
+        finally:
+            self.first.crashed = self.crashed
+
+
+def beside_in_process(store: Store) -> Store:
+    """Return a store beside another one, whose steps fail like those of that one."""
+    there = beside(store)
+    return SameProcess(there, store) if isinstance(store, CrashingStore) else there
 
 
 # Cases ----------------------------------------------------------------------------------------
@@ -224,6 +251,8 @@ class Case:
     retries: bool = True
     hours: int = 0  # How old the files of the base are for it.
     new: bool = False  # Whether it makes the table.
+    between: Run | None = None  # A verb that makes what the table may be between two commits.
+    holds: Callable[[Store], object] = lambda _: None  # Raises if the end is not as it should be.
 
 
 def on(verb: Callable[[txlog.Table], object], *covers: type, **more: Any) -> Case:
@@ -283,8 +312,20 @@ def _fragments(table: txlog.Table, data: pa.Table) -> Any:
 
 
 def cloned(context: Context, _: object, **options: Any) -> object:
-    source = context_of(beside(context.store))
-    return clone(source, load_snapshot(source.store), context, CloneOptions(**options), txn=TXN)
+    source = context_of(beside_in_process(context.store))
+    # To register a clone adds a version to the source.
+    snapshot = load_snapshot(source.store, version=4)
+    return clone(source, snapshot, context, CloneOptions(**options), txn=TXN)
+
+
+def is_registered(store: Store) -> None:
+    """Raise unless the source knows the clone, and keeps the files that it needs."""
+    source, made = opened(beside(store), 24 * 8), opened(store)
+    (known,) = clones_of(source.snapshot)
+    assert (known.id, known.uri, known.is_made) == (made.metadata.id, store.root, True)
+    source.overwrite(rows(0, 1))
+    opened(beside(store), 24 * 16).vacuum(0, False, False)
+    assert made.to_arrow().num_rows == made.count()
 
 
 def beside_a_source(context: Context) -> None:
@@ -294,6 +335,13 @@ def beside_a_source(context: Context) -> None:
 def beside_a_source_and_there(context: Context) -> None:
     beside_a_source(context)
     plain(context)
+
+
+def has_no_history(store: Store) -> None:
+    """Raise unless the log begins with a checkpoint, and nothing is protected."""
+    table = opened(store)
+    assert min(one["version"] for one in table.versions()) > 4
+    assert "checkpointProtection" not in (table.protocol.writer_features or ())
 
 
 CASES: dict[str, Case] = {
@@ -396,6 +444,13 @@ CASES: dict[str, Case] = {
     "drop a feature": on(
         lambda t: t.alter.drop_feature("deletionVectors", txn=TXN), DropFeature
     ),
+    "drop a feature and its history": on(
+        lambda t: t.alter.drop_feature("deletionVectors", truncate_history=True, txn=TXN),
+        NoteTruncation,
+        commits=4,
+        between=lambda _, t: t.alter.drop_feature("deletionVectors", txn=TXN),
+        holds=has_no_history,
+    ),
     "cluster by": on(lambda t: t.alter.cluster_by("id", txn=TXN), ClusterBy),
     "pin": on(lambda t: t.pins.create("good", version=2, txn=TXN), SetPin),
     "unpin": on(lambda t: t.pins.delete("good", txn=TXN), DropPin, make=with_pin),
@@ -491,8 +546,15 @@ CASES: dict[str, Case] = {
     ),
     "clone, shallow and registered": Case(
         lambda context, table: cloned(context, table, shallow=True, register=True),
+        (FinishClone,),
         make=beside_a_source,
         new=True,
+        holds=is_registered,
+    ),
+    "clone over a table, shallow and registered": Case(
+        lambda context, table: cloned(context, table, shallow=True, register=True, replace=True),
+        make=beside_a_source_and_there,
+        holds=is_registered,
     ),
     "clone over a table": Case(
         lambda context, table: cloned(context, table, shallow=False, replace=True),

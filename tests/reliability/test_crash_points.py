@@ -41,7 +41,11 @@ from txlog.testing.faults import CrashKind
 
 KINDS = get_args(CrashKind)
 
-QUICK = ("append", "delete by rewriting")
+QUICK = (
+    "append",
+    "delete by rewriting",
+    "clone, shallow and registered",
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Model:
     calls: list[tuple[str, str]]
     before: Any  # None: there is no table.
     after: Any
+    between: list[Any]  # What it may be between two commits.
     version: int  # After it.
     left: Counter[str]  # What is there in the end, by folder and kind.
 
@@ -112,11 +117,18 @@ def model_of(case: Case, store: MemoryStore) -> Model:
     table = opened(store)
     after, version = state_of(table), table.version
     assert version == version_in(files) + case.commits
+    case.holds(store)
     if case.retries:
         assert after[6] == TXN[1]
     left = finish(store)
     clear(store)
-    return Model(case, files, counted.calls[opening:], before, after, version, left)
+    between = []
+    if case.between is not None:
+        fill(store, files)
+        case.between(context_of(store, case.hours), handle_of(case, store))
+        between.append(state_of(opened(store)))
+        clear(store)
+    return Model(case, files, counted.calls[opening:], before, after, between, version, left)
 
 
 def version_in(files: Files) -> int:
@@ -142,9 +154,9 @@ def check(model: Model, point: CrashPoint, store: MemoryStore) -> None:
     broken.point = None
     table = opened(store) if txlog.Table.exists(store.root) else None
     state = None if table is None else state_of(table)
-    assert state in (model.before, model.after)
-    if failure is None:
-        assert state == model.after
+    assert state in (model.before, model.after, *model.between)
+    if failure is None:  # What fails after the first commit is a warning.
+        assert state in (model.after, *model.between)
     elif _tells_outcome(failure) and case.commits == 1 and not case.new:
         assert state == model.before or isinstance(failure, OutcomeUnknownError)
     again = store if crashed else broken  # The handle of a process that is gone is gone.
@@ -153,6 +165,7 @@ def check(model: Model, point: CrashPoint, store: MemoryStore) -> None:
     assert state_of(done) == model.after
     if case.commits == 1:
         assert done.version == model.version
+    case.holds(store)
     assert finish(store) <= model.left
     clear(store)
 

@@ -1,7 +1,9 @@
 """Clones have the same rows as their sources, and change independently."""
 
+import json
 import os
 import shutil
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 
 import txlog
 from tests.verbs.test_vacuum import FORMS, SCHEMA, content, rows
+from txlog.commit.context import Context
+from txlog.effects import Effects
 from txlog.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -19,6 +23,10 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
+from txlog.snapshot.references import RegisteredClone, clones_of
+from txlog.testing import FaultyStore, open_store
+from txlog.threads import Threads
+from txlog.verbs.clone import CloneOptions, clone
 
 MANY = pa.table({"k": range(3000), "g": ["a b" if k % 2 else "_b" for k in range(3000)]}, SCHEMA)
 TRACKED = {"delta.enableRowTracking": "true"}
@@ -210,3 +218,254 @@ def test_columns_in_files_of_their_own_are_cloned(tmp_path: Path) -> None:
             source.clone(tmp_path / f"c{shallow}", shallow, replace=True)
     shutil.rmtree(tmp_path / "s")
     assert txlog.Table(tmp_path / "cFalse").to_arrow().num_rows
+
+
+# The registration -----------------------------------------------------------------------------
+
+
+def overwritten(root: Path) -> Any:
+    """Make a table whose latest version has none of the files of version 0."""
+    source = txlog.write(root, rows(1, 2))
+    source.overwrite(rows(3))
+    make_old(root)
+    return source
+
+
+def clean(table: Any) -> None:
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+
+def at_commit(path: Path, step: int, other: Any) -> Context:
+    """Return the context of a table for whose commits others act before the given one."""
+    store = FaultyStore(open_store(path), before={("put_if_absent", step): other})
+    return Context(store, Effects(), Threads(1))
+
+
+@pytest.mark.spec("MNT-15", "MNT-11")
+@pytest.mark.parametrize("what", ["pin", "vacuum", "vacuum and pin"])
+def test_others_act_before_the_commit_of_a_registered_clone(tmp_path: Path, what: str) -> None:
+    source = overwritten(tmp_path / "s")
+    source.pins.create("to have the feature", version=1)
+
+    def other() -> None:
+        table = txlog.Table(source.uri)
+        if "pin" in what:
+            table.pins.create("first", version=0)
+        if "vacuum" in what:
+            clean(table)
+
+    target = at_commit(tmp_path / "t", 1, other)
+    clone(
+        source._context,
+        txlog.Table(source.uri, version=0).snapshot,
+        target,
+        CloneOptions(True, register=True),
+    )
+    clean(source.refresh())
+    assert sorted(txlog.Table(tmp_path / "t").to_arrow()["k"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.spec("MNT-15")
+def test_a_pin_before_the_registration_is_no_conflict(tmp_path: Path) -> None:
+    source = overwritten(tmp_path / "s")
+    old = txlog.Table(source.uri, version=0)
+    source.pins.create("first", version=0)  # It adds a feature.
+    made = old.clone(tmp_path / "t", shallow=True, register=True)
+    assert source.refresh().maintenance.clones() == {made.metadata.id: made.uri}
+    source.pins.delete("first")
+    clean(source)
+    assert made.count("k = 1") == made.to_arrow().num_rows - 1 == 1
+
+
+@pytest.mark.spec("MNT-15")
+def test_a_retried_clone_is_registered(tmp_path: Path) -> None:
+    """Whoever committed it: with its `txn`, the second call finds what is missing."""
+    source = overwritten(tmp_path / "s")
+    old = txlog.Table(source.uri, version=0)
+    made = old.clone(tmp_path / "t", shallow=True, txn=("copy", 1))
+    assert source.refresh().maintenance.clones() == {}
+    again = old.clone(tmp_path / "t", shallow=True, register=True, txn=("copy", 1))
+    assert again.outcome.skipped
+    assert source.refresh().maintenance.clones() == {made.metadata.id: made.uri}
+    version = source.version
+    old.clone(tmp_path / "t", shallow=True, register=True, txn=("copy", 1))
+    assert source.refresh().version == version
+    clean(source)
+    assert made.to_arrow().num_rows == 2
+
+
+@pytest.mark.spec("MNT-15", "MNT-24")
+@pytest.mark.parametrize("register", [False, True])
+def test_a_version_whose_files_are_gone_is_not_cloned(tmp_path: Path, register: bool) -> None:
+    source = overwritten(tmp_path / "s")
+    old = txlog.Table(source.uri, version=0)
+    clean(source)
+    with pytest.raises(txlog.DataFileError, match="clone a later version"):
+        old.clone(tmp_path / "t", shallow=True, register=register)
+    assert not (tmp_path / "t").exists()
+    assert source.refresh().maintenance.clones() == {}
+    assert source.clone(tmp_path / "t", shallow=True, register=register).to_arrow().num_rows == 1
+
+
+@pytest.mark.spec("MNT-15")
+def test_a_clone_that_fails_is_not_registered(tmp_path: Path) -> None:
+    source = overwritten(tmp_path / "s")
+    made = source.clone(tmp_path / "t", shallow=True, register=True)
+    known = source.refresh().snapshot.controls.domains
+
+    def other() -> None:
+        txlog.write(tmp_path / "u", rows(9))
+
+    with pytest.raises(AlreadyExistsError):
+        clone(
+            source._context, source.snapshot, at_commit(tmp_path / "u", 1, other),
+            CloneOptions(True, register=True),
+        )  # fmt: skip
+    left = source.refresh().snapshot.controls.domains
+    assert {name for name, one in left.items() if not one.removed} == set(known)
+    # A clone over a registered one that fails leaves the registration as it was.
+    txlog.Table(made.uri).alter.set_properties({"delta.appendOnly": "true"})
+    with pytest.raises(UnsupportedFeatureError):
+        source.clone(made.uri, shallow=True, register=True, replace=True)
+    (found,) = clones_of(source.refresh().snapshot)
+    assert found == RegisteredClone(made.metadata.id, made.uri)
+
+
+@dataclass(frozen=True)
+class Later(Effects):
+    hours: int = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.hours * 3_600_000
+
+
+def later(table: Any, hours: int) -> Any:
+    found = txlog.Table(table.uri)
+    found._context = replace(found._context, effects=Later(hours))
+    return found
+
+
+@pytest.mark.spec("MNT-15", "MNT-11")
+def test_a_clone_that_was_never_made_blocks_nobody_for_ever(tmp_path: Path) -> None:
+    """While it may still be made, its version is kept: files and log."""
+    source = overwritten(tmp_path / "s")
+    files = set((tmp_path / "s").glob("*.parquet"))
+    version_0 = tmp_path / "s" / "_delta_log" / f"{0:020d}.json"
+
+    class Death(BaseException):
+        pass
+
+    def dies() -> None:
+        raise Death
+
+    with pytest.raises(Death):
+        clone(
+            source._context, txlog.Table(source.uri, version=0).snapshot,
+            at_commit(tmp_path / "t", 1, dies), CloneOptions(True, register=True),
+        )  # fmt: skip
+    source.maintenance.checkpoint()
+    for hours in (0, 23):
+        clean(later(source, hours))
+        later(source, hours).maintenance.expire(0, dry_run=False)
+        assert set((tmp_path / "s").glob("*.parquet")) == files
+        assert version_0.exists()
+    with pytest.raises(UnsupportedFeatureError, match="being made"):
+        source.alter.drop_feature("appendOnly", truncate_history=True)
+    (left,) = clones_of(source.refresh().snapshot)
+    # A later clone to this place completes the registration.
+    made = source.clone(tmp_path / "t", shallow=True, register=True, version=0)
+    assert made.metadata.id == left.id
+    assert source.refresh().maintenance.clones() == {left.id: made.uri}
+    shutil.rmtree(made.uri)
+    with pytest.raises(NotFoundError, match="forget_clone"):
+        clean(source)  # It was made, so somebody may have moved it.
+    source.maintenance.forget_clone(left.id)
+    with pytest.raises(Death):
+        clone(
+            source._context, txlog.Table(source.uri, version=0).snapshot,
+            at_commit(tmp_path / "v", 1, dies), CloneOptions(True, register=True),
+        )  # fmt: skip
+    clean(later(source, 25))
+    assert set((tmp_path / "s").glob("*.parquet")) < files
+    later(source, 25).maintenance.checkpoint()
+    later(source, 25).maintenance.expire(0, dry_run=False)
+    assert not version_0.exists()
+
+
+@pytest.mark.spec("MNT-15")
+def test_another_clone_is_made_over_a_registered_one_at_once(tmp_path: Path) -> None:
+    """Each attempt keeps its own version."""
+    source = txlog.write(tmp_path / "s", rows(1))
+    for k in (2, 3):
+        source.overwrite(rows(k))
+    make_old(tmp_path / "s")
+    source.clone(tmp_path / "t", shallow=True, register=True)
+
+    def other() -> None:
+        again = txlog.Table(source.uri, version=1)
+        again.clone(tmp_path / "t", shallow=True, register=True, replace=True)
+        clean(txlog.Table(source.uri))
+
+    version_0 = txlog.Table(source.uri, version=0).snapshot
+    options = CloneOptions(True, replace=True, register=True)
+    clone(source._context, version_0, at_commit(tmp_path / "t", 1, other), options)
+    clean(source.refresh())
+    assert txlog.Table(tmp_path / "t").to_arrow()["k"].to_pylist() == [1]
+    assert txlog.Table(tmp_path / "t", version=1).to_arrow()["k"].to_pylist() == [2]
+
+
+@dataclass(frozen=True)
+class Slow(Effects):
+    """Between any two looks at the clock, two hours pass."""
+
+    looks: list[int] = field(default_factory=list)
+
+    def now_ms(self) -> int:
+        self.looks.append(len(self.looks))
+        return super().now_ms() + 2 * 3_600_000 * len(self.looks)
+
+
+@pytest.mark.spec("MNT-15")
+def test_a_slow_clone_is_registered_again(tmp_path: Path) -> None:
+    """So the record is young when the clone is committed."""
+    source = overwritten(tmp_path / "s")
+    target = txlog.write(tmp_path / "t", rows(5))
+    slow = Context(open_store(source.uri), Slow(), Threads(1))
+
+    def other() -> None:  # The clone has to be tried again.
+        txlog.Table(target.uri).append(rows(6))
+
+    version_0 = txlog.Table(source.uri, version=0).snapshot
+    options = CloneOptions(True, replace=True, register=True)
+    clone(slow, version_0, at_commit(tmp_path / "t", 1, other), options)
+    source.refresh()
+    done = [one["operation"] for one in source.history(3)]
+    assert done == ["FINISH CLONE", "REGISTER CLONE", "REGISTER CLONE"]
+    assert clones_of(source.snapshot) == [RegisteredClone(target.metadata.id, target.uri)]
+    clean(source)
+    assert txlog.Table(target.uri).to_arrow().num_rows == 2
+
+
+@pytest.mark.spec("MNT-15")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1]",
+        '[{"id": 1}]',
+        '"x"',
+        '[{"id": "a", "version": 1, "startedTime": 1, "txn": [1, 2]}]',
+    ],
+)
+def test_a_registration_that_cannot_be_read_deletes_nothing(tmp_path: Path, text: str) -> None:
+    source = overwritten(tmp_path / "s")
+    made = source.clone(tmp_path / "t", shallow=True, register=True)
+    facts = json.dumps({"location": made.uri, "attempts": json.loads(text)})
+    commit = {
+        "domainMetadata": {
+            "domain": f"txlog.clone.{made.metadata.id}", "configuration": facts, "removed": False
+        }
+    }  # fmt: skip
+    path = tmp_path / "s" / "_delta_log" / f"{source.refresh().version + 1:020d}.json"
+    path.write_text(json.dumps(commit))
+    with pytest.raises(txlog.LogCorruptError, match="attempts"):
+        clean(txlog.Table(source.uri))

@@ -167,12 +167,12 @@ def names_of(versions: range, checkpoints: list[int]) -> list[LogFile]:
 @pytest.mark.spec("MNT-5")
 def test_protected_checkpoints_go_all_at_once_or_not_at_all() -> None:
     files = names_of(range(13), [3, 6, 9, 12])
-    half = plan_expiry(files, last_kept=7, hinted=12, pins=(), protected=8)
+    half = plan_expiry(files, last_kept=7, hinted=12, held=(), protected=8)
     assert not half.gone
     assert "protected" in next(iter(half.kept.values()))
-    whole = plan_expiry(files, last_kept=10, hinted=12, pins=(), protected=8)
+    whole = plan_expiry(files, last_kept=10, hinted=12, held=(), protected=8)
     assert {file.version for file in whole.gone} == set(range(9))
-    pinned = plan_expiry(files, last_kept=10, hinted=12, pins=[Pin("p", 4)], protected=8)
+    pinned = plan_expiry(files, last_kept=10, hinted=12, held=[Pin("p", 4).held], protected=8)
     assert not pinned.gone
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import txlog
@@ -313,6 +313,50 @@ def test_what_is_in_the_trash_can_be_put_back(tmp_path: Path) -> None:
     table.vacuum(0, dry_run=False, enforce_retention_duration=False, trash=True)
     assert table.maintenance.empty_trash() == len(gone)
     assert table.maintenance.put_back().num_rows == 0
+
+
+@pytest.mark.spec("VAC-9")
+@settings(max_examples=examples(60))
+@given(
+    st.none() | st.binary(max_size=6),
+    st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=3),
+    st.sampled_from([None, 1, 3]),
+)
+@example(b"new", [b"older and larger"], None)
+@example(None, [b"whole", b"new"], None)
+def test_only_a_part_of_a_file_is_replaced_by_it(
+    there: bytes | None, moved: list[bytes], torn: int | None
+) -> None:
+    """The last file that was moved from a place comes back, unless another file is there."""
+    with TemporaryDirectory() as folder:
+        table = txlog.write(folder, rows(1))
+        trash = {Path(folder, "_txlog_trash", str(100 + n), "f"): d for n, d in enumerate(moved)}
+        for path, data in trash.items():
+            path.parent.mkdir(parents=True)
+            path.write_bytes(data)
+        if there is None and torn is not None:  # A copy of the last one that was interrupted.
+            there = moved[-1][:torn]
+        if there is not None:
+            Path(folder, "f").write_bytes(there)
+        back = table.maintenance.put_back().filter(pa.compute.field("decision") == "restore")
+        at = [place for place, one in enumerate(moved) if not _is_torn(one, moved[:place])]
+        wanted = moved[at[-1]]
+        if there is None or (wanted.startswith(there) and len(there) < len(wanted)):
+            assert Path(folder, "f").read_bytes() == wanted
+            assert back.num_rows == 1
+        else:
+            assert Path(folder, "f").read_bytes() == there
+            assert back.num_rows == 0
+        left = {path.read_bytes() for path in trash if path.exists()}
+        assert {*left, *([wanted] if back.num_rows else [])} == set(moved)
+
+
+def _is_torn(data: bytes, before: list[bytes]) -> bool:
+    """Return whether bytes are the first of the file that would come back without them."""
+    wanted = b""
+    for one in before:
+        wanted = wanted if wanted.startswith(one) and len(one) < len(wanted) else one
+    return wanted.startswith(data) and len(data) < len(wanted)
 
 
 @pytest.mark.spec("VAC-1")

@@ -163,6 +163,11 @@ def rehearsing(asked: bool = True) -> Iterator[None]:
         _rehearsing.reset(token)
 
 
+def is_rehearsing() -> bool:
+    """Return whether operations are tried without a commit."""
+    return _rehearsing.get()
+
+
 def _without_indexes(base: Snapshot) -> Snapshot:
     """Return a snapshot whose files get no parts of indexes, which `discard` would not delete."""
     kept = {

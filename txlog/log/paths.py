@@ -19,6 +19,8 @@ from txlog.lazy import compiled
 _LOCAL = compiled(r"(?i:file:)(?://(?i:localhost)(?=/)|/*(?=/))")
 _SCHEME = compiled(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 _WEB = compiled(r"https?:", re.IGNORECASE)
+# The UUID in the last step of a path.
+_UUID = compiled(r"(?<![0-9a-fA-F])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}[^/]*$")
 # Paths whose key differs from their text.
 _SPECIAL = r"%|^/|^[a-zA-Z][a-zA-Z0-9+.-]*:|//|(?:^|/)\.\.?(?:/|$)"
 _IS_SPECIAL = compiled(_SPECIAL)
@@ -75,6 +77,14 @@ def encode_path(path: str) -> str:
     from urllib.parse import quote
 
     return quote(path, safe="/=:!$&'()*+,;@~-._")
+
+
+def is_unique(path: str) -> bool:
+    """Return whether the name of a file contains a UUID, so that no other file has this name.
+
+    All other names may be those of a user, who may use them again.
+    """
+    return _UUID.search(path) is not None
 
 
 def canonical_key(path: str) -> str:

@@ -79,6 +79,7 @@ def cover(
     segments: Iterable[Segment],
     columns: Sequence[str],
     types: Sequence[str],
+    table: str | None = None,
 ) -> Coverage:
     """Return the coverage of fragments by segments. Pure. Rule: LKP-8.
 
@@ -86,6 +87,8 @@ def cover(
     ----------
     columns, types
         The key columns: their physical names, and their types as `key_type` returns them.
+    table
+        The id of the table.
     """
     left: dict[tuple[str, ...], int] = {}
     given: list[tuple[DataFile, ...]] = []
@@ -94,9 +97,9 @@ def cover(
         given.append(files)
         left[tuple(file.path for file in files)] = place
 
-    def owner(file: CoveredFile) -> int:
+    def owner(segment: Segment, file: CoveredFile) -> int:
         place = left.get(file.paths, -1)
-        if place < 0:
+        if place < 0 or not segment.knows(file, table):
             return -1
         rows = fragments[place].physical_rows
         sizes = tuple(one.size for one in given[place])
@@ -113,7 +116,7 @@ def cover(
         if segment.columns != tuple(columns) or segment.types != tuple(types):
             continue
         for covered in segment.runs:
-            owners = np.array([owner(file) for file in covered.files], np.int64)
+            owners = np.array([owner(segment, file) for file in covered.files], np.int64)
             if (owners >= 0).any():
                 runs.append(LiveRun(covered.run, covered.starts, owners))
                 used.add(segment.name)
@@ -176,7 +179,8 @@ class SegmentCache:
         # None: the segment is damaged, and a warning was given. A segment that could not be read is
         # tried again.
         self._read: dict[str, Segment | None] = {}
-        self._tails: dict[tuple[str, int], CoveredFile] = {}
+        self._tails: dict[tuple[str, int], tuple[Segment, CoveredFile]] = {}
+        self._table: str | None = None  # The id of the table, when it was last used.
 
     def coverage(
         self,
@@ -186,18 +190,21 @@ class SegmentCache:
         columns: Sequence[str],
         key_columns: Sequence[StructField],
         defined: Collection[str],
+        table: str | None = None,
     ) -> Coverage:
         """Return the coverage of fragments by indexes; segments are listed if more are needed.
 
-        `defined` are the names of all indexes of the table: of others nothing is kept.
+        `defined` are the names of all indexes of the table: of others nothing is kept. `table` is
+        its id.
         """
+        self._table = table
         self._sweep_dropped(store, defined)
         types = [key_type(column) for column in key_columns]
         known = [one for path, one in list(self._read.items()) if path.split("/")[1] in indexes]
-        found = cover(fragments, [one for one in known if one is not None], columns, types)
+        found = cover(fragments, [one for one in known if one is not None], columns, types, table)
         if found.uncovered and indexes:
             segments = [one for name in indexes for one in self.segments(store, name)]
-            found = cover(fragments, segments, columns, types)
+            found = cover(fragments, segments, columns, types, table)
         return found
 
     def segments(self, store: Store, index: str) -> list[Segment]:
@@ -243,16 +250,18 @@ class SegmentCache:
         self._read[path] = segment
         for covered in segment.runs if segment is not None else ():
             for file in covered.files:
-                if file.tail is not None:
-                    self._tails[decode_path(file.paths[0]), file.sizes[0]] = file
+                if file.tail is not None and segment is not None:
+                    self._tails[decode_path(file.paths[0]), file.sizes[0]] = segment, file
 
     def tail(self, name: str, size: int) -> tuple[int, bytes] | None:
         """Return the last bytes of a data file and their position, if a segment has them."""
-        file = self._tails.get((name, size))
-        data = None if file is None or file.tail is None else file.tail.unpacked(size)
-        return (
-            None if data is None or file is None or file.tail is None else (file.tail.start, data)
-        )
+        segment, file = self._tails.get((name, size), (None, None))
+        if segment is None or file is None or file.tail is None:
+            return None
+        if not segment.knows(file, self._table):
+            return None
+        data = file.tail.unpacked(size)
+        return None if data is None else (file.tail.start, data)
 
     def _load(self, store: Store, listed: tuple[str, int]) -> tuple[Segment | None, _State]:
         """Return a segment (None if it is damaged), and whether its file was read."""

@@ -104,6 +104,7 @@ class Lookup:
     indexes: Sequence[IndexDefinition]
     coverages: dict[tuple[str, ...], Coverage]
     has_key_column: bool = False
+    table_id: str | None = None
 
     def __post_init__(self) -> None:
         require_key_columns(self.key_columns)
@@ -207,6 +208,7 @@ class Lookup:
                 columns,
                 self.key_columns,
                 {one.name for one in self.indexes},
+                self.table_id,
             )
         return coverage
 

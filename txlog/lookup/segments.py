@@ -16,7 +16,7 @@ import pyarrow as pa
 from txlog.actions.columns import flat
 from txlog.effects import Effects
 from txlog.errors import NotFoundError, TxlogError, TxlogWarning
-from txlog.log.paths import decode_path
+from txlog.log.paths import decode_path, is_unique
 from txlog.lookup.keys import can_be_key, key_type
 from txlog.lookup.runs import Run, RunBuilder, RunError, RunPart, merge_runs
 from txlog.parquet.file_footer import FOOTER_END, end_bytes, footer_start
@@ -97,6 +97,15 @@ class Segment:
     types: tuple[str, ...]  # As `key_type` returns them.
     runs: tuple[CoveredRun, ...]
     size: int = 0  # Of the file, in bytes.
+    table: str | None = None  # The id of the table for whose files it was built, if it is known.
+
+    def knows(self, file: CoveredFile, table: str | None) -> bool:
+        """Return whether a file of a table with these paths is the one whose keys it has.
+
+        A user may give another table in this folder, or another one of its files, the same name.
+        """
+        is_own = table is not None and self.table == table
+        return is_own or all(map(is_unique, file.paths))
 
     @property
     def keys(self) -> int:
@@ -105,9 +114,13 @@ class Segment:
 
 
 def encode_segment(
-    columns: Sequence[str], types: Sequence[str], runs: Sequence[CoveredRun]
+    columns: Sequence[str],
+    types: Sequence[str],
+    runs: Sequence[CoveredRun],
+    *,
+    table: str | None = None,
 ) -> bytes:
-    """Return the bytes of a segment."""
+    """Return the bytes of a segment; `table` is the id of the table whose files it covers."""
     arrays: list[bytes] = []
     at = 0
 
@@ -142,7 +155,7 @@ def encode_segment(
     head = orjson.dumps(
         {
             "format": 1, "columns": columns, "types": types, "by": f"txlog/{__version__}",
-            "runs": described,
+            "runs": described, **({} if table is None else {"table": table}),
         }
     )  # fmt: skip
     start = _MAGIC + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(4, "little")
@@ -185,11 +198,14 @@ def parse_segment(data: Any, name: str) -> Segment:
         ):
             raise RunError("its columns have no types")
         runs = tuple(_covered(one, view[begin:], len(columns)) for one in read["runs"])
+        table = read.get("table")
+        if not (table is None or isinstance(table, str)):
+            raise RunError(f"its table is {table!r}")
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, RunError):
             raise
         raise RunError(f"its head is not valid: {error!r}"[:300]) from error
-    return Segment(name, columns, types, runs, len(view))
+    return Segment(name, columns, types, runs, len(view), table)
 
 
 def read_paths(store: Store, path: str, size: int) -> list[str] | None:

@@ -1,11 +1,12 @@
 """Pins and shallow clones, which keep versions and files beyond the retention.
 
-Each is a domain of the table's metadata. Rules: spec/maintenance.md, MNT-10 to MNT-14.
+Each is a domain of the table's metadata. Rules: spec/maintenance.md, MNT-10 to MNT-15.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,17 @@ from txlog.snapshot.snapshot import Snapshot
 
 PIN_PREFIX = "txlog.pin."
 CLONE_PREFIX = "txlog.clone."
+ATTEMPT_HOLDS_MS = 24 * 3_600_000  # How long an attempt to make a clone keeps its version.
 _NAME = re.compile(r"(?!\d+$)[^\s\x00-\x1f](?:[^\x00-\x1f]{0,198}[^\s\x00-\x1f])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A version that vacuum and expire keep, and what keeps it."""
+
+    version: int
+    holder: str
+    remedy: str  # What to do so that the version is not kept any more.
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +40,42 @@ class Pin:
     reason: str | None = None
     created_ms: int | None = None  # Milliseconds since the epoch.
 
+    @property
+    def held(self) -> Held:
+        """The version that the pin keeps."""
+        return Held(
+            self.version,
+            f"the pin {self.name!r}",
+            f"delete the pin {self.name!r} with Table.pins.delete",
+        )
+
     def to_domain(self) -> DomainMetadata:
         """Return the domain that holds the pin."""
         facts = {"version": self.version, "reason": self.reason, "createdTime": self.created_ms}
         return DomainMetadata(domain=PIN_PREFIX + self.name, configuration=_text(facts))
+
+
+@dataclass(frozen=True, slots=True)
+class CloneAttempt:
+    """A clone that is being made: its commit may refer to all files of a version.
+
+    It is recorded in the source before the commit of the clone. While it is young, vacuum and
+    expire keep the version, even if the clone does not exist yet.
+    """
+
+    id: str
+    version: int  # Of the source.
+    started_ms: int  # Milliseconds since the epoch.
+    txn: tuple[str, int] | None = None  # The application's version of the clone's commit.
+
+    def is_young(self, now_ms: int) -> bool:
+        """Return whether the process that makes the clone may still commit it."""
+        return now_ms - self.started_ms < ATTEMPT_HOLDS_MS
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attempt as it is in the domain of its clone."""
+        facts = {"id": self.id, "version": self.version, "startedTime": self.started_ms}
+        return facts if self.txn is None else {**facts, "txn": list(self.txn)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +84,28 @@ class RegisteredClone:
 
     id: str  # The table id in the clone's metadata.
     uri: str
+    is_made: bool = True  # False: it is not known whether its first commit exists.
+    attempts: tuple[CloneAttempt, ...] = ()
 
     def to_domain(self) -> DomainMetadata:
         """Return the domain that holds the clone."""
-        return DomainMetadata(
-            domain=CLONE_PREFIX + self.id, configuration=_text({"location": self.uri})
-        )
+        facts: dict[str, Any] = {"location": self.uri}
+        if not self.is_made:
+            facts["isMade"] = False
+        if self.attempts:
+            facts["attempts"] = [one.to_json() for one in self.attempts]
+        return DomainMetadata(domain=CLONE_PREFIX + self.id, configuration=_text(facts))
+
+    def held(self, now_ms: int) -> Iterable[Held]:
+        """Yield the versions that the young attempts to make the clone need."""
+        for attempt in self.attempts:
+            if attempt.is_young(now_ms):
+                yield Held(
+                    attempt.version,
+                    f"the clone {self.uri}, which is being made,",
+                    f"call Table.maintenance.forget_clone({self.uri!r}) if nobody is making this "
+                    "clone now",
+                )
 
 
 def _text(facts: dict[str, Any]) -> str:
@@ -75,9 +134,36 @@ def pins_of(snapshot: Snapshot) -> dict[str, Pin]:
 def clones_of(snapshot: Snapshot) -> list[RegisteredClone]:
     """Return the registered shallow clones of a table; errors as for `pins_of`."""
     return [
-        RegisteredClone(name, _field(snapshot, domain, "location", str))
+        RegisteredClone(
+            name,
+            _field(snapshot, domain, "location", str),
+            _field(snapshot, domain, "isMade", bool, optional=True) is not False,
+            tuple(
+                _attempt(snapshot, domain, one)
+                for one in _field(snapshot, domain, "attempts", list, optional=True) or ()
+            ),
+        )
         for name, domain in _domains(snapshot, CLONE_PREFIX)
     ]
+
+
+def _attempt(snapshot: Snapshot, domain: DomainMetadata, one: Any) -> CloneAttempt:
+    facts = one if isinstance(one, dict) else {}
+    text, version, started_ms = (facts.get(name) for name in ("id", "version", "startedTime"))
+    txn = facts.get("txn")
+    known = txn is None or (isinstance(txn, list) and [type(value) for value in txn] == [str, int])
+    if not (type(text) is str and type(version) is type(started_ms) is int and known):
+        raise _not_contained(snapshot, domain, "attempts")
+    return CloneAttempt(text, version, started_ms, None if txn is None else (txn[0], txn[1]))
+
+
+def held_versions(snapshot: Snapshot, now_ms: int) -> list[Held]:
+    """Return the versions that pins and clones that are being made keep; errors as for `pins_of`.
+
+    `now_ms` is the time in milliseconds since the epoch.
+    """
+    clones = (held for clone in clones_of(snapshot) for held in clone.held(now_ms))
+    return [*(pin.held for pin in pins_of(snapshot).values()), *clones]
 
 
 def is_reference(domain: str) -> bool:
@@ -102,12 +188,17 @@ def _field(
         value = None
     if type(value) is kind or (optional and value is None):
         return value
-    raise LogCorruptError(
+    raise _not_contained(snapshot, domain, name)
+
+
+def _not_contained(snapshot: Snapshot, domain: DomainMetadata, name: str) -> LogCorruptError:
+    return LogCorruptError(
         path=snapshot.root,
         version=snapshot.version,
         field=f"domainMetadata.{domain.domain}",
         reason=f"{domain.configuration!r} does not contain its {name}",
-        remedy="Delete it with Table.pins.delete, or ask its writer",
+        remedy="Delete it with Table.pins.delete or Table.maintenance.forget_clone, or ask its "
+        "writer",
     )
 
 

@@ -413,6 +413,42 @@ def copy_file(store: Store, path: str, home: Store, target: str) -> None:
         ) from error
 
 
+def are_equal(store: Store, path: str, other_store: Store, other_path: str) -> bool:
+    """Return whether two files have the same bytes; False if one of them does not exist."""
+    return _common(store, path, other_store, other_path) == "equal"
+
+
+def is_part_of_file(store: Store, path: str, whole: str) -> bool:
+    """Return whether a file has the first bytes of another one, or all of them."""
+    return _common(store, path, store, whole) in ("equal", "prefix")
+
+
+def _common(
+    store: Store, path: str, other_store: Store, other_path: str
+) -> Literal["equal", "prefix", "different"]:
+    """Return whether the bytes of a file are those of another one, or the first of them."""
+    try:
+        with store.open_input(path) as one, other_store.open_input(other_path) as other:
+            while True:
+                data, more = _next_part(one), _next_part(other)
+                if data != more:
+                    is_end = len(data) < _COPIED_BYTES and more.startswith(data)
+                    return "prefix" if is_end else "different"
+                if not data:
+                    return "equal"
+    except NotFoundError:
+        return "different"
+
+
+def _next_part(file: Any) -> bytes:
+    """Return the next part of a file; it is shorter than others only at the end."""
+    parts, left = [], _COPIED_BYTES
+    while left and (data := bytes(file.read(left))):
+        parts.append(data)
+        left -= len(data)
+    return b"".join(parts)
+
+
 def _move_by_copy(store: Store, place: tuple[str, str]) -> None:
     path, target = place
     if is_there(store, path):

@@ -103,6 +103,7 @@ class Lookups(Handle):
                 version.indexes(),
                 version.coverages,
                 snapshot.schema.get(KEY) is not None,
+                snapshot.metadata.id,
             )
         return kept
 

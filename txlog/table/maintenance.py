@@ -99,7 +99,7 @@ class TableMaintenance:
         -------
         pyarrow.Table
             As `Table.vacuum`, with the decisions `restore` and `keep`. A file whose path is taken
-            stays in the trash.
+            stays in the trash, and so do all but the last one of several files with one path.
         """
         from txlog.verbs.trash import put_back
 
@@ -114,7 +114,7 @@ class TableMaintenance:
     def clones(self) -> dict[str, str]:
         """Return the registered shallow clones: their URIs by their tables' ids.
 
-        `Table.clone(…, register=True)` registers a clone.
+        `Table.clone(…, register=True)` registers a clone. Clones that are being made are included.
         """
         from txlog.snapshot.references import clones_of
 

@@ -102,7 +102,9 @@ class AlterProtocol:
         Older versions still use a feature that readers must know. So a checkpoint is written from
         which other engines start, and the feature `checkpointProtection` prevents its removal: only
         engines with that feature can write the table. `truncate_history` deletes the log of all
-        older versions instead. `protocol_change(drop=…)` returns the effect without a commit.
+        older versions, and then drops that protection in a second commit. If a version was pinned
+        meanwhile, its log and the protection stay, with a warning. `protocol_change(drop=…)`
+        returns the effect without a commit.
 
         Raises
         ------
@@ -111,13 +113,17 @@ class AlterProtocol:
         UnsupportedFeatureError
             Something in the table still needs it, or older versions are pinned.
         """
-        from txlog.verbs.drop_feature import DropFeature
+        from txlog.verbs.drop_feature import drop_feature
 
-        operation = DropFeature(self._table._context, feature, truncate_history=truncate_history)
-        outcome = self._table._run(operation, txn, user_metadata)
-        if outcome:
-            operation.finish(self._table._snapshot)
-        return outcome
+        done = drop_feature(
+            self._table._context,
+            self._table._latest(),
+            feature,
+            truncate_history=truncate_history,
+            txn=txn,
+            user_metadata=user_metadata,
+        )
+        return self._table._finish(done)
 
     def protocol_change(
         self,

@@ -287,8 +287,9 @@ class Table(About, Reading, Lookups, Writing):
             Properties with other values in the clone. Those for which files would have to change
             (column mapping, row tracking) are refused: set them in the clone.
         register
-            Record a shallow clone in this table, in a commit, so that `vacuum` keeps the files of
-            the clone. The first one adds the writer feature `domainMetadata` to this table.
+            Record a shallow clone in this table, so that `vacuum` keeps the files of the clone:
+            in a commit before the clone is made, and in another one after that. The first one adds
+            the writer feature `domainMetadata` to this table.
         storage_options
             Options of the target's store. Default: those of this table.
 
@@ -299,7 +300,10 @@ class Table(About, Reading, Lookups, Writing):
         InvalidInputError
             One of the two tables would be inside the folder of the other.
         DataFileError, NotFoundError, StoreError
-            A file cannot be copied. Nothing was committed, and no copy remains.
+            A file cannot be copied, or files of an older version no longer exist. Nothing was
+            committed, and no copy remains.
+        CommitConflictError
+            With `register`: a vacuum may be deleting files of the version. Nothing was committed.
         UnsupportedFeatureError
             The table has features that txlog cannot write.
         """

@@ -1,23 +1,26 @@
 """Clone a version of a table as a new table.
 
 A shallow clone refers to the files of its source; a deep clone has copies of them.
-Rules: spec/maintenance.md, MNT-20 to MNT-23.
+Rules: spec/maintenance.md, MNT-15 and MNT-20 to MNT-23.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
 from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
+from txlog.arrow import pc
 from txlog.commit.app_versions import AppVersion, is_recorded, require_app_version, with_txn
 from txlog.commit.context import Context
-from txlog.commit.intent import Intent, Reads, UserMetadata
+from txlog.commit.intent import Intent, Reads, UserMetadata, duties_of
 from txlog.commit.loop import Committed, commit
 from txlog.commit.operation import (
     Done,
@@ -29,12 +32,22 @@ from txlog.commit.operation import (
     require_user_metadata,
 )
 from txlog.data_files.deletions import adds_of, removes_of
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    LogCorruptError,
+    OutcomeUnknownError,
+    RetriesExhaustedError,
+    TxlogError,
+    UnsupportedFeatureError,
+    warn_committed,
+)
 from txlog.fragments.deletion_file import DELETIONS_FOLDER
 from txlog.fragments.deletion_vector import file_name, stored_descriptor
 from txlog.fragments.ids import ID_APP, ID_TAG, valid_id
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
-from txlog.log.paths import canonical_key, decode_path, encode_path
+from txlog.lazy import compiled
+from txlog.log.paths import canonical_key, decode_path, encode_path, is_unique
 from txlog.protocol.access import (
     at_least,
     merged_protocol,
@@ -53,15 +66,21 @@ from txlog.protocol.properties import (
 )
 from txlog.scan.deletions import vector_path
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.references import RegisteredClone
+from txlog.snapshot.load import load_snapshot, refresh
+from txlog.snapshot.references import (
+    ATTEMPT_HOLDS_MS,
+    CloneAttempt,
+    RegisteredClone,
+    clones_of,
+)
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import Store, copy_file, scheme_of
+from txlog.store.base import Store, are_equal, copy_file, scheme_of
 from txlog.store.open import locate, require_allowed, uri_of
 from txlog.store.places import is_within
 from txlog.threads import map_all
 from txlog.verbs.create import already_exists, existing
 from txlog.verbs.properties import Asked, require_kept_form
-from txlog.verbs.references import RegisterClone
+from txlog.verbs.references import FinishClone, RegisterClone, require_whole_version
 
 
 @dataclass(frozen=True)
@@ -85,6 +104,9 @@ def clone(
 ) -> Done:
     """Create a table that is a clone of a version of another one.
 
+    To register it takes three commits: the source records that the clone is being made, the clone
+    is committed, and the source records that it is made (MNT-15).
+
     Parameters
     ----------
     source, snapshot
@@ -99,7 +121,11 @@ def clone(
     InvalidInputError
         One of the two tables would be inside the other's folder, or a property is wrong.
     DataFileError, NotFoundError, StoreError
-        A file cannot be copied. Nothing was committed, and no copy remains.
+        A file cannot be copied, or files of an older version no longer exist. Nothing was
+        committed, and no copy remains.
+    CommitConflictError
+        The clone is to be registered, and a vacuum of the source may be deleting files that it
+        needs. Nothing was committed.
     UnsupportedFeatureError
         The source has features that txlog cannot write.
     """
@@ -111,21 +137,34 @@ def clone(
         raise InvalidInputError(
             argument="register", reason="a deep clone needs no file of its source"
         )
+    latest = _latest(source.store, snapshot) if options.shallow else snapshot
     if options.register:
-        require_table_writable(snapshot, removes_rows=False)
+        require_table_writable(latest, removes_rows=False)
+    registration = _Registration(source, latest, snapshot.version, target.store.root, txn)
     before = existing(target.store)
     if before is not None and is_recorded(before, txn):
+        if options.register:
+            registration.complete(before.metadata.id)
         return Done(Outcome(_Clone.name, None, skipped=True), before)
     if before is not None and not options.replace:
         raise already_exists(target.store)
-    operation = _Clone(source, snapshot, target, options)
-    if before is not None:
-        done = execute(operation, before, txn=txn, user_metadata=user_metadata)
-    else:
-        done = _created(operation, txn, user_metadata)
-    if options.register:
-        registered = RegisteredClone(done.snapshot.metadata.id, target.store.root)
-        execute(RegisterClone(source, registered), snapshot)
+    if options.shallow and not options.register:
+        remedy = "Nothing was committed; clone a later version"
+        require_whole_version(source, latest, snapshot.version, remedy, beside_vacuum=True)
+    operation = _Clone(
+        source, snapshot, target, options, registration if options.register else None
+    )
+    try:
+        if before is not None:
+            done = execute(operation, before, txn=txn, user_metadata=user_metadata)
+        else:
+            done = _created(operation, txn, user_metadata)
+    except OutcomeUnknownError:  # The clone may exist, so it stays registered.
+        raise
+    except TxlogError as error:
+        registration.give_up(error)
+        raise
+    registration.finish(done)
     return done
 
 
@@ -136,9 +175,113 @@ def _created(operation: _Clone, txn: AppVersion | None, user_metadata: UserMetad
         queried = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
         intent = replace(queried, query_txns=(*queried.query_txns, *intent.query_txns))
         result = commit(context.store, None, intent, effects=context.effects)
-        if not isinstance(result, Committed):
-            raise already_exists(context.store)  # Another writer created the table first.
+        if not isinstance(result, Committed):  # Another writer created the table first.
+            if not is_recorded(result.snapshot, txn):
+                raise already_exists(context.store)
+            operation.discard()
+            return Done(Outcome(_Clone.name, None, skipped=True), result.snapshot)
     return Done(Outcome(intent.operation, 0, intent.metrics), result.snapshot)
+
+
+_RENEWED_MS = ATTEMPT_HOLDS_MS // 24  # Far below it, because clocks differ.
+_TRIES = 5  # So often other writers may change the same registration meanwhile.
+
+
+@dataclass
+class _Registration:
+    """The record in the source that a clone is being made, and then that it is made.
+
+    The record comes first, so at no time does the clone need files that the source's vacuum may
+    delete. A process that dies in between leaves a record that keeps the version for a day
+    (MNT-15).
+    """
+
+    source: Context
+    latest: Snapshot
+    version: int  # The version that is cloned.
+    uri: str
+    txn: AppVersion | None
+    _attempts: set[str] = field(default_factory=set)
+    _ids: set[str] = field(default_factory=set)  # The table ids under which it is registered.
+    _until_ms: int = 0
+
+    def table_id(self) -> str:
+        """Return the table id for a new clone: that of an attempt that did not end, or a new one.
+
+        So a second attempt completes the registration of the first one.
+        """
+        left = (one for one in clones_of(self.latest) if one.uri == self.uri and not one.is_made)
+        found = next(left, None)
+        return self.source.effects.uuid() if found is None else found.id
+
+    def begin(self, table_id: str, *, is_made: bool) -> None:
+        """Record that a clone is being made, unless that was recorded shortly before."""
+        effects = self.source.effects
+        now_ms = effects.now_ms()
+        if table_id in self._ids and now_ms < self._until_ms:
+            return
+        txn = None if self.txn is None else (self.txn[0], self.txn[1])
+        attempt = CloneAttempt(effects.uuid(), self.version, now_ms, txn)
+        registered = RegisteredClone(table_id, self.uri, is_made)
+        self._attempts.add(attempt.id)  # First, because the outcome may be unknown.
+        self._ids.add(table_id)
+        self._execute(RegisterClone(self.source, registered, attempt))
+        self._until_ms = now_ms + _RENEWED_MS
+
+    def complete(self, table_id: str) -> None:
+        """Register a clone that exists, unless it is registered already."""
+        known = next((one for one in clones_of(self.latest) if one.id == table_id), None)
+        if known is None:
+            self._execute(RegisterClone(self.source, RegisteredClone(table_id, self.uri)))
+        else:
+            self._finish(table_id, is_made=True)
+
+    def finish(self, done: Done) -> None:
+        """Record that the clone is made; a failure is a warning, because the clone is kept."""
+        made = done.snapshot.metadata.id
+        try:
+            for table_id in self._ids:
+                self._finish(table_id, is_made=table_id == made)
+            if done.outcome.skipped and self._ids and made not in self._ids:
+                self._execute(RegisterClone(self.source, RegisteredClone(made, self.uri)))
+        except TxlogError as error:
+            warn_committed(
+                f"the clone {self.uri} is committed and registered, but the table "
+                f"{self.source.store.root} could not record that it is made: {error}. Until a "
+                "later clone records it, its version is kept for a day",
+                stacklevel=4,
+            )
+
+    def give_up(self, error: TxlogError) -> None:
+        """Record that the clone was not made."""
+        try:
+            for table_id in self._ids:
+                self._finish(table_id, is_made=False)
+        except TxlogError as failure:  # What failed first is what the caller has to know.
+            error.add_note(f"Its registration in the source could not be removed: {failure}")
+
+    def _finish(self, table_id: str, *, is_made: bool) -> None:
+        txn = self.txn if is_made else None
+        self._execute(FinishClone(self.source, table_id, self._attempts, is_made=is_made, txn=txn))
+
+    def _execute(self, operation: Operation) -> None:
+        """Commit to the source; again if other writers changed the same record."""
+        for left in reversed(range(_TRIES)):
+            try:
+                self.latest = _latest(self.source.store, self.latest)
+                self.latest = execute(operation, self.latest).snapshot
+                return
+            except CommitConflictError as error:
+                if not left or isinstance(error, RetriesExhaustedError) or error.rule == "CON-25":
+                    raise
+
+
+def _latest(store: Store, snapshot: Snapshot) -> Snapshot:
+    """Return the latest version of a table; the commits since a snapshot may be cleaned up."""
+    try:
+        return refresh(store, snapshot)
+    except LogCorruptError:
+        return load_snapshot(store, catalog=snapshot.catalog)
 
 
 def _require_apart(source: Store, target: Store) -> None:
@@ -159,17 +302,30 @@ class _Clone(Operation):
     removes_rows = True
 
     def __init__(
-        self, source: Context, snapshot: Snapshot, target: Context, options: CloneOptions
+        self,
+        source: Context,
+        snapshot: Snapshot,
+        target: Context,
+        options: CloneOptions,
+        registration: _Registration | None = None,
     ) -> None:
         super().__init__(target)
         self._source = source
         self._snapshot = snapshot
         self._options = options
+        self._registration = registration
         self._copied: list[str] = []
         self._asked = Asked.of(options.properties, has_rows=True)
+        self._new_id: str | None = None  # The table id of a new clone.
 
     def intent(self, base: Snapshot | None) -> Intent:
-        """Return the changes that make a table the clone; `base` is the table that it replaces."""
+        """Return the changes that make a table the clone; `base` is the table that it replaces.
+
+        A clone that is to be registered is registered before.
+        """
+        metadata, protocol = self._table(base)
+        if self._registration is not None:
+            self._registration.begin(str(metadata.id), is_made=base is not None)
         rows = load_files(self._source.store, self._snapshot).live
         now = None if base is None else load_files(self.context.store, base).live
         adds, metrics = self._files(rows, now)
@@ -182,8 +338,10 @@ class _Clone(Operation):
         else:
             _require_whole_files(adds, self._snapshot)
             removes = removes_of(now, self.context.effects.now_ms())
-            adds, gone = _changes([_without_id(add) for add in adds], removes)
-        metadata, protocol = self._table(base)
+            numbered = duties_of(protocol, metadata).numbered
+            adds, gone = _changes(
+                [_without_id(add) for add in adds], adds_of(now), removes, numbered=numbered
+            )
         return Intent(
             operation=self.name,
             kind="overwrite",
@@ -210,12 +368,12 @@ class _Clone(Operation):
 
     def _files(self, rows: pa.Table, now: pa.Table | None) -> tuple[list[Add], dict[str, int]]:
         """Return the source's files as files of the clone; missing ones are copied."""
-        moves = _Moves(self._source.store, self.context, self._options.shallow)
-        if not self._options.shallow:
-            moves.taken = {info.name for info in self.context.store.list_tree("")}
-        if now is not None:
-            pairs = zip(now["path"].to_pylist(), now["size"].to_pylist(), strict=True)
-            moves.existing = {(decode_path(path), size) for path, size in pairs}
+        moves = _Moves(
+            self._source.store, self._snapshot.metadata.id, self.context, self._options.shallow
+        )
+        if now is not None and not self._options.shallow:
+            moves.existing = _copies_in(now["path"].to_pylist())
+            moves.vectors = _vector_copies_in(adds_of(now.filter(pc.is_valid(now["dv_id"]))))
         adds = [moves.moved(add) for add in adds_of(rows)]
         size = sum(add.size for add in adds)
         metrics = {"sourceNumOfFiles": len(adds), "sourceTableSize": size}
@@ -245,7 +403,7 @@ class _Clone(Operation):
         )
         metadata = source.metadata.model_copy(
             update={
-                "id": effects.uuid() if base is None else base.metadata.id,
+                "id": self._id() if base is None else base.metadata.id,
                 "created_time": effects.now_ms(),
                 "configuration": configuration,
             }
@@ -257,6 +415,13 @@ class _Clone(Operation):
             protocol = merged_protocol(base.protocol, protocol)
         require_writable(protocol, metadata, path=source.root)
         return metadata, protocol
+
+    def _id(self) -> str:
+        """Return the table id of a new clone, the same at each try."""
+        if self._new_id is None:
+            registration, effects = self._registration, self.context.effects
+            self._new_id = effects.uuid() if registration is None else registration.table_id()
+        return self._new_id
 
 
 def _require_same_files(
@@ -341,32 +506,79 @@ def _with_ids(adds: Iterable[Add]) -> tuple[list[Add], int]:
     return found, highest
 
 
-def _changes(adds: Sequence[Add], removes: Sequence[Remove]) -> tuple[list[Add], list[Remove]]:
-    """Return the files to add and to remove, without those that do not change."""
+def _changes(
+    adds: Sequence[Add], now: Sequence[Add], removes: Sequence[Remove], *, numbered: bool
+) -> tuple[list[Add], list[Remove]]:
+    """Return the files to add and to remove, without those that do not change. Pure.
+
+    A file that the table has already is logged again if the facts about it differ: row ids,
+    partition values, statistics, tags. This changes no rows. If another file has its path now (of
+    a source that was made again), its rows are new.
+
+    Parameters
+    ----------
+    now, removes
+        The live files of the table, and their removes.
+    numbered
+        Whether each file of the table must have row ids.
+    """
 
     def key(action: Add | Remove) -> tuple[str, str | None]:
         vector = action.deletion_vector
         return canonical_key(action.path), None if vector is None else vector.unique_id
 
-    ours, theirs = {key(add) for add in adds}, {key(remove) for remove in removes}
+    theirs = {key(add): add for add in now}
+    ours = {key(add) for add in adds}
+    changed = []
+    for add in adds:
+        there = theirs.get(key(add))
+        if there is None or not _is_same_file(add, there):
+            changed.append(add)
+        elif _differ(add, there, numbered=numbered):
+            tags = dict(add.tags or {})
+            if (number := (there.tags or {}).get(ID_TAG)) is not None:
+                tags[ID_TAG] = number  # It stays the same fragment.
+            changed.append(add.model_copy(update={"tags": tags, "data_change": False}))
+    return changed, [remove for remove in removes if key(remove) not in ours]
+
+
+def _is_same_file(add: Add, there: Add) -> bool:
+    """Return whether a file with the path of another one is that file."""
+    return (add.size, add.modification_time) == (there.size, there.modification_time)
+
+
+def _differ(add: Add, there: Add, *, numbered: bool) -> bool:
+    """Return whether the facts about a file differ from those that a table has."""
+    if add.base_row_id is None:
+        other_ids = numbered and there.base_row_id is None
+    else:
+        ids = (add.base_row_id, add.default_row_commit_version)
+        other_ids = ids != (there.base_row_id, there.default_row_commit_version)
     return (
-        [add for add in adds if key(add) not in theirs],
-        [remove for remove in removes if key(remove) not in ours],
+        other_ids
+        or add.partition_values != there.partition_values
+        or (None not in (add.stats, there.stats) and add.stats != there.stats)
+        or _without_id(add).tags != _without_id(there).tags
     )
 
 
 @dataclass
 class _Moves:
-    """The paths of a source's files in its clone, and the files that must be copied."""
+    """The paths of a source's files in its clone, and the files that must be copied.
+
+    Each copy has a new name in the folder of the original: a writer that fails deletes its copies,
+    and must not delete those of another one. The name also says of which file it is a copy.
+    """
 
     store: Store
+    table_id: str | None  # Of the source.
     target: Context
     shallow: bool
     copies: dict[str, str] = field(default_factory=dict)  # Decoded paths of source and clone.
-
-    taken: set[str] = field(default_factory=set)  # Paths below the clone that are taken.
-    # The clone's live files with their sizes.
-    existing: set[tuple[str, int]] = field(default_factory=set)
+    # The copies that the clone already has: decoded paths by what their names say.
+    existing: dict[str, str] = field(default_factory=dict)
+    # The UUIDs of the files of deletion vectors that it has, by what their folders say.
+    vectors: dict[str, str] = field(default_factory=dict)
 
     def moved(self, add: Add) -> Add:
         """Return a file of the source as a file of the clone."""
@@ -374,18 +586,34 @@ class _Moves:
         change: dict[str, Any] = {}
         if self.shallow:
             change["path"] = encoded_uri(uri_of(self.store, place))
-        elif (place, add.size) not in self.existing:
-            # Names are unique, so an equal path is the same file.
-            uuid = self.target.effects.uuid
-            change["path"] = encode_path(self._copy(place, lambda: f"part-{uuid()}.parquet"))
+        else:
+            change["path"] = encode_path(self._copy_of(add, place))
         if add.deletion_vector is not None:
             change["deletion_vector"] = self._vector(add.deletion_vector, add.path)
         return add.model_copy(update=change)
 
-    def _vector(self, vector: DeletionVectorDescriptor, path: str) -> DeletionVectorDescriptor:
+    def _copy_of(self, add: Add, place: str) -> str:
+        """Return the path of a data file's copy, which may be there already."""
+        mark = _mark_of(self.table_id, place, add.size, add.modification_time)
+        there = self.existing.get(mark)
+        if there is not None and (is_unique(place) or self._are_equal(place, there)):
+            return there
+        folder = "" if _is_elsewhere(place) else place.rpartition("/")[0]
+        name = f"part-{mark}-{self.target.effects.uuid()}.parquet"
+        return self._copy(place, f"{folder}/{name}" if folder else name)
+
+    def _are_equal(self, place: str, there: str) -> bool:
+        home, name = locate(self.store, place)
+        return are_equal(home, name, self.target.store, there)
+
+    def _vector(
+        self, vector: DeletionVectorDescriptor, path: str
+    ) -> DeletionVectorDescriptor | None:
         place = vector_path(vector, path=path)
         if place is None:
             return vector
+        if not vector.cardinality and not vector.size_in_bytes:
+            return None  # No row is deleted, and there need not be a file.
         is_lance = vector.storage_type == "lance"
         if self.shallow:
             uri = encoded_uri(uri_of(self.store, place))
@@ -394,25 +622,55 @@ class _Moves:
         uuid = self.target.effects.uuid()
         if is_lance:
             ending = place.rpartition(".")[2]
-            copy = self._copy(place, lambda: f"{DELETIONS_FOLDER}/{uuid}.{ending}")
+            copy = self._copy(place, f"{DELETIONS_FOLDER}/{uuid}.{ending}")
             text = encode_path(copy.removeprefix(f"{DELETIONS_FOLDER}/"))
             return vector.model_copy(update={"path_or_inline_dv": text})
-        copy = self._copy(place, lambda: file_name(uuid))
-        if copy == place:
-            return vector
-        return stored_descriptor(
-            copy[len("deletion_vector_") : -len(".bin")],
+        # The text of a vector may begin with a folder. It says of which file this is a copy.
+        mark = _mark_of(self.table_id, place)
+        if mark in self.vectors and is_unique(place):
+            uuid = self.vectors[mark]
+        else:
+            copy = self._copy(place, f"{mark}/{file_name(uuid)}")
+            uuid = copy[len(f"{mark}/deletion_vector_") : -len(".bin")]
+        stored = stored_descriptor(
+            uuid,
             offset=vector.offset or 0,
             size=vector.size_in_bytes,
             cardinality=vector.cardinality,
         )
+        return stored.model_copy(update={"path_or_inline_dv": mark + stored.path_or_inline_dv})
 
-    def _copy(self, place: str, name: Callable[[], str]) -> str:
-        """Return the path of a file's copy: its own path if that is below the table and free."""
-        if place not in self.copies:
-            free = not _is_elsewhere(place) and place not in self.taken
-            self.copies[place] = place if free else name()
-        return self.copies[place]
+    def _copy(self, place: str, name: str) -> str:
+        """Return the path of a file's copy: the given one, unless it is copied already."""
+        return self.copies.setdefault(place, name)
+
+
+_VECTOR_COPY = compiled(
+    r"([0-9a-f]{32})/deletion_vector_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.bin"
+)
+_COPY = compiled(
+    r"(?:.*/)?part-([0-9a-f]{32})-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet"
+)
+
+
+def _mark_of(table_id: str | None, place: str, *facts: int) -> str:
+    """Return the part of a copy's path that says of which file it is a copy."""
+    found = orjson.dumps([table_id, place, *facts])
+    return hashlib.sha256(found).hexdigest()[:32]
+
+
+def _copies_in(paths: Iterable[str]) -> dict[str, str]:
+    """Return the decoded paths of the files that a deep clone copied, by their marks."""
+    found = ((_COPY.fullmatch(path), path) for path in paths)
+    return {match[1]: decode_path(path) for match, path in found if match is not None}
+
+
+def _vector_copies_in(adds: Iterable[Add]) -> dict[str, str]:
+    """Return the UUIDs of the files of vectors that a deep clone copied, by their marks."""
+    vectors = (add.deletion_vector for add in adds)
+    paths = (vector_path(one) for one in vectors if one is not None and one.storage_type == "u")
+    found = (_VECTOR_COPY.fullmatch(path) for path in paths if path is not None)
+    return {match[1]: match[2] for match in found if match is not None}
 
 
 def _is_elsewhere(place: str) -> bool:

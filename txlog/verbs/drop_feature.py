@@ -1,11 +1,15 @@
 """Drop table features: remove all uses of a feature, then remove it from the protocol.
 
+The versions before a feature was dropped are protected first. If the caller wants to lose them,
+their log is deleted, and only then the protection is dropped: after each step, the table is sound.
+
 Rules: spec/commit.md, CON-23 and CON-24; the Delta protocol, "Checkpoint Protection".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,18 +17,36 @@ import pyarrow as pa
 
 from txlog.actions.columns import empty_rows, files_at
 from txlog.actions.file import Add
-from txlog.actions.table import DomainMetadata, Metadata
+from txlog.actions.table import DomainMetadata, Metadata, Protocol
 from txlog.arrow import pc
+from txlog.checkpoint.hint import hinted_version
+from txlog.commit.app_versions import AnyAppVersion, is_recorded, require_app_version
 from txlog.commit.context import Context
-from txlog.commit.intent import Intent, Reads
-from txlog.commit.operation import Operation
+from txlog.commit.intent import Intent, Reads, UserMetadata
+from txlog.commit.operation import (
+    Done,
+    Operation,
+    Outcome,
+    execute,
+    is_rehearsing,
+    require_user_metadata,
+)
 from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, plan_rewrite
 from txlog.data_files.write import discard_files
-from txlog.errors import InvalidInputError, TxlogError, UnsupportedFeatureError, warn_committed
+from txlog.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+    TxlogError,
+    UnsupportedFeatureError,
+    warn_committed,
+)
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_TRACKING_DOMAIN, ROW_VERSION_COLUMN
+from txlog.log.segment import complete_checkpoints
 from txlog.protocol.access import (
     DELETION_VECTORS,
     PROTECTED,
@@ -49,10 +71,13 @@ from txlog.schema.types import (
     types_in,
 )
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.references import pins_of
+from txlog.snapshot.load import list_log, refresh
+from txlog.snapshot.references import held_versions
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
+from txlog.verbs.checkpoint import checkpoint
 from txlog.verbs.compact import rewrite_all
-from txlog.verbs.expire import truncate
+from txlog.verbs.expire import oldest_version, protected_before, truncate
 from txlog.verbs.features import ProtocolChange
 from txlog.verbs.mapped_columns import without_mapping
 
@@ -83,6 +108,7 @@ _OF_FIELDS = {
     "identityColumns": "delta.identity.step",
     "allowColumnDefaults": CURRENT_DEFAULT,
 }
+_TRIES = 3  # So often the log is listed again while another writer cleans it up.
 # Reader features that leave traces in older parts of the log which no reader misreads.
 _TRACELESS = frozenset({"vacuumProtocolCheck"})
 
@@ -99,8 +125,118 @@ class _Cleaned:
     without_ids: bool = False  # Whether all files are logged again without row ids.
 
 
+def drop_feature(
+    context: Context,
+    latest: Snapshot,
+    feature: str,
+    *,
+    truncate_history: bool = False,
+    txn: AnyAppVersion | None = None,
+    user_metadata: UserMetadata | None = None,
+) -> Done:
+    """Drop a feature and write the checkpoint that readers without it need, or truncate the log.
+
+    A second call with the same `txn` does what the first one did not finish. A failure after the
+    commit is a warning.
+
+    Raises
+    ------
+    InvalidInputError
+        The table does not have the feature.
+    UnsupportedFeatureError
+        Something in the table still needs it, or older versions are pinned.
+    CommitConflictError
+        `checkpointProtection` is to be dropped, and its versions are still there.
+    """
+    operation = DropFeature(context, feature, truncate_history=truncate_history)
+    require_app_version(txn)
+    require_user_metadata(user_metadata)
+    is_tried = is_rehearsing() or is_recorded(latest, txn)
+    if feature == PROTECTION and truncate_history and not is_tried:
+        operation.change_of(latest)  # Raises if it must not be dropped.
+        latest = _truncate(context, latest, latest.version)
+    done = execute(operation, latest, txn=txn, user_metadata=user_metadata)
+    if not done.outcome and not done.outcome.skipped:
+        return done
+    try:
+        return _finished(context, done, feature, truncates=truncate_history)
+    except TxlogError as error:
+        warn_committed(_unfinished(done.snapshot, feature, error), stacklevel=4)
+    return done
+
+
+def _finished(context: Context, done: Done, feature: str, *, truncates: bool) -> Done:
+    """Do what has to follow the commit that dropped a feature, unless it is done already."""
+    after = done.snapshot
+    is_protected = PROTECTION in features_of(after.protocol)
+    if done.outcome.skipped and not is_protected:
+        return done
+    since = protected_before(after) if done.outcome.skipped else after.version
+    if not truncates:
+        if is_protected:
+            _checkpoint_since(context, after, since)
+        return done
+    if feature != PROTECTION:
+        after = _truncate(context, after, since)
+    if not is_protected:
+        return Done(replace(done.outcome, version=after.version), after)
+    second = execute(DropFeature(context, PROTECTION, truncate_history=True), after)
+    return Done(_merged(done.outcome, second.outcome), second.snapshot)
+
+
+def _merged(first: Outcome, second: Outcome) -> Outcome:
+    """Return the outcome of two commits, the second of which may drop what the first added."""
+    added, dropped = set(first.features_added), set(second.features_dropped)
+    return replace(
+        first,
+        version=second.version,
+        skipped=False,
+        features_added=tuple(sorted(added - dropped)),
+        features_dropped=tuple(sorted({*first.features_dropped, *(dropped - added)})),
+    )
+
+
+def _checkpoint_since(context: Context, latest: Snapshot, version: int) -> int:
+    """Return the first version with a checkpoint from a version on; write one if there is none."""
+    store = context.store
+    found = (at for at in complete_checkpoints(list_log(store)) if version <= at)
+    first = min(found, default=None)
+    if first is not None and first <= hinted_version(store):
+        return first
+    checkpoint(context, latest)
+    return latest.version
+
+
+def _truncate(context: Context, latest: Snapshot, version: int) -> Snapshot:
+    """Delete the log of all versions that are older than the first checkpoint since a version."""
+    for _ in range(_TRIES - 1):
+        # Another writer may clean up the log now, and replace the checkpoint by a newer one.
+        with suppress(NotFoundError, LogCorruptError):
+            return truncate(context, latest, _checkpoint_since(context, latest, version))
+        latest = refresh(context.store, latest)
+    return truncate(context, latest, _checkpoint_since(context, latest, version))
+
+
+def _unfinished(after: Snapshot, feature: str, error: TxlogError) -> str:
+    if PROTECTION in features_of(after.protocol):
+        rest = (
+            "Its versions before that stay protected: readers without it need a checkpoint, which "
+            "maintenance.checkpoint() writes. To delete the log of these versions, call "
+            f"alter.drop_feature({PROTECTION!r}, truncate_history=True)"
+        )
+    else:
+        rest = "The log of older versions is still there; maintenance.expire() deletes it later"
+    return (
+        f"{feature} is dropped in version {after.version}, but what follows failed: {error}. {rest}"
+    )
+
+
 class DropFeature(Operation):
-    """Drop one feature and all of its uses in one commit."""
+    """Drop one feature and all of its uses in one commit.
+
+    If readers without the feature must not start at older versions, the commit protects these. To
+    drop the protection itself, their log must be deleted before.
+    """
 
     name = "DROP FEATURE"
     deadline_s = 3600.0
@@ -112,8 +248,11 @@ class DropFeature(Operation):
         self._written: list[Add] = []
 
     def intent(self, base: Snapshot) -> Intent:
-        """Return the changes that remove the feature; errors as for `change_of`."""
-        cleaned, change = self._decided(base)
+        """Return the changes that remove the feature; errors as for `drop_feature`."""
+        cleaned, _ = self._decided(base)
+        protocol, metadata = self._protected(base, cleaned.metadata)
+        if self._feature == PROTECTION and not is_rehearsing():
+            _require_truncated(self.context.store, base)
         rows, adds, gone = empty_rows(), list[Add](), 0
         if cleaned.rewritten is not None or cleaned.without_ids:
             live = load_files(self.context.store, base).live
@@ -126,15 +265,15 @@ class DropFeature(Operation):
                 has = live.filter(pc.is_valid(live["base_row_id"]))
                 bare = {"base_row_id": None, "default_row_commit_version": None}
                 adds = [a.model_copy(update={**bare, "data_change": False}) for a in adds_of(has)]
-        same = cleaned.metadata == base.metadata
+        same = metadata == base.metadata
         return Intent(
             operation=self.name,
             kind="overwrite",  # The commits of others may have used the feature meanwhile.
             read_version=base.version,
             removes=tuple(removes_of(rows, self.context.effects.now_ms(), data_change=False)),
             adds=tuple(add.model_copy(update={"data_change": False}) for add in adds),
-            protocol=change.after,
-            metadata=None if same else cleaned.metadata,
+            protocol=protocol,
+            metadata=None if same else metadata,
             domains=cleaned.domains,
             reads=Reads(everything=True),
             parameters={"featureName": self._feature, "truncateHistory": self._truncates},
@@ -164,8 +303,6 @@ class DropFeature(Operation):
         features = features_of(base.protocol)
         _require_droppable(base, feature, features)
         cleaned = _cleaned(base, feature)
-        left, metadata = features - {feature}, cleaned.metadata
-        protects = _leaves_traces(feature) and not self._truncates
         if feature == PROTECTION and not self._truncates:
             raise UnsupportedFeatureError(
                 path=base.root,
@@ -174,19 +311,28 @@ class DropFeature(Operation):
                 "these must not start there",
                 remedy="Pass truncate_history=True, which deletes the log of all older versions",
             )
+        left = features - {feature}
         if self._truncates:
-            _require_no_older_pins(base)
             left -= {PROTECTION}
-            metadata = _without(metadata, (PROTECTED,))
-        elif protects:
+            before = base.version + 1 if feature != PROTECTION else protected_before(base)
+            _require_none_held(base, before, self.context.effects.now_ms())
+        elif _leaves_traces(feature):
+            left |= {PROTECTION}
+        change = ProtocolChange.between(
+            base.protocol,
+            lowest_protocol(left),
+            versions_lost=base.version + 1 if self._truncates else 0,
+        )
+        return cleaned, change
+
+    def _protected(self, base: Snapshot, metadata: Metadata) -> tuple[Protocol, Metadata]:
+        """Return the protocol and the metadata after the commit, with the protection it needs."""
+        left = features_of(base.protocol) - {self._feature}
+        if _leaves_traces(self._feature) and self._feature != PROTECTION:
             left |= {PROTECTION}
             configuration = {**metadata.configuration, PROTECTED: str(base.version + 1)}
             metadata = metadata.model_copy(update={"configuration": configuration})
-        after = lowest_protocol(left)
-        change = ProtocolChange.between(
-            base.protocol, after, versions_lost=base.version + 1 if self._truncates else 0
-        )
-        return replace(cleaned, metadata=metadata), change
+        return lowest_protocol(left), metadata
 
     def _rewrite(
         self,
@@ -205,27 +351,6 @@ class DropFeature(Operation):
         """Delete the files of the last attempt."""
         discard_files(self.context.store, self._written)
         self._written.clear()
-
-    def finish(self, after: Snapshot) -> None:
-        """Write the checkpoint from which readers without the feature start; truncate the log.
-
-        A failure is a warning, because the commit is done.
-        """
-        if not self._truncates and not _leaves_traces(self._feature):
-            return
-        from txlog.verbs.checkpoint import checkpoint
-
-        try:
-            checkpoint(self.context, after)
-            if self._truncates:
-                truncate(self.context, after.version)
-        except TxlogError as error:
-            warn_committed(
-                f"{self._feature} is dropped in version {after.version}, but readers without it "
-                f"need a checkpoint of that version, which failed: {error}. Call "
-                "maintenance.checkpoint()",
-                stacklevel=4,
-            )
 
 
 def _leaves_traces(feature: str) -> bool:
@@ -252,14 +377,30 @@ def _require_droppable(base: Snapshot, feature: str, features: Iterable[str]) ->
         )
 
 
-def _require_no_older_pins(base: Snapshot) -> None:
-    older = sorted(pin.name for pin in pins_of(base).values())
+def _require_none_held(base: Snapshot, before: int, now_ms: int) -> None:
+    """Raise if a pin, or a clone that is being made, needs a version before another one."""
+    older = [one for one in held_versions(base, now_ms) if one.version < before]
     if older:
         raise UnsupportedFeatureError(
             path=base.root,
             features=(PROTECTION,),
-            reason=f"older versions are pinned ({', '.join(older)}) and would be lost",
-            remedy="Delete the pins with Table.pins.delete, or omit truncate_history",
+            reason=f"{', '.join(one.holder for one in older)} needs an older version, which would "
+            "be lost",
+            remedy=f"Omit truncate_history, or first {older[0].remedy}",
+        )
+
+
+def _require_truncated(store: Store, base: Snapshot) -> None:
+    """Raise if the log still has versions that are protected."""
+    before, oldest = min(protected_before(base), base.version), oldest_version(store)
+    if oldest < before:
+        raise CommitConflictError(
+            version=base.version,
+            rule="CON-24",
+            reason=f"the log still has version {oldest}, and all versions below {before} must be "
+            f"deleted before {PROTECTION} is dropped",
+            remedy="Nothing was committed. Another writer may have dropped a feature or pinned a "
+            "version meanwhile; try again",
         )
 
 

@@ -1,4 +1,4 @@
-"""Clean up the log: delete files that no version within the retention and no pin needs.
+"""Clean up the log: delete files that no version within the retention, pin or clone needs.
 
 Rules: spec/maintenance.md, MNT-1 to MNT-6. The decision is a pure function over names.
 """
@@ -19,7 +19,8 @@ from txlog.checkpoint.hint import hinted_version
 from txlog.checkpoint.read import file_batches, sources_of
 from txlog.checkpoint.table_state import read_controls
 from txlog.commit.context import Context
-from txlog.commit.operation import require_table_writable
+from txlog.commit.intent import Intent
+from txlog.commit.operation import Operation, execute, require_table_writable
 from txlog.errors import (
     LogCorruptError,
     NotFoundError,
@@ -33,7 +34,7 @@ from txlog.observe import removing
 from txlog.protocol.access import PROTECTED, require_readable
 from txlog.snapshot.commits import read_commit
 from txlog.snapshot.load import list_log, load_snapshot, refresh
-from txlog.snapshot.references import Pin, pins_of
+from txlog.snapshot.references import Held, held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import version_until
 from txlog.store.base import ObjectInfo, Store
@@ -69,32 +70,38 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
     LogCorruptError
         The checkpoint that must replace the deleted files cannot be read. Nothing was deleted.
     NotFoundError
-        A pinned version can no longer be reconstructed; the error names the pin. Nothing was
-        deleted.
+        A version that a pin or a clone needs can no longer be reconstructed; the error names it.
+        Nothing was deleted.
     """
     store, now_ms = context.store, context.effects.now_ms()
     while True:
         require_table_writable(snapshot, removes_rows=False)
         try:
-            plan = _plan(store, snapshot, _cutoff_ms(snapshot, hours, now_ms))
+            last_kept = _version_at(store, snapshot, _cutoff_ms(snapshot, hours, now_ms))
+            plan = plan_expiry(
+                list_log(store),
+                last_kept=last_kept,
+                hinted=hinted_version(store),
+                held=held_versions(snapshot, now_ms),
+                protected=protected_before(snapshot),
+            )
             if dry_run or not plan.gone:
                 break
             store.require_writable()
             _require_rebuildable(store, plan)
-            if _protected_before(snapshot):
+            if protected_before(snapshot):
                 _require_known_protocols(store, plan.gone, snapshot.root)
         except (NotFoundError, LogCorruptError):
             latest = refresh(store, snapshot)
-            if pins_of(latest) == pins_of(snapshot):
+            if held_versions(latest, now_ms) == held_versions(snapshot, now_ms):
                 raise
         else:
             latest = refresh(store, snapshot)
-            if pins_of(latest) == pins_of(snapshot):
+            if held_versions(latest, now_ms) == held_versions(snapshot, now_ms):
                 break
-        snapshot = latest  # Another writer has created, moved or deleted a pin.
+        snapshot = latest  # Another writer has changed a pin, or registered or made a clone.
     if not dry_run:
-        for kind in _ORDER:
-            delete_files(context, [file.path for file in plan.gone if file.kind == kind])
+        _delete(context, plan)
     decided = plan.decided()
     sidecars = _sidecars(store, plan, now_ms)
     if not dry_run:
@@ -102,23 +109,76 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
     return pa.concat_tables([decided, table_of_rows(sidecars, DECISIONS)]).sort_by("file")
 
 
-def _plan(store: Store, snapshot: Snapshot, cutoff_ms: int) -> Expiry:
+def _delete(context: Context, plan: Expiry) -> None:
+    for kind in _ORDER:
+        delete_files(context, [file.path for file in plan.gone if file.kind == kind])
+
+
+def truncate(context: Context, snapshot: Snapshot, version: int) -> Snapshot:
+    """Delete the log that is older than the checkpoint of a version; errors as for `expire`.
+
+    What pins and clones that are being made need is kept, also those that were added after the
+    snapshot. If these need protected versions (MNT-5), nothing is deleted. Two commits record the
+    deletion as those of a vacuum do (VAC-8), so others refuse to pin or restore versions meanwhile.
+
+    Returns
+    -------
+    The snapshot after the last of these commits.
+    """
+    latest = refresh(context.store, snapshot)
+    if not _truncation(context, latest, version).gone:
+        return latest
+    latest = execute(NoteTruncation(context, "START"), latest).snapshot
+    status = "FAILED"
+    try:
+        # After the first commit nobody can pin an older version, so this sees all pins.
+        plan = _truncation(context, latest, version)
+        if plan.gone:
+            _require_rebuildable(context.store, plan)
+            if protected_before(latest):
+                _require_known_protocols(context.store, plan.gone, latest.root)
+            _delete(context, plan)
+        status = "COMPLETED"
+    finally:
+        latest = execute(NoteTruncation(context, "END", status), latest).snapshot
+    return latest
+
+
+def _truncation(context: Context, latest: Snapshot, version: int) -> Expiry:
     return plan_expiry(
-        list_log(store),
-        last_kept=_version_at(store, snapshot, cutoff_ms),
-        hinted=hinted_version(store),
-        pins=pins_of(snapshot).values(),
-        protected=_protected_before(snapshot),
+        list_log(context.store),
+        last_kept=version,
+        hinted=version,
+        held=held_versions(latest, context.effects.now_ms()),
+        protected=min(version, protected_before(latest)),
     )
 
 
-def truncate(context: Context, version: int) -> None:
-    """Delete all of the log that is older than a checkpoint; errors as for `expire`."""
-    store = context.store
-    plan = plan_expiry(list_log(store), last_kept=version, hinted=version, pins=())
-    _require_rebuildable(store, plan)
-    for kind in _ORDER:
-        delete_files(context, [file.path for file in plan.gone if file.kind == kind])
+class NoteTruncation(Operation):
+    """Record that older versions of the log are about to be deleted, or that they are."""
+
+    def __init__(self, context: Context, step: str, status: str | None = None) -> None:
+        """Take the step, `START` or `END`, and the status at the end."""
+        super().__init__(context)
+        self.name = f"VACUUM {step}"
+        self._status = status
+
+    def intent(self, base: Snapshot) -> Intent:
+        """Return the intent with the information."""
+        parameters = {"truncateHistory": True}
+        status = {} if self._status is None else {"status": self._status}
+        return Intent(
+            operation=self.name,
+            kind="append",
+            read_version=base.version,
+            parameters={**parameters, **status},
+        )
+
+
+def oldest_version(store: Store) -> int:
+    """Return the lowest version of which the log has a commit or a checkpoint; -1 if none."""
+    found = (file.version for file in list_log(store) if file.kind in ("commit", "checkpoint"))
+    return min(found, default=-1)
 
 
 def _cutoff_ms(snapshot: Snapshot, hours: float | None, now_ms: int) -> int:
@@ -137,7 +197,7 @@ def _version_at(store: Store, snapshot: Snapshot, cutoff_ms: int) -> int:
         return -1
 
 
-def _protected_before(snapshot: Snapshot) -> int:
+def protected_before(snapshot: Snapshot) -> int:
     """Return the version before which all log files are deleted together (checkpointProtection)."""
     text = snapshot.metadata.configuration.get(PROTECTED) or "0"
     return int(text) if text.isdecimal() else snapshot.version + 1  # Unknown: the whole log.
@@ -175,7 +235,7 @@ def plan_expiry(
     *,
     last_kept: int,
     hinted: int,
-    pins: Collection[Pin],
+    held: Collection[Held],
     protected: int = 0,
 ) -> Expiry:
     """Decide which files of a log to delete. Pure.
@@ -189,17 +249,19 @@ def plan_expiry(
         kept.
     protected
         The files of versions below this are deleted together or not at all.
+    held
+        Versions that are kept, as `held_versions` returns them.
 
     Raises
     ------
     NotFoundError, LogCorruptError
-        A pinned version cannot be rebuilt.
+        A version to keep cannot be rebuilt.
     """
     listed = list(files)
     wanted = min(last_kept, hinted)
     base = max((at for at in complete_checkpoints(listed) if at <= wanted), default=-1)
-    pinned = {file: pin for pin in pins for file in _made_of(listed, pin)}
-    if base < protected or any(pin.version < min(protected, base) for pin in pins):
+    needed = {file: one for one in held for file in _made_of(listed, one)}
+    if base < protected or any(one.version < min(protected, base) for one in held):
         base = -1
     kept: dict[LogFile, str] = {}
     gone: list[LogFile] = []
@@ -208,8 +270,8 @@ def plan_expiry(
             kept[file] = _why_all(last_kept, hinted, protected)
         elif file.version >= base and not (file.kind == "compaction" and file.version == base):
             kept[file] = "a version within the retention may need it"
-        elif file in pinned:
-            kept[file] = f"the pin {pinned[file].name!r} needs it"
+        elif file in needed:
+            kept[file] = f"{needed[file].holder} needs it"
         else:
             gone.append(file)
     return Expiry(base, kept, tuple(gone))
@@ -225,14 +287,14 @@ def _why_all(last_kept: int, hinted: int, protected: int) -> str:
     return "no checkpoint replaces the versions before the retention"
 
 
-def _made_of(files: list[LogFile], pin: Pin) -> list[LogFile]:
-    """Return the files of the log that a pinned version needs, including its own commit."""
+def _made_of(files: list[LogFile], held: Held) -> list[LogFile]:
+    """Return the files of the log that a kept version needs, including its own commit."""
     try:
-        segment = choose_segment(files, version=pin.version)
+        segment = choose_segment(files, version=held.version)
     except (NotFoundError, LogCorruptError) as error:
-        error.remedy = f"Nothing was deleted. Delete the pin {pin.name!r} with Table.pins.delete"
+        error.remedy = f"Nothing was deleted; {held.remedy}"
         raise
-    own = [f for f in files if f.version == pin.version and f.kind in ("commit", "checksum")]
+    own = [f for f in files if f.version == held.version and f.kind in ("commit", "checksum")]
     return [*segment.checkpoint, *segment.deltas, *own]
 
 

@@ -296,6 +296,10 @@ class IndexFiles:
         require_key_columns(columns)
         return columns
 
+    @property
+    def _table(self) -> str | None:
+        return self.snapshot.metadata.id
+
     def segments(self) -> list[Segment]:
         """Return the segments that can be read."""
         return self.cache.segments(self.context.store, self.definition.name)
@@ -306,7 +310,7 @@ class IndexFiles:
         names = logical_columns(self.snapshot, self.definition)
         plan = self._plan(names or ())
         types = [key_type(column) for column in choose_columns(self.snapshot.schema, names or ())]
-        found = cover(plan.fragments, segments, self.definition.columns, types)
+        found = cover(plan.fragments, segments, self.definition.columns, types, self._table)
         return IndexInfo(
             self.definition.name,
             names or self.definition.columns,
@@ -334,7 +338,7 @@ class IndexFiles:
         types = [key_type(column) for column in columns]
         fragments = plan.fragments
         if not rebuild:
-            found = cover(fragments, before, self.definition.columns, types)
+            found = cover(fragments, before, self.definition.columns, types, self._table)
             fragments = tuple(fragments[place] for place in found.uncovered)
         build = partial(
             read_run, self.context.store, plan.reading, columns,
@@ -352,7 +356,7 @@ class IndexFiles:
 
     def _write(self, types: Sequence[str], runs: Sequence[CoveredRun]) -> None:
         if runs:
-            data = encode_segment(self.definition.columns, types, runs)
+            data = encode_segment(self.definition.columns, types, runs, table=self._table)
             path = segment_path(self.definition.name, self.context.effects)
             self.context.store.write_new(path, data)
 
@@ -388,6 +392,8 @@ class IndexFiles:
         for segment in before:
             alive = any(is_known(file) for covered in segment.runs for file in covered.files)
             fits = segment.columns == self.definition.columns and segment.types == tuple(types)
+            files = (file for covered in segment.runs for file in covered.files)
+            fits = fits and all(segment.knows(file, self._table) for file in files)
             if not alive and now_ms - times.get(segment.name, now_ms) < _YOUNG_MS:
                 continue
             if not alive or not fits:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from txlog.actions.table import DomainMetadata
+from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
@@ -18,6 +19,7 @@ from txlog.protocol.access import upgraded
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.references import (
+    CloneAttempt,
     Pin,
     RegisteredClone,
     clones_of,
@@ -77,21 +79,38 @@ class SetPin(Operation):
             )
         if self._exists and self._pin.name not in pins:
             raise _no_pin(base, self._pin.name)
-        _require_whole(self.context, base, self._pin.version)
+        require_whole_version(
+            self.context, base, self._pin.version, "Nothing was committed; pin a later version"
+        )
         parameters = {"name": self._pin.name, "version": self._pin.version}
         pinned = _intent(base, self.name, self._pin.to_domain(), parameters)
         return replace(pinned, revives=True)
 
 
-def _require_whole(context: Context, base: Snapshot, version: int) -> None:
-    """Raise unless all files of a version exist; files of the latest version are not checked."""
+def require_whole_version(
+    context: Context, base: Snapshot, version: int, remedy: str, *, beside_vacuum: bool = False
+) -> None:
+    """Raise unless all files of a version exist; files of the latest version are not checked.
+
+    `beside_vacuum`: nothing will keep the files, so a vacuum that deletes them is no error.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such version, or it cannot be rebuilt.
+    DataFileError
+        Files of the version are missing; the error names them, and has the remedy.
+    CommitConflictError
+        A vacuum may be deleting such files.
+    """
     if version == base.version:
         return
     target = load_snapshot(context.store, version=version)
     then, now = (load_files(context.store, one).live for one in (target, base))
     gone: pa.Table = files_without(then, now)
-    require_no_vacuum(context, base)
-    require_there(context, adds_of(gone), version, "Nothing was committed; pin a later version")
+    if not beside_vacuum:
+        require_no_vacuum(context, base)
+    require_there(context, adds_of(gone), version, remedy)
 
 
 class DropPin(Operation):
@@ -113,20 +132,99 @@ class DropPin(Operation):
 
 
 class RegisterClone(Operation):
-    """Register a shallow clone, so that a vacuum keeps the files to which it refers."""
+    """Register a shallow clone, so that a vacuum keeps the files to which it refers.
+
+    With an attempt, the clone is not made yet: its version is kept, too (MNT-15).
+    """
 
     name = "REGISTER CLONE"
 
-    def __init__(self, context: Context, clone: RegisteredClone) -> None:
+    def __init__(
+        self, context: Context, clone: RegisteredClone, attempt: CloneAttempt | None = None
+    ) -> None:
         super().__init__(context)
         self._clone = clone
+        self._attempt = attempt
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the domain of the clone; errors as for `require_no_vacuum`."""
+        """Return the domain of the clone.
+
+        Raises
+        ------
+        CommitConflictError
+            A vacuum may be deleting files that the clone needs.
+        NotFoundError, DataFileError
+            The version of the attempt cannot be rebuilt, or files of it are missing.
+        """
         require_no_vacuum(self.context, base)
-        parameters = {"target": self._clone.uri}
-        intent = _intent(base, self.name, self._clone.to_domain(), parameters)
+        clone, attempt = self._clone, self._attempt
+        if attempt is not None:
+            require_whole_version(
+                self.context, base, attempt.version, "Nothing was committed; clone a later version"
+            )
+        known = _known(base, clone.id)
+        if known is not None:
+            now_ms = self.context.effects.now_ms()
+            young = (one for one in known.attempts if one.is_young(now_ms))
+            clone = replace(
+                clone, is_made=clone.is_made or known.is_made, attempts=(*clone.attempts, *young)
+            )
+        if attempt is not None:
+            clone = replace(clone, attempts=(*clone.attempts, attempt))
+        if clone == known:
+            return None
+        intent = _intent(base, self.name, clone.to_domain(), {"target": clone.uri})
         return replace(intent, revives=True)
+
+
+class FinishClone(Operation):
+    """Record that an attempt to make a registered clone has ended (MNT-15).
+
+    If the clone is not made and has no other attempt, it is forgotten.
+    """
+
+    name = "FINISH CLONE"
+
+    def __init__(
+        self,
+        context: Context,
+        clone_id: str,
+        attempts: Collection[str],
+        *,
+        is_made: bool,
+        txn: AnyAppVersion | None = None,
+    ) -> None:
+        """Take the ids of the ended attempts; those with the same `txn` have ended, too."""
+        super().__init__(context)
+        self._id = clone_id
+        self._attempts = frozenset(attempts)
+        self._is_made = is_made
+        self._txn = None if txn is None else (txn[0], txn[1])
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the domain of the clone without the attempts; None if nothing changes."""
+        known = _known(base, self._id)
+        if known is None:  # Somebody has forgotten it.
+            return None
+        now_ms = self.context.effects.now_ms()
+        left = tuple(
+            one
+            for one in known.attempts
+            if one.id not in self._attempts
+            and (one.txn is None or one.txn != self._txn)
+            and one.is_young(now_ms)
+        )
+        after = replace(known, is_made=known.is_made or self._is_made, attempts=left)
+        if after == known:
+            return None
+        domain = after.to_domain()
+        if not after.is_made and not left:
+            domain = domain.model_copy(update={"removed": True})
+        return _intent(base, self.name, domain, {"target": known.uri, "isMade": after.is_made})
+
+
+def _known(base: Snapshot, clone_id: str) -> RegisteredClone | None:
+    return next((one for one in clones_of(base) if one.id == clone_id), None)
 
 
 class ForgetClone(Operation):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
-from operator import attrgetter
+from typing import Literal
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from txlog.fragments.rows import FEATURE
 from txlog.lazy import compiled
 from txlog.snapshot.process import collector_paused
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import ObjectInfo, Store, map_many
+from txlog.store.base import ObjectInfo, Store, is_part_of_file, map_many
 from txlog.threads import map_all
 
 DECISIONS = pa.schema(
@@ -136,25 +136,26 @@ def _moved(store: Store, folder: str, paths: list[str]) -> None:
 def put_back(context: Context) -> pa.Table:
     """Move the files in a table's trash back to their places; return them as `DECISIONS`.
 
-    If the place is taken, the file stays in the trash, unless the place has only a part of it,
-    which an interrupted copy has left. If there are several copies, the largest is moved back.
-    After a crash, a second call moves the rest.
+    If the place is taken, the file stays in the trash, unless the file at its place has the first
+    bytes of it: an interrupted copy has left that. If there are several files for one place, the
+    one that was moved last is moved back, or a larger one of which it is a part. After a crash, a
+    second call moves the rest.
     """
     store = context.store
     store.require_writable()
     infos = list(store.list_tree(TRASH))
-    whole = {_home(info): info for info in sorted(infos, key=attrgetter("size"))}
+    chosen = _chosen(store, infos)
     rows, torn = [], []
-    sizes = map_many(store, partial(_size_of, store), [_home(info) for info in infos])
-    for info, there in zip(infos, sizes, strict=True):
+    there = map_many(store, partial(_at_home, store), infos)
+    for info, at_home in zip(infos, there, strict=True):
         name = _home(info)
-        if info is not whole[name]:
-            decision, reason = "keep", "the trash has another copy of the file"
-        elif there is not None and there >= info.size:
+        if info is not chosen[name]:
+            decision, reason = "keep", "the trash has another file for its place"
+        elif at_home == "taken":
             decision, reason = "keep", "there is a file at its place"
         else:
             decision, reason = "restore", "it was in the trash"
-            torn += [] if there is None else [name]
+            torn += [name] if at_home == "torn" else []
         rows.append((info.name, name, info.size, info.modified_ms, decision, reason))
     store.delete(torn)
     back = [row[0] for row in rows if row[4] == "restore"]
@@ -171,11 +172,34 @@ def _home(info: ObjectInfo) -> str:
     return info.name.partition("/")[2]
 
 
-def _size_of(store: Store, path: str) -> int | None:
+def _chosen(store: Store, infos: Iterable[ObjectInfo]) -> dict[str, ObjectInfo]:
+    """Return for each place the file that is moved back: the last one, but no part of another."""
+    found: dict[str, ObjectInfo] = {}
+    for info in sorted(infos, key=_moved_ms):
+        other = found.get(_home(info))
+        if other is None or not (
+            info.size < other.size
+            and is_part_of_file(store, f"{TRASH}/{info.name}", f"{TRASH}/{other.name}")
+        ):
+            found[_home(info)] = info
+    return found
+
+
+def _moved_ms(info: ObjectInfo) -> tuple[int, str]:
+    """Return the time at which a file was moved to the trash."""
+    text = info.name.partition("/")[0]
+    return (int(text) if text.isdecimal() else 0), info.name
+
+
+def _at_home(store: Store, info: ObjectInfo) -> Literal["free", "torn", "taken"]:
+    """Return whether the place of a file is free, or has a part of it."""
+    name = _home(info)
     try:
-        return store.info(path).size
+        size = store.info(name).size
     except NotFoundError:
-        return None
+        return "free"
+    is_torn = size < info.size and is_part_of_file(store, name, f"{TRASH}/{info.name}")
+    return "torn" if is_torn else "taken"
 
 
 def _restored(store: Store, names: list[str]) -> None:

@@ -42,7 +42,7 @@ from txlog.scan.deletions import vector_path
 from txlog.snapshot.commits import DamagedError, read_deltas
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot, refresh
-from txlog.snapshot.references import clones_of, pins_of
+from txlog.snapshot.references import RegisteredClone, clones_of, held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import Store, is_there, map_many
@@ -361,29 +361,28 @@ def needed_elsewhere(
     """
     if visited is None:  # The caller decides about the files of the table itself.
         visited = {(store.root, snapshot.metadata.id): -(1 << 63)}
+    now_ms = cutoff_ms + kept_ms
     if kept_ms > retention_ms(snapshot, None, enforce=False):
         yield referenced(
             FileState(empty_rows(), _removed_since(store, snapshot, cutoff_ms)), cutoff_ms
         )
-    for pin in pins_of(snapshot).values():
+    for held in held_versions(snapshot, now_ms):
         try:
-            yield _needed_by(store, load_snapshot(store, version=pin.version))
+            yield _needed_by(store, load_snapshot(store, version=held.version))
         except (NotFoundError, LogCorruptError) as error:
-            if pins_of(refresh(store, snapshot)).get(pin.name) == pin:
-                error.remedy = (
-                    f"Nothing was deleted; delete the pin {pin.name!r} with Table.pins.delete"
-                )
+            if held in held_versions(refresh(store, snapshot), now_ms):
+                error.remedy = f"Nothing was deleted; {held.remedy}"
                 raise
-            # Another writer has deleted or moved the pin, and its version was cleaned up.
+            # Another writer has changed the pin or the clone, and its version was cleaned up.
     for clone in clones_of(snapshot):
         with _remedy(
             "Nothing was deleted; if the clone no longer exists, call "
             f"Table.maintenance.forget_clone({clone.uri!r})"
         ):
             theirs = open_store(clone.uri, store.options)
-            latest = load_snapshot(theirs)
-            if latest.metadata.id != clone.id:
-                continue  # Another table is at its place now.
+            latest = _latest_of(theirs, clone)
+            if latest is None or latest.metadata.id != clone.id:
+                continue  # It is not made yet, or another table is at its place now.
             # The clone's own vacuum decides about its versions that are older than its retention.
             kept = max(kept_ms, retention_ms(latest, None, enforce=False))
             oldest_ms = cutoff_ms + kept_ms - kept
@@ -396,6 +395,16 @@ def needed_elsewhere(
                 *needed_elsewhere(theirs, latest, kept, oldest_ms, visited),
             ):
                 yield absolute_keys(latest.root, part)
+
+
+def _latest_of(store: Store, clone: RegisteredClone) -> Snapshot | None:
+    """Return the latest version of a clone; None if its first commit does not exist (MNT-15)."""
+    try:
+        return load_snapshot(store)
+    except NotFoundError:
+        if clone.is_made:
+            raise
+    return None
 
 
 def _needed_by(store: Store, version: Snapshot) -> pa.Array:
