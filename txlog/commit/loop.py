@@ -76,6 +76,7 @@ def prepare(
     *,
     made_ms: int,
     now_ms: int,
+    pending_ids: int | None = None,
 ) -> Attempt:
     """Prepare a commit on top of a snapshot (None: it makes the table).
 
@@ -88,13 +89,17 @@ def prepare(
         The time of the first attempt: the commit's time, unless the table has in-commit timestamps.
     now_ms
         The time of this attempt.
+    pending_ids
+        Of an operation of a transaction: the first pending id of its rows (`PENDING_ROW_IDS`).
 
     Raises
     ------
     LogCorruptError, UnsupportedFeatureError
         The version could not be opened.
     """
-    found = _encoded(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=now_ms)
+    found = _encoded(
+        store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=now_ms, pending_ids=pending_ids
+    )
     version = 0 if snapshot is None else snapshot.version + 1
     file = LogFile(commit_name(version), "commit", version, modified_ms=now_ms)
     if snapshot is not None and _adds_only(intent, found) and len(found.rows) <= FEW_FILES:
@@ -123,6 +128,7 @@ def _encoded(
     *,
     made_ms: int,
     now_ms: int,
+    pending_ids: int | None,
 ) -> Encoded:
     intent = _with_types_listed(_with_vectors_enabled(intent, snapshot), snapshot)
     if intent.txns and snapshot is not None:
@@ -142,8 +148,9 @@ def _encoded(
         if needed.numbered:
             row_ids = RowIds(
                 version=0 if snapshot is None else snapshot.version + 1,
-                mark=_highest_row_id(store, snapshot, intent),
+                mark=-1 if pending_ids is not None else _highest_row_id(store, snapshot, intent),
                 enabled=needed.tracked,
+                pending=pending_ids,
             )
     if stamped:
         made_ms = now_ms if snapshot is None else _after(snapshot, now_ms)
