@@ -20,7 +20,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of, removes_of
-from txlog.data_files.identity import marks_of, with_marks
+from txlog.data_files.identity import continued
 from txlog.errors import CommitConflictError, DataFileError, InvalidInputError, NotFoundError
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
@@ -228,7 +228,7 @@ def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
     if now.is_active("deletionVectors") and brings_vectors(then.properties):
         configuration[DELETION_VECTORS] = "true"  # These values were used after the older version.
     metadata = then.metadata.model_copy(update={"configuration": configuration})
-    schema = with_marks(then.schema, marks_of(now.schema))
+    schema = continued(then.schema, now.schema)
     if now.mapping_mode != "none" and then.mapping_mode == "none":
         metadata.configuration[MAPPING_MODE] = "name"
         schema = mapped(schema, now.metadata, legacy=True)
