@@ -92,6 +92,10 @@ class Intent:
     query_txns: tuple[Txn, ...] = ()  # Further `txn` records for a micro-batch (STR-41).
     domains: tuple[DomainMetadata, ...] = ()  # The commit adds the domain of row ids itself.
     reads: Reads = field(default_factory=Reads)
+    # Files that were written for this intent alone, under names that no other commit can have:
+    # paths of data files, and unique ids of stored deletion vectors. If one of them is in the
+    # table, the commit is (CON-19). A file that others may commit, too, is none of them.
+    own_files: frozenset[str] = frozenset()
     # Paths in `removes` that are added again, with more deleted rows and no other change.
     row_deletes: frozenset[str] = frozenset()
     # Physical names of the columns to which "add columns" and "replace columns" write values.

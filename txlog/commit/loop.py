@@ -22,7 +22,7 @@ from txlog.commit.intent import (
     highest_row_id,
 )
 from txlog.commit.judge import Verdict, judge, passes_blindly, refusal, worse
-from txlog.commit.landed import put_commit, require_landed, wait_s
+from txlog.commit.landed import Put, put_commit, require_landed, wait_s
 from txlog.effects import Effects
 from txlog.errors import (
     LogCorruptError,
@@ -353,10 +353,12 @@ def _commit(
         tried += 1
         passed: list[Commit] = []
         version = 0 if snapshot is None else snapshot.version + 1
-        attempt = prepare(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=effects.now_ms())
+        now_ms = effects.now_ms()
+        attempt = prepare(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=now_ms)
         outcome = put_commit(store, put, version, attempt.data, txn_id, effects)
         if outcome is None:
-            file_ms = require_landed(store, attempt.data, txn_id, version)
+            mine = Put(version, attempt.data, txn_id, intent.own_files, began_ms=now_ms)
+            file_ms = require_landed(store, mine, effects)
             stamped = _stamped(attempt.after, effects.now_ms() if file_ms is None else file_ms)
             return Committed(stamped, intent, tried, *_changed_features(snapshot, stamped))
         if snapshot is None:

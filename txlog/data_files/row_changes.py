@@ -95,6 +95,11 @@ class RowChanges:
         """All files that are added: those with new vectors, and the new ones."""
         return (*self.deletes.adds, *self.written)
 
+    @property
+    def own_files(self) -> frozenset[str]:
+        """The new files, as `Intent.own_files`."""
+        return self.deletes.own_files | {add.path for add in self.written}
+
     def discard(self, context: Context) -> None:
         """Delete the files: no commit refers to them."""
         discard_deletes(context, self.deletes)

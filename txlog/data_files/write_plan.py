@@ -436,6 +436,11 @@ class AddedFiles:
         self._write(base, schema, reader)
         discard_files(self._context.store, adds)
 
+    @property
+    def own_files(self) -> frozenset[str]:
+        """The files, as `Intent.own_files`; files of fragments may be committed by others, too."""
+        return frozenset(add.path for add in self.adds) if self._owned else frozenset()
+
     def discard(self) -> None:
         """Delete the files: no commit refers to them."""
         if self._owned:

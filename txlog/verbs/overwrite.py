@@ -131,6 +131,7 @@ class Overwrite(Operation):
             kind="overwrite" if self._where is None else "replace",
             removes=deletes.removes,
             adds=(*deletes.adds, *self._files.adds),
+            own_files=deletes.own_files | self._files.own_files,
             cdc=deletes.cdc,
             metadata=_metadata(base, schema, self._files),
             reads=Reads(everything=self._where is None, where=deletes.where),

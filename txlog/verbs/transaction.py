@@ -172,6 +172,7 @@ def merged(intents: Sequence[Intent], base: Snapshot) -> Intent:
         read_version=base.version,
         kind=_merged_kind(intents),
         adds=tuple(adds.values()),
+        own_files=frozenset().union(*(intent.own_files for intent in intents)),
         removes=tuple(removes.values()),
         cdc=tuple(chain.from_iterable(intent.cdc for intent in intents)),
         protocol=_last([intent.protocol for intent in intents]),
