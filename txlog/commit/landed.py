@@ -40,6 +40,7 @@ from txlog.store.base import PutIfAbsent, Store, is_far
 _FIRST_WAIT_S = 0.005
 _LONGEST_WAIT_S = 1.0
 _LEAST_KEPT_MS = 3_600_000  # How long tombstones must last: clocks of writers differ.
+_UNKNOWN_AGE_MS = 1 << 62
 _CLEANING_S = 1.0  # Longer than a clean-up takes from one commit to the next one.
 _LOST_ANSWERS = 10  # Consecutive failures before the outcome counts as unknown.
 
@@ -168,11 +169,10 @@ def _search_latest(store: Store, put: Put, effects: Effects) -> None:
         if _is_read(latest, version):
             return
         commit = parse_commit(put.data, LogFile(commit_name(version), "commit", version))
-        # A clock that went back tells nothing.
         age_ms = effects.now_ms() - put.began_ms
-        landed = is_part_of(
-            commit, put.own_files, latest, load_files(store, latest), age_ms=max(age_ms, 0)
-        )
+        if age_ms < 0:  # A clock that went back tells nothing.
+            age_ms = _UNKNOWN_AGE_MS
+        landed = is_part_of(commit, put.own_files, latest, load_files(store, latest), age_ms=age_ms)
         before_stays = version > 0 and landed is not True and _stays(store, version - 1, effects)
         if landed is None and before_stays:
             return

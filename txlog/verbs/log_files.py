@@ -17,7 +17,12 @@ from txlog.actions.ndjson import encode_rows
 from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.commit.operation import Done, require_table_writable
-from txlog.errors import InvalidInputError, LogCorruptError, NotFoundError
+from txlog.errors import (
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from txlog.fragments.rows import deleted_counts
 from txlog.log.names import LogFile, commit_name, log_path
 from txlog.log.paths import canonical_key
@@ -143,7 +148,7 @@ def _by_the_one_before(store: Store, snapshot: Snapshot) -> VersionChecksum | No
         commit = read_commit(store, LogFile(commit_name(version), "commit", version))
         actions = file_rows([commit])
         return next_checksum(before, actions, _named_before(store, commit, actions), snapshot)
-    except (LogCorruptError, NotFoundError):
+    except (LogCorruptError, NotFoundError, UnsupportedFeatureError):
         return None
 
 
