@@ -100,3 +100,20 @@ def test_what_was_cleaned_up_is_null(tmp_path: Path) -> None:
     }  # fmt: skip
     with pytest.raises(txlog.InvalidInputError, match="no such column"):
         table.blame(["nope"])
+
+
+@pytest.mark.spec("FED-23")
+def test_a_file_that_is_logged_again_was_not_written_then(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path / "t", SCHEMA)
+    table.append(rows_of(range(3), 0.0))
+    table.maintenance.checkpoint()
+    table.append(rows_of(range(3, 6), 0.0))
+    table.optimize.compute_statistics(["v"], recompute=True)
+    table.alter.set_properties({"delta.enableRowTracking": "true"})
+    table.alter.drop_feature("rowTracking")
+    for version in (0, 1):
+        (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
+    rows = txlog.Table(tmp_path / "t").blame(["id"]).to_arrow()
+    assert dict(zip(rows["id"].to_pylist(), rows["_commit_version"].to_pylist(), strict=True)) == {
+        0: None, 1: None, 2: None, 3: 2, 4: 2, 5: 2,
+    }  # fmt: skip

@@ -1,8 +1,12 @@
 """Commits at places where the log was cleaned up: none of them counts as a version."""
 
 import errno
+import re
+import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import CommitProperties, PostCommitHookProperties
 
 import txlog
+from tests.reliability.cases import CASES, Case, opened
 from tests.verb_calls import Built, append, delete
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
@@ -22,6 +27,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Put
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
+from txlog.store.memory import MemoryStore
 from txlog.testing import Fault, FaultyStore, LatencyStore, open_table
 from txlog.threads import Threads
 from txlog.verbs.checkpoint import checkpoint
@@ -329,3 +335,186 @@ def test_a_commit_below_the_table_is_seen_in_a_store_far_away(root: Path, hint: 
     with pytest.raises(CommitConflictError, match="cleaned up"):
         append(Context(store, engine=Threads(1)), load_snapshot(store), xs(7))
     assert values(root) == [1, 2, 3, 100, 101, 102]
+
+
+# Every verb, beside others that commit, write a checkpoint, and clean up --------------------------
+
+ONE_COMMIT = sorted(
+    name for name, case in CASES.items() if case.commits == 1 and case.retries and not case.new
+)
+# What others commit at the moment of the put, before they move on.
+OTHERS = ("something else", "the same", "undo", "overwrite")
+GRID = [(name, what) for name in ONE_COMMIT for what in OTHERS]
+DIAGONAL = [(name, OTHERS[at % len(OTHERS)]) for at, name in enumerate(ONE_COMMIT)]
+SAME = [(name, "the same") for name in ONE_COMMIT]
+
+
+class Moment(FaultyStore):
+    """A store in which others act just before or just after the put of the next commit."""
+
+    def __init__(self, inner: MemoryStore, others: Callable[[], object], *, after: bool) -> None:
+        super().__init__(inner)
+        self.others: Callable[[], object] | None = others
+        self.after = after
+        self.put: str | None = None  # The commit that was put at that moment.
+
+    def put_if_absent(self, path: str, data: bytes) -> Any:
+        others = self.others
+        if others is None or not IS_COMMIT.fullmatch(path):
+            return super().put_if_absent(path, data)
+        self.others = None
+        if not self.after:
+            others()
+        answer = super().put_if_absent(path, data)
+        self.put = path if answer == "created" else None
+        if self.after:
+            others()
+        return answer
+
+
+IS_COMMIT = re.compile(r"_delta_log/[0-9]{20}\.json")
+
+
+def others_move_on(case: Case, store: MemoryStore, what: str) -> None:
+    """Commit more; write a checkpoint, and delete all commits before it, or none."""
+    version = opened(store).version
+    if what == "the same":
+        case.run(Context(store, engine=Threads(1)), opened(store, case.hours))
+    elif what == "undo":
+        opened(store).restore(version - 1)
+    elif what == "overwrite":
+        opened(store).overwrite(opened(store).to_arrow())
+    for _ in range(2):
+        table = opened(store)
+        table.alter.set_description(f"after {table.version}")
+    table = opened(store)
+    table.maintenance.checkpoint()
+    commits = [f"_delta_log/{version:020d}.json" for version in range(table.version)]
+    store.delete(commits if what != "a checkpoint" else [])
+
+
+def outcome_of(name: str, what: str, *, after: bool) -> tuple[str, Moment, MemoryStore]:
+    """Run a verb with the others at the moment of its put; return what became of it."""
+    case, store = CASES[name], MemoryStore(f"memory://{uuid.uuid4()}")
+    case.make(Context(store, engine=Threads(1)))
+    moment = Moment(store, lambda: others_move_on(case, store, what), after=after)
+    try:
+        done: Any = case.run(Context(moment, engine=Threads(1)), opened(moment, case.hours))
+    except CommitConflictError:
+        return "conflict", moment, store
+    except OutcomeUnknownError:
+        return "unknown", moment, store
+    outcome = getattr(done, "outcome", done)
+    return "nothing" if outcome is None or outcome.version is None else "done", moment, store
+
+
+def check_before(name: str, what: str) -> None:
+    """Others move on before the put: the table lacks the commit."""
+    found, moment, store = outcome_of(name, what, after=False)
+    assert moment.put is not None
+    assert found in ("conflict", "unknown", "nothing")
+    table = opened(store)
+    for path in table.files()["path"].to_pylist():
+        assert store.info(path).size  # No file that the table has was deleted.
+    assert found == "unknown" or moment.put.rpartition("/")[2] not in names_in(store)
+
+
+def check_after(name: str, what: str) -> None:
+    """Others move on after the put: the table went on from the commit."""
+    found, moment, store = outcome_of(name, what, after=True)
+    assert moment.put is not None
+    assert found in ("done", "unknown")
+    for path in opened(store).files()["path"].to_pylist():
+        assert store.info(path).size
+
+
+def names_in(store: MemoryStore) -> set[str]:
+    return {info.name for info in store.list_tree("_delta_log")}
+
+
+@pytest.mark.spec("CON-19")
+@pytest.mark.parametrize(("name", "what"), SAME)
+def test_no_commit_that_the_table_lacks_is_acknowledged(name: str, what: str) -> None:
+    check_before(name, what)
+
+
+@pytest.mark.spec("CON-19")
+@pytest.mark.parametrize(("name", "what"), DIAGONAL)
+def test_no_commit_that_others_went_on_from_is_denied(name: str, what: str) -> None:
+    check_after(name, what)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.spec("CON-19")
+@pytest.mark.parametrize(("name", "what"), GRID)
+def test_no_commit_is_acknowledged_or_denied_wrongly_beside_any_other(name: str, what: str) -> None:
+    check_before(name, what)
+    check_after(name, what)
+
+
+@pytest.mark.spec("CON-19")
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("append", True), ("update", True), ("compact", True), ("delete in Lance's form", True),
+     ("transaction", True), ("set properties", False), ("compute statistics", False),
+     ("restore", False), ("delete by workers", False), ("rewrite by workers", False)],
+)  # fmt: skip
+def test_only_files_of_its_own_show_that_a_commit_is_part_of_a_table(
+    name: str, known: bool
+) -> None:
+    found, _, _ = outcome_of(name, "something else", after=True)
+    assert found == ("done" if known else "unknown")
+
+
+@pytest.mark.spec("CON-19")
+@pytest.mark.parametrize("name", ["append", "delete", "set properties", "restore"])
+def test_a_checkpoint_above_makes_no_outcome_unknown(name: str) -> None:
+    assert outcome_of(name, "a checkpoint", after=True)[0] == "done"
+
+
+@pytest.mark.spec("CON-19")
+def test_row_tracking_that_others_did_not_turn_on_is_not_acknowledged(tmp_path: Path) -> None:
+    """Its adds are of files that are live anyway."""
+    properties = {"delta.checkpointInterval": "1000"}
+    table = txlog.write(tmp_path / "t", xs(1), properties=properties)
+
+    def others() -> None:
+        for value in (2, 3, 4):
+            txlog.Table(tmp_path / "t").append(xs(value))
+        other = txlog.Table(tmp_path / "t")
+        other.maintenance.checkpoint()
+        for version in range(other.version):
+            (tmp_path / "t/_delta_log" / f"{version:020d}.json").unlink()
+
+    store = interrupted(tmp_path / "t", others).store
+    tracked = SetProperties(Context(store), {"delta.enableRowTracking": "true"})
+    with pytest.raises(OutcomeUnknownError, match="properties") as caught:
+        execute(tracked, table.snapshot)
+    assert caught.value.version == 1
+    latest = txlog.Table(tmp_path / "t")
+    assert (latest.version, latest.count()) == (3, 4)
+    assert not latest.snapshot.has_stable_row_ids
+
+
+@pytest.mark.spec("CON-19")
+def test_tombstones_that_may_have_expired_show_nothing(tmp_path: Path) -> None:
+    """Right after the put, others replace the written file, and keep no record of it."""
+    properties = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+    table = txlog.write(tmp_path / "t", xs(1), properties=properties)
+    store = FaultyStore(LocalStore(str(tmp_path / "t")))
+    put = store.put_if_absent
+
+    def put_and_move(path: str, data: bytes) -> object:
+        answer = put(path, data)
+        other = txlog.Table(tmp_path / "t")
+        other.optimize.compact()
+        time.sleep(0.01)
+        other.maintenance.checkpoint()
+        for version in range(other.version):
+            (tmp_path / "t/_delta_log" / f"{version:020d}.json").unlink()
+        return answer
+
+    store.put_if_absent = put_and_move  # type: ignore[assignment, method-assign]
+    with pytest.raises(OutcomeUnknownError):
+        append(Context(store, engine=Threads(1)), table.snapshot, xs(7))
+    assert values(tmp_path / "t") == [1, 7]

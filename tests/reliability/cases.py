@@ -265,11 +265,12 @@ def of(operation: Callable[[txlog.Table], Operation], *covers: type, **more: Any
     return on(lambda table: table._run(operation(table), TXN, None), *covers, **more)
 
 
-def in_transaction(table: txlog.Table) -> None:
+def in_transaction(table: txlog.Table) -> object:
     with table.transaction(txn=TXN) as tx:
         tx.delete("id = 11")
         tx.append(rows(100, 105))
         tx.update({"n": "n + 1"}, "id < 3")
+    return tx.outcome
 
 
 def merged(table: txlog.Table) -> object:

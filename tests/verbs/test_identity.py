@@ -4,6 +4,7 @@ import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -227,6 +228,71 @@ def test_values_are_those_counted_one_by_one(
     )
     if wanted is not None:
         assert identity.reaching(mark or 0) == wanted
+
+
+@pytest.mark.spec("FRG-35")
+@settings(max_examples=examples(100))
+@given(
+    st.sampled_from(["name", "none"]),
+    st.lists(
+        st.tuples(st.sampled_from(["", "rename", "mapping", "add a column"]), st.integers(0, 5)),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_no_value_is_given_twice_whatever_the_column_is_called(
+    mode: str, steps: list[tuple[str, int]]
+) -> None:
+    """Each step changes the columns, appends, and restores the version so many commits before."""
+    with TemporaryDirectory() as folder:
+        mapping = {"delta.columnMapping.mode": mode}
+        table = made(Path(folder) / "t", {"id": Identity(5, 3)}, properties=mapping)
+        given = append_one(table, set())
+        for change, back in steps:
+            (name,) = [f.name for f in table.snapshot.schema.fields if f.is_identity]
+            free = next(n for n in ("id", "key", "n", "m") if n not in table.schema.names)
+            mapped = table.snapshot.mapping_mode != "none"
+            if change == "rename" and mapped:
+                table.alter.rename_column(name, free)
+            elif change == "mapping":
+                properties = {"delta.columnMapping.mode": "none" if mapped else "name"}
+                table.alter.set_properties(properties)
+            elif change == "add a column" and free != "m":
+                table.alter.add_columns({free: pa.int64()})
+            given = append_one(table, given)
+            if back:
+                table.restore(max(table.version - back, 0))
+                given = append_one(table, given)
+
+
+def append_one(table: txlog.Table, given: set[int]) -> set[int]:
+    """Append a row and return all values of identities, of which its own is a new one."""
+    (name,) = [f.name for f in table.snapshot.schema.fields if f.is_identity]
+    x = len(given)
+    table.append(xs(x))
+    (found,) = table.to_arrow([name], where=f"x = {x}")[name].to_pylist()
+    assert found not in given
+    return given | {found}
+
+
+def test_a_restored_column_goes_on_after_its_later_name(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", properties={"delta.columnMapping.mode": "name"})
+    table.append(xs(1, 2))
+    table.alter.rename_column("id", "key")
+    table.append(xs(3))
+    table.restore(version=1)
+    table.append(xs(4))
+    assert rows(table) == [(1, 1), (2, 2), (4, 4)]
+
+
+def test_values_that_reach_the_end_leave_no_mark_beyond_it(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", {"id": Identity(1, 10, explicit=True)})
+    table.append(pa.table({"id": [2**63 - 2], "x": [1]}))
+    table.alter.sync_identity("id")
+    assert mark(table) == 2**63 - 1
+    with pytest.raises(txlog.SchemaMismatchError, match="no further values"):
+        table.append(xs(2))
+    assert len(list((tmp_path / "t").glob("*.parquet"))) == 1
 
 
 def test_clauses_that_give_values_and_those_that_do_not(tmp_path: Path) -> None:

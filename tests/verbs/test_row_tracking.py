@@ -2,8 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from corpus import ROOT as CORPUS
+from deltalake import write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -459,3 +461,170 @@ def test_others_read_such_tables(tmp_path: Path) -> None:
     assert sorted(found["x"].to_pylist()) == sorted(table.to_arrow()["x"].to_pylist())
     with pytest.raises(Exception, match=r"(?i)row.?tracking"):
         deltalake.write_deltalake(str(tmp_path), xs(30), mode="append")
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 4)),
+    st.tuples(st.just("update"), st.integers(0, 3)),
+    st.tuples(st.just("delete"), st.integers(0, 3)),
+    st.tuples(st.just("merge"), st.integers(0, 3)),
+    st.tuples(st.just("replace"), st.integers(0, 3)),
+)
+
+
+@dataclass
+class PlainRows:
+    """Rows by their key: the value, the id and the version; None until the commit gives them."""
+
+    rows: dict[int, tuple[int, int | None, int | None]]
+    following: int = 0
+
+    def do(self, tx: Any, step: tuple[str, int]) -> None:
+        """Do a step of a transaction, and the same with the plain rows."""
+        name, number = step
+        chosen = [x for x in self.rows if x >= 0 and x % 4 == number]
+        where = f"x >= 0 AND x % 4 = {number}"
+        if name == "append":
+            tx.append(self.new(number), max_rows_per_file=2)
+        elif name == "update":
+            tx.update({"y": "y + 1"}, where)
+            self.rows |= {x: (self.rows[x][0] + 1, self.rows[x][1], None) for x in chosen}
+        elif name == "merge":
+            source = pa.concat_tables([xys(dict.fromkeys(chosen, -1)), self.new(2)])
+            merger = tx.merge(source, "target.x = source.x")
+            merger.when_matched_update({"y": "source.y"}).when_not_matched_insert_all().execute()
+            self.rows |= {x: (-1, self.rows[x][1], None) for x in chosen}
+        else:
+            for x in chosen:
+                del self.rows[x]
+            if name == "delete":
+                tx.delete(where)
+            else:
+                x = 4 * self.following + number
+                self.rows[x], self.following = (0, None, None), x + 1
+                tx.overwrite(xys({x: 0}), where)
+
+    def new(self, count: int) -> pa.Table:
+        """Return new rows, which become part of the plain rows."""
+        values = dict.fromkeys(range(self.following, self.following + count), 0)
+        self.rows |= {x: (y, None, None) for x, y in values.items()}
+        self.following += count
+        return xys(values)
+
+    def compare(self, table: txlog.Table, version: int, ever: set[int]) -> set[int]:
+        """Compare the table's rows with the plain ones, and return the new ids."""
+        names = ["x", "y", "_rowid", "_row_last_updated_at_version"]
+        columns = [column.to_pylist() for column in table.to_arrow(names).columns]
+        found = {x: values for x, *values in zip(*columns, strict=True)}
+        assert len(found) == len(columns[0])
+        fresh = [number for x, (_, number, _) in found.items() if self.rows[x][1] is None]
+        assert len(set(fresh)) == len(fresh)
+        assert not ever & set(fresh)
+        for x, (value, number, at) in self.rows.items():
+            own = found[x][1] if number is None else number
+            assert found[x] == [value, own, version if at is None else at]
+        assert found.keys() == self.rows.keys()
+        self.rows = {x: (value, number, at) for x, (value, number, at) in found.items()}
+        return set(fresh)
+
+
+def xys(values: dict[int, int]) -> pa.Table:
+    long = pa.int64()
+    return pa.table({"x": pa.array([*values], long), "y": pa.array([*values.values()], long)})
+
+
+@pytest.mark.spec("CON-21", "FRG-30", "FRG-31", "FRG-32")
+@pytest.mark.parametrize("vectors", ["true", "false"])
+@settings(max_examples=examples(60))
+@given(
+    st.lists(
+        st.tuples(st.lists(STEPS, min_size=1, max_size=5), st.integers(0, 2)),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_ids_of_transactions_are_those_of_plain_rows(
+    vectors: str, transactions: list[tuple[list[tuple[str, int]], int]]
+) -> None:
+    """Each transaction has several steps, and another writer may append before it commits."""
+    with TemporaryDirectory() as folder:
+        properties = TRACKING | {"delta.enableDeletionVectors": vectors}
+        table = txlog.Table.create(f"{folder}/t", xys({}).schema, properties=properties)
+        plain, ever, others = PlainRows({}), set[int](), 0
+        table.append(plain.new(4))
+        ever |= plain.compare(table, 1, ever)
+        for steps, winners in transactions:
+            with table.transaction() as tx:
+                for step in steps:
+                    plain.do(tx, step)
+                won: list[int] = []
+                for _ in range(winners):
+                    others -= 1
+                    other = txlog.Table(table.uri)
+                    other.append(xys({others: 0}))
+                    won.append(other.version)
+            found = ids(table.refresh())  # It may have had nothing to commit.
+            for x, at in zip(range(others + winners - 1, others - 1, -1), won, strict=True):
+                assert found[x][1] == at
+                assert found[x][0] not in ever
+                plain.rows[x] = (0, found[x][0], at)
+                ever.add(found[x][0])
+            ever |= plain.compare(table, table.version, ever)
+            assert check_protocol(Path(table.uri)) >= max(ever)
+
+
+def with_lines(root: Path, change: Callable[[dict[str, Any]], None]) -> txlog.Table:
+    """Change each line of a log."""
+    for path in root.glob("_delta_log/*.json"):
+        lines = [orjson.loads(line) for line in unsealed(path.read_bytes()).splitlines()]
+        for line in lines:
+            change(line)
+        path.write_bytes(b"\n".join(map(orjson.dumps, lines)) + b"\n")
+    return txlog.Table(root)
+
+
+@pytest.mark.spec("FRG-30", "FRG-31")
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("left", [-1, 0, 1, 2])
+def test_ids_end_at_the_largest_number(tmp_path: Path, recorded: bool, left: int) -> None:
+    """`left` ids remain for two rows; -1: the ids of the first file already go beyond the end."""
+    txlog.write(tmp_path, xs(1, 2, 3), properties=TRACKING)
+    mark = 2**63 - 1 - left
+
+    def near_the_end(line: dict[str, Any]) -> None:
+        if "add" in line and (left < 0 or not recorded):
+            line["add"]["baseRowId"] = mark - 2
+        if "domainMetadata" in line:
+            line["domainMetadata"]["configuration"] = json.dumps(
+                {"rowIdHighWaterMark": mark if left >= 0 else 2}
+            )
+
+    table = with_lines(tmp_path, near_the_end)
+    if not recorded:
+        without_mark(tmp_path, None)
+        table = txlog.Table(tmp_path)
+    if left == 2:
+        table.append(xs(4, 5))
+        assert [ids(table)[x][0] for x in (4, 5)] == [2**63 - 2, 2**63 - 1]
+        return
+    with pytest.raises(LogCorruptError, match=r"no ids|not enough|above"):
+        table.append(xs(4, 5))
+    assert txlog.Table(tmp_path).version == 0
+    assert len(list(tmp_path.glob("*.parquet"))) == 1
+
+
+@pytest.mark.spec("CON-21", "FRG-5")
+def test_a_transaction_gives_fragment_ids_once(tmp_path: Path) -> None:
+    """The base's file has no id: each step logs it again, and only the commit gives it one."""
+    write_deltalake(tmp_path, xys({1: 0, 2: 0, 3: 0}))
+    table = txlog.Table(tmp_path)
+    table.alter.set_properties({"delta.enableDeletionVectors": "true"})
+    with table.transaction() as tx:
+        tx.append(xys({10: 0}))
+        tx.delete("x = 1")
+        tx.delete("x = 2")
+        txlog.Table(tmp_path).append(xys({20: 0}))
+    table.maintenance.checkpoint()
+    table.append(xys({30: 0}))
+    numbers = table.to_arrow(["_fragid"])["_fragid"].to_pylist()
+    assert sorted(numbers) == [0, 1, 2, 3]

@@ -156,7 +156,9 @@ def versions_of(store: Store, snapshot: Snapshot, paths: list[str]) -> dict[str,
     """Return the versions that added files, by path; files with an unknown version are omitted.
 
     A commit that removes a file and adds it again (for example with another deletion vector) does
-    not count, nor do later commits.
+    not count, nor do later commits. Nor does an `add` with `dataChange` false in a commit whose
+    removes do not move rows: by the protocol the file was live before, so the commit that brought
+    it was cleaned up.
     """
     keys = canonical_keys(arrow_array(paths, pa.string()))
     commits = list_commits(store, snapshot)
@@ -168,12 +170,16 @@ def versions_of(store: Store, snapshot: Snapshot, paths: list[str]) -> dict[str,
         kept = numpy_array(flat(pc.is_valid(places)))
         place = numpy_array(flat(pc.fill_null(places, -1)))[kept]
         version = numpy_array(flat(actions["version"]))[kept]
-        is_add = numpy_array(flat(actions["is_add"]))[kept]
+        added = numpy_array(flat(actions["is_add"]))
+        moves = ~numpy_array(flat(actions["data_change"]))
+        moving = np.unique(numpy_array(flat(actions["version"]))[moves & ~added])
+        again = moves[kept] & ~np.isin(version, moving)
+        is_add = added[kept]
         removed = set(zip(version[~is_add].tolist(), place[~is_add].tolist(), strict=True))
-        for at, file, adds in sorted(
-            zip(version.tolist(), place.tolist(), is_add.tolist(), strict=True)
+        for at, file, adds, same in sorted(
+            zip(version.tolist(), place.tolist(), is_add.tolist(), again.tolist(), strict=True)
         ):
-            if adds and not seen[file] and (at, file) not in removed:
+            if adds and not seen[file] and not same and (at, file) not in removed:
                 earliest[file] = at
             seen[file] = True
     return {path: int(at) for path, at in zip(paths, earliest, strict=True) if at >= 0}

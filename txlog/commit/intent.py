@@ -21,8 +21,10 @@ from txlog.arrow import pc
 from txlog.errors import LogCorruptError
 from txlog.expressions.tree import Expression
 from txlog.fragments.ids import (
+    GREATEST_ROW_ID,
     ID_APP,
     ID_TAG,
+    PENDING_VERSION,
     PRESERVED_TAG,
     gives_row_ids,
     mark_domain,
@@ -90,6 +92,10 @@ class Intent:
     query_txns: tuple[Txn, ...] = ()  # Further `txn` records for a micro-batch (STR-41).
     domains: tuple[DomainMetadata, ...] = ()  # The commit adds the domain of row ids itself.
     reads: Reads = field(default_factory=Reads)
+    # Files that were written for this intent alone, under names that no other commit can have:
+    # paths of data files, and unique ids of stored deletion vectors. If one of them is in the
+    # table, the commit is (CON-19). A file that others may commit, too, is none of them.
+    own_files: frozenset[str] = frozenset()
     # Paths in `removes` that are added again, with more deleted rows and no other change.
     row_deletes: frozenset[str] = frozenset()
     # Physical names of the columns to which "add columns" and "replace columns" write values.
@@ -139,6 +145,30 @@ class RowIds:
     version: int  # The version of the attempt.
     mark: int  # The highest assigned id; -1 for none.
     enabled: bool  # Whether rows keep their ids when they move.
+    # Of a state within a transaction: the first pending id. Then there is no mark.
+    pending: int | None = None
+
+
+def with_pending_ids(adds: Iterable[Add], first: int) -> list[Add]:
+    """Return the files of a transaction's operation with ids for its later operations only.
+
+    They are the ids from `first` on, below 0; the commit gives the rows other ones.
+
+    Raises
+    ------
+    LogCorruptError
+        The statistics of a file do not state the number of rows.
+    """
+    given = []
+    for add in adds:
+        change: dict[str, int] = {}
+        if add.base_row_id is None and FIELDS_TAG not in (add.tags or {}):
+            change["base_row_id"] = first
+            first += _require_rows(add)
+        if add.default_row_commit_version is None:
+            change["default_row_commit_version"] = PENDING_VERSION
+        given.append(add.model_copy(update=change) if change else add)
+    return given
 
 
 def with_row_ids(adds: Iterable[Add], ids: RowIds) -> tuple[list[Add], int]:
@@ -162,16 +192,25 @@ def with_row_ids(adds: Iterable[Add], ids: RowIds) -> tuple[list[Add], int]:
         if add.base_row_id is None:
             change["base_row_id"] = mark + 1
             mark += _require_rows(add)
+            if max(mark, change["base_row_id"]) > GREATEST_ROW_ID:
+                raise _no_ids_left(add.path, ids.mark)
         if add.default_row_commit_version is None:
             change["default_row_commit_version"] = ids.version
         given.append(add.model_copy(update=change) if change else add)
-    if mark >= 1 << 63:
-        raise LogCorruptError(
-            field="baseRowId",
-            reason=f"the highest assigned row id is {ids.mark}, so no ids remain for new rows",
-            remedy="The writer of this log made an error. Restore an earlier version",
-        )
+    if mark > GREATEST_ROW_ID:
+        raise _no_ids_left(None, mark)
     return given, mark
+
+
+def _no_ids_left(path: str | None, mark: int) -> LogCorruptError:
+    return LogCorruptError(
+        path=path,
+        field="baseRowId",
+        reason=f"the highest assigned row id is {mark}, so not enough ids up to 2^63 - 1 remain "
+        "for new rows",
+        remedy="Nothing was committed. The writer of this log made an error: restore an earlier "
+        "version, or drop the feature rowTracking",
+    )
 
 
 def _last_id(add: Add) -> int:
@@ -219,8 +258,21 @@ def highest_row_id(files: pa.Table, *, exact: bool) -> int:
                 "file do not state its number of rows",
                 remedy="The writer of this log is at fault",
             )
-    last = pc.add(files["base_row_id"], pc.subtract(pc.max_element_wise(rows, 1), 1))
-    return int(pc.max(last).as_py())
+    more = pc.subtract(pc.max_element_wise(rows, 1), 1)
+    beyond = pc.greater(
+        more, pc.subtract(GREATEST_ROW_ID, pc.max_element_wise(files["base_row_id"], 0))
+    )
+    if pc.any(beyond).as_py():  # The sum of 64-bit numbers would wrap.
+        wrong = files.filter(beyond)
+        raise LogCorruptError(
+            path=wrong["path"][0].as_py(),
+            field="baseRowId",
+            reason=f"the row ids of this file begin at {wrong['base_row_id'][0].as_py()} and would "
+            "end above 2^63 - 1, so new rows cannot get ids",
+            remedy="Nothing was committed. The writer of this log made an error: restore an "
+            "earlier version, or drop the feature rowTracking",
+        )
+    return int(pc.max(pc.add(files["base_row_id"], more)).as_py())
 
 
 class Duties(NamedTuple):
@@ -286,7 +338,9 @@ def encode_commit(
     if last_id > highest_id:
         actions.append(Txn(app_id=ID_APP, version=last_id, last_updated=timestamp_ms))
     actions.extend(intent.domains)
-    if row_ids is not None:
+    if row_ids is not None and row_ids.pending is not None:
+        adds = with_pending_ids(adds, row_ids.pending)
+    elif row_ids is not None:
         adds, last_row_id = with_row_ids(adds, row_ids)
         if last_row_id > row_ids.mark:
             actions.append(mark_domain(last_row_id))

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from txlog.actions.columns import flat
 from txlog.actions.ndjson import rows as log_rows
-from txlog.actions.table import Metadata, Protocol, Txn
-from txlog.arrow import pc
+from txlog.actions.table import Metadata, Txn
+from txlog.arrow import arrow_array, pc
 from txlog.checkpoint.hint import hinted_version
 from txlog.commit.intent import txn_id_of
 from txlog.effects import Effects
@@ -27,7 +27,9 @@ from txlog.errors import (
     StoreError,
     TxlogError,
 )
+from txlog.lazy import dataclass
 from txlog.log.names import LogFile, commit_name, log_path
+from txlog.log.paths import canonical_keys
 from txlog.reconcile.files import FileState, file_keys
 from txlog.snapshot.commits import Commit, file_rows, parse_commit
 from txlog.snapshot.live_files import load_files
@@ -37,6 +39,9 @@ from txlog.store.base import PutIfAbsent, Store, is_far
 
 _FIRST_WAIT_S = 0.005
 _LONGEST_WAIT_S = 1.0
+_LEAST_KEPT_MS = 3_600_000  # How long tombstones must last: clocks of writers differ.
+_UNKNOWN_AGE_MS = 1 << 62
+_CLEANING_S = 1.0  # Longer than a clean-up takes from one commit to the next one.
 _LOST_ANSWERS = 10  # Consecutive failures before the outcome counts as unknown.
 
 
@@ -84,15 +89,29 @@ def put_commit(
     raise _unknown(path, version, txn_id)
 
 
-def require_landed(
-    store: Store, data: bytes, txn_id: str, version: int, base: Snapshot | None = None
-) -> int | None:
-    """Return the store's time of the commit that was put as `version`; raise if it is not valid.
+@dataclass(frozen=True)
+class Put:
+    """A commit that was put."""
+
+    version: int
+    data: bytes
+    txn_id: str
+    own_files: frozenset[str]  # As in `Intent.own_files`.
+    began_ms: int  # A time before it was put.
+
+    @property
+    def path(self) -> str:
+        """The path of its file, relative to the table's root."""
+        return log_path(commit_name(self.version))
+
+
+def require_landed(store: Store, put: Put, effects: Effects) -> int | None:
+    """Return the store's time of the commit that was put; raise if it is not valid.
 
     None means that the store has no time. Usually this costs one request each for the commit, the
     commit before it and `_last_checkpoint`, or one listing for a remote store. If the log may have
-    been cleaned up, the latest version is searched for the commit's changes. A commit that is not
-    part of it is deleted, so that no reader ever sees it.
+    been cleaned up, the latest version is searched for something that only this commit has. A
+    commit that is not part of it is deleted, so that no reader ever sees it.
 
     Parameters
     ----------
@@ -107,9 +126,10 @@ def require_landed(
     OutcomeUnknownError
         The log may have been cleaned up, and it is unknown whether the table contains the commit.
     """
+    version = put.version
     seen = _seen_far(store, version) if is_far(store) else _seen_near(store, version)
     if seen.may_be_behind:
-        _search_latest(store, data, txn_id, version, base)
+        _search_latest(store, put, effects)
     return seen.made_ms
 
 
@@ -147,53 +167,56 @@ def _is_gone(store: Store, version: int) -> bool:
     return False
 
 
-def _search_latest(
-    store: Store, data: bytes, txn_id: str, version: int, base: Snapshot | None
-) -> None:
-    """Raise unless the latest version is built on a commit or contains its changes."""
-    path = log_path(commit_name(version))
+def _search_latest(store: Store, put: Put, effects: Effects) -> None:
+    """Raise unless the latest version is built on a commit or contains something of it alone."""
+    version = put.version
     try:
         latest = load_snapshot(store)
         if _is_read(latest, version):
             return
-        commit = parse_commit(data, LogFile(commit_name(version), "commit", version))
-        landed = is_part_of(commit, latest, load_files(store, latest))
+        commit = parse_commit(put.data, LogFile(commit_name(version), "commit", version))
+        age_ms = effects.now_ms() - put.began_ms
+        if age_ms < 0:  # A clock that went back tells nothing.
+            age_ms = _UNKNOWN_AGE_MS
+        landed = is_part_of(commit, put.own_files, latest, load_files(store, latest), age_ms=age_ms)
+        before_stays = version > 0 and landed is not True and _stays(store, version - 1, effects)
+        if landed is None and before_stays:
+            return
+        if landed is False and before_stays:
+            raise _cleaned(put)  # Both cannot be: other writers do something unusual.
         if landed is False:
-            _delete_stray(store, path, txn_id)
-        elif landed is None and base is not None:
-            landed = _is_unbroken(store, base) or None
+            _delete_stray(store, put.path, put.txn_id)
+    except OutcomeUnknownError:
+        raise
     except TxlogError as error:
-        raise _cleaned(path, version, txn_id) from error
+        raise _cleaned(put) from error
     if landed is None:
-        raise _cleaned(path, version, txn_id)
+        raise _cleaned(put)
     if not landed:
         raise CommitConflictError(
             version=latest.version,
             rule="CON-19",
-            path=path,
+            path=put.path,
             reason=f"the table had moved from version {version - 1} to {latest.version}, and the "
             "commits in between were cleaned up, so they cannot be checked for conflicts",
             remedy="Nothing was committed. Refresh the table and run the operation again",
         )
 
 
-def _is_unbroken(store: Store, base: Snapshot) -> bool:
-    """Return whether the log has all commits since a version, from that version's own one on.
+def _stays(store: Store, version: int, effects: Effects) -> bool:
+    """Return whether no clean-up has reached the commit after a version.
 
-    A checkpoint above a commit alone does not show a clean-up: another writer may have written it
-    on top of the commit. A clean-up deletes all commits before a checkpoint. So if it had freed the
-    name of the commit, it would also have deleted the older commit of the base. (Only one that is
-    still running and deletes in another order looks the same, for a moment.)
+    Clean-ups delete commits from the oldest on, some of them several at once. So if the commit of
+    this version exists, and still does after a moment, the next one was never deleted.
     """
-    files = list_log(store, since=base.version)
-    commits = {file.version: file for file in files if file.kind == "commit"}
-    own = commits.get(base.version)
-    if own is None or own.modified_ms != base.head_ms:
-        return False
-    last = max(file.last_version for file in files if file.kind != "checksum")
-    return last - base.version < len(commits) and all(
-        version in commits for version in range(base.version, last + 1)
-    )
+    path = log_path(commit_name(version))
+    for wait in (_CLEANING_S, 0.0):
+        try:
+            store.info(path)
+        except NotFoundError:
+            return False
+        effects.sleep_s(wait)
+    return True
 
 
 def _is_read(latest: Snapshot, version: int) -> bool:
@@ -202,32 +225,53 @@ def _is_read(latest: Snapshot, version: int) -> bool:
     return below < version <= latest.version
 
 
-def is_part_of(commit: Commit, latest: Snapshot, files: FileState) -> bool | None:
-    """Return whether the latest version contains a commit's changes; None if this is unknown.
+def is_part_of(
+    commit: Commit,
+    own_files: frozenset[str],
+    latest: Snapshot,
+    files: FileState,
+    *,
+    age_ms: int,
+) -> bool | None:
+    """Return whether the latest version contains a commit; None if this is unknown.
 
-    Pure. Paths of new files are unique, so a file that the commit adds is live, or a tombstone if
-    a later commit removed it again.
+    Pure. Only what no other commit can have shows that it does: a file that was written for it, or
+    the id of the table that it makes. Everything else may come from another commit with the same
+    effect: files that are live anyway and are logged again, restored or shared files, properties.
+    A file of its own that is neither live nor a tombstone shows that it does not, and so does a
+    version of an application that is not recorded. If it only removes files, and one of them is
+    live, nothing is left of it: it is not part of the table, or was undone.
+
+    Parameters
+    ----------
+    own_files
+        As in `Intent.own_files`.
+    age_ms
+        The time since before the commit was put: since then tombstones may have expired.
     """
     rows = file_rows([commit])
     adds, removes = rows.filter(rows["is_add"]), rows.filter(pc.invert(rows["is_add"]))
-    if adds.num_rows:
-        known = pc.or_(_are_in(adds, files.live), _are_in(adds, files.tombstones))
-        return _all_or_none(known)
-    if removes.num_rows:
-        return not pc.any(_are_in(removes, files.live)).as_py()
+    own = _own_names(adds, own_files)
+    if own:
+        names = arrow_array(sorted(own), pa.string())
+        for state in (files.live, files.tombstones):
+            for known in (canonical_keys(state["path"]), state["dv_id"]):
+                if pc.any(pc.is_in(known, value_set=names)).as_py():
+                    return True
+        kept_ms = latest.properties.get("delta.deletedFileRetentionDuration")
+        return False if kept_ms - age_ms >= _LEAST_KEPT_MS else None
     actions = [action for _, action in commit.controls]
-    txns = [action for action in actions if isinstance(action, Txn)]
-    if txns:
-        return all(_recorded(latest, txn) for txn in txns)
     metadata = [action for action in actions if isinstance(action, Metadata)]
-    protocol = [action for action in actions if isinstance(action, Protocol)]
     if commit.version == 0 and metadata:
         return metadata[0].id == latest.metadata.id
-    same = all(action == latest.metadata for action in metadata) and all(
-        action == latest.protocol for action in protocol
-    )
-    # A later commit may have changed them again.
-    return True if same and (metadata or protocol) else None
+    expires = latest.properties.get("delta.setTransactionRetentionDuration") is not None
+    txns = [action for action in actions if isinstance(action, Txn)]
+    if not expires and any(not _recorded(latest, txn) for txn in txns):
+        return False
+    if removes.num_rows == rows.num_rows and not actions:
+        undone = pc.any(pc.is_in(file_keys(removes), value_set=flat(file_keys(files.live))))
+        return False if undone.as_py() else None
+    return None
 
 
 def _recorded(latest: Snapshot, txn: Txn) -> bool:
@@ -235,15 +279,12 @@ def _recorded(latest: Snapshot, txn: Txn) -> bool:
     return version is not None and version >= txn.version
 
 
-def _are_in(rows: pa.Table, others: pa.Table) -> pa.Array:
-    """Return for each of `FILE_ROWS` whether its logical file is in other `FILE_ROWS`."""
-    return pc.is_in(file_keys(rows), value_set=flat(file_keys(others)))
-
-
-def _all_or_none(known: pa.Array) -> bool | None:
-    if pc.all(known).as_py():
-        return True
-    return None if pc.any(known).as_py() else False
+def _own_names(adds: pa.Table, own_files: frozenset[str]) -> set[str]:
+    """Return the names of files that only this commit can have, by the spelling of keys."""
+    own = arrow_array(sorted(own_files), pa.string())
+    paths = canonical_keys(adds["path"].filter(pc.is_in(adds["path"], value_set=own)))
+    vectors = adds["dv_id"].filter(pc.is_in(adds["dv_id"], value_set=own))
+    return {*paths.to_pylist(), *vectors.to_pylist()}
 
 
 def _delete_stray(store: Store, path: str, txn_id: str) -> None:
@@ -272,12 +313,13 @@ def _unknown(
     )
 
 
-def _cleaned(path: str, version: int, txn_id: str) -> OutcomeUnknownError:
+def _cleaned(put: Put) -> OutcomeUnknownError:
     return _unknown(
-        path,
-        version,
-        txn_id,
+        put.path,
+        put.version,
+        put.txn_id,
         reason="the commit was put, but the log was cleaned up meanwhile, and it is unknown "
         "whether the table contains the commit",
-        remedy="Open the table and check whether it contains the written rows",
+        remedy="Open the table, and check whether its rows, columns and properties are those that "
+        "the operation makes. If they are not, run it again",
     )

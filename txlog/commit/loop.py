@@ -22,7 +22,7 @@ from txlog.commit.intent import (
     highest_row_id,
 )
 from txlog.commit.judge import Verdict, judge, passes_blindly, refusal, worse
-from txlog.commit.landed import put_commit, require_landed, wait_s
+from txlog.commit.landed import Put, put_commit, require_landed, wait_s
 from txlog.effects import Effects
 from txlog.errors import (
     LogCorruptError,
@@ -76,6 +76,7 @@ def prepare(
     *,
     made_ms: int,
     now_ms: int,
+    pending_ids: int | None = None,
 ) -> Attempt:
     """Prepare a commit on top of a snapshot (None: it makes the table).
 
@@ -88,13 +89,17 @@ def prepare(
         The time of the first attempt: the commit's time, unless the table has in-commit timestamps.
     now_ms
         The time of this attempt.
+    pending_ids
+        Of an operation of a transaction: the first pending id of its rows (`PENDING_ROW_IDS`).
 
     Raises
     ------
     LogCorruptError, UnsupportedFeatureError
         The version could not be opened.
     """
-    found = _encoded(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=now_ms)
+    found = _encoded(
+        store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=now_ms, pending_ids=pending_ids
+    )
     version = 0 if snapshot is None else snapshot.version + 1
     file = LogFile(commit_name(version), "commit", version, modified_ms=now_ms)
     if snapshot is not None and _adds_only(intent, found) and len(found.rows) <= FEW_FILES:
@@ -123,6 +128,7 @@ def _encoded(
     *,
     made_ms: int,
     now_ms: int,
+    pending_ids: int | None,
 ) -> Encoded:
     intent = _with_types_listed(_with_vectors_enabled(intent, snapshot), snapshot)
     if intent.txns and snapshot is not None:
@@ -142,8 +148,9 @@ def _encoded(
         if needed.numbered:
             row_ids = RowIds(
                 version=0 if snapshot is None else snapshot.version + 1,
-                mark=_highest_row_id(store, snapshot, intent),
+                mark=-1 if pending_ids is not None else _highest_row_id(store, snapshot, intent),
                 enabled=needed.tracked,
+                pending=pending_ids,
             )
     if stamped:
         made_ms = now_ms if snapshot is None else _after(snapshot, now_ms)
@@ -355,12 +362,12 @@ def _commit(
         if snapshot is None or not is_old:
             tried += 1
             version = 0 if snapshot is None else snapshot.version + 1
-            attempt = prepare(
-                store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=effects.now_ms()
-            )
+            now_ms = effects.now_ms()
+            attempt = prepare(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=now_ms)
             first = put_commit(store, put, version, attempt.data, txn_id, effects)
             if first is None:
-                file_ms = require_landed(store, attempt.data, txn_id, version, base)
+                mine = Put(version, attempt.data, txn_id, intent.own_files, began_ms=now_ms)
+                file_ms = require_landed(store, mine, effects)
                 stamped = _stamped(attempt.after, effects.now_ms() if file_ms is None else file_ms)
                 return Committed(stamped, intent, tried, *_changed_features(snapshot, stamped))
         if snapshot is None:

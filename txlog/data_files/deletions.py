@@ -230,6 +230,14 @@ class RowDeletes:
     files: tuple[FileDeletes, ...] = ()  # The files that got vectors.
     cdc: tuple[Cdc, ...] = ()  # The deleted rows, if adds and removes do not show them.
 
+    @property
+    def own_files(self) -> frozenset[str]:
+        """The new files, as `Intent.own_files`; a vector within the log is no file."""
+        paths = {add.path for add in self.written}
+        vectors = (add.deletion_vector for add in self.adds if add.path not in paths)
+        stored = {one.unique_id for one in vectors if one is not None and one.storage_type != "i"}
+        return frozenset(paths | stored)
+
 
 def discard_deletes(context: Context, deletes: RowDeletes | None) -> None:
     """Delete the files that were written for an attempt that was not committed."""

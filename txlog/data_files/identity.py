@@ -1,14 +1,16 @@
 """Identity columns: columns that number new rows.
 
 The schema records the last value. A write commits metadata with the last value that it used; values
-that another writer used meanwhile are never used again. Rules: the Delta protocol, "Identity
-Columns".
+that another writer used meanwhile are never used again. Marks are these last values by the physical
+names of their columns, which a rename does not change; without column mapping these are the names.
+Rules: the Delta protocol, "Identity Columns".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -53,8 +55,12 @@ class Identity:
         return self.start + max((self.mark - self.start) // self.step + 1, 0) * self.step
 
     def reaching(self, value: int) -> int:
-        """Return the first value of the sequence that is not before a given value."""
-        return self.start + max(-((self.start - value) // self.step), 0) * self.step
+        """Return the first value of the sequence that is not before a given value.
+
+        If it does not fit 64 bits, the last number of 64 bits: then no further value remains.
+        """
+        reached = self.start + max(-((self.start - value) // self.step), 0) * self.step
+        return min(max(reached, _LEAST), _GREATEST)
 
     def metadata(self) -> dict[str, Any]:
         """Return the metadata of its field."""
@@ -174,10 +180,10 @@ def require_identities(schema: StructType, partition_by: Sequence[str]) -> None:
 
 
 def with_marks(schema: StructType, marks: Mapping[str, int | None]) -> StructType:
-    """Return a schema whose identity columns have reached at least the given values."""
+    """Return a schema whose identity columns have reached at least the given marks."""
 
     def counted(field: StructField) -> StructField:
-        mark = marks.get(field.name) if field.is_identity else None
+        mark = marks.get(field.physical_name) if field.is_identity else None
         if mark is None:
             return field
         now = identity_of(field)
@@ -190,8 +196,36 @@ def with_marks(schema: StructType, marks: Mapping[str, int | None]) -> StructTyp
 
 
 def marks_of(schema: StructType) -> dict[str, int | None]:
-    """Return the last used values of the identity columns of a schema."""
-    return {name: found.mark for name, found in identities(schema).items()}
+    """Return the marks of the identity columns of a schema."""
+    return {f.physical_name: identity_of(f).mark for f in schema.fields if f.is_identity}
+
+
+def continued(schema: StructType, current: StructType) -> StructType:
+    """Return an older schema whose identity columns go on after those of the current schema.
+
+    A column is the current one with its physical name, or else with its name: the end of column
+    mapping changes physical names. If there is neither, it may be any of the remaining columns with
+    the same start and step, because leaving out values of a sequence is allowed.
+    """
+    left = {field.physical_name: field for field in current.fields if field.is_identity}
+    older = [field for field in schema.fields if field.is_identity]
+    marks: dict[str, int | None] = {}
+    for key in (attrgetter("physical_name"), attrgetter("name")):
+        for field in older:
+            same = next((one for one in left.values() if key(one) == key(field)), None)
+            if same is not None and field.physical_name not in marks:
+                marks[field.physical_name] = identity_of(left.pop(same.physical_name)).mark
+    for field in older:
+        then = identity_of(field)
+        alike = [identity_of(one) for one in left.values()]
+        ends = [
+            one.mark
+            for one in alike
+            if (one.start, one.step) == (then.start, then.step) and one.mark is not None
+        ]
+        if field.physical_name not in marks and ends:
+            marks[field.physical_name] = (max if then.step > 0 else min)(ends)
+    return with_marks(schema, marks)
 
 
 def without_mark(field: StructField) -> StructField:
@@ -216,6 +250,7 @@ class Numbering:
 
     def __init__(self, schema: StructType, lane: tuple[int, int] = (0, 1)) -> None:
         self._identities = identities(schema)
+        self._keys = {field.name: field.physical_name for field in schema.fields}
         self._lane = lane
         self._taken = 0
         self.columns: frozenset[str] = frozenset()  # The number of rows that have values.
@@ -250,10 +285,10 @@ class Numbering:
         self._taken += count
 
     def marks(self) -> dict[str, int]:
-        """Return the last used value of each column."""
+        """Return the marks of the numbered columns."""
         if not self._taken:
             return {}
-        return {name: self._at(name, self._taken - 1) for name in self.columns}
+        return {self._keys[name]: self._at(name, self._taken - 1) for name in self.columns}
 
     def _step(self, column: str) -> int:
         return self._identities[column].step * self._lane[1]
@@ -266,9 +301,9 @@ class Numbering:
 def counted(
     schema: StructType, names: Iterable[str], adds: Sequence[Add], mode: str
 ) -> dict[str, int]:
-    """Return the last values of columns in files that tasks wrote in lanes.
+    """Return the marks of columns in files that tasks wrote in lanes.
 
-    They come from statistics, or else are the largest possible ones for the number of rows.
+    They come from statistics, or else are the furthest possible ones for the number of rows.
 
     Parameters
     ----------
@@ -286,5 +321,6 @@ def counted(
         ends = [one.get(key, {}).get(field.name_in_files(mode)) for one in stats]
         known = all(type(end) is int for end in ends)
         bound = identity.next + (rows * LANES - 1) * identity.step
-        found[name] = furthest(ends) if known else bound
+        mark = furthest(ends) if known else min(max(bound, _LEAST), _GREATEST)
+        found[field.physical_name] = mark
     return found

@@ -18,7 +18,7 @@ from txlog.data_files.write import FileLayout, write_data_files
 from txlog.errors import UnsupportedFeatureError
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import Fragment
-from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN, settled_ids
 from txlog.lazy import dataclass
 from txlog.protocol.access import materializes_partitions
 from txlog.protocol.iceberg import moved_ids
@@ -130,4 +130,7 @@ def moved_rows(
     ):
         alive = alive_mask(without, start, batch.num_rows)
         kept = batch if alive is None else pc.filter(batch, alive)
-        yield pa.RecordBatch.from_arrays(kept.columns, schema=schema)
+        columns = kept.columns
+        if plan.layout.moved:  # The last two are the ids and versions.
+            columns = [*columns[:-2], *map(settled_ids, columns[-2:])]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)

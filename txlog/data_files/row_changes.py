@@ -41,6 +41,7 @@ from txlog.data_files.write import FileLayout, discard_files, write_data_files
 from txlog.data_files.write_plan import WritePlan, plan_write
 from txlog.fragments.deletion_vector import alive_mask, as_array
 from txlog.fragments.fragment import Fragment
+from txlog.fragments.ids import settled_ids
 from txlog.lazy import dataclass
 from txlog.scan.columns import ROW_ID, ROW_VERSION
 from txlog.scan.data_file import BATCH_ROWS
@@ -93,6 +94,11 @@ class RowChanges:
     def adds(self) -> tuple[Add, ...]:
         """All files that are added: those with new vectors, and the new ones."""
         return (*self.deletes.adds, *self.written)
+
+    @property
+    def own_files(self) -> frozenset[str]:
+        """The new files, as `Intent.own_files`."""
+        return self.deletes.own_files | {add.path for add in self.written}
 
     def discard(self, context: Context) -> None:
         """Delete the files: no commit refers to them."""
@@ -310,7 +316,8 @@ def _updated(steps: _ChangePlan, places: Sequence[Places], rows: pa.RecordBatch)
 
     (checked,) = steps.write.checked(reader, list_error=list_error)
     moved = steps.write.layout.moved
-    ids = [rows.column(ROW_ID), pa.nulls(rows.num_rows, pa.int64())] if moved else []
+    versions = pa.nulls(rows.num_rows, pa.int64())
+    ids = [settled_ids(rows.column(ROW_ID)), versions] if moved else []
     return _with_ids(steps, checked, ids)
 
 
@@ -324,7 +331,7 @@ def _as_written(steps: _ChangePlan, rows: pa.RecordBatch) -> pa.RecordBatch:
         for name in names
     ]
     moved = steps.write.layout.moved
-    ids = [rows.column(ROW_ID), rows.column(ROW_VERSION)] if moved else []
+    ids = [settled_ids(rows.column(name)) for name in (ROW_ID, ROW_VERSION)] if moved else []
     return _with_ids(steps, pa.RecordBatch.from_arrays(arrays, schema=schema), ids)
 
 

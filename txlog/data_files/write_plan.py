@@ -255,9 +255,7 @@ def require_still_fits(
         reason = "the table was replaced by another one"
     elif changed:
         reason = f"another writer changed the columns {', '.join(changed)}"
-    elif any(
-        marks_of(base.schema)[name] != marks_of(written_for.schema)[name] for name in numbered
-    ):
+    elif _other_marks(written_for, base, numbered):
         reason = "another writer's rows took the values of identity columns"
     elif base.partition_columns != written_for.partition_columns:
         reason = "another writer changed the partitioning"
@@ -271,6 +269,13 @@ def require_still_fits(
         reason=f"{reason} while the rows were written",
         remedy="Nothing was committed; write again",
     )
+
+
+def _other_marks(before: Snapshot, now: Snapshot, names: Collection[str]) -> bool:
+    """Return whether identity columns of an earlier version have other marks in a later one."""
+    then, current = marks_of(before.schema), marks_of(now.schema)
+    keys = [field.physical_name for field in before.schema.fields if field.name in names]
+    return any(then.get(key) != current.get(key) for key in keys)
 
 
 def _rules(snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -419,8 +424,7 @@ class AddedFiles:
         if self.schema_mode != "overwrite":
             schema = merged_schema(base.schema, schema)
         schema = settled(base, schema)
-        then, now = marks_of(before.schema), marks_of(base.schema)
-        outdated = any(then.get(name) != now.get(name) for name in self._numbered)
+        outdated = _other_marks(before, base, self._numbered)
         if not outdated and same_in_files(self.schema, schema):
             return
         adds = self.adds
@@ -431,6 +435,11 @@ class AddedFiles:
         reader = pa.RecordBatchReader.from_batches(arrow_schema(kept), rows)
         self._write(base, schema, reader)
         discard_files(self._context.store, adds)
+
+    @property
+    def own_files(self) -> frozenset[str]:
+        """The files, as `Intent.own_files`; files of fragments may be committed by others, too."""
+        return frozenset(add.path for add in self.adds) if self._owned else frozenset()
 
     def discard(self) -> None:
         """Delete the files: no commit refers to them."""

@@ -221,6 +221,7 @@ class AddCommit(Operation):
             kind="append",
             read_version=base.version,
             adds=tuple(self._files.adds),
+            own_files=self._files.own_files,
             metadata=evolved(base, schema),
             domains=(domain,),
             parameters={"mode": "Append", "partitionBy": base.partition_columns},

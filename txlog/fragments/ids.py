@@ -214,6 +214,25 @@ PRESERVED_TAG = "delta.rowTracking.preserved"  # A field of `commitInfo`.
 _MARK = "rowIdHighWaterMark"
 
 
+PENDING_ROW_IDS = -(1 << 62)
+"""The first id of rows that have no id yet: a transaction added them, and is not committed.
+
+The commit gives them ids. Until then their ids are below 0, so that no file can repeat them as ids
+that a commit has given (`settled_ids`).
+"""
+PENDING_VERSION = -1  # The version of these rows.
+GREATEST_ROW_ID = (1 << 63) - 1
+
+
+def settled_ids(ids: pa.Array) -> pa.Array:
+    """Return the ids, or versions, that rows keep in another file (int64); null if pending.
+
+    A row with null gets its id from the commit, like a new row.
+    """
+    pending = pc.less(ids, arrow_scalar(0, pa.int64()))
+    return pc.if_else(pending, arrow_scalar(None, pa.int64()), ids)
+
+
 def gives_row_ids(protocol: Protocol, properties: Properties) -> bool:
     """Return whether committed files get row ids: the feature is supported and not suspended."""
     suspended = bool(properties.get("delta.rowTrackingSuspended"))

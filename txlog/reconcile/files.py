@@ -341,6 +341,41 @@ def left_of(base: pa.Table, newer: Newer) -> FileState:
 
 
 @dataclass(frozen=True)
+class Touched:
+    """The file actions of a commit beside the files of the version before it, as `FILE_ROWS`.
+
+    An `add` of a file that is live already brings no rows: it changes facts about the file, such as
+    its statistics, tags or row ids.
+    """
+
+    new: pa.Table  # Adds of files that were not live.
+    again: pa.Table  # Adds of files that were live.
+    before: pa.Table  # The live files that the commit adds again or removes, as they were.
+    gone: pa.Table  # Those of them that are not live after the commit.
+
+
+def touched(actions: pa.Table, live: pa.Table) -> Touched:
+    """Separate the file actions of a commit by the files that were live before it. Pure.
+
+    Parameters
+    ----------
+    actions, live
+        `FILE_ROWS`; `live` must contain the live files that the actions name, and may have others.
+    """
+    keys, known = flat(file_keys(actions)), flat(file_keys(live))
+    is_add = flat(actions["is_add"])
+    was_live = pc.is_in(keys, value_set=known)
+    stays = keys.filter(is_add)
+    before = live.filter(pc.is_in(known, value_set=keys))
+    return Touched(
+        new=actions.filter(pc.and_not(is_add, was_live)),
+        again=actions.filter(pc.and_(is_add, was_live)),
+        before=before,
+        gone=before.filter(pc.invert(pc.is_in(file_keys(before), value_set=stays))),
+    )
+
+
+@dataclass(frozen=True)
 class Controls:
     """Table state: the newest protocol, metadata, and `txn` and domain of each name."""
 

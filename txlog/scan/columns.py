@@ -432,7 +432,9 @@ def _counted_from(first: int, rows: range | pa.Array) -> pa.Array:
             remedy=f"Leave out the column {ROW_ID}; the writer of this log is at fault",
         )
     if isinstance(rows, range):
-        return pa.arange(first + rows.start, first + rows.stop)
+        if first + end < 1 << 63:
+            return pa.arange(first + rows.start, first + rows.stop)
+        rows = pa.arange(rows.start, rows.stop)  # The end of the ids is no number of 64 bits.
     return pc.add(rows, arrow_scalar(first, pa.int64()))
 
 

@@ -10,6 +10,8 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from txlog.actions.columns import empty_rows, flat
+from txlog.arrow import pc
 from txlog.checkpoint.file_rows import Wanted
 from txlog.checkpoint.parquet import Footers
 from txlog.checkpoint.read import Source, file_batches, read_files, sources_of
@@ -21,6 +23,7 @@ from txlog.reconcile.files import (
     Hashes,
     Newer,
     are_distinct,
+    file_keys,
     key_hashes,
     left_of,
     newer_of,
@@ -124,6 +127,32 @@ def fold_files(
 
     chosen = None if ANYWHERE in (sources or ()) else sources
     return _fold(store, snapshot, wanted, folded, chosen, distinct, select)
+
+
+def live_among(
+    store: Store, snapshot: Snapshot, actions: pa.Table, columns: Sequence[str]
+) -> pa.Table:
+    """Return the live files that some actions name, as `FILE_ROWS` with at least these columns.
+
+    Of a checkpoint only these columns and the files' keys are read.
+
+    Parameters
+    ----------
+    actions
+        `FILE_ROWS` of commits, of which the columns `path` and `dv_id` are needed.
+    """
+    keys = pc.unique(flat(file_keys(actions)))
+
+    def named(files: pa.Table) -> pa.Table:
+        return files.filter(pc.is_in(flat(file_keys(files)), value_set=keys))
+
+    def joined(batches: Iterator[tuple[Source | None, pa.Table]]) -> pa.Table:
+        names = ["path", "dv_id", *columns]
+        empty = empty_rows().select(names)
+        chosen = [batch.select(names) for _, batch in batches if batch.num_rows]
+        return pa.concat_tables([empty, *chosen], promote_options="permissive")
+
+    return fold_files(store, snapshot, Wanted(tuple(columns)), joined, select=named)
 
 
 def fold_states(

@@ -167,6 +167,7 @@ class SparkChange(Operation):
             read_version=base.version,
             removes=deletes.removes,
             adds=changes.adds,
+            own_files=changes.own_files,
             cdc=changes.cdc,
             metadata=evolved(base, with_marks(change.schema, changes.marks)),
             reads=Reads(everything=change.where is None, where=change.where),

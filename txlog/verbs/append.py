@@ -57,6 +57,7 @@ class Append(Operation):
             kind="append",
             read_version=base.version,
             adds=tuple(self._files.adds),
+            own_files=self._files.own_files,
             metadata=evolved(base, schema),
             parameters={"mode": "Append", "partitionBy": base.partition_columns},
             metrics=write_metrics(self._files.adds),

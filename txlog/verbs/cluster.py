@@ -155,6 +155,7 @@ class Cluster(Operation):
             read_version=base.version,
             removes=tuple(removes_of(rows, now_ms, data_change=False)),
             adds=tuple(add.model_copy(update=change) for add in self._written),
+            own_files=frozenset(add.path for add in self._written),
             isolation="SnapshotIsolation",
             parameters={
                 "predicate": [] if scan.where is None else [to_sql(scan.where)],

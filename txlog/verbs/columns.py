@@ -134,6 +134,7 @@ class GiveValues(Operation):
             metadata=metadata,
             removes=tuple(removes),
             adds=(*shortened, *adds),
+            own_files=frozenset(add.path for add in adds),
             columns=frozenset(names),
             reads=Reads(everything=True),
             parameters={"columns": [f.name for f in values.fields]},

@@ -248,6 +248,7 @@ class Compact(Operation):
             read_version=base.version,
             removes=tuple(removes_of(rows, now_ms, data_change=False)),
             adds=tuple(add.model_copy(update={"data_change": False}) for add in self._written),
+            own_files=frozenset(add.path for add in self._written),
             isolation="SnapshotIsolation",
             parameters={
                 "predicate": [] if plan.where is None else [to_sql(plan.where)],

@@ -63,6 +63,7 @@ class Delete(Operation):
             read_version=base.version,
             removes=deletes.removes,
             adds=deletes.adds,
+            own_files=deletes.own_files,
             cdc=deletes.cdc,
             reads=self._reads(deletes),
             row_deletes=frozenset(file.fragment.path for file in deletes.files),
@@ -99,7 +100,7 @@ class Delete(Operation):
             return None
         self.context.store.delete(list(self._deletes.vector_files))
         self._deletes = united
-        return replace(intent, removes=united.removes, adds=united.adds)
+        return replace(intent, removes=united.removes, adds=united.adds, own_files=united.own_files)
 
     def discard(self) -> None:
         """Delete the vectors and data files of the last attempt."""

@@ -272,6 +272,7 @@ class DropFeature(Operation):
             read_version=base.version,
             removes=tuple(removes_of(rows, self.context.effects.now_ms(), data_change=False)),
             adds=tuple(add.model_copy(update={"data_change": False}) for add in adds),
+            own_files=frozenset(add.path for add in self._written),
             protocol=protocol,
             metadata=None if same else metadata,
             domains=cleaned.domains,

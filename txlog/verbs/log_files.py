@@ -6,24 +6,31 @@ MNT-40 and MNT-41. Both are written after their commits, and only if they do not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import orjson
 import pyarrow as pa
 
+from txlog.actions.columns import empty_rows
 from txlog.actions.ndjson import encode_rows
-from txlog.actions.ndjson import rows as log_rows
 from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.commit.operation import Done, require_table_writable
-from txlog.errors import InvalidInputError, LogCorruptError, NotFoundError
+from txlog.errors import (
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from txlog.fragments.rows import deleted_counts
 from txlog.log.names import LogFile, commit_name, log_path
 from txlog.log.paths import canonical_key
+from txlog.reconcile.files import touched
 from txlog.snapshot.checksum import VersionChecksum, checksum_path, read_checksum
-from txlog.snapshot.commits import file_rows, read_commit
-from txlog.snapshot.live_files import has_large_checkpoint, load_files
+from txlog.snapshot.commits import Commit, file_rows, read_commit
+from txlog.snapshot.live_files import has_large_checkpoint, live_among, load_files
+from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 
@@ -31,19 +38,34 @@ CHECKSUMS = "txlog.writeChecksums"
 COMPACTION = "txlog.logCompactionInterval"
 
 
-def checksum_of(snapshot: Snapshot, live: pa.Table) -> VersionChecksum:
-    """Return the content of the checksum of a version. Pure; `live` are its `FILE_ROWS`."""
-    return _stated(
-        snapshot,
-        files=live.num_rows,
-        size=pc.sum(live["size"]).as_py() or 0,
-        vectors=live.num_rows - live["dv_id"].null_count,
-        deleted=pc.sum(deleted_counts(live)).as_py() or 0,
+class _Totals(NamedTuple):
+    """The sums over files that a checksum states."""
+
+    files: int
+    size: int
+    vectors: int
+    deleted: int
+
+
+_COUNTED = ("size", "deletion_vector")  # With the keys, the columns for the sums.
+
+
+def _totals(files: pa.Table) -> _Totals:
+    return _Totals(
+        files=files.num_rows,
+        size=pc.sum(files["size"]).as_py() or 0,
+        vectors=files.num_rows - files["dv_id"].null_count,
+        deleted=pc.sum(deleted_counts(files)).as_py() or 0,
     )
 
 
+def checksum_of(snapshot: Snapshot, live: pa.Table) -> VersionChecksum:
+    """Return the content of the checksum of a version. Pure; `live` are its `FILE_ROWS`."""
+    return _stated(snapshot, *_totals(live))
+
+
 def _stated(
-    snapshot: Snapshot, *, files: int, size: int, vectors: int, deleted: int
+    snapshot: Snapshot, files: int, size: int, vectors: int, deleted: int
 ) -> VersionChecksum:
     stamped = snapshot.is_active("inCommitTimestamp")
     counts = snapshot.supports("deletionVectors")
@@ -63,30 +85,34 @@ def _stated(
 
 
 def next_checksum(
-    before: VersionChecksum, commit: Iterable[Mapping[str, Any]], snapshot: Snapshot
+    before: VersionChecksum, actions: pa.Table, live: pa.Table, snapshot: Snapshot
 ) -> VersionChecksum | None:
     """Compute the checksum of a version from the previous checksum and the commit.
 
-    Pure. None if fields are missing: a `remove` of another writer may lack its size.
+    Pure. None if the previous checksum lacks fields.
+
+    Parameters
+    ----------
+    actions
+        The commit's `FILE_ROWS`.
+    live
+        The files of the previous version that they name, as `FILE_ROWS`.
     """
-    counted = before.num_deletion_vectors_opt is not None
-    counts = [before.num_files, before.table_size_bytes, 0, 0]
-    if counted:
-        counts[2:] = before.num_deletion_vectors_opt or 0, before.num_deleted_records_opt or 0
-    elif snapshot.supports("deletionVectors") and "deletionVectors" in _features(before):
+    counted = before.num_deletion_vectors_opt is not None or "deletionVectors" not in _features(
+        before
+    )
+    if snapshot.supports("deletionVectors") and not counted:
         return None
-    for row in commit:
-        for kind, sign in (("add", 1), ("remove", -1)):
-            body = row.get(kind)
-            if body is None:
-                continue
-            if body.get("size") is None:
-                return None
-            vector = body.get("deletionVector") or {}
-            change = (1, body["size"], bool(vector), vector.get("cardinality", 0))
-            counts = [one + sign * more for one, more in zip(counts, change, strict=True)]
-    files, size, vectors, deleted = counts
-    return _stated(snapshot, files=files, size=size, vectors=vectors, deleted=deleted)
+    files = touched(actions, live)
+    then = _Totals(
+        before.num_files,
+        before.table_size_bytes,
+        before.num_deletion_vectors_opt or 0,
+        before.num_deleted_records_opt or 0,
+    )
+    lost, added = _totals(files.before), _totals(actions.filter(actions["is_add"]))
+    sums = zip(then, lost, added, strict=True)
+    return _stated(snapshot, *(total - less + more for total, less, more in sums))
 
 
 def _features(checksum: VersionChecksum) -> list[str]:
@@ -114,12 +140,23 @@ def write_checksum(store: Store, snapshot: Snapshot, live: pa.Table | None = Non
 
 
 def _by_the_one_before(store: Store, snapshot: Snapshot) -> VersionChecksum | None:
+    version = snapshot.version
     try:
-        before = read_checksum(store, snapshot.version - 1) if snapshot.version else None
-        path = log_path(commit_name(snapshot.version))
-        return before and next_checksum(before, log_rows(store.read(path), path=path), snapshot)
-    except (LogCorruptError, NotFoundError):
+        before = read_checksum(store, version - 1) if version else None
+        if before is None:
+            return None
+        commit = read_commit(store, LogFile(commit_name(version), "commit", version))
+        actions = file_rows([commit])
+        return next_checksum(before, actions, _named_before(store, commit, actions), snapshot)
+    except (LogCorruptError, NotFoundError, UnsupportedFeatureError):
         return None
+
+
+def _named_before(store: Store, commit: Commit, actions: pa.Table) -> pa.Table:
+    """Return the files of the previous version that a commit names."""
+    if not actions.num_rows or (commit.info is not None and commit.info.is_blind_append):
+        return empty_rows()  # Its adds are new files.
+    return live_among(store, load_snapshot(store, version=commit.version - 1), actions, _COUNTED)
 
 
 def write_if_wanted(context: Context, done: Done) -> None:

@@ -270,6 +270,7 @@ class SetMapping(SetProperties):
             read_version=base.version,
             removes=tuple(removes_of(rows, now_ms, data_change=False)),
             adds=tuple(add.model_copy(update={"data_change": False}) for add in self._written),
+            own_files=frozenset(add.path for add in self._written),
             metadata=ended.metadata,
             domains=ended.domains,
             reads=Reads(everything=True),

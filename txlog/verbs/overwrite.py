@@ -136,6 +136,7 @@ class Overwrite(Operation):
             kind="overwrite" if self._where is None else "replace",
             removes=deletes.removes,
             adds=(*deletes.adds, *self._files.adds),
+            own_files=deletes.own_files | self._files.own_files,
             cdc=deletes.cdc,
             metadata=metadata,
             domains=domains,

@@ -20,7 +20,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of, removes_of
-from txlog.data_files.identity import marks_of, with_marks
+from txlog.data_files.identity import continued
 from txlog.errors import CommitConflictError, DataFileError, InvalidInputError, NotFoundError
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
@@ -34,7 +34,7 @@ from txlog.protocol.access import (
 from txlog.protocol.features import CLUSTERING
 from txlog.protocol.mapping import MAPPING_MODE, highest_id, mapped, with_schema
 from txlog.protocol.properties import INDEX_PREFIX, carried
-from txlog.reconcile.files import file_keys
+from txlog.reconcile.files import file_keys, touched
 from txlog.scan.deletions import deletion_place
 from txlog.snapshot.commits import Commit, parse_commit
 from txlog.snapshot.live_files import load_files
@@ -125,8 +125,9 @@ class Restore(Operation):
         changed = back.num_rows or gone.num_rows or domains or protocol != base.protocol
         if not changed and metadata == base.metadata:
             return None
-        adds = _restored(back)
-        if adds:
+        files = touched(back, now)
+        adds = [*_restored(files.new, data_change=True), *_restored(files.again, data_change=False)]
+        if files.new.num_rows:
             require_no_vacuum(self.context, base)
         if self._ignores_missing:
             gaps = missing_files(self.context, adds)
@@ -154,9 +155,9 @@ class Restore(Operation):
                 "tableSizeAfterRestore": _size(then),
                 "numOfFilesAfterRestore": then.num_rows,
                 "numRemovedFiles": gone.num_rows,
-                "numRestoredFiles": len(adds),
+                "numRestoredFiles": sum(add.data_change for add in adds),
                 "removedFilesSize": _size(gone),
-                "restoredFilesSize": sum(add.size for add in adds),
+                "restoredFilesSize": sum(add.size for add in adds if add.data_change),
             },
         )
 
@@ -183,20 +184,16 @@ def files_without(files: pa.Table, others: pa.Table) -> pa.Table:
 def _to_add(then: pa.Table, now: pa.Table) -> pa.Table:
     """Return the files of the older version to add: removed and changed files.
 
-    Dropping row tracking commits files again without their ids. A column file may give fewer
-    columns now, or may have given fewer then.
+    Dropping row tracking commits files again without their ids, and turning it on again gives them
+    other ones. A column file may give fewer columns now, or may have given fewer then.
     """
-    unnumbered = now.filter(pc.is_null(now["base_row_id"]))
-    lost = pc.and_(_are_among(then, unnumbered), pc.is_valid(then["base_row_id"]))
-    changed = pc.or_(lost, pc.invert(_are_among(then, now)))
-    return then.filter(pc.or_(changed, _give_other_columns(then, now)))
-
-
-def _give_other_columns(then: pa.Table, now: pa.Table) -> pa.Array:
-    """Return the files of the older version that give other columns now."""
     places = pc.index_in(flat(file_keys(then)), value_set=flat(file_keys(now)))
     fields, theirs = tag_texts(then, FIELDS_TAG), tag_texts(now, FIELDS_TAG).take(places)
-    return pc.fill_null(pc.not_equal(fields, theirs), False)
+    changed = pc.or_(pc.is_null(places), pc.fill_null(pc.not_equal(fields, theirs), False))
+    for name in ("base_row_id", "default_row_commit_version"):
+        ids, given = flat(then[name]), flat(now[name]).take(places)
+        changed = pc.or_(changed, pc.fill_null(pc.not_equal(ids, given), pc.is_valid(ids)))
+    return then.filter(changed)
 
 
 def _are_among(files: pa.Table, others: pa.Table) -> pa.ChunkedArray:
@@ -218,7 +215,7 @@ def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
     if now.is_active("deletionVectors") and brings_vectors(then.properties):
         configuration[DELETION_VECTORS] = "true"  # These values were used after the older version.
     metadata = then.metadata.model_copy(update={"configuration": configuration})
-    schema = with_marks(then.schema, marks_of(now.schema))
+    schema = continued(then.schema, now.schema)
     if now.mapping_mode != "none" and then.mapping_mode == "none":
         metadata.configuration[MAPPING_MODE] = "name"
         schema = mapped(schema, now.metadata, legacy=True)
@@ -236,11 +233,11 @@ def _domains(now: Snapshot, then: Snapshot) -> tuple[DomainMetadata, ...]:
     return (current.model_copy(update={"removed": True}),)
 
 
-def _restored(files: pa.Table) -> list[Add]:
+def _restored(files: pa.Table, *, data_change: bool) -> list[Add]:
     """Return live `FILE_ROWS` of an older version in the form for the new commit."""
     adds = []
     for add, rows in zip(adds_of(files), num_records(files).to_pylist(), strict=True):
-        change: dict[str, object] = {"data_change": True}
+        change: dict[str, object] = {"data_change": data_change}
         if add.stats is None and rows is not None:  # A checkpoint may have them only as structs.
             change["stats"] = StatsText().with_num_records(rows).text
         adds.append(add.model_copy(update=change))

@@ -352,7 +352,7 @@ class SyncIdentity(ChangeSchema):
         furthest = max(known) if found.step > 0 else min(known)
         if (furthest - found.start) * found.step < 0:
             return base.schema
-        return with_marks(base.schema, {name: found.reaching(furthest)})
+        return with_marks(base.schema, {field.physical_name: found.reaching(furthest)})
 
     def parameters(self, base: Snapshot) -> Mapping[str, Any]:
         """Return the column."""

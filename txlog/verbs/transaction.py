@@ -27,9 +27,8 @@ from txlog.data_files.change_files import (
 )
 from txlog.data_files.deletions import deletion_path
 from txlog.data_files.write import discard_files
-from txlog.errors import UnsupportedFeatureError
 from txlog.expressions.tree import Or
-from txlog.fragments.ids import ID_TAG
+from txlog.fragments.ids import ID_TAG, PENDING_ROW_IDS
 from txlog.scan.files import as_fragments
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
@@ -51,6 +50,7 @@ class Transaction(Operation):
         self._states: list[Snapshot] = []  # The state from which each intent was made.
         self._idle: list[Reads] = []  # The reads of operations that change nothing.
         self._cdc: list[Cdc] = []
+        self._pending = PENDING_ROW_IDS  # The first id of the next operation's rows.
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -72,13 +72,7 @@ class Transaction(Operation):
         self._operations.append(operation)
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the merged intent of all operations.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            An operation would rewrite rows that another operation adds, and the table tracks rows.
-        """
+        """Return the merged intent of all operations."""
         if base is not self._first:
             self._first = self._state = base
             self._intents, self._states, self._idle = [], [], []
@@ -115,7 +109,6 @@ class Transaction(Operation):
         if intent is None:
             self._idle.append(operation.read())
             return
-        merged([*self._intents, intent], self._first)  # Raise here, not at the end.
         now_ms = self.context.effects.now_ms()
         attempt = prepare(
             self.context.store,
@@ -124,7 +117,9 @@ class Transaction(Operation):
             self.context.effects.uuid(),
             made_ms=now_ms,
             now_ms=now_ms,
+            pending_ids=self._pending,
         )
+        self._pending += sum(add.num_records or 0 for add in intent.adds)
         self._intents.append(intent)
         self._states.append(self._state)
         self._state = attempt.after
@@ -167,7 +162,7 @@ def merged(intents: Sequence[Intent], base: Snapshot) -> Intent:
     """Return one intent with the same effect on `base` as several in order. Pure."""
     if len(intents) == 1:
         return intents[0]
-    removes, adds, row_deletes = _merged_files(intents, base)
+    removes, adds, row_deletes = _merged_files(intents)
     metrics: dict[str, int] = {}
     for intent in intents:
         for name, value in intent.metrics.items():
@@ -177,6 +172,7 @@ def merged(intents: Sequence[Intent], base: Snapshot) -> Intent:
         read_version=base.version,
         kind=_merged_kind(intents),
         adds=tuple(adds.values()),
+        own_files=frozenset().union(*(intent.own_files for intent in intents)),
         removes=tuple(removes.values()),
         cdc=tuple(chain.from_iterable(intent.cdc for intent in intents)),
         protocol=_last([intent.protocol for intent in intents]),
@@ -219,34 +215,36 @@ def _merged_kind(intents: Sequence[Intent]) -> Kind:
 
 
 def _merged_files(
-    intents: Sequence[Intent], base: Snapshot
+    intents: Sequence[Intent],
 ) -> tuple[dict[str, Remove], dict[str, Add], frozenset[str]]:
     """Return the removes and adds of all intents, and the paths that only lose rows.
 
-    Each path has at most one remove, of the file in `base`, and one add.
+    Each path has at most one remove, of the file in the base, and one add.
     """
     removes: dict[str, Remove] = {}
     adds: dict[str, Add] = {}
-    new: dict[str, Add] = {}  # As they were first added.
+    first: dict[str, Add] = {}  # The adds as the operations first made them.
+    new: set[str] = set()
     for intent in intents:
         for remove in intent.removes:
             adds.pop(remove.path, None)
             if remove.path not in new:
                 removes.setdefault(remove.path, remove)
-        _require_no_new_row_ids(intent, new, base)
         for add in intent.adds:
-            first = new.get(add.path)
-            if first is not None:
-                add = _as_first(add, first)
-            elif add.path not in removes:
-                new[add.path] = add
-            adds[add.path] = add
+            if add.path not in removes:
+                new.add(add.path)
+            adds[add.path] = _as_first(add, first.setdefault(add.path, add))
     listed = frozenset().union(*(intent.row_deletes for intent in intents))
     return removes, adds, frozenset(path for path in listed if path in removes and path in adds)
 
 
 def _as_first(add: Add, first: Add) -> Add:
-    """Return a new file's add without the ids from the state before the commit."""
+    """Return an add without the ids of a state within the transaction.
+
+    Only the commit gives ids. A file of the base keeps those that it has.
+    """
+    if add is first:
+        return add
     tags = dict(add.tags or {})
     tags.pop(ID_TAG, None)
     return add.model_copy(
@@ -256,19 +254,3 @@ def _as_first(add: Add, first: Add) -> Add:
             "default_row_commit_version": first.default_row_commit_version,
         }
     )
-
-
-def _require_no_new_row_ids(intent: Intent, new: dict[str, Add], base: Snapshot) -> None:
-    """Raise if the commit rewrites rows that get their ids in the same commit."""
-    rewritten = {remove.path for remove in intent.removes} & set(new)
-    moved = rewritten - {add.path for add in intent.adds}
-    if intent.kind == "overwrite" or not moved or not intent.adds:
-        return
-    if base.has_stable_row_ids and not base.marks_deletions:
-        raise UnsupportedFeatureError(
-            path=base.root,
-            features=("rowTracking",),
-            reason="the table tracks rows and has no deletion vectors, so this would rewrite rows "
-            "that the same transaction adds, before they have ids",
-            remedy="Commit the rows first, and change them in a second transaction",
-        )

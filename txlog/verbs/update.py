@@ -86,6 +86,7 @@ class Update(Operation):
             read_version=base.version,
             removes=changes.deletes.removes,
             adds=changes.adds,
+            own_files=changes.own_files,
             cdc=changes.cdc,
             reads=self._read,
             row_deletes=frozenset(file.fragment.path for file in changes.deletes.files),

@@ -164,6 +164,7 @@ class Merge(Operation):
             read_version=base.version,
             removes=changes.deletes.removes,
             adds=changes.adds,
+            own_files=changes.own_files,
             cdc=changes.cdc,
             metadata=evolved(base, with_marks(schema, changes.marks)),
             reads=Reads(everything=plan.where is None, where=plan.where),
