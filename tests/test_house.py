@@ -194,9 +194,65 @@ def test_the_example_of_the_package_runs(tmp_path: Path, monkeypatch: pytest.Mon
     assert names["before"].to_pydict() == {"carrier": ["UA", "B6"], "delay": [12, 47]}
 
 
-def run_python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+def only_narrows(test: ast.expr) -> bool:
+    """Whether a condition only tells the type checker what the code around it ensures."""
+    match test:
+        case ast.Call(func=ast.Name("isinstance")):
+            return True
+        case ast.Compare(ops=[ast.IsNot()], comparators=[ast.Constant(None)]):
+            return True
+    return False
+
+
+def test_no_assert_guards_data() -> None:
+    """`python -O` removes asserts, so wrong data needs an error of its own."""
+    asserts = [
+        (path.relative_to(HOME).as_posix(), ast.unparse(node))
+        for path in MODULES
+        if room_of(path) != "testing"  # Its contracts are tests.
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Assert) and not only_narrows(node.test)
+    ]
+    assert asserts == []
+
+
+def run_python(code: str, *options: str) -> str:
+    command = [sys.executable, *options, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+WRONG = """
+import sys, pyarrow as pa, txlog
+from txlog.expressions.tree import Call, IsNull, col
+table = txlog.write(sys.argv[1] if sys.argv[1:] else "memory://wrong", pa.table({"id": [1, 2]}))
+rows = pa.table({"id": [1]})
+insert = table.merge_insert("id").when_not_matched_insert_all()
+for wrong in (
+    lambda: table.alter.add_constraint({"c": None}),
+    lambda: table.alter.add_constraint({"c": []}),
+    lambda: table.fragments()[0].delete([]),
+    lambda: table.merge(rows, []).when_matched_delete().execute(),
+    lambda: table.merge(rows, "target.id = source.id").when_matched_update({"id": []}).execute(),
+    lambda: table.merge_insert("id").when_matched_fail().execute(rows),
+    lambda: table.delete(IsNull(Call("plus_days", (col("id"), col("id"))))),
+    lambda: table.optimize.z_order(["a-b."]),
+):
+    try:
+        wrong()
+    except Exception as error:
+        print(type(error).__name__, end=" ")
+print(table.refresh().version, __debug__)
+"""
+
+
+def test_python_without_asserts_refuses_the_same() -> None:
+    usual, optimized = run_python(WRONG).split(), run_python(WRONG, "-O").split()
+    assert usual[-1] == "True"
+    assert optimized == [*usual[:-1], "False"]
+    assert len(usual) == 10
+    assert set(usual[:-2]) <= {"InvalidInputError", "InvalidTypeError"}
+    assert usual[-2] == "0"
 
 
 HEAVY = {"pyspark", "pandas", "sqlglot", "fsspec", "typer", "rich", "polars", "deltalake"}

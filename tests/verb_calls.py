@@ -17,7 +17,7 @@ from txlog.verbs.compact import Compact
 from txlog.verbs.delete import Delete, DeleteFound
 from txlog.verbs.features import AddFeatures
 from txlog.verbs.mapped_columns import DropColumns
-from txlog.verbs.merge.clauses import Clause
+from txlog.verbs.merge.clauses import Clause, MergeRequest
 from txlog.verbs.merge.condition import equal_columns
 from txlog.verbs.merge.merge import Merge
 from txlog.verbs.overwrite import Overwrite
@@ -102,7 +102,8 @@ def update(
 
 def upsert(context: Context, snapshot: Snapshot, data: Any, on: str, **noted: Any) -> Done:
     clauses = [Clause("matched", "update"), Clause("not_matched", "insert")]
-    operation = Merge(context, data, equal_columns([on]), clauses, schema_mode="merge")
+    request = MergeRequest(data, equal_columns([on]), schema_mode="merge")
+    operation = Merge(context, request, clauses)
     return run(operation, snapshot, **noted)
 
 

@@ -347,6 +347,13 @@ def test_events_of_an_unknown_kind_are_refused() -> None:
         fold(after(CREATED), [Event(2, 0, "x", "merged", {})])
 
 
+@pytest.mark.spec("DST-22")
+@pytest.mark.parametrize("kind", ["claimed", "ready", "failed"])
+def test_events_of_a_training_set_that_nobody_asked_for_are_refused(kind: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"event 2 of the ledger is '{kind}'.*'v1ab'"):
+        fold(after(CREATED), [Event(2, 0, "x", kind, {"id": 1, "hash": "v1ab"})])
+
+
 @pytest.mark.spec("DST-28")
 def test_a_catalog_is_swept_once_a_day() -> None:
     day = 24 * 3600_000

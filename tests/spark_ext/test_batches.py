@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyspark.sql import Window
+from pyspark.sql import Observation, Window
+from pyspark.sql import functions as fn
 from pyspark.sql.functions import pandas_udf, udf
 from pyspark.sql.types import StructType
 
@@ -16,7 +17,7 @@ import txlog
 from txlog.errors import EngineError
 from txlog.spark_ext import write
 from txlog.spark_ext import write_frame as by_frame
-from txlog.spark_ext.write_frame import batches_by_rows, rows_in_batch
+from txlog.spark_ext.write_frame import by_rows, rows_in_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,8 +76,7 @@ def sizes(df: "DataFrame") -> list[int]:
         for batch in batches:
             yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows]})
 
-    with batches_by_rows(df):
-        return [row[0] for row in df.mapInArrow(count, "rows long").collect()]
+    return [row[0] for row in by_rows(df).mapInArrow(count, "rows long").collect()]
 
 
 TEXT = ["id", "struct(repeat('a', 1000) AS text) AS inner"]
@@ -155,16 +155,63 @@ def test_other_python_functions_of_a_frame_keep_their_limits(
     spark: "SparkSession", work: "Callable[[DataFrame], DataFrame]"
 ) -> None:
     frame = work(spark.range(0, 12_000, 1, 1))
-    with limits(spark, {MAX_ROWS: "11000"}), batches_by_rows(frame):
-        assert_limits(spark, {MAX_ROWS: "11000"})
+    with limits(spark, {MAX_ROWS: "11000"}):
+        assert by_rows(frame) is frame
 
 
-def test_writes_at_once_put_the_limits_back(spark: "SparkSession") -> None:
-    frame = spark.range(5)
-    with limits(spark, {MAX_ROWS: "20000"}):
-        first, second = batches_by_rows(frame), batches_by_rows(frame)
-        with first, second:
-            assert_limits(spark, {MAX_BYTES: "2147483647", MAX_ROWS: "10000"})
+def test_a_frame_whose_metrics_are_awaited_stays_in_its_session(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    seen = Observation("rows")
+    frame = spark.range(5).observe(seen, fn.count(fn.lit(1)).alias("n"))
+    assert by_rows(frame) is frame
+    write(frame, tmp_path / "table")
+    assert seen.get == {"n": 5}
+
+
+def test_each_of_several_writes_at_once_has_its_own_limits(spark: "SparkSession") -> None:
+    ids = spark.range(0, 2_500, 1, 1)
+    outer, inner = by_rows(ids), by_rows(ids.selectExpr(*TEXT))
+    assert [sizes(inner), sizes(outer), sizes(inner)] == [
+        [1_000, 1_000, 500],
+        [2_500],
+        [1_000, 1_000, 500],
+    ]
+
+
+def test_other_jobs_and_queries_keep_the_limits_of_the_session(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a write runs, other jobs see no limits of it, and a query does not take them along."""
+    texts = spark.range(0, 12_000, 1, 1).selectExpr(*TEXT)
+    rows = spark.range(0, 12_000, 1, 1)
+    seen: list[Any] = []
+
+    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows]})
+
+    def batch(frame: "DataFrame", _: int) -> None:
+        seen.append(frame.sparkSession.conf.get(MAX_ROWS, None))
+
+    moving = by_frame.with_settings
+
+    def beside(df: "DataFrame", settings: Mapping[str, str]) -> "DataFrame | None":
+        moved = moving(df, settings)
+        assert moved is not None
+        seen.append([row[0] for row in rows.mapInArrow(count, "rows long").collect()])
+        query = (
+            spark.readStream.format("rate").load().writeStream.foreachBatch(batch)
+            .option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        return moved
+
+    monkeypatch.setattr(by_frame, "with_settings", beside)
+    with limits(spark, {MAX_ROWS: "11000"}):
+        write(texts, tmp_path / "table")
+    assert [11_000, 1_000] in seen
+    assert set(map(str, seen)) <= {"[11000, 1000]", "11000"}
 
 
 def test_write_has_its_batches_so(

@@ -35,7 +35,8 @@ def query(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Choose the streaming query that tasks are part of."""
 
     def choose(query_id: str) -> None:
-        monkeypatch.setattr(writer, "task_property", lambda _: query_id)
+        properties = {writer.QUERY_ID: query_id}
+        monkeypatch.setattr(writer, "task_property", properties.get)
 
     choose("query")
     return choose

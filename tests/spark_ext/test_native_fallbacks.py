@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from corpus import rows_sha256
 
 import txlog
 from txlog.spark_ext import DeltaTable, read
+from txlog.spark_ext.native import read_frame
+from txlog.spark_ext.native.parquet_columns import POSITION
 from txlog.spark_ext.native.read_frame import IGNORES_MANIFESTS
 from txlog.spark_ext.small_sources import LOCAL_ROWS
 
@@ -118,3 +121,139 @@ def test_a_wrong_number_of_local_rows_is_named(spark: SparkSession, tmp_path: Pa
     ):
         merge.merge(spark.range(2).alias("s"), "t.id = s.id").whenMatchedDelete().execute()
     assert table.count() == 1
+
+
+STRUCTS = pa.table(
+    {
+        "id": [1, 2, 3, 4],
+        "st": pa.array([{"a": 1, "b": "x"}, {"a": 2, "b": None}, None, {"a": 1, "b": "y"}]),
+        "p": ["l", "m", "l", "m"],
+    }
+)
+
+
+def with_column_files(path: Path) -> txlog.Table:
+    supported = {"delta.feature.txlog.fragments": "supported"}
+    table = txlog.write(path, STRUCTS, properties=supported)
+    table.alter.add_columns({"double": "2 * id"})
+    return table
+
+
+def with_decimals(path: Path) -> txlog.Table:
+    table = txlog.write(path, STRUCTS, properties={"delta.enableTypeWidening": "true"})
+    table.alter.widen_type("id", "decimal(20, 0)")
+    table.append(STRUCTS.set_column(0, "id", STRUCTS["id"].cast(pa.decimal128(20, 0))))
+    return table
+
+
+def with_hidden_files(path: Path) -> txlog.Table:
+    table = txlog.write(path, STRUCTS)
+    commit = path / "_delta_log" / f"{0:020}.json"
+    lines = [json.loads(line) for line in commit.read_text().splitlines()]
+    for line in lines:
+        line.get("commitInfo", {}).pop("txlogCrc32", None)
+        if "add" in line:
+            (path / line["add"]["path"]).rename(path / "_hidden.parquet")
+            line["add"]["path"] = "_hidden.parquet"
+    commit.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return txlog.Table(table.uri)
+
+
+def mapped(mode: str) -> Callable[[Path], txlog.Table]:
+    properties = {"delta.columnMapping.mode": mode, "delta.enableRowTracking": "true"}
+    return lambda path: txlog.write(path, STRUCTS, partition_by=["p"], properties=properties)
+
+
+def in_partitions(path: Path) -> txlog.Table:
+    return txlog.write(path, STRUCTS, partition_by=["p"])
+
+
+# For each reason: the table, the columns and the predicate that need txlog's reader.
+REASONS: dict[
+    str, tuple[Callable[[Path], txlog.Table], list[str] | None, str | None, tuple[str, ...]]
+] = {
+    "no reason": (in_partitions, None, None, ()),
+    "fields of structs": (in_partitions, ["st.a", "id", "_rowaddr"], None, ()),
+    "column files": (with_column_files, None, None, ()),
+    "row ids": (mapped("none"), ["_rowid", "st"], None, ()),
+    "row versions": (mapped("name"), ["_row_last_updated_at_version", "id"], None, ()),
+    "decimals": (with_decimals, None, None, ()),
+    "own names": (
+        lambda path: txlog.write(path, STRUCTS.rename_columns(["id", "st", "_txlog_fragment"])),
+        None,
+        None,
+        (),
+    ),
+    "positions": (
+        lambda path: txlog.write(path, STRUCTS.rename_columns(["id", "st", POSITION])),
+        None,
+        None,
+        (),
+    ),
+    "names of files": (with_hidden_files, None, None, ()),
+    "predicates": (in_partitions, ["p", "id"], "id + 1 > 2 AND p = 'l'", ()),
+    "predicates on fields": (mapped("name"), ["st.b"], "st.a + id > 2", ()),
+    "settings": (in_partitions, None, None, (IGNORES_MANIFESTS,)),
+    "file systems": (in_partitions, None, None, ("can_open",)),
+    "field ids": (mapped("id"), None, None, ("reads_of",)),
+}
+
+
+@pytest.mark.spec("SPK-1")
+@pytest.mark.parametrize("reason", REASONS)
+def test_for_each_reason_the_rows_are_those_of_a_scan(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    make, columns, where, without = REASONS[reason]
+    table = make(tmp_path / "t")
+    monkeypatch.setattr(read_frame, "can_open", lambda *_: "can_open" not in without)
+    if "reads_of" in without:
+        monkeypatch.setattr(read_frame, "reads_of", lambda *_: None)
+    ignores = "true" if IGNORES_MANIFESTS in without else "false"
+    for deleted in (False, True):
+        if deleted:
+            table.delete("st.a = 2")
+        with setting(spark, IGNORES_MANIFESTS, ignores):
+            frame = read(spark, table.uri, columns=columns, where=where)
+            native = "FileScan parquet" in frame._jdf.queryExecution().toString()
+            assert native == (reason == "no reason")
+            expected = table.to_arrow(columns=columns, where=where)
+            assert rows_sha256(frame.toArrow()) == rows_sha256(expected)
+            assert frame.columns == expected.column_names
+
+
+@pytest.mark.spec("SPK-7")
+def test_reads_by_field_id_leave_the_session_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    """Names in the files of a table that maps by id may differ from the physical names."""
+    table = mapped("id")(tmp_path / "t")
+    for path in map(Path, table.file_uris()):
+        rows = pq.ParquetFile(path).read()
+        names = [f"{name}_{at}" for at, name in enumerate(rows.column_names)]
+        fields = [field.with_name(name) for field, name in zip(rows.schema, names, strict=True)]
+        pq.write_table(pa.table(rows.columns, schema=pa.schema(fields)), path)
+        changed_size(tmp_path / "t", path)
+    table = txlog.Table(table.uri)
+    names = [f"spark.sql.parquet.fieldId.read.{name}" for name in ("enabled", "ignoreMissing")]
+    before = [spark.conf.get(name) for name in names]
+    frame = read(spark, table.uri)
+    other = read(spark, table.uri, columns=["id", "p"], where="id > 1").withColumnRenamed("p", "q")
+    assert [spark.conf.get(name) for name in names] == before == ["false", "false"]
+    assert "FileScan parquet" in frame._jdf.queryExecution().toString()
+    assert rows_sha256(frame.toArrow()) == rows_sha256(table.to_arrow())
+    assert frame.where("id = 2").count() == 1
+    assert sorted(row.id for row in frame.join(other, "id").collect()) == [2, 3, 4]
+    table.delete("id = 4")
+    assert read(spark, table.uri).count() == 3
+    with setting(spark, names[0], "true"), setting(spark, names[1], "true"):
+        assert rows_sha256(read(spark, table.uri).toArrow()) == rows_sha256(table.to_arrow())
+
+
+def changed_size(table: Path, file: Path) -> None:
+    """Log the size that a file of the first version has now."""
+    commit = table / "_delta_log" / f"{0:020}.json"
+    lines = [json.loads(line) for line in commit.read_text().splitlines()]
+    for line in lines:
+        line.get("commitInfo", {}).pop("txlogCrc32", None)
+        if line.get("add", {}).get("path") == str(file.relative_to(table)):
+            line["add"]["size"] = file.stat().st_size
+    commit.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -113,6 +113,30 @@ def test_errors_of_a_write_name_options(
     assert not re.search(r"[a-z]_[a-z]", f"{caught.value.reason} {caught.value.remedy}")
 
 
+@pytest.mark.spec("STR-43")
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"replaceWhere": "x > 1"}, "replaceWhere"),
+        ({"partitionOverwriteMode": "Dynamic"}, "partitionOverwriteMode"),
+        ({"partitionOverwriteMode": "dynamic", "partitionBy": "p"}, "partitionOverwriteMode"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("exists", [False, True])
+def test_complete_mode_refuses_options_that_let_rows_stay(
+    tmp_path: Path, options: dict[str, str], named: str, exists: bool
+) -> None:
+    if exists:
+        txlog.write(tmp_path, pa.table({"x": [1], "p": ["a"]}), partition_by=["p"])
+    source = TxlogDataSource({"path": str(tmp_path), **options})
+    with pytest.raises(InvalidInputError, match="complete mode replaces all rows") as caught:
+        source.streamWriter(ROWS, True)
+    assert caught.value.argument == named
+    stays = TxlogDataSource({"path": str(tmp_path), "partitionOverwriteMode": "static"})
+    assert stays.streamWriter(ROWS, True)
+
+
 def test_a_schema_that_does_not_fit_names_options(tmp_path: Path) -> None:
     txlog.write(tmp_path, pa.table({"x": [1]}))
     with pytest.raises(SchemaMismatchError, match="pass mergeSchema=true"):

@@ -198,6 +198,28 @@ def test_what_others_do_meanwhile(tmp_path: Path) -> None:
     assert len(list((tmp_path / "t").glob("*.parquet"))) == 4  # None of the first attempt is left.
 
 
+@pytest.mark.parametrize("name", ["x.y", "X.Y", "`x.y`", "st.a", "st.`b.c`", "`st`.`a`"])
+def test_names_are_those_of_columns_or_of_fields(tmp_path: Path, name: str) -> None:
+    structs = pa.array([{"a": n, "b.c": n} for n in (3, 1, 2)])
+    made = pa.table({"x.y": [3, 1, 2], "st": structs})
+    table = txlog.write(tmp_path / "t", made)
+    table.optimize.z_order([name])
+    assert table.to_arrow()["x.y"].to_pylist() == [1, 2, 3]
+    clustered = txlog.write(tmp_path / "c", made)
+    clustered.alter.cluster_by(name)
+    clustered.optimize.cluster()
+    assert clustered.to_arrow()["x.y"].to_pylist() == [1, 2, 3]
+
+
+def test_a_column_comes_before_a_field_of_the_same_name(tmp_path: Path) -> None:
+    structs = pa.array([{"a": n} for n in (1, 2, 3)])
+    table = txlog.write(tmp_path / "t", pa.table({"st.a": [3, 1, 2], "st": structs}))
+    table.optimize.z_order(["st.a"])
+    assert table.to_arrow()["st.a"].to_pylist() == [1, 2, 3]
+    table.optimize.z_order(["`st`.a"])
+    assert table.to_arrow()["st.a"].to_pylist() == [3, 1, 2]
+
+
 def test_what_has_no_order_is_refused(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", rows(10), partition_by=["g"])
     for column, why in (("g", "partition"), ("tags", "order"), ("st", "order"), ("z", "no such")):

@@ -141,6 +141,8 @@ def test_wrong_constraints_are_refused(table: txlog.Table) -> None:
         ({"C": "t <> ''"}, "already has a constraint C"),
         ({"d": "y > 0"}, "no column"),
         ({"d": "x + 1"}, "a predicate was expected"),
+        ({"d": None}, "expression was expected, not None.*'d'"),
+        ({"d": []}, "expression was expected"),
         ({"d": "my_udf(x) > 0"}, "not supported|my_udf"),
     ]:
         with pytest.raises(InvalidInputError, match=message):

@@ -228,7 +228,14 @@ def _next_set(known: SetState | None, event: Event) -> SetState:
         picked = tuple((number, digest) for number, digest in body["picked"])
         asked = Asked(body["hash"], body["type"], picked, body["form"], body["options"])
         return SetState(asked, attempt=0 if known is None else known.attempt)
-    assert known is not None
+    if known is None:
+        raise InvalidInputError(
+            argument="ledger",
+            field=event.kind,
+            reason=f"event {event.n} of the ledger is {event.kind!r} for the training set "
+            f"{body['hash']!r}, which no event before it asked for",
+            remedy="The ledger is incomplete; restore its table from a copy",
+        )
     if event.kind == "claimed":
         return replace(
             known,

@@ -25,6 +25,7 @@ from txlog.expressions.tree import (
     Not,
     Or,
     Variable,
+    col,
     has_lambda,
     nodes,
     varies,
@@ -53,6 +54,21 @@ from txlog.expressions.type_rules import (
 from txlog.lazy import compiled
 from txlog.schema.timestamps import Nanos, moment_of, nanos_of, nanos_of_scalar, parse_date
 from txlog.schema.types import NANOS, DataType, DecimalType, PrimitiveType, StructType, type_name
+
+
+def column_path(schema: StructType, name: str) -> tuple[str, ...]:
+    """Return the path of a column that a caller names, in the caller's spelling.
+
+    Dots separate the fields of structs, and backticks surround names with special characters. A
+    text that is the whole name of a column means this column.
+
+    Raises
+    ------
+    InvalidInputError, InvalidTypeError
+        As for `col`.
+    """
+    return (name,) if isinstance(name, str) and schema.get(name) is not None else col(name).path
+
 
 _FLIPPED: dict[Comparator, Comparator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _BAD_ESCAPE = compiled(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")

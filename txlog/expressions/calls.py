@@ -386,5 +386,10 @@ def interval_text(call: Call, operand: str) -> str:
     """Return the SQL text of a sum with an interval."""
     unit = call.name.removeprefix("plus_").removesuffix("s").upper().replace("MICRO", "MICROSECOND")
     count = call.args[1]
-    assert isinstance(count, Literal)
+    if not isinstance(count, Literal):
+        raise InvalidInputError(
+            argument="where",
+            reason=f"{call.name} needs a constant number, not {type(count).__name__}",
+            remedy="Pass a constant",
+        )
     return f"({operand} + INTERVAL '{count.value}' {unit})"

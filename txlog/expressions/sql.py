@@ -52,6 +52,25 @@ Where: TypeAlias = "str | Expression | Filters | None"
 """The forms in which callers write a predicate."""
 
 
+def required_expression(value: Where, *, argument: str, field: str | None = None) -> Expression:
+    """Return an expression as `as_expression`, where None and no filters have no meaning.
+
+    Raises
+    ------
+    InvalidInputError, InvalidTypeError
+        As for `as_expression`; or there is no expression.
+    """
+    found = as_expression(value)
+    if found is None:
+        raise InvalidInputError(
+            argument=argument,
+            field=field,
+            reason=f"SQL text or an expression was expected, not {value!r}",
+            remedy='State it, for example as "a > 1"',
+        )
+    return found
+
+
 def as_expression(where: Where) -> Expression | None:
     """Return a predicate as an expression: SQL text is parsed, None stays None.
 

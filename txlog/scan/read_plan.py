@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from txlog.arrow import pc
 from txlog.errors import DataFileError, InvalidInputError, InvalidTypeError
-from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.bind import bind, column_path, columns_of
 from txlog.expressions.tree import Expression, col
 from txlog.protocol.mapping import all_fields
 from txlog.scan.columns import (
@@ -253,13 +253,24 @@ def choose_fields(
     for name in column_names(columns):
         inside = _in_struct(schema, name)
         if inside is None:
-            found += choose_columns(schema, [name])
+            found += choose_columns(schema, [_unquoted(schema, name)])
             continue
         path, inner = inside
         dotted = ".".join(path)
         nested[dotted] = path
         found.append(StructField(dotted, inner.type, True, inner.metadata))
     return tuple(found), nested
+
+
+def _unquoted(schema: StructType, name: str) -> str:
+    """Return a column's name without the backticks around it."""
+    if not isinstance(name, str) or not name.startswith("`"):
+        return name
+    try:
+        path = column_path(schema, name)
+    except InvalidInputError:
+        return name
+    return path[0] if len(path) == 1 and schema.get(path[0]) is not None else name
 
 
 def _in_struct(schema: StructType, name: str) -> tuple[tuple[str, ...], StructField] | None:

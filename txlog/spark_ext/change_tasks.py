@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from txlog.data_files.write_plan import WritePlan
     from txlog.store.base import Store
 
-Action = Literal["update", "delete", "insert"]
+Action = Literal["update", "delete", "insert", "fail"]
 Positions = dict[int, BitMap64]
 """Positions of rows by fragment id."""
+
+MOST_NAMED = 5  # The number of rows that an error names.
 
 PLACE = "_txlog_place"  # The number of the clause that applies to a row.
 ADDRESS = "_txlog_address"  # The address of the old row; null for a new row.
@@ -79,6 +81,7 @@ class Touched:
     updated: Positions = field(default_factory=dict)
     deleted: Positions = field(default_factory=dict)
     twice: int | None = None  # The address of a row that two source rows would change.
+    refused: tuple[int, ...] = ()  # The addresses of some rows that must not match.
 
     def add(self, addresses: NDArray[np.int64], *, updates: bool) -> None:
         """Add rows of one action; deleting a row twice is allowed."""
@@ -110,6 +113,7 @@ class Touched:
             self.deleted[fragment] = self.deleted.get(fragment, _NONE) | rows
         if self.twice is None:
             self.twice = others.twice
+        self.refused = tuple(sorted({*self.refused, *others.refused})[: MOST_NAMED + 1])
 
     def _note(self, fragment: int, both: BitMap64) -> None:
         if both and self.twice is None:
@@ -157,8 +161,8 @@ class Written:
         discard_changes(Context(store), self.cdc)
 
 
-class _SeveralMatchError(Exception):
-    """Several source rows match one row, so the task ends, and its files are not needed."""
+class _NothingCommittedError(Exception):
+    """A clause forbids the change of a row, so the task ends, and its files are not needed."""
 
 
 def change_task(task: ChangeTask, batches: Iterable[pa.RecordBatch]) -> Written:
@@ -182,7 +186,7 @@ def change_task(task: ChangeTask, batches: Iterable[pa.RecordBatch]) -> Written:
         try:
             layout = task.write.layout
             done.adds = write_data_files(task.store, rows, layout, effects=REAL)
-        except _SeveralMatchError:
+        except _NothingCommittedError:
             return done
         if waiting is not None and task.feed is not None:
             try:
@@ -225,6 +229,10 @@ def _new_rows(
         for place in np.unique(places).tolist():
             clause = task.clauses[place]
             rows = batch.filter(arrow_array(places == place))
+            if clause.action == "fail":
+                refused = Touched(refused=tuple(numpy_array(rows[ADDRESS]).tolist()))
+                done.touched.unite(refused)
+                raise _NothingCommittedError
             if clause.action == "insert":
                 done.inserted += rows.num_rows
             else:
@@ -233,7 +241,7 @@ def _new_rows(
                     rows = rows.filter(arrow_array(done.touched.deletes_first(addresses)))
                 done.touched.add(addresses, updates=clause.action == "update")
                 if done.touched.twice is not None:
-                    raise _SeveralMatchError
+                    raise _NothingCommittedError
                 if waiting is not None:
                     before: ChangeType = (
                         "delete" if clause.action == "delete" else "update_preimage"

@@ -17,12 +17,13 @@ from pyspark.sql.types import StructType as SparkStruct
 from txlog.arrow import arrow_array
 from txlog.commit.context import require_shared
 from txlog.errors import InvalidInputError
+from txlog.expressions.sql import quote_name
 from txlog.lookup.keys import require_key_columns
 from txlog.lookup.lookup import KEY, as_keys
 from txlog.scan.read_plan import choose_columns
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructType
-from txlog.spark_ext.spark_types import frame_schema, read_schema
+from txlog.spark_ext.spark_types import frame_schema, neutral, read_schema
 from txlog.table.table import Table
 
 if TYPE_CHECKING:
@@ -217,6 +218,7 @@ def lookup(
     require_key_columns(key_columns)
     arrays = as_keys(key_columns, keys)
     wanted = list(table._snapshot.schema.names() if columns is None else columns)
+    wanted = [_spelled(table, name) for name in wanted]
     if KEY in wanted and table._snapshot.schema.get(KEY) is not None:
         raise InvalidInputError(
             argument="columns",
@@ -230,7 +232,13 @@ def lookup(
     places = pa.array(range(len(arrays[0])), pa.int64())
     frame = spark.createDataFrame(pa.table([places, *arrays], names=[KEY, *given]))
     frame = frame.coalesce(1 + len(places) // _KEYS_A_TASK)
-    return _mapped(frame, table, asked).select(*(f"`{name}`" for name in wanted))
+    return _mapped(frame, table, asked).select(*map(quote_name, wanted))
+
+
+def _spelled(table: Table, name: str) -> str:
+    """Return a column's name as the table spells it; names of other columns are unchanged."""
+    field = table._snapshot.schema.get(name) if isinstance(name, str) else None
+    return name if field is None else field.name
 
 
 def _names(on: str | Sequence[str]) -> list[str]:
@@ -255,10 +263,11 @@ def _asked(
     require_shared(
         store, argument="uri", remedy="Put the table in a store that all workers can access"
     )
-    choose_columns(table._snapshot.schema, columns)
+    schema = table._snapshot.schema
+    chosen, on = choose_columns(schema, columns), choose_columns(schema, list(pairs.values()))
     return _Asked(
         store.root, table.metadata.id, table.version, storage_options, index_cache, tuple(pairs),
-        tuple(pairs.values()), tuple(columns), missing,
+        tuple(one.name for one in on), tuple(one.name for one in chosen), missing,
     )  # fmt: skip
 
 
@@ -278,12 +287,12 @@ def _require_keys(table: Table, frame: StructType, pairs: Mapping[str, str]) -> 
 
 def _mapped(df: DataFrame, table: Table, asked: _Asked) -> DataFrame:
     """Return a frame whose tasks look up keys."""
-    schema = table._snapshot.schema
+    schema, names = table._snapshot.schema, df.columns
     fields = tuple(field for name in asked.columns if (field := schema.get(name)) is not None)
     more = read_schema(StructType(tuple(replace(field, nullable=True) for field in fields)))
     result = SparkStruct([*df.schema.fields, *more.fields])
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _joined(asked, batches)
+        return _joined(asked, (batch.rename_columns(names) for batch in batches))
 
-    return df.mapInArrow(run, result)
+    return neutral(df).mapInArrow(run, result)

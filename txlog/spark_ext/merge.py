@@ -35,13 +35,17 @@ from txlog.spark_ext.row_changes import (
 )
 from txlog.spark_ext.small_sources import small_merge
 from txlog.spark_ext.spark_types import frame_schema
-from txlog.spark_ext.write_frame import require_batch, transaction_of
+from txlog.spark_ext.transactions import transaction
+from txlog.spark_ext.write_frame import require_batch
 from txlog.table.handle import Handle
 from txlog.table.merge import TableMerger
 from txlog.table.table import Table
 from txlog.verbs.merge.clauses import (
+    ACTIONS,
+    REMOVING,
     Clause,
     Kind,
+    Understood,
     columns_of_same_name,
     own_path,
     require_insertable,
@@ -58,6 +62,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from txlog.commit.operation import Outcome
+
+
+SPARK = Understood(
+    "Spark",
+    frozenset({"kind", "action", "predicate", "updates", "except_cols", "partial", "keeps_fields",
+               "data", "source_alias", "target_alias", "schema_mode", "options"}),
+    ACTIONS,
+)  # fmt: skip
 
 
 def as_column(value: Any) -> SparkColumn:
@@ -158,6 +170,7 @@ class SparkMerge(SparkChange):
                 reason="the merge has no clause",
                 remedy="State what it does, for example .whenMatchedUpdateAll()",
             )
+        SPARK.require(*clauses)
         require_reachable(clauses)
         self._source = source
         self._predicate = predicate
@@ -168,7 +181,7 @@ class SparkMerge(SparkChange):
     @property
     def removes_rows(self) -> bool:  # type: ignore[override]
         """Whether rows may be removed. Append-only tables allow merges that only insert."""
-        return any(clause.action != "insert" for clause in self._clauses)
+        return any(clause.action in REMOVING for clause in self._clauses)
 
     def planned(self, base: Snapshot) -> PlannedChange:
         """Return the rows of the join that a clause applies to, with their new values."""
@@ -188,7 +201,6 @@ class SparkMerge(SparkChange):
         place = _place(self._clauses, only_source=kinds == {"not_matched"})
         clauses = []
         for clause in self._clauses:
-            assert clause.action != "fail"  # No builder of Spark has such a clause.
             values = self._values(clause, source, schema, columns)
             clauses.append(ClauseValues(clause.action, values))
         described = [(clause.kind, _described(clause)) for clause in self._clauses]
@@ -204,13 +216,14 @@ class SparkMerge(SparkChange):
     def _values(
         self, clause: Clause, source: DataFrame, schema: StructType, columns: StructType
     ) -> dict[tuple[str, ...], Given]:
-        if clause.action == "delete":
+        if clause.action in ("delete", "fail"):
             return {}
         given: dict[tuple[str, ...], Given] = {}
         if clause.updates is None:
             names = columns_of_same_name(clause, schema, columns, merges_schema=self._merges_schema)
             for name, theirs in names.items():
-                given[name,] = Given(source[quote_name(theirs)])
+                keeps = clause.keeps_fields and clause.action == "update"
+                given[name,] = Given(source[quote_name(theirs)], keeps)
         else:
             given = _given(clause.updates, self._alias, schema)
         if clause.action == "insert":
@@ -363,19 +376,19 @@ class SparkMerger(TableMerger):
 
     def execute(self) -> Outcome:
         """Commit the merge as one version; errors as for `TableMerger.execute`."""
-        merge = self._merge
-        source = merge["data"]
+        merge = self._request
+        source = merge.data
         operation = merge_of(
             self._table,
-            source.alias(merge["source_alias"]),
-            merge["predicate"],
+            source.alias(merge.source_alias),
+            merge.predicate,
             self._clauses,
-            alias=merge["target_alias"],
-            merges_schema=merge["schema_mode"] == "merge",
-            options=merge["options"],
+            alias=merge.target_alias,
+            merges_schema=merge.schema_mode == "merge",
+            options=merge.options,
         )
-        noted = {**self._noted, "txn": transaction_of(source, self._noted["txn"])}
-        return self._table._run(operation, **noted)
+        with transaction(self._noted["txn"], source.sparkSession) as txn:
+            return self._table._run(operation, txn, self._noted["user_metadata"])
 
 
 class SparkTable(Table):
@@ -391,7 +404,8 @@ class SparkTable(Table):
         if not hasattr(source, "mapInArrow"):
             return merger
         require_batch(source)
-        return SparkMerger(self, merger._merge, merger._noted)
+        SPARK.require(merger._request)
+        return SparkMerger(self, merger._request, merger._noted)
 
 
 def table(

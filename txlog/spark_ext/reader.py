@@ -25,6 +25,7 @@ from txlog.spark_ext.tasks import (
 
 if TYPE_CHECKING:
     from txlog.expressions.tree import Expression
+    from txlog.schema.types import StructType
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
 
@@ -51,6 +52,7 @@ class FragmentsReader(DataSourceReader):
         schema: SparkStruct,
         where: Expression | None,
         *,
+        columns: Sequence[str] | None = None,
         limit: int | None = None,
         max_partition_bytes: int,
         only_with_deletions: bool = False,
@@ -62,11 +64,11 @@ class FragmentsReader(DataSourceReader):
 
         self._store = store
         self._snapshot: Snapshot | None = snapshot
-        self._columns = schema.names
+        self._columns, now = _named(schema.names, scan_schema(snapshot), columns)
         loaded = parse_schema(schema.json())
         require_loaded(
             loaded,
-            scan_schema(snapshot),
+            now,
             path=snapshot.root,
             version=snapshot.version,
             of_all=False,
@@ -109,6 +111,24 @@ class FragmentsReader(DataSourceReader):
         """Yield the rows of a partition, in exactly the types that Spark expects."""
         assert isinstance(partition, FragmentPartition)
         return read_partition(self._store, partition, self._arrow_schema)
+
+
+def _named(
+    loaded: Sequence[str], schema: StructType, columns: Sequence[str] | None
+) -> tuple[list[str], StructType]:
+    """Return the names by which to ask for columns, and the schema with all fields asked for.
+
+    Spark knows a field of structs by the text `st.a`; `columns`, from the options, may have quotes.
+    """
+    from txlog.scan.read_plan import choose_fields
+    from txlog.schema.types import StructType
+
+    if columns is None:
+        return list(loaded), schema
+    chosen, nested = choose_fields(schema, columns)
+    asked = {one.name: name for one, name in zip(chosen, columns, strict=True)}
+    more = tuple(one for one in chosen if one.name in nested)
+    return [asked.get(name, name) for name in loaded], StructType((*schema.fields, *more))
 
 
 _OF_OTHER_READS = (
@@ -162,14 +182,16 @@ class ChangesReader(DataSourceReader):
         from txlog.spark_ext.partitions import change_partitions
 
         store, first, last = feed_of(self._options)
+        every = StructType(feed_read_plan(last, None, None).columns)
+        columns, now = _named(self._columns, every, self._options.columns())
         require_loaded(
             self._loaded,
-            StructType(feed_read_plan(last, None, None).columns),
+            now,
             path=last.root,
             version=last.version,
             of_all=False,
         )
-        changes = plan_feed(store, last, first, columns=self._columns, where=self._where)
+        changes = plan_feed(store, last, first, columns=columns, where=self._where)
         partitions = change_partitions(changes.plan, changes.files, self._max_bytes)
         return partitions or [ChangesPartition(changes.plan)]
 

@@ -35,6 +35,7 @@ from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.change_tasks import (
     ADDRESS,
+    MOST_NAMED,
     PLACE,
     ROW_NUMBER,
     SOURCE,
@@ -49,9 +50,10 @@ from txlog.spark_ext.change_tasks import (
 from txlog.spark_ext.engine import answered, before_commit, unpacked
 from txlog.spark_ext.native.read_frame import read
 from txlog.spark_ext.spark_types import read_schema, require_storable
-from txlog.spark_ext.write_frame import assigned, batches_by_rows, stored
+from txlog.spark_ext.write_frame import assigned, by_rows, stored
 from txlog.verbs.append import evolved
-from txlog.verbs.merge.match import several_match
+from txlog.verbs.merge.clauses import REMOVING
+from txlog.verbs.merge.match import must_not_match, several_match
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -62,9 +64,16 @@ _KEY, _COPY = "_txlog_key", "_txlog_copy"
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """A value that a clause gives to a column, as the caller wrote it."""
+    """A value that a clause gives to a column, as the caller wrote it.
+
+    Parameters
+    ----------
+    keeps_fields
+        Whether structs keep the fields of the old value that the new value lacks.
+    """
 
     column: Column
+    keeps_fields: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,6 +154,9 @@ class SparkChange(Operation):
             change = replace(change, rows=_distinct_deletes(change))
             written = _computed(*_task(self.context, base, change, self._options))
         with discarding(partial(written.discard, task.store)):
+            if refused := written.touched.refused:
+                which = [_row_text(self.context, base, one) for one in refused[:MOST_NAMED]]
+                raise must_not_match(which, more=len(refused) > MOST_NAMED)
             if written.touched.twice is not None:
                 raise several_match(_row_text(self.context, base, written.touched.twice))
             gone = written.touched.gone
@@ -250,7 +262,7 @@ def _task(
         mapping_mode=base.mapping_mode,
         protocol=base.protocol,
     ).with_moved(moved)
-    loses = any(clause.action != "insert" for clause in change.clauses)
+    loses = any(clause.action in REMOVING for clause in change.clauses)
     feed = loses and records_changes(base)
     old = base.schema.names() if feed else []
     clauses = [RowChange(one.action, _given_columns(one, change.schema)) for one in change.clauses]
@@ -289,7 +301,7 @@ def _task(
 def _given_columns(clause: ClauseValues, schema: StructType) -> tuple[str, ...]:
     """Return the columns for which a clause has values; others are computed or get defaults."""
     given = {path[0] for path in clause.given}
-    if clause.action == "delete":
+    if clause.action in ("delete", "fail"):
         return ()
     if clause.action == "insert":
         return tuple(name for name in schema.names() if name in given)
@@ -312,7 +324,7 @@ def _new_columns(
             if want.name not in does.given:
                 continue
             given = {
-                path[1:]: (value.column, types[id(value)])
+                path[1:]: (value, types[id(value)])
                 for path, value in clause.given.items()
                 if path[0] == want.name
             }
@@ -320,9 +332,12 @@ def _new_columns(
             if change.target is not None and want.name in kinds:
                 own = change.target[quote_name(want.name)], kinds[want.name]
             if () in given:
-                value = stored(*given[()], want.dataType, want.name)
+                whole, have = given[()]
+                kept = own if whole.keeps_fields else None
+                value = stored(whole.column, have, want.dataType, want.name, own=kept)
             else:
-                value = assigned(own, given, want.dataType, want.name)
+                columns = {path: (one.column, have) for path, (one, have) in given.items()}
+                value = assigned(own, columns, want.dataType, want.name)
             branches.append((place, value))
         column = F.lit(None).cast(want.dataType)
         if branches:
@@ -344,8 +359,8 @@ def _computed(task: ChangeTask, frame: DataFrame) -> Written:
         answer = pa.array([answered(work, batches)], pa.binary())
         yield pa.RecordBatch.from_arrays([answer], names=["answer"])
 
-    with before_commit(), batches_by_rows(frame):
-        found = frame.mapInArrow(run, _ANSWER).toArrow()
+    with before_commit():
+        found = by_rows(frame).mapInArrow(run, _ANSWER).toArrow()
     answers = [unpacked(answer) for answer in found["answer"]]
     together = Written()
     for one in answers:

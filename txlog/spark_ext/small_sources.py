@@ -20,7 +20,7 @@ from txlog.schema.types import DecimalType, PrimitiveType, StructType
 from txlog.spark_ext.conditions import is_alike, is_plain_text
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.spark_types import frame_schema
-from txlog.verbs.merge.clauses import Clause, columns_of_same_name, own_path
+from txlog.verbs.merge.clauses import Clause, MergeRequest, columns_of_same_name, own_path
 from txlog.verbs.merge.condition import Sides, merge_condition
 from txlog.verbs.merge.merge import Merge
 
@@ -75,15 +75,8 @@ def small_merge(
         rows = source.limit(max_rows + 1).toArrow()
     if rows.num_rows > max_rows:
         return None
-    return Merge(
-        context,
-        rows,
-        predicate,
-        clauses,
-        source_alias=sides.source_alias,
-        target_alias=sides.target_alias,
-        options=options,
-    )
+    request = MergeRequest(rows, predicate, sides.source_alias, sides.target_alias, options=options)
+    return Merge(context, request, clauses)
 
 
 def _max_rows(source: DataFrame) -> int:
@@ -170,7 +163,7 @@ def _is_plain_clause(clause: Clause, sides: Sides) -> bool:
         resolved = _parsed(clause.predicate, sides)
         if resolved is None or not is_alike(resolved, sides.schema):
             return False
-    if clause.action == "delete":
+    if clause.action in ("delete", "fail"):
         return True
     schema, source = sides.target, sides.source
     if clause.updates is None:

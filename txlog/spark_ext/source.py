@@ -34,9 +34,10 @@ class TxlogDataSource(DataSource):
 
     - `versionAsOf`, `timestampAsOf`: another version than the latest. A timestamp without a zone
       is in UTC, because a Python source does not get the session's time zone.
-    - `columns`: names separated by commas, or a JSON list; columns of the table or metadata
-      columns (`_rowid`, `_rowaddr`, `_fragid`, `_row_last_updated_at_version`). Empty text means no
-      columns, for a count of rows, which needs only the log if possible.
+    - `columns`: names separated by commas, or a JSON list; columns of the table, fields of structs
+      (`st.a`), or metadata columns (`_rowid`, `_rowaddr`, `_fragid`,
+      `_row_last_updated_at_version`). Empty text means no columns, for a count of rows, which needs
+      only the log if possible.
     - `where`: SQL text; only rows for which it is true.
     - `limit`: at most so many rows for which `where` is true: the first ones, by fragment and
       position. If the log has row counts, only the necessary fragments are opened. Spark applies
@@ -83,7 +84,7 @@ class TxlogDataSource(DataSource):
 
     def schema(self) -> SparkStruct:
         """Return the table's schema, or that of the chosen columns."""
-        from txlog.scan.read_plan import choose_columns, scan_schema
+        from txlog.scan.read_plan import choose_fields, scan_schema
 
         columns = self._options.columns()
         if self._options.reads_changes:
@@ -91,7 +92,7 @@ class TxlogDataSource(DataSource):
         _, snapshot = self._snapshot()
         chosen = snapshot.schema
         if columns is not None:
-            chosen = StructType(choose_columns(scan_schema(snapshot), columns))
+            chosen = StructType(choose_fields(scan_schema(snapshot), columns)[0])
         return read_schema(chosen)
 
     def _changes_schema(self, columns: list[str] | None) -> SparkStruct:
@@ -123,6 +124,7 @@ class TxlogDataSource(DataSource):
             snapshot,
             schema,
             as_expression(options.text("where")),
+            columns=options.columns(),
             limit=options.number("limit", least=0),
             max_partition_bytes=options.max_partition_bytes,
             only_with_deletions=options.flag("onlyWithDeletions"),

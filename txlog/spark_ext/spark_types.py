@@ -31,7 +31,7 @@ from txlog.schema.types import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 _NANOS = frozenset(map(PrimitiveType, NANOS))
@@ -187,3 +187,10 @@ def moment_text(spark: SparkSession, moment: str) -> str:
             remedy="Write it as 2026-08-22, 2026-08-22 10:00:00 or 2026-08-22T10:00:00.000Z",
         )
     return format_moment(row["ms"] * 1000, digits=3, zone="Z")
+
+
+def neutral(df: DataFrame) -> DataFrame:
+    """Return a frame with other names, if Spark would take a name for a path of fields."""
+    if not any("." in name or "`" in name for name in df.columns):
+        return df
+    return df.toDF(*(f"_txlog_{at}" for at in range(len(df.columns))))

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
-from txlog.commit.app_versions import AnyAppVersion, AppVersion, QueryBatch
+from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context, require_shared
 from txlog.commit.intent import Intent
 from txlog.commit.operation import (
@@ -147,13 +147,6 @@ def _compressed(metadata: Metadata, codec: str | None) -> Metadata:
     return metadata.model_copy(update={"configuration": changed})
 
 
-def transaction_in(query_id: str | None, txn: AppVersion | None) -> AnyAppVersion | None:
-    """Return a batch write's transaction, in a micro-batch with its query (STR-49)."""
-    if txn is None or query_id in (None, txn[0]):
-        return txn
-    return QueryBatch(*txn, query_id, whole_batch=False)
-
-
 def commit_files(
     target: Target,
     adds: list[Add],
@@ -267,7 +260,8 @@ def _changed(
     context: Context, target: Target, latest: Snapshot, adds: list[Add], txn: AnyAppVersion | None
 ) -> Done:
     """Add the files to the table, or replace other files by them."""
-    assert target.base is not None
+    if target.base is None:  # `_require_planned` raises first.
+        raise _conflict(target, latest, "another writer created the table")
     request = target.request
     files = AddedFiles.written(
         context,

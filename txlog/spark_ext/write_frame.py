@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -39,9 +37,11 @@ from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
 from txlog.spark_ext.engine import before_commit
-from txlog.spark_ext.target import commit_files, plan_target, transaction_in
+from txlog.spark_ext.session_settings import with_settings
+from txlog.spark_ext.spark_types import neutral
+from txlog.spark_ext.target import commit_files, plan_target
+from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.write_tasks import (
-    QUERY_ID,
     SESSION_PARTITION_MODE,
     Target,
     WriteRequest,
@@ -55,6 +55,8 @@ from txlog.verbs.overwrite import PartitionMode
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from txlog.store.base import Store
 
 _ADDS = "add string"
 Typed = tuple["Column", DataType]
@@ -129,16 +131,7 @@ def write(
     require_mode(mode, where, chosen, schema_mode)
     require_app_version(txn)
     require_batch(df)
-    transaction = transaction_of(df, txn)
     store = open_store(uri, storage_options)
-    table = existing(store)
-    if table is not None:
-        if recorded := skip_recorded(table, transaction):
-            return recorded.outcome
-        if mode == "ignore":
-            return Outcome("WRITE", None)
-        if mode == "error":
-            raise already_exists(store)
     request = WriteRequest(
         mode=mode,
         partition_by=None if partition_by is None else as_names(partition_by),
@@ -152,14 +145,30 @@ def write(
         options=write_options(None, max_rows_per_file),
         user_metadata=user_metadata,
     )
+    with transaction(txn, df.sparkSession) as recorded:
+        return _committed(df, store, request, recorded)
+
+
+def _committed(
+    df: DataFrame, store: Store, request: WriteRequest, txn: AnyAppVersion | None
+) -> Outcome:
+    """Write a frame to a table in one commit, unless the table needs no change."""
+    table = existing(store)
+    if table is not None:
+        if recorded := skip_recorded(table, txn):
+            return recorded.outcome
+        if request.mode == "ignore":
+            return Outcome("WRITE", None)
+        if request.mode == "error":
+            raise already_exists(store)
     target = plan_target(store, request, df.schema, table)
     target = target.in_session(df.sparkSession.conf.get(SESSION_PARTITION_MODE, None))
-    with before_commit(), batches_by_rows(df):
+    with before_commit():
         # A second action on this frame would write all files again.
-        given = _neutral(df)
+        given = neutral(df)
         names = None if given is df else df.columns
-        rows = given.mapInArrow(_writing(target, names), _ADDS).collect()
-    return commit_files(target, [Add.model_validate_json(row[0]) for row in rows], transaction)
+        rows = by_rows(given).mapInArrow(_writing(target, names), _ADDS).collect()
+    return commit_files(target, [Add.model_validate_json(row[0]) for row in rows], txn)
 
 
 def require_batch(df: DataFrame) -> None:
@@ -176,20 +185,6 @@ def require_batch(df: DataFrame) -> None:
             reason="it is a stream",
             remedy='Use df.writeStream.format("txlog"), or this function in foreachBatch',
         )
-
-
-def transaction_of(df: DataFrame, txn: AppVersion | None) -> AnyAppVersion | None:
-    """Return the transaction; in a micro-batch with the id of its query, if Spark reports it."""
-    context = getattr(df.sparkSession, "sparkContext", None)  # Spark Connect has none.
-    query_id = None if context is None else context.getLocalProperty(QUERY_ID)
-    return transaction_in(query_id, txn)
-
-
-def _neutral(df: DataFrame) -> DataFrame:
-    """Return a frame with other names, if Spark would take a name for a path of fields."""
-    if not any("." in name or "`" in name for name in df.columns):
-        return df
-    return df.toDF(*(f"_txlog_{at}" for at in range(len(df.columns))))
 
 
 def _writing(
@@ -226,47 +221,30 @@ _OF_ONE_WIDTH = (
 )
 _OF_TEXT = (StringType, CharType, VarcharType)
 
-_changing = Lock()
 
+def by_rows(df: DataFrame) -> DataFrame:
+    """Return a frame whose batches are limited by rows instead of bytes, if this limits the bytes.
 
-@contextmanager
-def batches_by_rows(df: DataFrame) -> Iterator[None]:
-    """Limit Spark's batches by rows instead of bytes, if this limits the bytes, too.
-
-    It applies to jobs in the `with`, and to other jobs that the session starts at the same time. If
-    the session has its own limit of bytes, this limit stays.
+    It is meant for one Python function over the frame. The session keeps its limits, which apply to
+    all other jobs. If the session has its own limit of bytes, the frame has it too, and of two
+    limits of rows the frame has the lower one.
     """
     spark = df.sparkSession
     rows = rows_in_batch(df.schema)
-    if rows is None or _gives_python_rows(df):
-        yield
-        return
-    with _changing:
-        counted = spark.conf.get(_MAX_BYTES, None) is None
-        asked = spark.conf.get(_MAX_ROWS, None) if counted else None
-        if counted:
-            spark.conf.set(_MAX_BYTES, _UNCOUNTED)
-            spark.conf.set(_MAX_ROWS, str(_fewer(rows, asked)))
-    try:
-        yield
-    finally:
-        if counted:
-            with _changing:
-                spark.conf.unset(_MAX_BYTES)
-                if asked is None:
-                    spark.conf.unset(_MAX_ROWS)
-                else:
-                    spark.conf.set(_MAX_ROWS, asked)
+    if rows is None or spark.conf.get(_MAX_BYTES, None) is not None or not hasattr(df, "_jdf"):
+        return df
+    plan = df._jdf.queryExecution().executedPlan().toString()
+    if _gives_python_rows(plan) or "CollectMetrics" in plan:  # The session awaits its metrics.
+        return df
+    most = _fewer(rows, spark.conf.get(_MAX_ROWS, None))
+    moved = with_settings(df, {_MAX_BYTES: _UNCOUNTED, _MAX_ROWS: str(most)})
+    return df if moved is None else moved
 
 
-def _gives_python_rows(df: DataFrame) -> bool:
+def _gives_python_rows(plan: str) -> bool:
     """Whether the frame may call other Python functions, whose rows have other lengths."""
     # There is no public way to get the plan, and Python functions have no common name in it. The
     # plan does not show what an RDD does.
-    if hasattr(df, "_jdf"):
-        plan = df._jdf.queryExecution().executedPlan().toString()
-    else:
-        plan = df._explain_string()  # type: ignore[operator]  # Of Spark Connect.
     return re.search("(?i)python|pandas|arrow|rdd", plan) is not None
 
 
@@ -296,7 +274,9 @@ def _fewer(rows: int, asked: str | None) -> int:
     return min(rows, limit) if limit > 0 else rows
 
 
-def stored(value: Column, have: DataType, want: DataType, name: str) -> Column:
+def stored(
+    value: Column, have: DataType, want: DataType, name: str, *, own: Typed | None = None
+) -> Column:
     """Return a value in the type of a column.
 
     Struct fields are matched by name at any depth, and missing fields become null. Other values
@@ -307,6 +287,9 @@ def stored(value: Column, have: DataType, want: DataType, name: str) -> Column:
     ----------
     name
         The column, for errors.
+    own
+        The old value with its type: structs keep its fields that the new value lacks, but not
+        structs in arrays and maps. A struct that becomes null keeps nothing.
 
     Raises
     ------
@@ -317,7 +300,7 @@ def stored(value: Column, have: DataType, want: DataType, name: str) -> Column:
         return value
     match have, want:
         case StructType(), StructType():
-            return _struct(value, have, want, name)
+            return _struct(value, have, want, name, own)
         case ArrayType(elementType=element), ArrayType(elementType=wanted):
             if not _only_nulls_differ(element, wanted):
                 value = F.transform(
@@ -371,7 +354,16 @@ def _nested(kind: DataType) -> bool:
     return isinstance(kind, StructType | ArrayType | MapType)
 
 
-def _struct(value: Column, have: StructType, want: StructType, name: str) -> Column:
+def _fields_of(own: Typed | None) -> dict[str, Typed]:
+    """Return the fields of a struct with their types, by their names in lower case."""
+    if own is None or not isinstance(own[1], StructType):
+        return {}
+    return {part.name.lower(): (own[0].getField(part.name), part.dataType) for part in own[1]}
+
+
+def _struct(
+    value: Column, have: StructType, want: StructType, name: str, own: Typed | None
+) -> Column:
     known = {part.name.lower(): part for part in have.fields}
     extra = known.keys() - {part.name.lower() for part in want.fields}
     if extra:
@@ -381,14 +373,18 @@ def _struct(value: Column, have: StructType, want: StructType, name: str) -> Col
             reason=f"column {name} has no such field",
             remedy="Omit the field, or use schema evolution",
         )
+    kept = _fields_of(own)
     fields = []
     for part in want.fields:
-        existing = known.get(part.name.lower())
-        if existing is None:
-            inner = F.lit(None).cast(part.dataType)
+        existing, old = known.get(part.name.lower()), kept.get(part.name.lower())
+        path = f"{name}.{part.name}"
+        if existing is not None:
+            new = value.getField(existing.name)
+            inner = stored(new, existing.dataType, part.dataType, path, own=old)
+        elif old is not None:
+            inner = stored(*old, part.dataType, path)
         else:
-            own = value.getField(existing.name)
-            inner = stored(own, existing.dataType, part.dataType, f"{name}.{part.name}")
+            inner = F.lit(None).cast(part.dataType)
         fields.append(inner.alias(part.name))
     return F.when(value.isNotNull(), F.struct(*fields))
 
@@ -412,12 +408,13 @@ def assigned(
         if own is None:
             return F.lit(None).cast(want)
         return stored(*own, want, name)
-    assert isinstance(want, StructType)
-    inner_fields = {}
-    if own is not None and isinstance(own[1], StructType):
-        inner_fields = {
-            f.name.lower(): (own[0].getField(f.name), f.dataType) for f in own[1].fields
-        }
+    if not isinstance(want, StructType):
+        raise InvalidInputError(
+            argument="updates",
+            field=".".join((name, *next(iter(given)))),
+            reason=f"column {name} is no struct, so it has no such field",
+        )
+    inner_fields = _fields_of(own)
     fields = []
     for part in want.fields:
         inner = {path[1:]: value for path, value in given.items() if path[0] == part.name}

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 QUERY_ID = "sql.streaming.queryId"  # A local property of the thread and the tasks of a micro-batch.
 SESSION_PARTITION_MODE = "spark.sql.sources.partitionOverwriteMode"
+SESSION_APP_ID = "spark.databricks.delta.write.txnAppId"  # Settings of delta-spark.
+SESSION_TXN = "spark.databricks.delta.write.txnVersion"
+SESSION_AUTO_RESET = f"{SESSION_TXN}.autoReset.enabled"
+OF_SESSION = (SESSION_PARTITION_MODE, SESSION_APP_ID, SESSION_TXN, SESSION_AUTO_RESET)
+"""Settings of the session that a write by the format must follow. Only tasks can read them."""
 
 
 @dataclass(frozen=True)

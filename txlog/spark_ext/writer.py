@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,7 +17,9 @@ from pyspark.sql.types import StructType as SparkStruct
 from txlog.errors import InvalidInputError
 from txlog.spark_ext.options import Options, option_names
 from txlog.spark_ext.write_tasks import (
+    OF_SESSION,
     QUERY_ID,
+    SESSION_AUTO_RESET,
     SESSION_PARTITION_MODE,
     Target,
     WriteRequest,
@@ -41,14 +43,14 @@ class Written(WriterCommitMessage):
     adds: list[dict[str, Any]]
     written_for: str
     query_id: str | None  # Of a micro-batch.
-    partition_mode: str | None
+    settings: dict[str, str | None]  # Those of `OF_SESSION`.
 
     @classmethod
     def by(cls, target: Target, batches: Iterator[pa.RecordBatch]) -> Written:
         """Write a task's rows; runs on an executor."""
         adds = write_task(target, batches)
-        settings = map(task_property, (QUERY_ID, SESSION_PARTITION_MODE))
-        return cls(adds, target.written_for, *settings)
+        settings = {name: task_property(name) for name in OF_SESSION}
+        return cls(adds, target.written_for, task_property(QUERY_ID), settings)
 
 
 def write_request(options: Options, overwrite: bool) -> WriteRequest:
@@ -96,6 +98,11 @@ def adds_of(written: Sequence[Written]) -> list[Add]:
     return [Add.model_validate(add) for message in written for add in message.adds]
 
 
+def settings_of(written: Sequence[Written]) -> dict[str, str | None]:
+    """Return the settings of the session that ran the tasks."""
+    return next((message.settings for message in written), {})
+
+
 def query_of(written: Sequence[Written]) -> str | None:
     """Return the id of the streaming query of the tasks, or None."""
     return next((message.query_id for message in written if message.query_id), None)
@@ -122,13 +129,23 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
     Raises
     ------
     InvalidInputError
-        `txnVersion` is given, although a stream uses the ids of its batches.
+        `txnVersion` is given, although a stream uses the ids of its batches; or in complete mode an
+        option would let some rows stay.
     """
     from txlog.commit.app_versions import require_app_version
     from txlog.spark_ext.target import plan_target
     from txlog.verbs.create import existing
 
     request = write_request(options, overwrite)
+    replaces_some = request.where is not None or request.partition_mode == "dynamic"
+    if overwrite and replaces_some:
+        raise InvalidInputError(
+            argument="partition_mode" if request.where is None else "where",
+            reason="complete mode replaces all rows by those of the result, because rows may have "
+            "left it (STR-43)",
+            remedy="Omit the option. To replace some rows, use foreachBatch with "
+            "txlog.spark_ext.write",
+        )
     app_id = options.app_id
     if options.text("txnVersion") is not None:
         raise InvalidInputError(
@@ -156,12 +173,42 @@ class BatchWriter(DataSourceArrowWriter):
         return Written.by(self.target, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit all tasks' files."""
-        from txlog.spark_ext.target import commit_files, transaction_in
+        """Commit all tasks' files.
+
+        Raises
+        ------
+        InvalidInputError
+            The transaction in the session's settings is malformed, or must be reset after the
+            write, which a data source cannot do.
+        """
+        from txlog.commit.operation import discarding
+        from txlog.data_files.write import discard_files
+        from txlog.spark_ext.target import commit_files
 
         written = written_of(messages)
-        target = self.target.in_session(next((message.partition_mode for message in written), None))
-        commit_files(target, adds_of(written), transaction_in(query_of(written), self._txn))
+        adds, settings = adds_of(written), settings_of(written)
+        with discarding(lambda: discard_files(self.target.store, adds)):
+            txn = self._transaction(written, settings)
+        commit_files(self.target.in_session(settings.get(SESSION_PARTITION_MODE)), adds, txn)
+
+    def _transaction(
+        self, written: Sequence[Written], settings: Mapping[str, str | None]
+    ) -> AnyAppVersion | None:
+        from txlog.commit.app_versions import require_app_version
+        from txlog.spark_ext.transactions import in_settings, of_batch, resets
+
+        txn = self._txn
+        if txn is None and (txn := in_settings(settings.get)) is not None:
+            require_app_version(txn)
+            if resets(settings.get):
+                raise InvalidInputError(
+                    argument=SESSION_AUTO_RESET,
+                    reason="a data source cannot reset a setting of the session, so the next write "
+                    "would be taken for this one",
+                    remedy="Write with txlog.spark_ext.write, or pass the options txnAppId and "
+                    "txnVersion",
+                )
+        return of_batch(txn, query_of(written))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Keep the files: the commit may have landed. Otherwise a vacuum deletes them."""
@@ -184,13 +231,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit a micro-batch, unless its id is recorded already."""
+        from txlog.commit.operation import discarding
+        from txlog.data_files.write import discard_files
         from txlog.spark_ext.target import commit_files
+        from txlog.spark_ext.transactions import of_stream
 
         written = written_of(messages)
-        txn = self._transaction(written, batchId)
+        adds = adds_of(written)
+        with discarding(lambda: discard_files(self.target.store, adds)):
+            txn = of_stream(self._app_id, query_of(written), batchId)
         commit_files(
             self.target.in_stream(query_of(written) or "", batchId),
-            adds_of(written),
+            adds,
             txn,
             written_for={message.written_for for message in written},
             may_make=batchId == 0,
@@ -198,19 +250,3 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Keep the files: the commit may have landed. Otherwise a vacuum deletes them."""
-
-    def _transaction(self, written: Sequence[Written], batch_id: int) -> AnyAppVersion:
-        query_id = query_of(written)
-        if query_id is None:
-            raise InvalidInputError(
-                argument="checkpointLocation",
-                reason="Spark did not report the id of the streaming query, so a batch could be "
-                "written twice",
-                remedy="Write with foreachBatch and txlog.spark_ext.write(df, uri, txn=…)",
-            )
-        from txlog.commit.app_versions import QueryBatch
-
-        if self._app_id in (None, query_id):
-            return (query_id, batch_id)
-        assert self._app_id is not None
-        return QueryBatch(self._app_id, batch_id, query_id)

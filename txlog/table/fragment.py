@@ -10,7 +10,7 @@ from typing import Any, overload
 import pyarrow as pa
 
 from txlog.commit.context import Context
-from txlog.expressions.sql import as_expression
+from txlog.expressions.sql import as_expression, required_expression
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import DataFile, DeletionFile, Fragment, FragmentSequence
 from txlog.fragments.metadata import FragmentMetadata
@@ -244,9 +244,7 @@ class TableFragment:
         UnsupportedFeatureError
             The table does not use deletion vectors, or cannot be written by txlog.
         """
-        where = as_expression(predicate)
-        assert where is not None
-        return self._deleted(where)
+        return self._deleted(required_expression(predicate, argument="predicate"))
 
     def delete_rows(self, offsets: Sequence[int]) -> FragmentMetadata | None:
         """Write the deletion of rows by their offsets; otherwise as `delete`.

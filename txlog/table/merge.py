@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from txlog.table.handle import Handle, checked
-from txlog.verbs.merge.clauses import Clause
+from txlog.verbs.merge.clauses import Clause, MergeRequest
 
 if TYPE_CHECKING:
     from txlog.commit.operation import Outcome
@@ -21,9 +21,9 @@ class TableMerger:
     For each row, the first clause of a kind whose predicate is true applies.
     """
 
-    def __init__(self, table: Handle, merge: dict[str, Any], noted: dict[str, Any]) -> None:
+    def __init__(self, table: Handle, request: MergeRequest, noted: dict[str, Any]) -> None:
         self._table = table
-        self._merge = merge
+        self._request = request
         self._noted = noted
         self._clauses: list[Clause] = []
 
@@ -112,7 +112,7 @@ class TableMerger:
         """
         from txlog.verbs.merge.merge import Merge
 
-        operation = Merge(self._table._context, clauses=self._clauses, **self._merge)
+        operation = Merge(self._table._context, self._request, self._clauses)
         return self._table._run(operation, **self._noted)
 
 

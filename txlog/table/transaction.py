@@ -16,6 +16,7 @@ from txlog.table.handle import checked
 from txlog.table.merge import TableMerger
 from txlog.verbs.append import Append
 from txlog.verbs.delete import Delete
+from txlog.verbs.merge.clauses import MergeRequest
 from txlog.verbs.merge.merge import Merge
 from txlog.verbs.overwrite import Overwrite, PartitionMode
 from txlog.verbs.transaction import Transaction
@@ -120,16 +121,16 @@ class TableTransaction:
 
         `execute` of the result adds the merge to the transaction.
         """
-        merge = {
-            "data": source,
-            "predicate": predicate,
-            "source_alias": source_alias,
-            "target_alias": target_alias,
-            "schema_mode": schema_mode,
-            "error_on_type_mismatch": error_on_type_mismatch,
-            "options": write_options(target_file_bytes, max_rows_per_file, writer_properties),
-        }
-        return _MergeWithin(self, merge)
+        request = MergeRequest(
+            data=source,
+            predicate=predicate,
+            source_alias=source_alias,
+            target_alias=target_alias,
+            schema_mode=schema_mode,
+            error_on_type_mismatch=error_on_type_mismatch,
+            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
+        )
+        return _MergeWithin(self, request)
 
     def _add(self, operation: Operation) -> None:
         if not self._is_recorded:
@@ -139,12 +140,12 @@ class TableTransaction:
 class _MergeWithin(TableMerger):
     """A merge that becomes part of a transaction."""
 
-    def __init__(self, transaction: TableTransaction, merge: dict[str, Any]) -> None:
+    def __init__(self, transaction: TableTransaction, request: MergeRequest) -> None:
         self._transaction = transaction
-        self._merge = merge
+        self._request = request
         self._clauses = []
 
     def execute(self) -> None:  # type: ignore[override]
         """Add the merge to the transaction; errors as for `TableMerger.execute`."""
         context = self._transaction._context
-        self._transaction._add(Merge(context, clauses=self._clauses, **self._merge))
+        self._transaction._add(Merge(context, self._request, self._clauses))

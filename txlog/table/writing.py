@@ -255,17 +255,18 @@ class Writing(Handle):
         """
         from txlog.data_files.options import write_options
         from txlog.table.merge import TableMerger
+        from txlog.verbs.merge.clauses import MergeRequest
 
-        merge = {
-            "data": source,
-            "predicate": predicate,
-            "source_alias": source_alias,
-            "target_alias": target_alias,
-            "schema_mode": schema_mode,
-            "error_on_type_mismatch": error_on_type_mismatch,
-            "options": write_options(target_file_bytes, max_rows_per_file, writer_properties),
-        }
-        return TableMerger(self, merge, {"txn": txn, "user_metadata": user_metadata})
+        request = MergeRequest(
+            data=source,
+            predicate=predicate,
+            source_alias=source_alias,
+            target_alias=target_alias,
+            schema_mode=schema_mode,
+            error_on_type_mismatch=error_on_type_mismatch,
+            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
+        )
+        return TableMerger(self, request, {"txn": txn, "user_metadata": user_metadata})
 
     def upsert(
         self,

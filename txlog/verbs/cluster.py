@@ -28,6 +28,7 @@ from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, moved_rows, plan_rewrite, require_movable
 from txlog.data_files.write import discard_files, write_data_files
 from txlog.errors import InvalidInputError, TxlogWarning
+from txlog.expressions.bind import column_path
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression, col
 from txlog.fragments.fragment import Fragment
@@ -106,7 +107,9 @@ class Cluster(Operation):
             raise InvalidInputError(
                 argument="task_bytes", reason=f"{task_bytes!r} is not a whole number above 0"
             )
-        self._columns = None if columns is None else [col(name).path for name in columns]
+        for name in columns or ():
+            col(name)  # Raises if it is not a name.
+        self._columns = None if columns is None else tuple(columns)
         self._where = where
         self._curve: Curve = curve
         self._full = full
@@ -126,7 +129,11 @@ class Cluster(Operation):
             The table's rows would lose their ids.
         """
         require_movable(base)
-        paths = _of_table(base) if self._columns is None else self._columns
+        paths = (
+            _of_table(base)
+            if self._columns is None
+            else [column_path(base.schema, name) for name in self._columns]
+        )
         wanted = ClusterOptions(
             tuple(_checked(base, path) for path in paths), self._curve, self._task_bytes
         )

@@ -17,7 +17,7 @@ from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.expressions.tree import col
+from txlog.expressions.bind import column_path
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.fragments.ids import ID_TAG
 from txlog.fragments.rows import FEATURE
@@ -248,7 +248,7 @@ def clustering_domain(
     properties = Properties(metadata.configuration)
     leaves = stats_leaves(schema, properties)
     known = {tuple(name.lower() for name in path): path for path in leaves}
-    asked = [col(name).path for name in columns]
+    asked = [column_path(schema, name) for name in columns]
     paths = [known.get(tuple(name.lower() for name in path), path) for path in asked]
     for path in paths:
         if path not in leaves or not has_bounds(leaves[path]):

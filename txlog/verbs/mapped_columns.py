@@ -21,7 +21,7 @@ from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, plan_rewrite
 from txlog.data_files.write import discard_files
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.expressions.bind import columns_of
+from txlog.expressions.bind import column_path, columns_of
 from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FEATURE
 from txlog.protocol.access import require_writable
@@ -44,7 +44,7 @@ from txlog.stats.collect import LISTED, require_stats_columns
 from txlog.stats.files import physical_path
 from txlog.verbs.compact import rewrite_all
 from txlog.verbs.metadata import Changed, SetProperties
-from txlog.verbs.schema import ChangeSchema, path_of
+from txlog.verbs.schema import ChangeSchema
 
 
 class RenameColumn(ChangeSchema):
@@ -75,7 +75,7 @@ class RenameColumn(ChangeSchema):
         return renamed(base.schema, path, self._new_name)
 
     def _path(self, base: Snapshot) -> FieldPath:
-        return find_field(base.schema, path_of(base.schema, self._column))[0]
+        return find_field(base.schema, column_path(base.schema, self._column))[0]
 
     def change(self, base: Snapshot) -> Changed:
         """Return the metadata with the new name, also in partitioning and statistics."""
@@ -147,7 +147,7 @@ class DropColumns(ChangeSchema):
         return schema
 
     def _paths(self, base: Snapshot) -> list[FieldPath]:
-        given = [path_of(base.schema, column) for column in self._columns]
+        given = [column_path(base.schema, column) for column in self._columns]
         return [find_field(base.schema, path)[0] for path in given]
 
     def configuration(self, base: Snapshot) -> Mapping[str, str | None]:

@@ -16,7 +16,7 @@ from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.expressions.bind import bind
-from txlog.expressions.sql import as_expression, parse_sql, to_sql
+from txlog.expressions.sql import parse_sql, required_expression, to_sql
 from txlog.expressions.tree import Expression, IsNull, Not, Or
 from txlog.fragments.rows import FEATURE
 from txlog.protocol.access import (
@@ -312,8 +312,11 @@ class AddConstraints(ChangeMetadata):
 
 def _bound(name: str, given: str | Expression, schema: StructType) -> Expression:
     try:
-        expression = parse_sql(given) if isinstance(given, str) else as_expression(given)
-        assert expression is not None
+        expression = (
+            parse_sql(given)
+            if isinstance(given, str)
+            else required_expression(given, argument="constraints", field=name)
+        )
         return bind(expression, schema)
     except InvalidInputError as error:
         error.argument, error.field = "constraints", name

@@ -23,7 +23,7 @@ from txlog.data_files.identity import (
 )
 from txlog.data_files.write_plan import settled
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.bind import bind, column_path, columns_of
 from txlog.expressions.sql import quote_name
 from txlog.expressions.tree import Expression, IsNull, Not, Or, col
 from txlog.protocol.mapping import with_schema
@@ -136,11 +136,6 @@ class AddFields(ChangeSchema):
         return {"columns": columns}
 
 
-def path_of(schema: StructType, column: str) -> FieldPath:
-    """Return the path of a column; a name with dots may also be one column's name."""
-    return (column,) if schema.get(column) is not None else col(column).path
-
-
 class ChangeColumn(ChangeSchema):
     """Change one field: its comment and metadata, nullability, position or type."""
 
@@ -190,7 +185,7 @@ class ChangeColumn(ChangeSchema):
 
     def schema(self, base: Snapshot) -> StructType:
         """Return the schema with the changed field."""
-        path = path_of(base.schema, self._column)
+        path = column_path(base.schema, self._column)
         schema = with_field(base.schema, path, lambda field: self._changed(base, field))
         return schema if self._place is None else moved(schema, path, self._place)
 
@@ -222,7 +217,7 @@ class ChangeColumn(ChangeSchema):
 
     def checks(self, base: Snapshot) -> Expression | None:
         """Return a predicate that the column is not null, if the change forbids null."""
-        path, field = find_field(base.schema, path_of(base.schema, self._column))
+        path, field = find_field(base.schema, column_path(base.schema, self._column))
         if self._nullable is not False or not field.nullable:
             return None
         steps = [col(".".join(map(quote_name, path[: end + 1]))) for end in range(len(path))]
@@ -253,7 +248,7 @@ class ChangeColumn(ChangeSchema):
 
     def parameters(self, base: Snapshot) -> Mapping[str, Any]:
         """Return the column in Delta's form."""
-        path, field = find_field(self.schema(base), path_of(base.schema, self._column))
+        path, field = find_field(self.schema(base), column_path(base.schema, self._column))
         described = {
             "name": path[-1],
             "type": type_name(field.type),
@@ -283,7 +278,7 @@ class SetDefault(ChangeSchema):
             There is no such column, its values are generated, or the default cannot be evaluated as
             its type.
         """
-        path, field = find_field(base.schema, path_of(base.schema, self._column))
+        path, field = find_field(base.schema, column_path(base.schema, self._column))
         kept = {name: text for name, text in field.metadata.items() if name != CURRENT_DEFAULT}
         if self._default is None:
             return with_field(base.schema, path, lambda one: replace(one, metadata=kept))

@@ -24,8 +24,6 @@ from txlog.spark_ext.engine import is_on
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txlog.commit.app_versions import AppVersion
-
 Value = TypeVar("Value")
 
 # The texts are those of delta-spark.
@@ -107,7 +105,6 @@ def checks_retention(spark: SparkSession) -> bool:
 
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
-_TXN = "spark.databricks.delta.write.txn"  # The names end with `AppId` or `Version`.
 
 
 def expression_in(value: Any, argument: str) -> Any:
@@ -143,32 +140,6 @@ def updates_in(updates: Any, argument: str) -> Mapping[str, Any]:
                 f"{type(odd[0]).__name__}",
             )
     return given
-
-
-def transaction_in_session(spark: SparkSession | None) -> AppVersion | None:
-    """Return the application id and version in the session's settings, as delta-spark does.
-
-    Raises
-    ------
-    InvalidInputError
-        One of `spark.databricks.delta.write.txnAppId` and `…txnVersion` is missing, or the version
-        is not a number.
-    """
-    if spark is None:
-        return None
-    names = (f"{_TXN}AppId", f"{_TXN}Version")
-    app, version = (spark.conf.get(name, None) for name in names)
-    if app is None and version is None:
-        return None
-    if app is None or version is None or not version.isdecimal():
-        raise InvalidInputError(
-            argument=names[0 if app is None else 1],
-            reason="the session's settings txnAppId and txnVersion must both be set, the version "
-            "as a whole number",
-        )
-    if is_on(spark, f"{_TXN}Version.autoReset.enabled"):
-        spark.conf.unset(names[1])
-    return app, int(version)
 
 
 class _SparkError(TxlogError):

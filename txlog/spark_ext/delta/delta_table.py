@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from txlog.commit.context import Context
-from txlog.commit.operation import Outcome
+from txlog.commit.operation import Operation, Outcome
 from txlog.errors import InvalidInputError
 from txlog.schema.arrow import arrow_schema
 from txlog.spark_ext.catalog import catalog_entry, path_in, require_in_log
@@ -23,7 +23,6 @@ from txlog.spark_ext.delta.arguments import (
     of_type,
     session_of,
     storage_options_of,
-    transaction_in_session,
     updates_in,
 )
 from txlog.spark_ext.delta.builder import DeltaTableBuilder
@@ -39,13 +38,14 @@ from txlog.spark_ext.delta.frames import (
 from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder
 from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
 from txlog.spark_ext.engine import SparkEngine
-from txlog.spark_ext.merge import SparkUpdate, table
+from txlog.spark_ext.merge import SparkUpdate, table, text_of
 from txlog.spark_ext.native import read
 from txlog.spark_ext.spark_types import frame_schema, moment_text
+from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.write_frame import require_batch
 from txlog.table.table import Table
 from txlog.table.write_table import convert_to_delta
-from txlog.verbs.delete import DeleteFound
+from txlog.verbs.delete import Delete, DeleteFound
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -224,12 +224,19 @@ class DeltaTable:
     def _delete(self, condition: str | Column | None) -> Outcome:
         table = self._table.refresh()
         predicate = as_predicate(condition, table.snapshot.schema, self._alias)
+        operation: Operation
         if condition is None or predicate is not None:
-            return table.delete(predicate, txn=transaction_in_session(self._spark))
-        find = rows_found(self._spark, table.uri, condition, self._alias, self._storage_options)
-        text = condition if isinstance(condition, str) else str(condition)[len("Column<'") : -2]
-        operation = DeleteFound(Context(table.store), find, description=text)
-        return table._run(operation, transaction_in_session(self._spark), None)
+            operation = Delete(table._context, predicate)
+        else:
+            find = rows_found(self._spark, table.uri, condition, self._alias, self._storage_options)
+            text = text_of(condition)
+            operation = DeleteFound(Context(table.store), find, description=text)
+        return self._committed(table, operation)
+
+    def _committed(self, table: Table, operation: Operation) -> Outcome:
+        """Commit a change, with the transaction in the session's settings if there is one."""
+        with transaction(None, self._spark) as txn:
+            return table._run(operation, txn, None)
 
     def update(
         self,
@@ -261,7 +268,7 @@ class DeltaTable:
         operation = SparkUpdate(
             self._table._context, self._spark, updates, condition, alias=self._alias
         )
-        return self._table._run(operation, transaction_in_session(self._spark), None)
+        return self._committed(self._table, operation)
 
     def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
         """Start to define a merge of a frame; only `execute` changes the table.

@@ -13,12 +13,11 @@ import pyarrow as pa
 from txlog.spark_ext.delta.arguments import (
     expression_in,
     merges_schema_in_session,
-    transaction_in_session,
     updates_in,
 )
 from txlog.spark_ext.delta.frames import as_frame
 from txlog.spark_ext.merge import merge_of
-from txlog.spark_ext.write_frame import transaction_of
+from txlog.spark_ext.transactions import transaction
 from txlog.verbs.merge.clauses import Action, Clause, Kind
 
 if TYPE_CHECKING:
@@ -151,8 +150,8 @@ class DeltaMergeBuilder:
             alias=self._alias,
             merges_schema=self._merges_schema or merges_schema_in_session(session),
         )
-        chosen = txn or transaction_in_session(session)
-        outcome = self._table._run(operation, transaction_of(self._source, chosen), None)
+        with transaction(txn, session, self._spark) as recorded:
+            outcome = self._table._run(operation, recorded, None)
         counts = {name: outcome.metrics.get(metric, 0) for name, metric in _METRICS.items()}
         row = {"num_affected_rows": sum(counts.values()), **counts}
         return as_frame(self._spark, [row], _MERGED)

@@ -23,6 +23,7 @@ from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FragmentRows
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.read_plan import ReadPlan
+from txlog.spark_ext.engine import is_on
 from txlog.spark_ext.native.parquet_columns import (
     ReadColumn,
     has_inner_floats,
@@ -39,6 +40,7 @@ from txlog.spark_ext.native.places import (
     volume_of,
 )
 from txlog.spark_ext.native.vectors import Vectors, alive, vector_constants
+from txlog.spark_ext.session_settings import Reads
 from txlog.stats.files import partition_values
 from txlog.store.base import Store, file_path, is_file_uri, scheme_of, without_secrets
 
@@ -120,12 +122,21 @@ _NO_BOUNDS = {
     "parquet.filter.stats.enabled": "false",
     "parquet.filter.columnindex.enabled": "false",
 }
-# For reading columns by field id, Spark has settings of a session and no options of a read. They
-# affect only schemas with field ids.
-_BY_FIELD_ID = (
-    "spark.sql.parquet.fieldId.read.enabled",
-    "spark.sql.parquet.fieldId.read.ignoreMissing",
-)
+# Spark has these settings only for a session, not for a read. They affect schemas with field ids.
+_BY_FIELD_ID = {
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+    "spark.sql.parquet.fieldId.read.ignoreMissing": "true",
+}
+
+
+def reads_of(spark: SparkSession, plan: ReadPlan) -> Reads | None:
+    """Return the reads of a plan; None if the session cannot read its files by field id.
+
+    A session of Spark Connect can only do so if it has both settings of Spark for it.
+    """
+    if plan.mapping_mode != "id" or all(is_on(spark, name) for name in _BY_FIELD_ID):
+        return Reads(spark)
+    return Reads.with_settings(spark, _BY_FIELD_ID)
 
 
 @dataclass(frozen=True)
@@ -137,7 +148,7 @@ class Part:
 
 
 def frame(
-    spark: SparkSession,
+    reads: Reads,
     store: Store,
     plan: ReadPlan,
     parts: Sequence[Part],
@@ -157,9 +168,6 @@ def frame(
     manifests
         As for `read`.
     """
-    if plan.mapping_mode == "id":
-        for setting in _BY_FIELD_ID:
-            spark.conf.set(setting, "true")
     options = dict(_READING)
     if has_inner_floats(plan.needed):
         options |= _NO_BOUNDS
@@ -178,9 +186,9 @@ def frame(
     frames = []
     for part, in_paths in zip(parts, constants, strict=True):
         virtual = in_paths if in_paths or metadata_columns else None
-        found = _scan(spark, store, part.rows, virtual, projection.read, options, manifests)
+        found = _scan(reads, store, part.rows, virtual, projection.read, options, manifests)
         if part.vectors is not None:
-            found = alive(spark, found, part.vectors, part.rows.ids)
+            found = alive(reads.spark, found, part.vectors, part.rows.ids)
         frames.append(found)
     # Spark applies its rules to each node of a plan. So columns are converted after the union, once
     # for all parts.
@@ -223,7 +231,7 @@ def _constants(plan: ReadPlan, part: Part) -> list[Constant]:
 
 
 def _scan(
-    spark: SparkSession,
+    reads: Reads,
     store: Store,
     rows: FragmentRows,
     constants: list[Constant] | None,
@@ -245,13 +253,13 @@ def _scan(
     for at, uri in enumerate(volumes.dictionary.to_pylist() or [table_volume]):
         in_volume = pc.equal(volumes.indices, at)
         volume, files = parse_volume(uri), files_at.filter(in_volume)
-        reader = spark.read.schema(schema).options(**options)
+        reader = reads.reader().schema(schema).options(**options)
         if constants is None:
             reader = reader.option("recursiveFileLookup", "true")
             uris = real_uris(files, volume)
         else:
             for name, value in volume.settings.items():
-                spark.conf.set(name, value)
+                reads.set(name, value)
             reader = reader.option("basePath", volume.root)
             of_files = [replace(one, texts=one.texts.filter(in_volume)) for one in constants]
             uris = virtual_uris(files, volume, rows.ids.filter(in_volume), of_files)
@@ -259,5 +267,5 @@ def _scan(
         folder = write_manifest(text, manifests)
         # Without a scheme, the path would be in `fs.defaultFS`, which may be another file system.
         path = f"file://{folder}" if constants is None else volume.local(folder)
-        frames.append(reader.format("parquet").load(path))
+        frames.append(reads.of_session(reader.format("parquet").load(path)))
     return reduce(DataFrame.unionAll, frames)

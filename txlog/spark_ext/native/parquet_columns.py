@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import DataType as SparkType
 from pyspark.sql.types import StructType as SparkStruct
 
+from txlog.errors import UnsupportedFeatureError
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import quote_name
 from txlog.expressions.tree import Column, IsNull
@@ -190,8 +191,14 @@ def own_names(plan: ReadPlan) -> set[str]:
 def _metadata_sql(name: str) -> str:
     if name == FRAGMENT_ID:
         return f"CAST({FRAGMENT_COLUMN} AS INT)"
-    assert name in (ROW_ADDRESS, ROW_ID)
-    return f"shiftleft({FRAGMENT_COLUMN}, 32) | {POSITION}"
+    if name in (ROW_ADDRESS, ROW_ID):
+        return f"shiftleft({FRAGMENT_COLUMN}, 32) | {POSITION}"
+    raise UnsupportedFeatureError(
+        features=(name,),
+        field=name,
+        reason=f"Spark's own reader does not compute the column {name}",
+        remedy='Use spark.read.format("txlog")',
+    )
 
 
 def _in_files(column: StructField, mode: str) -> StructField:

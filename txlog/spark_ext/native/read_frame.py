@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from txlog.commit.context import require_shared
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.expressions.sql import as_expression, to_sql
+from txlog.expressions.sql import as_expression, quote_name, to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import fragments_of
 from txlog.fragments.rows import FragmentRows, deleted_counts
@@ -33,7 +33,7 @@ from txlog.schema.types import (
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.spark_ext.engine import format_known, is_on
-from txlog.spark_ext.native.frame import Part, frame
+from txlog.spark_ext.native.frame import Part, frame, reads_of
 from txlog.spark_ext.native.parquet_columns import never_null, own_names
 from txlog.spark_ext.native.places import passed_over, uris_in, volume_of
 from txlog.spark_ext.native.predicates import as_spark
@@ -77,11 +77,14 @@ def read(
     - predicates whose meaning in Spark may differ (arithmetic, casts, comparisons of different
       types);
     - sessions with `spark.sql.streaming.fileStreamSink.ignoreMetadata=true`, in which Spark ignores
-      lists of files.
+      lists of files;
+    - on Spark Connect, tables that map columns by id, unless the session has
+      `spark.sql.parquet.fieldId.read.enabled=true` and
+      `spark.sql.parquet.fieldId.read.ignoreMissing=true`.
 
     The call sets settings of the session, for the mount points of the files
-    (`fs.viewfs.mounttable.txlog-…`). If the table maps columns by id, it also sets
-    `spark.sql.parquet.fieldId.read.enabled` and `spark.sql.parquet.fieldId.read.ignoreMissing`.
+    (`fs.viewfs.mounttable.txlog-…`). They are the same for all tables of a store, and no other read
+    uses these names.
 
     Parameters
     ----------
@@ -125,7 +128,8 @@ def read(
     files = plan.read_files
     condition = None if plan.where is None else as_spark(plan.where)
     beyond = needs_python(plan, files.rows) or (plan.where is not None and condition is None)
-    if beyond or not _can_list(spark, store, files.rows):
+    reads = reads_of(spark, plan)
+    if beyond or reads is None or not _can_list(spark, store, files.rows):
         return _by_python(spark, store, plan)
     if pc.all(files.certain).as_py():
         condition = None
@@ -143,7 +147,7 @@ def read(
         if manifests is None:
             manifests = spark.conf.get(MANIFESTS, None)
         found = frame(
-            spark, store, plan, parts, where=condition, manifests=manifests, not_null=not_null
+            reads, store, plan, parts, where=condition, manifests=manifests, not_null=not_null
         )
         frames.append(found)
     if vectors is None:
@@ -261,7 +265,7 @@ def _by_python(
 ) -> DataFrame:
     """Read through the data source, which uses txlog's own reader."""
     reader = spark.read.format("txlog").option("versionAsOf", plan.version)
-    reader = reader.option("columns", json.dumps([column.name for column in plan.columns]))
+    reader = reader.option("columns", json.dumps([_named(plan, one.name) for one in plan.columns]))
     if plan.where is not None:
         reader = reader.option("where", to_sql(plan.where))
     if with_deletions:
@@ -270,6 +274,12 @@ def _by_python(
         reader = reader.option("secretStorageOptions", _as_option(store.options))
     with format_known():
         return reader.load(store.root)
+
+
+def _named(plan: ReadPlan, column: str) -> str:
+    """Return a column of a plan as a caller must name it: a field of structs by its path."""
+    path = plan.nested.get(column)
+    return column if path is None else ".".join(map(quote_name, path))
 
 
 def _as_option(options: Mapping[str, Any]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 from typing import Literal as OneOf
 
 import numpy as np
@@ -13,15 +14,18 @@ from numpy.typing import NDArray
 from txlog.arrow import numpy_array
 from txlog.data_files.assignments import Assignments, assignments
 from txlog.data_files.constraints import has_default, is_generated
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import is_true
-from txlog.expressions.sql import as_expression, quote_name, to_sql
+from txlog.expressions.sql import as_expression, quote_name, required_expression, to_sql
 from txlog.expressions.tree import Call, Case, Column, Expression, IsNull, Literal, Not, col
 from txlog.expressions.type_rules import VOID
 from txlog.lazy import dataclass
 from txlog.schema.types import DataType, StructType
 from txlog.verbs.merge.condition import Seen, Sides
+
+if TYPE_CHECKING:
+    from txlog.data_files.options import WriteOptions
 
 Kind = OneOf["matched", "not_matched", "not_matched_by_source"]
 Action = OneOf["update", "delete", "insert", "fail"]
@@ -29,7 +33,11 @@ Action = OneOf["update", "delete", "insert", "fail"]
 
 @dataclass(frozen=True)
 class Clause:
-    """One clause from the caller."""
+    """One clause from the caller.
+
+    Whoever executes merges states what it understands with `Understood`, so that a new field, kind
+    or action is refused wherever nobody has thought of it.
+    """
 
     kind: Kind
     action: Action
@@ -38,6 +46,102 @@ class Clause:
     except_cols: Sequence[str] = ()
     partial: bool = False  # All columns that the source has, of an update or insert of all.
     keeps_fields: bool = False  # Whether an update of all keeps fields that the source lacks.
+
+
+@dataclass(frozen=True)
+class MergeRequest:
+    """A merge from the caller, without its clauses.
+
+    Parameters
+    ----------
+    data
+        The source: anything that supports Arrow, or a Spark frame. It is read once.
+    predicate
+        The condition for matching rows, as in `Clause`.
+    schema_mode
+        `merge` adds the columns that only the source has.
+    error_on_type_mismatch
+        If false, a value becomes null if its column cannot store it.
+    """
+
+    data: Any
+    predicate: Any
+    source_alias: str = "source"
+    target_alias: str = "target"
+    schema_mode: OneOf["merge"] | None = None
+    error_on_type_mismatch: bool = True
+    options: WriteOptions | None = None
+
+    def __post_init__(self) -> None:
+        if self.schema_mode not in (None, "merge"):
+            raise InvalidInputError(
+                argument="schema_mode",
+                reason=f"None or 'merge' was expected, not {self.schema_mode!r}",
+            )
+
+
+@dataclass(frozen=True)
+class Understood:
+    """What an executor of merges carries out; all else is refused before it reads a row.
+
+    Parameters
+    ----------
+    executor
+        Its name, for errors.
+    fields
+        The fields of `Clause` and `MergeRequest` whose values it carries out. It accepts other
+        fields only with their defaults.
+    actions
+        The kinds of clauses with their actions.
+    """
+
+    executor: str
+    fields: frozenset[str]
+    actions: frozenset[tuple[Kind, Action]]
+
+    def require(self, *parts: MergeRequest | Clause) -> None:
+        """Raise if a request or a clause has a value that the executor does not carry out.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The error names the field and its value.
+        """
+        for part in parts:
+            for one in fields(part):
+                value, default = getattr(part, one.name), one.default
+                is_default = type(value) is type(default) and value == default
+                if one.name not in self.fields and not is_default:
+                    raise self._refused(f"{one.name}={value!r}")
+            if isinstance(part, Clause) and (part.kind, part.action) not in self.actions:
+                raise self._refused(f"{part.action} for rows that are {part.kind}")
+
+    def _refused(self, what: str) -> UnsupportedFeatureError:
+        return UnsupportedFeatureError(
+            features=(what,),
+            reason=f"merges by {self.executor} do not support {what}",
+            remedy="Nothing was committed. Omit it, or merge Arrow data with Table.merge",
+        )
+
+
+ACTIONS: frozenset[tuple[Kind, Action]] = frozenset(
+    {
+        ("matched", "update"), ("matched", "delete"), ("matched", "fail"),
+        ("not_matched", "insert"),
+        ("not_matched_by_source", "update"), ("not_matched_by_source", "delete"),
+    }
+)  # fmt: skip
+"""The kinds of clauses with the actions that have a meaning."""
+REMOVING = frozenset({"update", "delete"})
+"""The actions that take rows of the target from their places."""
+
+CORE = Understood(
+    "txlog",
+    frozenset({"kind", "action", "predicate", "updates", "except_cols", "partial", "keeps_fields",
+               "data", "source_alias", "target_alias", "schema_mode", "error_on_type_mismatch",
+               "options"}),
+    ACTIONS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -162,9 +266,7 @@ def _expression(name: str, value: Any) -> Expression:
             reason=f"SQL text or an expression was expected, not {type(value).__name__}",
             remedy='Write it as SQL, for example "5" or "\'text\'"',
         )
-    found = as_expression(value)
-    assert found is not None
-    return found
+    return required_expression(value, argument="updates", field=name)
 
 
 def _target_name(name: str, sides: Sides) -> str:

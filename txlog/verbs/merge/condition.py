@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, columns_of
-from txlog.expressions.sql import as_expression
+from txlog.expressions.sql import required_expression
 from txlog.expressions.tree import And, Column, Comparison, Expression, rewritten
 from txlog.lazy import dataclass
 from txlog.schema.types import StructField, StructType
@@ -175,8 +175,7 @@ def merge_condition(predicate: str | Expression, sides: Sides) -> Condition:
     InvalidInputError
         It does not fit the columns of both sides, or is not a predicate.
     """
-    expression = as_expression(predicate)
-    assert expression is not None
+    expression = required_expression(predicate, argument="predicate")
     whole = bind(sides.resolved(expression), sides.schema)
     keys: list[Key] = []
     rest: list[Expression] = []

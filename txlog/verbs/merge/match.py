@@ -201,12 +201,7 @@ def _matched(plan: MatchPlan, rows: pa.RecordBatch, ours: Indices, theirs: Indic
     if fails.any():
         found = np.unique(ours[fails])
         which = [_key_of(plan, rows, place) for place in found[:_KEYS_NAMED].tolist()]
-        more = ", …" if len(found) > _KEYS_NAMED else ""
-        raise InvalidInputError(
-            argument="source",
-            reason=f"rows of the source match rows of the table: {'; '.join(which)}{more}",
-            remedy="Nothing was committed; leave out the rows whose key is in the table",
-        )
+        raise must_not_match(which, more=len(found) > _KEYS_NAMED)
     first = np.ones(len(ours), np.bool_)
     first[1:] = ours[1:] != ours[:-1]
     if not first.all():
@@ -244,6 +239,19 @@ def _key_of(plan: MatchPlan, rows: pa.RecordBatch, place: int) -> str:
         for key in plan.condition.keys
     ]
     return ", ".join(keys) or to_sql(plan.condition.whole)
+
+
+def must_not_match(which: Sequence[str], *, more: bool) -> InvalidInputError:
+    """Return the error for rows of the target that no row of the source may match.
+
+    `more` tells whether there are rows that `which` does not name.
+    """
+    return InvalidInputError(
+        argument="source",
+        reason="rows of the source match rows of the table: "
+        f"{'; '.join(which)}{', …' if more else ''}",
+        remedy="Nothing was committed; leave out the rows whose key is in the table",
+    )
 
 
 def several_match(which: str) -> InvalidInputError:

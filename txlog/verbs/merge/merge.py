@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import orjson
@@ -23,7 +23,6 @@ from txlog.data_files.incoming import merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.row_changes import FileChange, RowChanges, change_rows
 from txlog.data_files.write_plan import settled
-from txlog.errors import InvalidInputError
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.scan.plan import ScanPlan, plan_scan
@@ -32,7 +31,15 @@ from txlog.schema.types import StructField, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.append import evolved
-from txlog.verbs.merge.clauses import BoundClause, Clause, bound_clauses, decide
+from txlog.verbs.merge.clauses import (
+    CORE,
+    REMOVING,
+    BoundClause,
+    Clause,
+    MergeRequest,
+    bound_clauses,
+    decide,
+)
 from txlog.verbs.merge.condition import Condition, Sides, merge_condition
 from txlog.verbs.merge.keys import SourceKeys, named, where_matched
 from txlog.verbs.merge.match import (
@@ -51,50 +58,24 @@ class Merge(Operation):
     name = "MERGE"
     memory_bytes = MEMORY_BYTES  # A larger source is kept in a temporary file.
 
-    def __init__(
-        self,
-        context: Context,
-        data: Any,
-        predicate: str | Expression,
-        clauses: Sequence[Clause],
-        *,
-        source_alias: str = "source",
-        target_alias: str = "target",
-        schema_mode: Literal["merge"] | None = None,
-        error_on_type_mismatch: bool = True,
-        options: WriteOptions | None = None,
-    ) -> None:
-        """Take the source, the condition, and the clauses in their order.
-
-        Parameters
-        ----------
-        data
-            The source: anything that supports Arrow. It is read once.
-        schema_mode
-            `merge` adds the columns that only the source has.
-        error_on_type_mismatch
-            If false, a value becomes null if its column cannot store it.
-        """
-        if schema_mode not in (None, "merge"):
-            raise InvalidInputError(
-                argument="schema_mode",
-                reason=f"None or 'merge' was expected, not {schema_mode!r}",
-            )
+    def __init__(self, context: Context, request: MergeRequest, clauses: Sequence[Clause]) -> None:
+        """Take the merge, and its clauses in their order."""
         super().__init__(context)
-        self._data = data
-        self._predicate = predicate
+        CORE.require(request, *clauses)
+        self._data = request.data
+        self._predicate: str | Expression = request.predicate
         self._clauses = tuple(clauses)
-        self._aliases = target_alias, source_alias
-        self._schema_mode = schema_mode
-        self._error_on_type_mismatch = error_on_type_mismatch
-        self._options = options or WriteOptions()
+        self._aliases = request.target_alias, request.source_alias
+        self._schema_mode = request.schema_mode
+        self._error_on_type_mismatch = request.error_on_type_mismatch
+        self._options = request.options or WriteOptions()
         self._source: MergeSource | None = None
         self._changes: RowChanges | None = None
 
     @property
     def removes_rows(self) -> bool:  # type: ignore[override]
         """Whether rows may be removed; append-only tables allow a merge that only inserts."""
-        return any(clause.action in ("update", "delete") for clause in self._clauses)
+        return any(clause.action in REMOVING for clause in self._clauses)
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the removed files, those with new deletion vectors, and those with new rows.
