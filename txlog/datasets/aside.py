@@ -57,14 +57,17 @@ def removals_before(store: Store, before_ms: int) -> list[str]:
 
     A removal whose own file is not listed began meanwhile: its copies may have the objects' times.
     """
-    times: dict[str, int] = {}
+    found: set[str] = set()
     begun: set[str] = set()
+    young: set[str] = set()
     for file in store.list_tree(ASIDE):
         if name := _NAME.fullmatch(file.name):
-            times[name[1]] = max(times.get(name[1], 0), file.modified_ms)
+            found.add(name[1])
             if name[2] is None:
                 begun.add(name[1])
-    return [removal for removal in times if removal in begun and 0 < times[removal] < before_ms]
+            if file.modified_ms is None or file.modified_ms >= before_ms:
+                young.add(name[1])
+    return sorted((found & begun) - young)
 
 
 def forget(store: Store, removals: Iterable[str], copies: Iterable[Copy]) -> None:

@@ -18,6 +18,7 @@ from txlog.datasets.objects import damage_warned, remove, used_by_any
 from txlog.errors import TxlogWarning
 from txlog.lazy import compiled, dataclass
 from txlog.store.base import Store
+from txlog.store.file_times import store_now_ms
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _TABLE = compiled(_UUID)
@@ -49,8 +50,8 @@ def sweep_leftovers(home: Home) -> int:
     state = home.ledger.state()
     if not is_sweep_due(state, now_ms) or not (state.datasets or _has_files(home.store)):
         return 0
-    store_ms = _store_ms(home)
-    if not store_ms:
+    store_ms = store_now_ms(home.store, f"{STAGED}/{home.effects.uuid()}")
+    if store_ms is None:
         warnings.warn(
             f"{home.root} is not swept: the store has no times of files",
             TxlogWarning,
@@ -81,19 +82,9 @@ def _has_files(store: Store) -> bool:
     return any(next(iter(store.list_tree(folder)), None) is not None for folder in folders)
 
 
-def _store_ms(home: Home) -> int:
-    """Return the store's time, from a file that is written now; 0 if the store has no times."""
-    mark = f"{STAGED}/{home.effects.uuid()}"
-    home.store.write_new(mark, b"")
-    try:
-        return home.store.info(mark).modified_ms
-    finally:
-        home.store.delete([mark])
-
-
 def _old_files(store: Store, before_ms: int) -> _Old:
-    def is_old(modified_ms: int) -> bool:
-        return 0 < modified_ms < before_ms  # 0: the store has no times.
+    def is_old(modified_ms: int | None) -> bool:
+        return modified_ms is not None and modified_ms < before_ms
 
     files = [f"{FILES}/{f.name}" for f in store.list_tree(FILES) if is_old(f.modified_ms)]
     return _Old(
@@ -106,7 +97,7 @@ def _old_files(store: Store, before_ms: int) -> _Old:
 
 
 def _old_folders(
-    store: Store, root: str, pattern: re.Pattern[str], is_old: Callable[[int], bool]
+    store: Store, root: str, pattern: re.Pattern[str], is_old: Callable[[int | None], bool]
 ) -> dict[str, list[str]]:
     """Return the folders below a root whose names fit and whose files are all old."""
     found: dict[str, list[str]] = {}

@@ -139,7 +139,7 @@ class CoordinatedStore(BasicStore):
             self._finish_latest()
         yield from self.inner.list_after(folder, name)
 
-    def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
+    def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int | None]]:
         """Return what `list_after` yields."""
         if folder.strip("/") == _LOG.strip("/"):
             self._finish_latest()

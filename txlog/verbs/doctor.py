@@ -252,7 +252,9 @@ def _times(case: _Case) -> Iterator[Finding]:
     wrong = [
         after.version
         for before, after in pairwise(commits)
-        if 0 < after.modified_ms < before.modified_ms
+        if after.modified_ms is not None
+        and before.modified_ms is not None
+        and after.modified_ms < before.modified_ms
     ]
     if wrong:
         yield Finding(

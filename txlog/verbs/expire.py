@@ -37,6 +37,7 @@ from txlog.snapshot.references import Pin, pins_of
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import version_until
 from txlog.store.base import ObjectInfo, Store
+from txlog.store.file_times import ahead_ms
 from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms
 
 _DAY_MS = 24 * HOUR_MS
@@ -53,6 +54,9 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
     ----------
     snapshot
         The latest version.
+    dry_run
+        Write nothing. So a clean-up may keep more: it measures how far the clock of this process
+        is ahead of the store's, by which files have their times.
     hours
         How long versions are kept. None: the table's `delta.logRetentionDuration`, counted back
         from midnight as in the protocol.
@@ -72,14 +76,20 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
         A pinned version can no longer be reconstructed; the error names the pin. Nothing was
         deleted.
     """
-    store, now_ms = context.store, context.effects.now_ms()
+    store = context.store
+    ahead: int | None = None  # How far this process's clock is ahead of the store's.
     while True:
+        now_ms = context.effects.now_ms() - (ahead or 0)
         require_table_writable(snapshot, removes_rows=False)
         try:
             plan = _plan(store, snapshot, _cutoff_ms(snapshot, hours, now_ms))
             if dry_run or not plan.gone:
                 break
             store.require_writable()
+            if ahead is None:
+                ahead = ahead_ms(store, context.effects)
+                if ahead:  # Decide again: versions and sidecars are younger than they seemed.
+                    continue
             _require_rebuildable(store, plan)
             if _protected_before(snapshot):
                 _require_known_protocols(store, plan.gone, snapshot.root)
@@ -97,6 +107,8 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
             delete_files(context, [file.path for file in plan.gone if file.kind == kind])
     decided = plan.decided()
     sidecars = _sidecars(store, plan, now_ms)
+    if not dry_run and ahead is None and any(row["decision"] == "delete" for row in sidecars):
+        sidecars = _sidecars(store, plan, now_ms - ahead_ms(store, context.effects))
     if not dry_run:
         delete_files(context, [row["file"] for row in sidecars if row["decision"] == "delete"])
     return pa.concat_tables([decided, table_of_rows(sidecars, DECISIONS)]).sort_by("file")
@@ -217,7 +229,7 @@ def plan_expiry(
 
 def _why_all(last_kept: int, hinted: int, protected: int) -> str:
     if last_kept < 0:
-        return "all versions are within the retention"
+        return "all versions are within the retention, or it is unknown how old they are"
     if hinted < 0:
         return "_last_checkpoint names no checkpoint. Write one with Table.maintenance.checkpoint"
     if protected:
@@ -304,8 +316,8 @@ def _sidecars(store: Store, plan: Expiry, now_ms: int) -> list[dict[str, Any]]:
             return "a checkpoint cannot be read, and may need it"
         if info.name.rpartition("/")[2] in named:
             return "a checkpoint that is kept needs it"
-        if info.modified_ms >= young_ms:
-            return "it is younger than a day, so its checkpoint may not be complete yet"
+        if info.modified_ms is None or info.modified_ms >= young_ms:
+            return "it may be younger than a day, so its checkpoint may not be complete yet"
         return None
 
     return [
@@ -347,6 +359,8 @@ def expire_if_due(context: Context, snapshot: Snapshot) -> None:
         made_ms = store.info(oldest.path).modified_ms
     except NotFoundError:  # Another writer cleans up now.
         return
-    if made_ms < _cutoff_ms(snapshot, None, context.effects.now_ms()):
+    if made_ms is None and not snapshot.is_active("inCommitTimestamp"):
+        return
+    if made_ms is None or made_ms < _cutoff_ms(snapshot, None, context.effects.now_ms()):
         latest = refresh(store, snapshot)  # The latest version has all pins.
         expire(context, latest, hours=None, dry_run=False)

@@ -45,6 +45,7 @@ from txlog.snapshot.references import clones_of, pins_of
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import Store
+from txlog.store.file_times import ahead_ms
 from txlog.store.open import open_store
 from txlog.verbs.checkpoint import checkpoint_if_due
 from txlog.verbs.restore import VACUUM_HOLDS_MS
@@ -112,6 +113,9 @@ def vacuum(
     ----------
     snapshot
         The latest version.
+    dry_run
+        Write nothing. So a vacuum may keep more: it measures how far the clock of this process is
+        ahead of the store's, by which files have their times.
     lite
         Check only files that the log records as removed, and list no folder.
     trash
@@ -140,8 +144,9 @@ def vacuum(
         listed = pa.concat_tables([listed, segments])
     kept = [snapshot_at(context.store, one, catalog=snapshot.catalog) for one in keep_versions]
     log = _VacuumLog(context, hours, kept_ms, enforce, user_metadata)
+    ahead: int | None = None  # How far this process's clock is ahead of the store's.
     while True:
-        cutoff_ms = context.effects.now_ms() - kept_ms
+        cutoff_ms = context.effects.now_ms() - (ahead or 0) - kept_ms
         files = files or load_files(context.store, snapshot)
         found = _expired(files, cutoff_ms, snapshot.root) if listed is None else listed
         needed = [
@@ -155,6 +160,10 @@ def vacuum(
         if dry_run or (not gone.num_rows and not log.has_started):
             return Vacuumed(decided, snapshot)
         context.store.require_writable()
+        if ahead is None:
+            ahead = ahead_ms(context.store, context.effects)
+            if ahead:  # Decide again: the files are younger than they seemed.
+                continue
         latest = refresh(context.store, snapshot)
         if latest.version == snapshot.version:
             if log.has_started:
@@ -338,7 +347,11 @@ def _remedy(text: str) -> Iterator[None]:
 
 def _removed_since(store: Store, snapshot: Snapshot, cutoff_ms: int) -> pa.Table:
     """Return the `FILE_ROWS` of removes in commits that were written since a time."""
-    young = [file for file in list_commits(store, snapshot) if file.modified_ms >= cutoff_ms]
+    young = [
+        file
+        for file in list_commits(store, snapshot)
+        if file.modified_ms is None or file.modified_ms >= cutoff_ms
+    ]
     try:
         rows = read_deltas(store, young).files
     except DamagedError as error:
@@ -380,16 +393,17 @@ def _needed_segments(covered: Mapping[str, pa.Array], needed: pa.Array) -> pa.Ar
 def _expired(files: FileState, cutoff_ms: int, root: str) -> pa.Table:
     """Return the files that were removed before a time, as `listed_files` does."""
     rows = files.tombstones
-    times = pc.fill_null(rows["deletion_timestamp"], 0)
-    old = pc.less(times, cutoff_ms)
-    rows, times = rows.filter(old), times.filter(old)
+    rows = rows.filter(pc.invert(_is_young(rows["deletion_timestamp"], cutoff_ms)))
+    times = rows["deletion_timestamp"]
     paths = _relative(flat(canonical_keys(rows["path"])), root)
     found = pa.table(
         [paths, flat(pc.fill_null(rows["size"], 0)), flat(times)], names=DECISIONS.names[:3]
     )
     vectors = arrow_array(sorted(_vectors(rows)), pa.string())
     nothing = arrow_array([0] * len(vectors), pa.int64())
-    more = pa.table([_relative(vectors, root), nothing, nothing], names=DECISIONS.names[:3])
+    # Each was removed at this time or before.
+    removed = arrow_array([pc.max(times).as_py()] * len(vectors), pa.int64())
+    more = pa.table([_relative(vectors, root), nothing, removed], names=DECISIONS.names[:3])
     found = pa.concat_tables([found, more])
     return found.filter(pc.invert(pc.match_substring_regex(found["file"], _ELSEWHERE)))
 
@@ -400,13 +414,21 @@ def referenced(files: FileState, cutoff_ms: int, root: str) -> pa.Array:
     They are the live files, the files that were removed after the time, and the deletion vectors of
     both.
     """
-    young = files.tombstones.filter(
-        pc.greater_equal(pc.fill_null(files.tombstones["deletion_timestamp"], 0), cutoff_ms)
-    )
+    removed = files.tombstones
+    young = removed.filter(_is_young(removed["deletion_timestamp"], cutoff_ms))
     paths = [flat(canonical_keys(rows["path"])) for rows in (files.live, young)]
     vectors = _vectors(files.live) | _vectors(young)
     found = [*paths, arrow_array(sorted(vectors), pa.string())]
     return _relative(pa.concat_arrays([part.cast(pa.string()) for part in found]), root)
+
+
+def _is_young(times_ms: pa.ChunkedArray, cutoff_ms: int) -> pa.ChunkedArray:
+    """Return which times are not before another one. A time that is not known may not be. Pure.
+
+    Writers that do not know a time write 0.
+    """
+    late = pc.or_(pc.greater_equal(times_ms, cutoff_ms), pc.less_equal(times_ms, 0))
+    return pc.fill_null(late, True)
 
 
 def _relative(keys: pa.Array, root: str) -> pa.Array:
@@ -441,19 +463,23 @@ def decide(found: pa.Table, needed: pa.Array, cutoff_ms: int) -> pa.Table:
     Parameters
     ----------
     found
-        Files by path, size, and the time when they were written or removed (0: unknown).
+        Files by path, size, and the time when they were written or removed (null: unknown).
     needed
         Files that versions within the retention refer to.
     """
     is_needed = pc.is_in(found["file"], value_set=needed)
-    is_young = pc.greater_equal(found["modified_ms"], cutoff_ms)
+    is_young = _is_young(found["modified_ms"], cutoff_ms)
     decision = pc.if_else(pc.or_(is_needed, is_young), "keep", "delete")
     reason = pc.if_else(
         is_needed,
         "a version within the retention, a pin or a clone needs it",
         pc.if_else(
             is_young,
-            "it is younger than the retention: a writer may be about to commit it",
+            pc.if_else(
+                pc.is_null(found["modified_ms"]),
+                "the store does not say when it was written: a writer may be about to commit it",
+                "it is younger than the retention: a writer may be about to commit it",
+            ),
             "no version within the retention needs it",
         ),
     )
