@@ -233,12 +233,13 @@ def _highest_row_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> 
 
 def _after(store: Store, snapshot: Snapshot, now_ms: int) -> int:
     """Return the in-commit timestamp of the next version."""
-    before_ms = snapshot.timestamp_ms
-    if not snapshot.is_active("inCommitTimestamp"):
-        from txlog.snapshot.time_travel import made_ms as shown_ms  # Few commits need it.
+    if snapshot.is_active("inCommitTimestamp"):
+        before_ms = snapshot.timestamp_ms
+        made_ms = now_ms if before_ms is None else max(now_ms, before_ms + 1)
+    else:  # It is the first one, which follows the times of files.
+        from txlog.snapshot.time_travel import least_ms  # Few commits need it.
 
-        before_ms = shown_ms(store, snapshot) or before_ms
-    made_ms = now_ms if before_ms is None else max(now_ms, before_ms + 1)
+        made_ms = max(now_ms, least_ms(store, snapshot))
     if made_ms >= 1 << 63:
         raise LogCorruptError(
             path=snapshot.root,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from txlog.datasets.ingest import FILES, OBJECT_PATH, StoredObjects, object_path
 from txlog.errors import DataFileError, NotFoundError
 from txlog.lazy import compiled
-from txlog.store.base import Store, is_there, map_many
+from txlog.store.base import Store, is_older, is_there, map_many
 
 ASIDE = f"{FILES}/.aside"
 """The folder of `<uuid>`, which tells the time, and `<uuid>.<sha256>`, the copies."""
@@ -65,7 +65,7 @@ def removals_before(store: Store, before_ms: int) -> list[str]:
             found.add(name[1])
             if name[2] is None:
                 begun.add(name[1])
-            if file.modified_ms is None or file.modified_ms >= before_ms:
+            if not is_older(file.modified_ms, before_ms):
                 young.add(name[1])
     return sorted((found & begun) - young)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 from txlog.datasets.aside import removals_before
 from txlog.datasets.commands import SWEEP_MS, Sweep, is_sweep_due
@@ -17,7 +18,7 @@ from txlog.datasets.ingest import FILES, OBJECT_PATH, STAGED
 from txlog.datasets.objects import damage_warned, remove, used_by_any
 from txlog.errors import TxlogWarning
 from txlog.lazy import compiled, dataclass
-from txlog.store.base import Store
+from txlog.store.base import Store, is_older
 from txlog.store.file_times import store_now_ms
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -51,7 +52,7 @@ def sweep_leftovers(home: Home) -> int:
     if not is_sweep_due(state, now_ms) or not (state.datasets or _has_files(home.store)):
         return 0
     store_ms = store_now_ms(home.store, f"{STAGED}/{home.effects.uuid()}")
-    if store_ms is None:
+    if not store_ms:
         warnings.warn(
             f"{home.root} is not swept: the store has no times of files",
             TxlogWarning,
@@ -83,9 +84,7 @@ def _has_files(store: Store) -> bool:
 
 
 def _old_files(store: Store, before_ms: int) -> _Old:
-    def is_old(modified_ms: int | None) -> bool:
-        return modified_ms is not None and modified_ms < before_ms
-
+    is_old = partial(is_older, before_ms=before_ms)
     files = [f"{FILES}/{f.name}" for f in store.list_tree(FILES) if is_old(f.modified_ms)]
     return _Old(
         staged=[path for path in files if path.startswith(f"{STAGED}/")],

@@ -52,7 +52,7 @@ def list_log(
         published = [
             file
             for name, size, modified_ms in listed
-            if (file := parse_name(name, size=size, modified_ms=modified_ms))
+            if (file := parse_name(name, size=size, modified_ms=modified_ms or None))
         ]
     if catalog is None:
         return published

@@ -383,6 +383,16 @@ def file_times(latest: Snapshot, commits: Sequence[LogFile]) -> dict[int, int | 
     return found
 
 
+def least_ms(store: Store, snapshot: Snapshot) -> int:
+    """Return the least in-commit timestamp of the next version, if no version before it has one.
+
+    With it, the times of these versions stay as they are (`file_times`).
+    """
+    following = snapshot.version + 1
+    times = version_times(store, snapshot).by_file.items()
+    return max((ms + following - version for version, ms in times if ms is not None), default=0)
+
+
 def made_ms(store: Store, snapshot: Snapshot) -> int | None:
     """Return the time of a snapshot's version; None if its commit is gone or has no time."""
     stamped = stamped_from(snapshot)

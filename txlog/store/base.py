@@ -155,6 +155,14 @@ def known_ms(time_ms: int) -> int | None:
     return time_ms if 0 < time_ms < _LAST_MS else None
 
 
+def is_older(modified_ms: int | None, before_ms: int) -> bool:
+    """Return whether a file is certainly older than a time. Pure.
+
+    A store that does not know a file's time should say None, but 0 is taken for this too.
+    """
+    return modified_ms is not None and 0 < modified_ms < before_ms
+
+
 class Store(Protocol):
     """The bytes below one table's root.
 

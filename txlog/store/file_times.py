@@ -94,7 +94,7 @@ def store_now_ms(store: Store, mark: str) -> int | None:
     for last in (False, False, True):
         try:
             store.write_new(mark, b"")
-            return store.info(mark).modified_ms
+            return store.info(mark).modified_ms or None
         except NotFoundError:  # A vacuum of other writers, without a retention, was faster.
             if last:
                 raise

@@ -36,7 +36,7 @@ from txlog.snapshot.load import list_log, load_snapshot, refresh
 from txlog.snapshot.references import Pin, pins_of
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import version_until
-from txlog.store.base import ObjectInfo, Store
+from txlog.store.base import ObjectInfo, Store, is_older
 from txlog.store.file_times import ahead_ms
 from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms
 
@@ -210,7 +210,7 @@ def plan_expiry(
     listed = list(files)
     wanted = min(last_kept, hinted)
     base = max((at for at in complete_checkpoints(listed) if at <= wanted), default=-1)
-    pinned = {file: pin for pin in pins for file in _made_of(listed, pin)}
+    pinned = {file: pin for pin in pins for file in made_of(listed, pin)}
     if base < protected or any(pin.version < min(protected, base) for pin in pins):
         base = -1
     kept: dict[LogFile, str] = {}
@@ -237,7 +237,7 @@ def _why_all(last_kept: int, hinted: int, protected: int) -> str:
     return "no checkpoint replaces the versions before the retention"
 
 
-def _made_of(files: list[LogFile], pin: Pin) -> list[LogFile]:
+def made_of(files: list[LogFile], pin: Pin) -> list[LogFile]:
     """Return the files of the log that a pinned version needs, including its own commit."""
     try:
         segment = choose_segment(files, version=pin.version)
@@ -316,7 +316,7 @@ def _sidecars(store: Store, plan: Expiry, now_ms: int) -> list[dict[str, Any]]:
             return "a checkpoint cannot be read, and may need it"
         if info.name.rpartition("/")[2] in named:
             return "a checkpoint that is kept needs it"
-        if info.modified_ms is None or info.modified_ms >= young_ms:
+        if not is_older(info.modified_ms, young_ms):
             return "it may be younger than a day, so its checkpoint may not be complete yet"
         return None
 
@@ -359,8 +359,7 @@ def expire_if_due(context: Context, snapshot: Snapshot) -> None:
         made_ms = store.info(oldest.path).modified_ms
     except NotFoundError:  # Another writer cleans up now.
         return
-    if made_ms is None and not snapshot.is_active("inCommitTimestamp"):
-        return
-    if made_ms is None or made_ms < _cutoff_ms(snapshot, None, context.effects.now_ms()):
+    is_unknown = not made_ms and snapshot.is_active("inCommitTimestamp")
+    if is_unknown or is_older(made_ms, _cutoff_ms(snapshot, None, context.effects.now_ms())):
         latest = refresh(store, snapshot)  # The latest version has all pins.
         expire(context, latest, hours=None, dry_run=False)

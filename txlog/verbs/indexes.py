@@ -41,7 +41,7 @@ from txlog.scan.read_plan import ReadPlan, choose_columns
 from txlog.schema.types import StructField
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import Store
+from txlog.store.base import Store, is_older
 from txlog.store.file_times import ahead_ms
 from txlog.verbs.metadata import Changed, ChangeMetadata
 
@@ -391,8 +391,7 @@ class IndexFiles:
         for segment in before:
             alive = any(is_known(file) for covered in segment.runs for file in covered.files)
             fits = segment.columns == self.definition.columns and segment.types == tuple(types)
-            made_ms = times.get(segment.name)
-            if not alive and (made_ms is None or now_ms - made_ms < _YOUNG_MS):
+            if not alive and not is_older(times.get(segment.name), now_ms - _YOUNG_MS):
                 continue
             if not alive or not fits:
                 dead.append(segment.name)

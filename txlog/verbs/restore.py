@@ -47,7 +47,7 @@ from txlog.snapshot.time_travel import (
     version_at,
 )
 from txlog.stats.files import num_records
-from txlog.store.base import Store, is_there
+from txlog.store.base import Store, is_older, is_there
 from txlog.store.file_times import clock_mark, store_now_ms
 from txlog.store.open import locate
 from txlog.verbs.features import with_counts
@@ -298,9 +298,7 @@ def _commits_of_vacuums(context: Context, base: Snapshot, store_ms: int | None) 
         young = [
             file
             for file in listed
-            if store_ms is None
-            or file.modified_ms is None
-            or file.modified_ms >= store_ms - VACUUM_HOLDS_MS
+            if store_ms is None or not is_older(file.modified_ms, store_ms - VACUUM_HOLDS_MS)
         ]
         contents = context.store.read_many([(file.path, file.size) for file in young])
         try:

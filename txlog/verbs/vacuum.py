@@ -44,7 +44,7 @@ from txlog.snapshot.load import list_commits, load_snapshot, refresh
 from txlog.snapshot.references import clones_of, pins_of
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
-from txlog.store.base import Store
+from txlog.store.base import Store, is_older
 from txlog.store.file_times import ahead_ms
 from txlog.store.open import open_store
 from txlog.verbs.checkpoint import checkpoint_if_due
@@ -348,9 +348,7 @@ def _remedy(text: str) -> Iterator[None]:
 def _removed_since(store: Store, snapshot: Snapshot, cutoff_ms: int) -> pa.Table:
     """Return the `FILE_ROWS` of removes in commits that were written since a time."""
     young = [
-        file
-        for file in list_commits(store, snapshot)
-        if file.modified_ms is None or file.modified_ms >= cutoff_ms
+        file for file in list_commits(store, snapshot) if not is_older(file.modified_ms, cutoff_ms)
     ]
     try:
         rows = read_deltas(store, young).files
