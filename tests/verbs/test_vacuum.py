@@ -357,8 +357,7 @@ def test_who_wants_files_back_is_refused_while_a_vacuum_deletes(tmp_path: Path) 
             refused.append(caught.value.rule or "")
         txlog.Table(table.uri).restore(1)  # It needs no file that is gone.
 
-    # The first one deletes the file by which the store tells the time.
-    store = FaultyStore(open_store(table.uri), before={("delete", 2): others})
+    store = FaultyStore(open_store(table.uri), before={("delete", 1): others})
     open_table(store).vacuum(0, False, False)
     assert refused == ["CON-25", "CON-25"]
     assert txlog.Table(table.uri).to_arrow()["x"].to_pylist() == [3]

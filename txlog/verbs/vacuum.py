@@ -160,7 +160,7 @@ def vacuum(
         if dry_run or (not gone.num_rows and not log.has_started):
             return Vacuumed(decided, snapshot)
         context.store.require_writable()
-        if ahead is None:
+        if ahead is None and kept_ms:  # Without a retention, no clock matters.
             ahead = ahead_ms(context.store, context.effects)
             if ahead:  # Decide again: the files are younger than they seemed.
                 continue
