@@ -151,10 +151,13 @@ HOURS = [1, 24, 24 * 30]
         min_size=4, max_size=20,
     ),
     has_times=st.booleans(),
+    stamped=st.booleans(),
 )  # fmt: skip
-def test_nothing_young_or_of_unknown_age_is_deleted(steps: list[Any], has_times: bool) -> None:
+def test_nothing_young_or_of_unknown_age_is_deleted(
+    steps: list[Any], has_times: bool, stamped: bool
+) -> None:
     store = new_store()
-    begun(store)
+    begun(store, delta__enableInCommitTimestamps=str(stamped).lower())
     store.has_times = has_times
     for name, number, *more in steps:
         store.deleted.clear()
@@ -175,6 +178,11 @@ def test_nothing_young_or_of_unknown_age_is_deleted(steps: list[Any], has_times:
             else:
                 table.maintenance.expire(number, dry_run=False)
             for path, age_ms in store.deleted:
+                if stamped and path.startswith("_delta_log/0"):  # The commits tell their times.
+                    assert age_ms >= number * HOUR_MS or not (
+                        has_times and store.times_ms.get(path, 1)
+                    )
+                    continue
                 assert age_ms >= number * HOUR_MS
                 assert has_times
                 assert store.times_ms.get(path, 1)
@@ -436,3 +444,29 @@ def test_an_old_handle_shows_the_times_of_a_new_one() -> None:
     shown = {one["version"]: one["timestamp"] for one in opened(store).history()}
     assert shown == {0: T0 + 3, 1: T0 + 4, 2: T0 + 5}
     assert (old.timestamp_ms, old.history()[0]["timestamp"]) == (T0 + 3, T0 + 3)
+
+
+@pytest.mark.spec("VAC-1")
+@pytest.mark.parametrize("removed_ms", [None, 0, T0 - 400 * DAY_MS])
+@pytest.mark.parametrize("lite", [False, True])
+def test_a_file_that_was_removed_at_an_unknown_time_stays(
+    removed_ms: int | None, lite: bool
+) -> None:
+    store = new_store()
+    table = begun(store)
+    table.append(xs(1))
+    (path,) = table.file_uris()
+    name = path.rpartition("/")[2]
+    remove = {"path": name, "dataChange": True, "deletionTimestamp": removed_ms}
+    line = {"remove": {key: value for key, value in remove.items() if value is not None}}
+    store.put_if_absent(f"_delta_log/{2:020d}.json", orjson.dumps(line))
+    store.clock.ms += 400 * DAY_MS
+    table = opened(store)
+    table.append(xs(2))
+    decided = table.vacuum(dry_run=False, lite=lite)
+    is_gone = name not in {info.name for info in store.list_tree("")}
+    assert is_gone is bool(removed_ms)
+    table.maintenance.checkpoint()
+    opened(store).vacuum(dry_run=False)
+    assert (name not in {info.name for info in store.list_tree("")}) is bool(removed_ms)
+    assert decided["modified_ms"].null_count == 0

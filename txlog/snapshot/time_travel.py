@@ -257,7 +257,7 @@ def _no_time(store: Store, file: LogFile) -> NotFoundError:
         reason=f"the store has no time of {file.path}, so it is unknown which version was the "
         "latest at a time",
         remedy="Choose a version by its number. New versions have times with "
-        'set_properties({"delta.enableInCommitTimestamps": "true"})',
+        'Table.alter.set_properties({"delta.enableInCommitTimestamps": "true"})',
     )
 
 

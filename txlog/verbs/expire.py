@@ -43,6 +43,7 @@ from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms
 _DAY_MS = 24 * HOUR_MS
 _SIDECARS = log_path("_sidecars")
 # Commits are deleted before checkpoints.
+_NO_VERSION = 1 << 63  # It is after all versions.
 _ORDER = ("commit", "checksum", "compaction", "checkpoint")
 
 
@@ -115,9 +116,10 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
 
 
 def _plan(store: Store, snapshot: Snapshot, cutoff_ms: int) -> Expiry:
+    files = list_log(store)
     return plan_expiry(
-        list_log(store),
-        last_kept=_version_at(store, snapshot, cutoff_ms),
+        files,
+        last_kept=min(_version_at(store, snapshot, cutoff_ms), _last_old(files, cutoff_ms)),
         hinted=hinted_version(store),
         pins=pins_of(snapshot).values(),
         protected=_protected_before(snapshot),
@@ -147,6 +149,20 @@ def _version_at(store: Store, snapshot: Snapshot, cutoff_ms: int) -> int:
         return version_until(store, snapshot, cutoff_ms)
     except NotFoundError:
         return -1
+
+
+def _last_old(files: Iterable[LogFile], cutoff_ms: int) -> int:
+    """Return the last version before the first one whose commit was written after a time. Pure.
+
+    An in-commit timestamp of a slow clock makes a version look older than it is. Files without a
+    time do not count.
+    """
+    young = (
+        file.version
+        for file in files
+        if file.kind == "commit" and file.modified_ms is not None and file.modified_ms > cutoff_ms
+    )
+    return min(young, default=_NO_VERSION) - 1
 
 
 def _protected_before(snapshot: Snapshot) -> int:
