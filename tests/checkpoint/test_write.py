@@ -174,11 +174,13 @@ def test_expired_tombstones_are_left_out() -> None:
         {"path": "old", "deletionTimestamp": 99},
         {"path": "edge", "deletionTimestamp": 100},
         {"path": "young", "deletionTimestamp": 101},
-        {"path": "undated"},
+        {"path": "undated"},  # It may have been removed only now.
+        {"path": "zero", "deletionTimestamp": 0},
     ]
     found = state(tombstones=rows("remove", bodies))
     store, parts, _ = written(found, now_ms=1100, file_retention_ms=1000)
-    assert sorted(read_files(store, parts)["path"].to_pylist()) == ["edge", "young"]
+    kept = ["edge", "undated", "young", "zero"]
+    assert sorted(read_files(store, parts)["path"].to_pylist()) == kept
 
 
 def test_expired_transactions_and_removed_domains_are_left_out() -> None:

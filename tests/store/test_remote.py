@@ -16,6 +16,7 @@ from fault_proxy import proxy
 from servers import Server, fake_gcs, localbucket, missing
 
 import txlog
+from txlog.effects import REAL
 from txlog.errors import UnsupportedFeatureError
 from txlog.store.base import Store
 from txlog.store.open import open_store
@@ -96,6 +97,7 @@ class Hdfs(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _HdfsHandler)
         self.files: dict[str, bytes] = {}
+        self.times_ms: dict[str, int] = {}
         self.lock = threading.Lock()
         self.overwrites = False
 
@@ -141,24 +143,35 @@ class _HdfsHandler(BaseHTTPRequestHandler):
             return files[path][start : start + int(query.get("length", 1 << 40))]
         if operation in ("CREATE", "APPEND"):
             files[path] = (files[path] if operation == "APPEND" else b"") + body
+            self.server.times_ms[path] = REAL.now_ms()
             return {}
         if operation == "RENAME":
             target = query["destination"]
             if path not in files or (target in files and not self.server.overwrites):
                 return {"boolean": False}
             files[target] = files.pop(path)
+            self.server.times_ms[target] = self.server.times_ms.pop(path)
             return {"boolean": True}
         if operation == "DELETE":
             return {"boolean": files.pop(path, None) is not None}
         if operation == "GETFILESTATUS":
-            return {"FileStatus": status(files, path, "")} if is_there(files, path) else None
+            return {"FileStatus": self.status(path, "")} if is_there(files, path) else None
         if operation == "LISTSTATUS":
             if not is_there(files, path):
                 return None
             below = {p[len(path) + 1 :].split("/")[0] for p in files if p.startswith(f"{path}/")}
-            entries = [status(files, f"{path}/{name}", name) for name in sorted(below)]
+            entries = [self.status(f"{path}/{name}", name) for name in sorted(below)]
             return {"FileStatuses": {"FileStatus": entries}}
         return {"boolean": True}  # MKDIRS
+
+    def status(self, path: str, name: str) -> dict[str, object]:
+        files = self.server.files
+        return {
+            "type": "FILE" if path in files else "DIRECTORY",
+            "length": len(files.get(path, b"")),
+            "pathSuffix": name,
+            "modificationTime": self.server.times_ms.get(path, 0),
+        }
 
     def answer(self, code: int, found: object) -> None:
         wrong = {"RemoteException": {"exception": "FileNotFoundException", "message": "not found"}}
@@ -177,12 +190,6 @@ class _HdfsHandler(BaseHTTPRequestHandler):
 
 def is_there(files: dict[str, bytes], path: str) -> bool:
     return path in files or any(name.startswith(f"{path}/") for name in files)
-
-
-def status(files: dict[str, bytes], path: str, name: str) -> dict[str, object]:
-    kind = "FILE" if path in files else "DIRECTORY"
-    size = len(files.get(path, b""))
-    return {"type": kind, "length": size, "pathSuffix": name, "modificationTime": 1000}
 
 
 @pytest.fixture
@@ -239,6 +246,29 @@ def test_a_table_on_hdfs(hdfs: Hdfs) -> None:
     table.delete("x < 5")
     table.maintenance.checkpoint()
     assert sorted(txlog.Table(root).to_arrow()["x"].to_pylist()) == list(range(5, 20))
+
+
+@pytest.mark.spec("VAC-2")
+@pytest.mark.parametrize("has_times", [True, False])
+def test_a_file_of_a_running_writer_stays_on_hdfs(hdfs: Hdfs, has_times: bool) -> None:
+    """Its field of the time is not that of other file systems; without it, a file is young."""
+    table = txlog.write(f"{hdfs.root}/t", rows(0, 10))
+    table.store.write_new("of-a-writer.parquet", b"x")
+    table.store.write_new("old.parquet", b"x")
+    hdfs.times_ms[next(path for path in hdfs.files if path.endswith("old.parquet"))] = 1000
+    if not has_times:
+        hdfs.times_ms.clear()
+    table.vacuum(dry_run=False)
+    left = {path.rpartition("/")[2] for path in hdfs.files}
+    assert "of-a-writer.parquet" in left
+    assert ("old.parquet" in left) is not has_times
+    made_ms = table.history()[0]["timestamp"]
+    if has_times:
+        assert abs(made_ms - REAL.now_ms()) < 60_000
+    else:
+        assert made_ms is table.timestamp_ms is None
+        with pytest.raises(txlog.NotFoundError, match="has no time of _delta_log/"):
+            txlog.Table(table.uri, timestamp="2026-01-01")
 
 
 @pytest.mark.spec("GUA-6")

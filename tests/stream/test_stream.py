@@ -1,6 +1,7 @@
 """Streams: offsets, limits, the rows of a version, and the end of a stream."""
 
 import json
+import os
 import pickle
 import shutil
 from collections.abc import Iterator
@@ -787,3 +788,36 @@ def test_changes_must_be_recorded(tmp_path: Path) -> None:
     made = txlog.write(tmp_path / "t", xs(1))
     with pytest.raises(UnsupportedFeatureError, match="enableChangeDataFeed"):
         open_stream(made, changes=True)
+
+
+@pytest.mark.spec("GUA-12")
+@pytest.mark.parametrize("enabled", [None, 3, 5])
+def test_changes_have_the_times_of_the_history(table: txlog.Table, enabled: int | None) -> None:
+    """Files have equal and descending times, and the table goes on while the stream runs."""
+    table = record_changes(table)
+
+    def age() -> None:
+        for version in range(txlog.Table(table.uri).version + 1):
+            at_s = 1_600_000_000 - version // 2
+            os.utime(Path(table.uri) / "_delta_log" / commit_name(version), (at_s, at_s))
+
+    def write(version: int) -> None:
+        if version == enabled:
+            table.alter.set_properties({"delta.enableInCommitTimestamps": "true"})
+        else:
+            table.append(xs(version))
+        age()
+
+    for version in (2, 3):
+        write(version)
+    stream = open_stream(txlog.Table(table.uri), changes=True, starting_version=1)
+    end = stream.latest(UNDECIDED)
+    found = told(stream, table, stream.work(UNDECIDED, end))
+    for version in (4, 5, 6):
+        write(version)
+        before, end = end, stream.latest(end)
+        found += told(stream, table, stream.work(before, end))
+    shown = {one["version"]: one["timestamp"] for one in txlog.Table(table.uri).history()}
+    made = {version: round(moment.timestamp() * 1000) for version, *_, moment in found}
+    assert made == {version: shown[version] for version in range(1, 7) if version != enabled}
+    assert sorted(found) == as_told(txlog.Table(table.uri), 1)

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -152,6 +153,38 @@ def test_gaps_and_torn_commits(tmp_path: Path) -> None:
     assert found["log-gap"].count == 4
     assert "versions 1 to 4" in found["log-gap"].reason
     assert "incomplete" in found["commit-damaged"].reason
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(
+    pins=st.sets(st.integers(0, 9), max_size=3),
+    checkpoints=st.sets(st.integers(1, 9), max_size=3),
+    lost=st.one_of(st.none(), st.integers(0, 9)),
+)
+def test_a_clean_log_beside_pins_has_no_gaps(
+    pins: set[int], checkpoints: set[int], lost: int | None
+) -> None:
+    """A commit that a pinned version needs is missed all the same."""
+    with TemporaryDirectory() as folder:
+        table = txlog.write(Path(folder) / "t", rows(0))
+        for version in range(1, 10):
+            table.append(rows(version))
+            if version in checkpoints:
+                table.maintenance.checkpoint()
+        for version in pins:
+            table.pins.create(f"p{version}", version)
+        table.maintenance.checkpoint()
+        for path in (Path(folder) / "t" / "_delta_log").glob("*"):
+            os.utime(path, (1_000_000, 1_000_000))
+        table.append(rows(10))
+        table.maintenance.expire(24, dry_run=False)
+        opens = {one["version"] for one in table.versions()}
+        assert pins <= opens
+        assert "log-gap" not in codes(txlog.Table(table.uri))
+        if lost in opens - checkpoints:
+            log_file(table, f"{lost:020}.json").unlink()
+            if not opens <= {one["version"] for one in table.versions()}:
+                assert "log-gap" in codes(txlog.Table(table.uri))
 
 
 def test_hints_and_checkpoints(tmp_path: Path) -> None:

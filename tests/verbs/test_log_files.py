@@ -1,5 +1,7 @@
 """Version checksums and log compactions: verified by txlog, and read by others."""
 
+import os
+import warnings
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,30 @@ VERBS: dict[str, Any] = {
     "restore": lambda table: table.restore(0),
     "checkpoint": lambda table: table.maintenance.checkpoint(),
 }
+
+
+def test_a_compaction_after_a_clean_up_is_of_what_is_left(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, xs(0), properties={"txlog.logCompactionInterval": "10"})
+    for number in range(1, 15):
+        table.append(xs(number))
+    table.maintenance.checkpoint()
+    for path in (tmp_path / "_delta_log").glob("*"):
+        os.utime(path, (1_000_000, 1_000_000))
+    table.append(xs(15))
+    table.maintenance.expire(1, dry_run=False)
+    assert not (tmp_path / "_delta_log" / f"{13:020d}.json").exists()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number in range(16, 20):
+            table.append(xs(number))
+    name = f"{14:020d}.{19:020d}.compacted.json"
+    assert name in {file.name for file in list_log(table.store) if file.kind == "compaction"}
+    assert txlog.Table(tmp_path).count() == 20
+    for number in range(20, 29):
+        table.append(xs(number))
+    (tmp_path / "_delta_log" / f"{25:020d}.json").write_bytes(b"{")
+    with pytest.warns(txlog.TxlogWarning, match="could not be written"):  # It is damaged.
+        table.append(xs(29))
 
 
 NUMBERS = count()  # Of tables: each example has one of its own.

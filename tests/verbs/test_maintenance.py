@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.clocks import store_keeps_pace as store_keeps_pace
 from tests.examples import examples
 from tests.verbs.test_vacuum import FORMS, HOUR_MS, SCHEMA, STEPS, World, content, rows
 from txlog.errors import (

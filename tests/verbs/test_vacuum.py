@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.clocks import store_keeps_pace as store_keeps_pace
 from tests.examples import examples
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError, InvalidTypeError

@@ -20,11 +20,12 @@ from txlog.scan.columns import FRAGMENT_ID, ROW_VERSION, row_tracking
 from txlog.scan.lazy_plan import plan_snapshot
 from txlog.scan.read_plan import column_names
 from txlog.scan.scan import ArrowStream, Scan
+from txlog.schema.timestamps import micros_of
 from txlog.snapshot.commits import read_commit, read_deltas
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.time_travel import file_times
+from txlog.snapshot.time_travel import VersionTimes, version_times
 from txlog.store.base import Store
 from txlog.threads import Engine
 
@@ -63,8 +64,8 @@ class Blame(ArrowStream):
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows; one batch is held at a time."""
-        commits = {file.version: file for file in list_commits(self.store, self.snapshot)}
-        times = file_times(self.snapshot, list(commits.values()))
+        times = version_times(self.store, self.snapshot)
+        commits = {file.version: file for file in times.commits}
         by_version: dict[int, tuple[Any, ...]] = {}
         for batch in self.scan.to_batches():
             marks = batch.column(self.marker).dictionary_encode()
@@ -75,9 +76,7 @@ class Blame(ArrowStream):
                     rows.append((None,) * len(_BLAMED))
                     continue
                 if version not in by_version:
-                    by_version[version] = self._values_of(
-                        version, commits.get(version), times.get(version)
-                    )
+                    by_version[version] = self._values_of(times, version, commits.get(version))
                 rows.append(by_version[version])
             columns = [
                 arrow_array(list(values), kind.type).take(marks.indices)
@@ -91,23 +90,15 @@ class Blame(ArrowStream):
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def _values_of(
-        self, version: int, file: LogFile | None, made_ms: int | None
+        self, times: VersionTimes, version: int, file: LogFile | None
     ) -> tuple[Any, ...]:
         if file is None:
             return (version, None, None, None)
         commit = read_commit(self.store, file)
-        if made_ms is None:
-            made_ms = commit.made_ms(self.snapshot.protocol, self.snapshot.metadata)
+        made_ms = times.of_commit(commit)
         info = commit.info.to_json() if commit.info else {}
         user = info.get("userName") or info.get("userId")
-        moment = np.datetime64(made_ms, "ms").astype(object)
-        return (version, _zoned(moment), info.get("operation"), user)
-
-
-def _zoned(moment: Any) -> Any:
-    from datetime import UTC
-
-    return moment.replace(tzinfo=UTC)
+        return (version, micros_of(made_ms), info.get("operation"), user)
 
 
 def plan_blame(

@@ -49,7 +49,7 @@ class ChangeFile:
     """Rows of one file that one version changed. A value; it pickles."""
 
     version: int
-    timestamp_ms: int  # The time of the version.
+    timestamp_ms: int | None  # The time of the version; None if unknown.
     change_type: str | None  # None: the file has a column `_change_type`.
     fragment: Fragment  # Its deletion file has the rows that do not belong to the change.
     among: DeletionFile | None = None  # Only these rows; None for all.
@@ -57,7 +57,7 @@ class ChangeFile:
 
 
 def changed_files(
-    commit: Commit, made_ms: int, partition_values: PartitionValues
+    commit: Commit, made_ms: int | None, partition_values: PartitionValues
 ) -> list[ChangeFile]:
     """Return the files that contain the changes of a commit, in the commit's order.
 
@@ -76,7 +76,7 @@ def changed_files(
     return list(_cdc_files(commit, made_ms)) or list(_by_actions(commit, made_ms, partition_values))
 
 
-def _cdc_files(commit: Commit, made_ms: int) -> Iterator[ChangeFile]:
+def _cdc_files(commit: Commit, made_ms: int | None) -> Iterator[ChangeFile]:
     for line, row in enumerate(commit.rows, start=1):
         if (body := row.get("cdc")) is None:
             continue
@@ -99,7 +99,7 @@ class _Sides:
 
 
 def _by_actions(
-    commit: Commit, made_ms: int, partition_values: PartitionValues
+    commit: Commit, made_ms: int | None, partition_values: PartitionValues
 ) -> Iterator[ChangeFile]:
     rows = file_rows([commit])
     _require_no_column_files(rows, commit.version)

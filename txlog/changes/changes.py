@@ -38,12 +38,14 @@ from txlog.scan.scan import ArrowStream
 from txlog.schema.types import StructType
 from txlog.snapshot.commits import Commit, read_commit
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import list_commits, load_snapshot
+from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import (
+    VersionTimes,
     made_ms,
     parse_timestamp,
     version_from,
+    version_times,
     version_until,
 )
 from txlog.stats.files import file_bounds
@@ -112,7 +114,8 @@ def _is_beyond(
 ) -> bool:
     """Whether a range would begin after the last version."""
     if moment_ms is not None:
-        return moment_ms > made_ms(store, snapshot)
+        last_ms = made_ms(store, snapshot)
+        return last_ms is not None and moment_ms > last_ms
     return version is not None and version > snapshot.version
 
 
@@ -225,16 +228,16 @@ def plan_feed(
     plan = feed_read_plan(last, columns, where)
     if starting_version > last.version:  # `allow_out_of_range` permits this.
         return Changes(store, plan, (), starting_version, last.version, engine or Threads())
-    commits = _commits(store, last, starting_version)
+    times = version_times(store, last)
+    commits = _commits(times, starting_version)
     first = last
     if starting_version < last.version:
         first = load_snapshot(store, version=starting_version, catalog=last.catalog)
     _require_same_partitioning(store, commits[0], last)
+    _require_feed(first, last, commits)
     known = RemovedValues(store, last)
     files = [
-        file
-        for commit, stamp_ms in zip(commits, _require_feed(first, last, commits), strict=True)
-        for file in changed_files(commit, stamp_ms, known)
+        file for commit in commits for file in changed_files(commit, times.of_commit(commit), known)
     ]
     files = possible_changes(files, plan, last)
     engine = engine or threads_for(store)
@@ -292,8 +295,9 @@ def feed_read_plan(last: Snapshot, columns: list[str] | None, where: Expression 
     )
 
 
-def _commits(store: Store, last: Snapshot, starting_version: int) -> list[Commit]:
-    listed = {file.version: file for file in list_commits(store, last, since=starting_version)}
+def _commits(times: VersionTimes, starting_version: int) -> list[Commit]:
+    store, last = times.store, times.snapshot
+    listed = {file.version: file for file in times.commits if file.version >= starting_version}
     missing = [v for v in range(starting_version, last.version + 1) if v not in listed]
     if missing:
         raise NotFoundError(
@@ -307,10 +311,9 @@ def _commits(store: Store, last: Snapshot, starting_version: int) -> list[Commit
     return [read_commit(store, listed[version]) for version in sorted(listed)]
 
 
-def _require_feed(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) -> list[int]:
-    """Return the time of each version; raise unless all record changes that fit the last."""
+def _require_feed(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) -> None:
+    """Raise unless all versions record changes that fit the last."""
     protocol, metadata = first.protocol, first.metadata
-    stamps = []
     for commit in commits:
         changed = commit.version == first.version
         for _, action in commit.controls:
@@ -321,8 +324,6 @@ def _require_feed(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) ->
         if changed:
             require_enabled(protocol, metadata, commit.version, last)
             _require_compatible(protocol, metadata, commit.version, last)
-        stamps.append(commit.made_ms(protocol, metadata))
-    return stamps
 
 
 def require_enabled(protocol: Protocol, metadata: Metadata, version: int, last: Snapshot) -> None:

@@ -17,6 +17,7 @@ from txlog.scan.deletions import load_deletions
 from txlog.scan.read import FragmentReader, rows_of
 from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.schema.arrow import arrow_type
+from txlog.schema.timestamps import micros_of
 from txlog.schema.types import CHANGE_TYPE
 from txlog.store.base import Store
 
@@ -79,7 +80,7 @@ def _with_change_columns(batch: pa.RecordBatch, file: ChangeFile) -> pa.RecordBa
     constants = [
         kinds,
         pa.repeat(arrow_scalar(file.version, pa.int64()), batch.num_rows),
-        pa.repeat(arrow_scalar(file.timestamp_ms * 1000, pa.int64()), batch.num_rows),
+        pa.repeat(arrow_scalar(micros_of(file.timestamp_ms), pa.int64()), batch.num_rows),
     ]
     for column, values in zip(CHANGE_COLUMNS.fields, constants, strict=True):
         target = arrow_type(column.type)

@@ -343,8 +343,10 @@ def _kept_controls(
 
 
 def _kept_tombstones(rows: pa.Table, now_ms: int, retention_ms: int) -> pa.Table:
-    deleted_ms = pc.fill_null(rows["deletion_timestamp"], 0)
-    return rows.filter(pc.greater_equal(pc.add(deleted_ms, retention_ms), now_ms))
+    deleted_ms = rows["deletion_timestamp"]
+    late = pc.greater_equal(deleted_ms, now_ms - retention_ms)
+    # Writers that do not know a time omit it or write 0: then the file may be removed only now.
+    return rows.filter(pc.fill_null(pc.or_(late, pc.less_equal(deleted_ms, 0)), True))
 
 
 def _without_stats(rows: pa.Table) -> pa.Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any
 
@@ -30,6 +29,7 @@ from txlog.cli.output import (
 )
 from txlog.cli.rows import append, head, index, lookup, merge, sql, update
 from txlog.errors import TxlogError
+from txlog.schema.timestamps import moment_text
 from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
 from txlog.version import __version__
@@ -119,15 +119,6 @@ def _open(table: str, version: str | None, timestamp: str | None) -> Table:
     return Table(table, version=version_of(version), timestamp=timestamp)
 
 
-def _iso(time_ms: int) -> str:
-    """Return a time in ISO 8601, in UTC, with its zone."""
-    return _utc(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _utc(time_ms: int) -> datetime:
-    return datetime.fromtimestamp(time_ms / 1000, UTC)
-
-
 @app.command()
 def show(
     table: TableUri, version: Version = None, timestamp: Moment = None, json: Json = False
@@ -140,7 +131,7 @@ def show(
         "id": found.metadata.id,
         "name": found.metadata.name,
         "version": found.version,
-        "timestamp": _iso(found.timestamp_ms),
+        "timestamp": moment_text(found.timestamp_ms, separator="T", digits=3, zone="Z"),
         "rows": found.count(),
         "files": files.num_rows,
         "bytes": sum(files["size_bytes"].to_pylist()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ import typer
 
 from txlog.cli.examine import Dry, Json, TableUri
 from txlog.cli.output import clock, print_json, print_outcome, print_rows, print_text, working
+from txlog.schema.timestamps import moment_text
 from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
 
@@ -230,4 +230,4 @@ def generate(table: TableUri, json: Json = False) -> None:
 
 
 def _time(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
+    return moment_text(time_ms, separator="T", zone="+00:00")

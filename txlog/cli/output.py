@@ -7,12 +7,12 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from txlog.errors import TxlogError
+from txlog.schema.timestamps import moment_text
 from txlog.threads import progress
 
 if TYPE_CHECKING:
@@ -230,9 +230,9 @@ def print_rows(
         print_table(title, names, [list(row.values()) for row in rows], whole=whole)
 
 
-def clock(time_ms: int) -> str:
+def clock(time_ms: int | None) -> str:
     """Return a time in UTC, for a column with UTC in its header."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return moment_text(time_ms)
 
 
 def metrics_text(metrics: Mapping[str, Any]) -> str:

@@ -142,6 +142,8 @@ def dated(intent: Intent, snapshot: Snapshot) -> Intent:
     If a writer's clock is slow, the records would expire early, and a retry would write twice.
     """
     least = snapshot.timestamp_ms
+    if least is None:
+        return intent
 
     def later(txn: Txn) -> Txn:
         if txn.last_updated is None or txn.last_updated >= least:

@@ -153,7 +153,7 @@ def _encoded(
                 pending=pending_ids,
             )
     if stamped:
-        made_ms = now_ms if snapshot is None else _after(snapshot, now_ms)
+        made_ms = now_ms if snapshot is None else _after(store, snapshot, now_ms)
     if stamped and snapshot is not None and not snapshot.is_active("inCommitTimestamp"):
         assert metadata is not None
         since = zip(STAMPED_SINCE, (str(snapshot.version + 1), str(made_ms)), strict=True)
@@ -238,9 +238,15 @@ def _highest_row_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> 
     )
 
 
-def _after(snapshot: Snapshot, now_ms: int) -> int:
+def _after(store: Store, snapshot: Snapshot, now_ms: int) -> int:
     """Return the in-commit timestamp of the next version."""
-    made_ms = max(now_ms, snapshot.timestamp_ms + 1)
+    if snapshot.is_active("inCommitTimestamp"):
+        before_ms = snapshot.timestamp_ms
+        made_ms = now_ms if before_ms is None else max(now_ms, before_ms + 1)
+    else:  # It is the first one, which follows the times of files.
+        from txlog.snapshot.time_travel import least_ms  # Few commits need it.
+
+        made_ms = max(now_ms, least_ms(store, snapshot))
     if made_ms >= 1 << 63:
         raise LogCorruptError(
             path=snapshot.root,
@@ -367,8 +373,7 @@ def _commit(
             first = put_commit(store, put, version, attempt.data, txn_id, effects)
             if first is None:
                 mine = Put(version, attempt.data, txn_id, intent.own_files, began_ms=now_ms)
-                file_ms = require_landed(store, mine, effects)
-                stamped = _stamped(attempt.after, effects.now_ms() if file_ms is None else file_ms)
+                stamped = _stamped(attempt.after, require_landed(store, mine, effects))
                 return Committed(stamped, intent, tried, *_changed_features(snapshot, stamped))
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
@@ -413,8 +418,8 @@ def wait_after(losses: int, effects: Effects) -> None:
         effects.sleep_s(wait_s(losses - _AT_ONCE - 1) * effects.jitter())
 
 
-def _stamped(after: Snapshot, made_ms: int) -> Snapshot:
-    """Return the new snapshot with the time of its file."""
+def _stamped(after: Snapshot, made_ms: int | None) -> Snapshot:
+    """Return the new snapshot with the time of its file, which may be unknown."""
     stamped = after.memo(_own_duties).stamped
     return moved(after, head_ms=made_ms, timestamp_ms=after.timestamp_ms if stamped else made_ms)
 

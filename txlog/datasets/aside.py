@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from txlog.datasets.ingest import FILES, OBJECT_PATH, StoredObjects, object_path
 from txlog.errors import DataFileError, NotFoundError
 from txlog.lazy import compiled
-from txlog.store.base import Store, is_there, map_many
+from txlog.store.base import Store, is_older, is_there, map_many
 
 ASIDE = f"{FILES}/.aside"
 """The folder of `<uuid>`, which tells the time, and `<uuid>.<sha256>`, the copies."""
@@ -57,14 +57,17 @@ def removals_before(store: Store, before_ms: int) -> list[str]:
 
     A removal whose own file is not listed began meanwhile: its copies may have the objects' times.
     """
-    times: dict[str, int] = {}
+    found: set[str] = set()
     begun: set[str] = set()
+    young: set[str] = set()
     for file in store.list_tree(ASIDE):
         if name := _NAME.fullmatch(file.name):
-            times[name[1]] = max(times.get(name[1], 0), file.modified_ms)
+            found.add(name[1])
             if name[2] is None:
                 begun.add(name[1])
-    return [removal for removal in times if removal in begun and 0 < times[removal] < before_ms]
+            if not is_older(file.modified_ms, before_ms):
+                young.add(name[1])
+    return sorted((found & begun) - young)
 
 
 def forget(store: Store, removals: Iterable[str], copies: Iterable[Copy]) -> None:

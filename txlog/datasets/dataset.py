@@ -28,6 +28,7 @@ from txlog.errors import (
     require_whole,
 )
 from txlog.lazy import compiled
+from txlog.schema.timestamps import require_duration
 from txlog.table.handle import checked
 
 if TYPE_CHECKING:
@@ -248,10 +249,7 @@ class Dataset:
         NotFoundError
             It was never requested, or one of its commits is purged.
         """
-        if not wait_s >= 0:
-            raise InvalidInputError(
-                argument="wait_s", reason=f"seconds from 0 were expected, not {wait_s!r}"
-            )
+        require_duration("wait_s", wait_s)
         effects = self._home.effects
         until = effects.monotonic_s() + wait_s
         pause = _FIRST_LOOK_S

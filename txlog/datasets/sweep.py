@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 from txlog.datasets.aside import removals_before
 from txlog.datasets.commands import SWEEP_MS, Sweep, is_sweep_due
@@ -17,7 +18,8 @@ from txlog.datasets.ingest import FILES, OBJECT_PATH, STAGED
 from txlog.datasets.objects import damage_warned, remove, used_by_any
 from txlog.errors import TxlogWarning
 from txlog.lazy import compiled, dataclass
-from txlog.store.base import Store
+from txlog.store.base import Store, is_older
+from txlog.store.file_times import store_now_ms
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _TABLE = compiled(_UUID)
@@ -49,7 +51,7 @@ def sweep_leftovers(home: Home) -> int:
     state = home.ledger.state()
     if not is_sweep_due(state, now_ms) or not (state.datasets or _has_files(home.store)):
         return 0
-    store_ms = _store_ms(home)
+    store_ms = store_now_ms(home.store, f"{STAGED}/{home.effects.uuid()}")
     if not store_ms:
         warnings.warn(
             f"{home.root} is not swept: the store has no times of files",
@@ -81,20 +83,8 @@ def _has_files(store: Store) -> bool:
     return any(next(iter(store.list_tree(folder)), None) is not None for folder in folders)
 
 
-def _store_ms(home: Home) -> int:
-    """Return the store's time, from a file that is written now; 0 if the store has no times."""
-    mark = f"{STAGED}/{home.effects.uuid()}"
-    home.store.write_new(mark, b"")
-    try:
-        return home.store.info(mark).modified_ms
-    finally:
-        home.store.delete([mark])
-
-
 def _old_files(store: Store, before_ms: int) -> _Old:
-    def is_old(modified_ms: int) -> bool:
-        return 0 < modified_ms < before_ms  # 0: the store has no times.
-
+    is_old = partial(is_older, before_ms=before_ms)
     files = [f"{FILES}/{f.name}" for f in store.list_tree(FILES) if is_old(f.modified_ms)]
     return _Old(
         staged=[path for path in files if path.startswith(f"{STAGED}/")],
@@ -106,7 +96,7 @@ def _old_files(store: Store, before_ms: int) -> _Old:
 
 
 def _old_folders(
-    store: Store, root: str, pattern: re.Pattern[str], is_old: Callable[[int], bool]
+    store: Store, root: str, pattern: re.Pattern[str], is_old: Callable[[int | None], bool]
 ) -> dict[str, list[str]]:
     """Return the folders below a root whose names fit and whose files are all old."""
     found: dict[str, list[str]] = {}

@@ -37,7 +37,7 @@ class LogFile(NamedTuple):
     kind: Kind
     version: int  # For a compaction, the first version.
     size: int = 0  # Bytes.
-    modified_ms: int = 0  # By the store's clock, milliseconds since the epoch.
+    modified_ms: int | None = None  # As in `ObjectInfo`; None also if it was not asked for.
     end: int = 0  # For a compaction, the last version.
     part: int = 0  # For a multi-part checkpoint, from 1; 0 for all others.
     parts: int = 1
@@ -55,7 +55,7 @@ class LogFile(NamedTuple):
         return _BELOW + self.name
 
 
-def parse_name(name: str, *, size: int = 0, modified_ms: int = 0) -> LogFile | None:
+def parse_name(name: str, *, size: int = 0, modified_ms: int | None = None) -> LogFile | None:
     """Return the log file of a name, or None if the name is not that of a log file."""
     if len(name) == _COMMIT_LENGTH and name[-5:] == ".json":  # Most names are commits.
         digits = name[:-5]

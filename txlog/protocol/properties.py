@@ -16,6 +16,7 @@ import orjson
 from txlog.actions.table import Metadata
 from txlog.errors import InvalidInputError, SchemaMismatchError, TxlogWarning
 from txlog.lazy import compiled, dataclass
+from txlog.schema.timestamps import LONGEST_MS
 
 _UNITS_MS = {
     "millisecond": 1,
@@ -54,7 +55,7 @@ def _interval_ms(text: str) -> int:
     match = _INTERVAL.fullmatch(text.strip())
     if match is None or match[2].lower() not in _UNITS_MS:
         raise ValueError("expected an interval such as 'interval 7 days'")
-    return int(match[1]) * _UNITS_MS[match[2].lower()]
+    return min(int(match[1]) * _UNITS_MS[match[2].lower()], LONGEST_MS)
 
 
 _SIZE = compiled(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-from datetime import UTC, datetime
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from txlog.fragments.fragment import rows_left
 from txlog.lazy import dataclass
 from txlog.report.charts import charts_of, size_text
 from txlog.report.facts import Facts, gather
+from txlog.schema.timestamps import moment_text
 
 if TYPE_CHECKING:
     import os
@@ -162,13 +162,8 @@ def number_text(value: int | None) -> str:
 
 
 def time_text(milliseconds: int | None) -> str:
-    """Return a time in UTC; empty for None, and the number if no calendar date fits."""
-    if milliseconds is None:
-        return ""
-    try:
-        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, ValueError, OSError):
-        return str(milliseconds)
+    """Return a time in UTC; empty for None."""
+    return "" if milliseconds is None else f"{moment_text(milliseconds)} UTC"
 
 
 def script_text(value: Any) -> str:

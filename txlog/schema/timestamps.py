@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.arrow import pc
+from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.lazy import compiled
 from txlog.schema.types import DataType, PrimitiveType
 
@@ -104,6 +105,64 @@ def format_moment(micros: int, *, digits: int, separator: str = "T", zone: str =
     hour, minute = divmod(minutes, 60)
     decimals = f"{fraction:06d}"[:digits]
     return f"{format_date(days)}{separator}{hour:02d}:{minute:02d}:{second:02d}.{decimals}{zone}"
+
+
+def micros_of(time_ms: int | None) -> int | None:
+    """Return milliseconds as microseconds; None for None, and if they do not fit into 64 bits."""
+    if time_ms is None or not -(1 << 63) <= time_ms * 1000 < 1 << 63:
+        return None
+    return time_ms * 1000
+
+
+def moment_text(
+    time_ms: int | None, *, separator: str = " ", digits: int = 0, zone: str = ""
+) -> str:
+    """Return a time of any year as text for readers, in UTC; `unknown` for None."""
+    if time_ms is None:
+        return "unknown"
+    text = format_moment(time_ms * 1000, digits=digits, separator=separator)
+    return text.rstrip(".") + zone
+
+
+LONGEST_MS = 1_000_000_000 * 3_600_000
+"""The longest duration, of 100,000 years. With it, all times before and after now fit 64 bits."""
+
+
+def require_duration(argument: str, value: object, unit: str = "seconds") -> float:
+    """Return a duration that a caller gave, a number from 0. Infinity waits for ever.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidInputError
+        It is not a number, not a number at all (NaN), or below 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidTypeError(
+            argument=argument, reason=f"a number of {unit} was expected, not {value!r}"
+        )
+    if not value >= 0:
+        raise InvalidInputError(
+            argument=argument, reason=f"a number from 0 was expected, not {value!r}"
+        )
+    return value
+
+
+def duration_ms(argument: str, value: object, unit: str, unit_ms: int) -> int:
+    """Return how long a caller wants to keep something, in milliseconds.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidInputError
+        As for `require_duration`, or it is infinite or longer than `LONGEST_MS`.
+    """
+    given = require_duration(argument, value, unit)
+    if given * unit_ms > LONGEST_MS:
+        raise InvalidInputError(
+            argument=argument,
+            reason=f"{given!r} {unit} are more than {LONGEST_MS // unit_ms:,}",
+            remedy=f"Pass at most {LONGEST_MS // unit_ms} {unit}. Pin what is to stay for ever",
+        )
+    return int(given * unit_ms)
 
 
 class Nanos(int):

@@ -19,6 +19,7 @@ from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Code, Commit, Failure, Input, Part, Summary
 from txlog.errors import NotFoundError, UnsupportedFeatureError
 from txlog.lazy import dataclass
+from txlog.schema.timestamps import require_duration
 from txlog.serve.connection import TRIES, Connection
 from txlog.serve.models import (
     CommitModel,
@@ -270,6 +271,7 @@ class RemoteDataset:
     def fetch(self, version_hash: str, wait_s: float = 0) -> RemoteTrainingSet:
         """Return the state of a training set. While it is RUNNING, wait up to `wait_s` seconds."""
         path = f"/training-sets/{_step(version_hash)}"
+        require_duration("wait_s", wait_s)
         while True:
             wait = min(wait_s, _LONGEST_WAIT_S)
             made = self._set(self._send("GET", path, query={"wait": wait}))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from html import escape
 
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Commit, Summary
+from txlog.schema.timestamps import moment_text
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -61,7 +61,7 @@ def _dataset(one: Summary, sets: Sequence[TrainingSet]) -> str:
 
 def _commit(commit: Commit) -> tuple[str, ...]:
     marks = "".join(f" ({mark})" for mark in ("hidden", "purged") if getattr(commit, mark))
-    moment = datetime.fromtimestamp(commit.created_ms / 1000, UTC).isoformat(" ", "seconds")
+    moment = f"{moment_text(commit.created_ms)}+00:00"
     return (
         f"{commit.commit_id}{marks}",
         escape(moment),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -18,6 +17,7 @@ from txlog.datasets.limits import number_or_name
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Commit, Summary
 from txlog.errors import InvalidInputError, TxlogError
+from txlog.schema.timestamps import moment_text
 from txlog.serve.auth import Authenticator, Everybody, Principal, Right, require_guarded
 from txlog.serve.messages import messages, pool
 from txlog.serve.problems import status_of, text_of
@@ -223,7 +223,7 @@ def _tags(tags: Iterable[Any]) -> dict[str, str]:
 
 
 def _moment(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return moment_text(ms, separator="T")
 
 
 def _head(summary: Summary) -> dict[str, Any]:

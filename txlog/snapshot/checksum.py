@@ -262,7 +262,7 @@ def _compare_controls(checksum: VersionChecksum, snapshot: Snapshot) -> Iterator
         yield _comparison("protocol", "{}={}", stated, found)
     if checksum.in_commit_timestamp_opt is not None:
         enabled = snapshot.is_active("inCommitTimestamp")
-        if snapshot.head_ms or not enabled:
+        if snapshot.head_ms is not None or not enabled:
             stamp = snapshot.timestamp_ms if enabled else None
             yield Comparison("inCommitTimestampOpt", checksum.in_commit_timestamp_opt, stamp)
     if checksum.set_transactions is not None:

@@ -40,7 +40,7 @@ class Commit:
 
     version: int  # The last version of a compaction.
     path: str
-    modified_ms: int
+    modified_ms: int | None  # As in `LogFile`.
     controls: tuple[tuple[int, Action], ...]
     # The number of the line with its `commitInfo`, and the JSON object.
     info_line: tuple[int, dict[str, Any]] | None
@@ -55,10 +55,11 @@ class Commit:
         action = decode_action("commitInfo", body, path=self.path, line=line)
         return action if isinstance(action, CommitInfo) else None
 
-    def made_ms(self, protocol: Protocol | None, metadata: Metadata | None) -> int:
+    def made_ms(self, protocol: Protocol | None, metadata: Metadata | None) -> int | None:
         """Return the time of the commit: its in-commit timestamp if the table enables these.
 
-        Otherwise the result is the file's time.
+        Otherwise the result is the file's time, which may be None. It is not yet adjusted to the
+        times of other versions.
         """
         if not is_stamped(protocol, metadata) or self.info is None:
             return self.modified_ms

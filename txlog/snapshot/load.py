@@ -37,7 +37,7 @@ def list_log(
     """List the log's files of versions from `since`; files with other names are ignored.
 
     For a catalog-managed table, only files that its catalog ratified are returned. In a brief
-    listing, sizes and times may be 0: `_with_size` adds them if they are needed.
+    listing, sizes may be 0 and times None: `_with_size` adds them if they are needed.
     """
     first = f"{since:020d}"
     try:
@@ -52,7 +52,7 @@ def list_log(
         published = [
             file
             for name, size, modified_ms in listed
-            if (file := parse_name(name, size=size, modified_ms=modified_ms))
+            if (file := parse_name(name, size=size, modified_ms=modified_ms or None))
         ]
     if catalog is None:
         return published
@@ -199,7 +199,7 @@ def _load(
         sidecars=sidecars,
         tail=tail.files,
         timestamp_ms=_timestamp_ms(store, segment, head, tail.last, controls),
-        head_ms=0 if head is None else head.modified_ms,
+        head_ms=None if head is None else head.modified_ms,
         catalog=catalog,
         footers=footers,
     )
@@ -287,10 +287,11 @@ def _timestamp_ms(
     file: LogFile | None,
     last: Commit | None,
     controls: Controls,
-) -> int:
+) -> int | None:
     """Return the time of the version, from its own commit if that still exists."""
     if file is None:
-        return max((part.modified_ms for part in segment.checkpoint), default=0)
+        known = (part.modified_ms for part in segment.checkpoint)
+        return max((ms for ms in known if ms is not None), default=None)
     protocol, metadata = controls.protocol, controls.metadata
     if last is not None and last.path == file.path:
         return last.made_ms(protocol, metadata)

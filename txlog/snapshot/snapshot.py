@@ -200,8 +200,9 @@ class Snapshot:
 
     root: str
     version: int
-    timestamp_ms: int  # In-commit timestamp, else the time of its file: see `times.made_ms`.
-    head_ms: int  # The store's time of its commit's file; 0 if the file does not exist.
+    # In-commit timestamp, else the time of its file; None if unknown. For users: `VersionTimes`.
+    timestamp_ms: int | None
+    head_ms: int | None  # The store's time of its commit's file; None if unknown, or no such file.
     protocol: Protocol
     metadata: Metadata
     schema: StructType
@@ -301,8 +302,8 @@ def make_snapshot(
     *,
     sidecars: Sequence[Sidecar],
     tail: pa.Table | Tail,
-    timestamp_ms: int,
-    head_ms: int,
+    timestamp_ms: int | None,
+    head_ms: int | None,
     catalog: CatalogCommits | None = None,
     footers: Footers | None = None,
 ) -> Snapshot:

@@ -2,23 +2,27 @@
 
 From the version on that enables in-commit timestamps, these are the times of versions. Earlier
 versions have the times of their commit files. Files may have equal or descending times, so each
-time counts as at least a millisecond after the previous one.
+time counts as at least a millisecond after the previous one, and before the first in-commit
+timestamp. A time that is not known is None. `VersionTimes` has the only answer: whoever shows the
+time of a version, or looks for the version of a time, asks there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal
 
-from txlog.errors import InvalidInputError, InvalidTypeError, NotFoundError
+from txlog.errors import InvalidInputError, InvalidTypeError, NotFoundError, TxlogError
+from txlog.lazy import dataclass
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.log.segment import rebuildable
 from txlog.schema.timestamps import format_moment, parse_moment
-from txlog.snapshot.commits import read_commit, told_by_commit
-from txlog.snapshot.load import list_commits, list_log, load_snapshot
+from txlog.snapshot.commits import Commit, read_commit, told_by_commit
+from txlog.snapshot.load import list_log, load_snapshot, refresh
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, map_many
 
@@ -89,6 +93,87 @@ def pick_version(commits: Sequence[tuple[int, int]], moment_ms: int) -> int | No
     return picked
 
 
+@dataclass(frozen=True)
+class VersionTimes:
+    """The times of the versions of a log, up to the version of a snapshot."""
+
+    store: Store
+    snapshot: Snapshot
+    latest: Snapshot  # It says which versions have in-commit timestamps.
+    files: list[LogFile]  # Of the log, of all versions.
+    commits: list[LogFile]  # Up to the snapshot's version, ascending.
+    by_file: dict[int, int | None]  # The times of the versions that have those of their files.
+    _read: dict[int, int | None]  # In-commit timestamps that were read already.
+
+    def of(self, file: LogFile) -> int | None:
+        """Return the time of a commit's version; None if it is not known."""
+        if file.version in self.by_file:
+            return self.by_file[file.version]
+        if file.version not in self._read:
+            self._read[file.version] = self.of_commit(read_commit(self.store, file))
+        return self._read[file.version]
+
+    def of_commit(self, commit: Commit) -> int | None:
+        """Return the same for a commit that was read."""
+        if commit.version in self.by_file:
+            return self.by_file[commit.version]
+        return commit.made_ms(self.latest.protocol, self.latest.metadata)
+
+    def commit_of(self, version: int) -> LogFile | None:
+        """Return the commit of a version; None if it was cleaned up."""
+        return next((file for file in reversed(self.commits) if file.version == version), None)
+
+    def pick(self, commits: Sequence[LogFile], moment_ms: int) -> LogFile | None:
+        """Return the last of ascending commits that is known to be made at or before a time."""
+        stamped = [file for file in commits if file.version not in self.by_file]
+        low, high = 0, len(stamped)  # In-commit timestamps strictly ascend.
+        while low < high:
+            middle = (low + high) // 2
+            made_ms = self.of(stamped[middle])
+            if made_ms is not None and made_ms <= moment_ms:
+                low = middle + 1
+            else:
+                high = middle
+        if low:
+            return stamped[low - 1]
+        older = {file.version: file for file in commits if file.version in self.by_file}
+        known = [(v, ms) for v in older if (ms := self.by_file[v]) is not None]
+        picked = pick_version(known, moment_ms)
+        return None if picked is None else older[picked]
+
+    def follows(self, file: LogFile, moment_ms: int) -> bool:
+        """Return whether a version that `pick` found was the latest at the time, for certain.
+
+        If the commit of the next version was cleaned up, or has no time, this is only certain for
+        the very time of the version, because times strictly ascend.
+        """
+        if file.version == self.snapshot.version or self.of(file) == moment_ms:
+            return True
+        after = self.commit_of(file.version + 1)
+        return after is not None and self.of(after) is not None
+
+
+def version_times(
+    store: Store, snapshot: Snapshot, *, latest: Snapshot | None = None
+) -> VersionTimes:
+    """List a log, and return the times of its versions up to that of a snapshot.
+
+    Parameters
+    ----------
+    latest
+        A version that is not older than the snapshot, if it is known. If the log has even newer
+        commits, the table is refreshed, because they may enable in-commit timestamps.
+    """
+    latest = latest or snapshot
+    files = list_log(store, catalog=snapshot.catalog)
+    every = sorted((f for f in files if f.kind == "commit"), key=lambda file: file.version)
+    if every and every[-1].version > latest.version and latest.catalog is None:
+        with suppress(TxlogError):  # The table was replaced, or changed in a way txlog lacks.
+            latest = refresh(store, latest)
+    commits = [file for file in every if file.version <= snapshot.version]
+    return VersionTimes(store, snapshot, latest, files, commits, file_times(latest, commits), {})
+
+
 def version_at(
     store: Store, latest: Snapshot, moment_ms: int, *, out_of_range: OutOfRange = "error"
 ) -> int:
@@ -100,7 +185,8 @@ def version_at(
     ------
     NotFoundError
         The time is before the first existing version or after the last one, and `out_of_range` is
-        not `nearest`.
+        not `nearest`; or it is unknown which version was the latest then: the store has no times of
+        the commits, or commits of that time were cleaned up.
     InvalidInputError
         `out_of_range` is neither `error` nor `nearest`.
     """
@@ -108,22 +194,70 @@ def version_at(
         raise InvalidInputError(
             argument="out_of_range", reason=f"{out_of_range!r} is not error or nearest"
         )
-    commits = _kept(store, latest)
-    picked = _pick(store, latest, commits, moment_ms)
-    last_ms = _last_ms(latest, commits)
-    if picked is not None and (
-        picked < latest.version or moment_ms <= last_ms or out_of_range == "nearest"
-    ):
-        return picked
-    if picked is None and out_of_range == "nearest":
-        return commits[0].version
-    when = "before the first" if picked is None else "after the last"
+    times = version_times(store, latest)
+    known = set(rebuildable(times.files))
+    commits = [file for file in times.commits if file.version in known]
+    if not commits:
+        raise _no_commit(store)
+    picked = times.pick(commits, moment_ms)
+    if picked is None:
+        if times.of(commits[0]) is None:
+            raise _no_time(store, commits[0])
+        if out_of_range == "nearest":
+            return commits[0].version
+        raise _out_of_range(times, commits, moment_ms, "before the first")
+    if picked.version == latest.version:
+        made_ms = times.of(picked)
+        if out_of_range == "nearest" or made_ms is None or moment_ms <= made_ms:
+            return picked.version
+        raise _out_of_range(times, commits, moment_ms, "after the last")
+    if times.follows(picked, moment_ms):
+        return picked.version
+    after = next((file for file in commits if file.version > picked.version), None)
+    if after is not None and after.version == picked.version + 1:
+        raise _no_time(store, after)
+    if out_of_range == "nearest":
+        return picked.version
+    if after is None:
+        raise _out_of_range(times, commits, moment_ms, "after the last")
     raise NotFoundError(
         path=store.root,
-        reason=f"{_text(moment_ms)} is {when} version "
-        f"({commits[0].version} at {_text(_stamp(store, latest, commits[0]))}, "
-        f"{latest.version} at {_text(last_ms)})",
+        reason=f"{_text(moment_ms)} is between version {picked.version} at "
+        f"{_time_text(times, picked)} and version {after.version} at {_time_text(times, after)}, "
+        "and the versions between them were cleaned up",
+        remedy=f"Open version {picked.version} or {after.version}",
+    )
+
+
+def _out_of_range(
+    times: VersionTimes, commits: Sequence[LogFile], moment_ms: int, where: str
+) -> NotFoundError:
+    first, last = commits[0], commits[-1]
+    return NotFoundError(
+        path=times.store.root,
+        reason=f"{_text(moment_ms)} is {where} version "
+        f"({first.version} at {_time_text(times, first)}, "
+        f"{last.version} at {_time_text(times, last)})",
         remedy="Choose a time between them, or omit the timestamp to open the latest version",
+    )
+
+
+def _no_commit(store: Store) -> NotFoundError:
+    return NotFoundError(
+        path=store.root,
+        reason="the log keeps no commit, so no version has a time",
+        remedy="Open the table by version",
+    )
+
+
+def _no_time(store: Store, file: LogFile) -> NotFoundError:
+    return NotFoundError(
+        path=store.root,
+        version=file.version,
+        reason=f"the store has no time of {file.path}, so it is unknown which version was the "
+        "latest at a time",
+        remedy="Choose a version by its number. New versions have times with "
+        'Table.alter.set_properties({"delta.enableInCommitTimestamps": "true"})',
     )
 
 
@@ -134,15 +268,15 @@ def version_from(store: Store, latest: Snapshot, moment_ms: int) -> int:
     ------
     NotFoundError
         The moment is after the last version, or so early that versions after it may have been
-        cleaned up.
+        cleaned up, or the store has no times of the commits.
     """
-    commits = _kept(store, latest)
-    before = _pick(store, latest, commits, moment_ms - 1)
-    if before is None and commits[0].version == 0:
-        return 0
-    if before is not None and before < latest.version:
-        return before + 1
+    times, commits = _kept(store, latest)
+    before = times.pick(commits, moment_ms - 1)
     if before is None:
+        if times.of(commits[0]) is None:
+            raise _no_time(store, commits[0])
+        if commits[0].version == 0:
+            return 0
         raise NotFoundError(
             path=store.root,
             version=commits[0].version,
@@ -150,6 +284,10 @@ def version_from(store: Store, latest: Snapshot, moment_ms: int) -> int:
             "versions before it",
             remedy=f"Begin with version {commits[0].version} or later",
         )
+    if before.version < latest.version:
+        if not times.follows(before, moment_ms - 1):
+            raise _no_time(store, before)
+        return before.version + 1
     raise NotFoundError(
         path=store.root,
         version=latest.version,
@@ -164,11 +302,14 @@ def version_until(store: Store, latest: Snapshot, moment_ms: int) -> int:
     Raises
     ------
     NotFoundError
-        The moment is before the first version that is kept.
+        The moment is before the first version that is kept, or the store has no times of the
+        commits.
     """
-    commits = _kept(store, latest)
-    picked = _pick(store, latest, commits, moment_ms)
+    times, commits = _kept(store, latest)
+    picked = times.pick(commits, moment_ms)
     if picked is None:
+        if times.of(commits[0]) is None:
+            raise _no_time(store, commits[0])
         raise NotFoundError(
             path=store.root,
             version=commits[0].version,
@@ -176,25 +317,17 @@ def version_until(store: Store, latest: Snapshot, moment_ms: int) -> int:
             f"{commits[0].version}",
             remedy="Choose a later moment",
         )
-    return picked
+    if not times.follows(picked, moment_ms):
+        raise _no_time(store, picked)
+    return picked.version
 
 
-def _kept(store: Store, latest: Snapshot) -> list[LogFile]:
-    commits = _contiguous(list_commits(store, latest))
+def _kept(store: Store, latest: Snapshot) -> tuple[VersionTimes, list[LogFile]]:
+    times = version_times(store, latest)
+    commits = _contiguous(times.commits)
     if not commits:
-        raise NotFoundError(
-            path=store.root,
-            reason="the log keeps no commit, so no version has a time",
-            remedy="Open the table by version",
-        )
-    return commits
-
-
-def _last_ms(latest: Snapshot, commits: list[LogFile]) -> int:
-    """Return the last time that is not after the latest version."""
-    if latest.is_active("inCommitTimestamp"):
-        return latest.timestamp_ms
-    return max(latest.timestamp_ms, *ascending(file.modified_ms for file in commits))
+        raise _no_commit(store)
+    return times, commits
 
 
 def _contiguous(commits: list[LogFile]) -> list[LogFile]:
@@ -207,37 +340,13 @@ def _contiguous(commits: list[LogFile]) -> list[LogFile]:
     return run[::-1]
 
 
-def _pick(store: Store, latest: Snapshot, commits: list[LogFile], moment_ms: int) -> int | None:
-    enabled_at = stamped_from(latest)
-    if enabled_at is None:
-        return pick_version([(file.version, file.modified_ms) for file in commits], moment_ms)
-    enabled_ms = latest.properties.get("delta.inCommitTimestampEnablementTimestamp")
-    stamped = [file for file in commits if file.version >= enabled_at]
-    if enabled_ms is not None and moment_ms < enabled_ms:
-        older = [file for file in commits if file.version < enabled_at]
-        return pick_version([(file.version, file.modified_ms) for file in older], moment_ms)
-    low, high = 0, len(stamped)  # In-commit timestamps strictly ascend.
-    while low < high:
-        middle = (low + high) // 2
-        if _made_ms(store, latest, stamped[middle]) <= moment_ms:
-            low = middle + 1
-        else:
-            high = middle
-    return stamped[low - 1].version if low else None
-
-
-def _stamp(store: Store, latest: Snapshot, file: LogFile) -> int:
-    if latest.is_active("inCommitTimestamp"):
-        return _made_ms(store, latest, file)
-    return file.modified_ms
-
-
-def _made_ms(store: Store, latest: Snapshot, file: LogFile) -> int:
-    return read_commit(store, file).made_ms(latest.protocol, latest.metadata)
-
-
 def _text(moment_ms: int) -> str:
     return format_moment(moment_ms * 1000, digits=3, zone="Z")
+
+
+def _time_text(times: VersionTimes, file: LogFile) -> str:
+    made_ms = times.of(file)
+    return "an unknown time" if made_ms is None else _text(made_ms)
 
 
 def ascending(stamps: Iterable[int]) -> Iterator[int]:
@@ -255,37 +364,46 @@ def stamped_from(latest: Snapshot) -> int | None:
     return latest.properties.get("delta.inCommitTimestampEnablementVersion") or 0
 
 
-def file_times(latest: Snapshot, commits: Sequence[LogFile]) -> dict[int, int]:
+def file_times(latest: Snapshot, commits: Sequence[LogFile]) -> dict[int, int | None]:
     """Return the times of the versions that count by their files' times, in milliseconds.
 
-    Pure. `commits` ascend by version; after a gap, times are counted again.
+    Pure. `commits` ascend by version. None: the store has no time of the file. The times strictly
+    ascend, also to the first in-commit timestamp: a file may have a time in the future.
     """
     stamped = stamped_from(latest)
-    found: dict[int, int] = {}
-    for run in _runs([file for file in commits if stamped is None or file.version < stamped]):
-        times = ascending(file.modified_ms for file in run)
-        found |= zip((file.version for file in run), times, strict=True)
+    enabled_ms = latest.properties.get("delta.inCommitTimestampEnablementTimestamp")
+    older = [file for file in commits if stamped is None or file.version < stamped]
+    known = [(file.version, file.modified_ms) for file in older if file.modified_ms is not None]
+    times = ascending(ms for _, ms in known)
+    found: dict[int, int | None] = {file.version: None for file in older}
+    for (version, _), made_ms in zip(known, times, strict=True):
+        if stamped is not None and enabled_ms is not None:
+            made_ms = min(made_ms, enabled_ms - (stamped - version))
+        found[version] = made_ms
     return found
 
 
-def _runs(commits: Iterable[LogFile]) -> list[list[LogFile]]:
-    """Return commits in groups without a gap."""
-    runs: list[list[LogFile]] = []
-    for file in commits:
-        if runs and file.version == runs[-1][-1].version + 1:
-            runs[-1].append(file)
-        else:
-            runs.append([file])
-    return runs
+def least_ms(store: Store, snapshot: Snapshot) -> int:
+    """Return the least in-commit timestamp of the next version, if no version before it has one.
+
+    With it, the times of these versions stay as they are (`file_times`).
+    """
+    following = snapshot.version + 1
+    times = version_times(store, snapshot).by_file.items()
+    return max((ms + following - version for version, ms in times if ms is not None), default=0)
 
 
-def made_ms(store: Store, snapshot: Snapshot) -> int:
-    """Return the time of a snapshot's version; if its commit is missing, its checkpoint's time."""
+def made_ms(store: Store, snapshot: Snapshot) -> int | None:
+    """Return the time of a snapshot's version; None if its commit is gone or has no time."""
     stamped = stamped_from(snapshot)
     if stamped is not None and stamped <= snapshot.version:
-        return snapshot.timestamp_ms
-    times = file_times(snapshot, list_commits(store, snapshot))
-    return times.get(snapshot.version, snapshot.timestamp_ms)
+        newer = list_log(store, since=snapshot.version, catalog=snapshot.catalog)
+        found = [file.version for file in newer if file.kind == "commit"]
+        if found == [snapshot.version] and snapshot.timestamp_ms is not None:
+            return snapshot.timestamp_ms
+    times = version_times(store, snapshot)
+    own = times.commit_of(snapshot.version)
+    return None if own is None else times.of(own)
 
 
 def snapshot_at(
@@ -333,47 +451,36 @@ def history(store: Store, snapshot: Snapshot, limit: int | None = None) -> list[
     """Return the `commitInfo` of each commit up to a snapshot's version, newest first.
 
     Each entry has `version` and `timestamp` (milliseconds since the epoch). This is the time by
-    which time travel finds the version, even if the writer recorded another one. Versions whose
-    commits were cleaned up are not in the list.
+    which time travel finds the version, even if the writer recorded another one; None if the store
+    has no time of the commit. Versions whose commits were cleaned up are not in the list.
     """
-    commits = list_commits(store, snapshot)
-    times = file_times(snapshot, commits)
-    entry = partial(_entry, store, snapshot, times)
-    return list(map_many(store, entry, commits[::-1][:limit]))
+    times = version_times(store, snapshot)
+    return list(map_many(store, partial(_entry, times), times.commits[::-1][:limit]))
 
 
 def versions(store: Store, snapshot: Snapshot) -> list[dict[str, Any]]:
     """Return the versions up to a snapshot's version that can be opened, ascending.
 
-    Each has `version`, `timestamp` (None if its commit is gone) and the `pins` of the latest
-    version.
+    Each has `version`, `timestamp` (None if its commit is gone or has no time) and the `pins` of
+    the latest version.
     """
     from txlog.snapshot.references import pins_of
 
-    files = list_log(store, catalog=snapshot.catalog)
-    commits = sorted((f for f in files if f.kind == "commit"), key=lambda file: file.version)
-    by_version = {file.version: file for file in commits}
-    times = file_times(snapshot, commits)
     latest = snapshot if snapshot.catalog is not None else load_snapshot(store)
+    times = version_times(store, snapshot, latest=latest)
     named: dict[int, list[str]] = {}
     for pin in pins_of(latest).values():
         named.setdefault(pin.version, []).append(pin.name)
+    by_version = {file.version: file for file in times.commits}
     found = []
-    for version in rebuildable(files):
+    for version in rebuildable(times.files):
         if version <= snapshot.version:
-            made_ms = times.get(version)
-            if made_ms is None and version in by_version:
-                made_ms = _made_ms(store, snapshot, by_version[version])
+            made_ms = times.of(by_version[version]) if version in by_version else None
             found.append({"version": version, "timestamp": made_ms, "pins": named.get(version, [])})
     return found
 
 
-def _entry(
-    store: Store, snapshot: Snapshot, times: Mapping[int, int], file: LogFile
-) -> dict[str, Any]:
-    commit = told_by_commit(store, file)
-    made_ms = times.get(file.version)
-    if made_ms is None:
-        made_ms = commit.made_ms(snapshot.protocol, snapshot.metadata)
+def _entry(times: VersionTimes, file: LogFile) -> dict[str, Any]:
+    commit = told_by_commit(times.store, file)
     info = commit.info.to_json() if commit.info else {}
-    return {**info, "version": file.version, "timestamp": made_ms}
+    return {**info, "version": file.version, "timestamp": times.of_commit(commit)}

@@ -143,12 +143,33 @@ PutIfAbsent: TypeAlias = Callable[[str, bytes], Put]
 OpenOutput: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
 
+_LAST_MS = 1 << 62  # Sums and differences of such times fit into 64 bits.
+
+
 class ObjectInfo(NamedTuple):
     """A file in a store."""
 
     name: str  # Relative to the listed folder; for a single file, the last step of its path.
     size: int  # Bytes.
-    modified_ms: int  # By the store's clock, milliseconds since the epoch; 0 if unknown.
+    # By the store's clock, milliseconds since the epoch. None: unknown. Who deletes files takes it
+    # for young, and who looks for a time raises an error.
+    modified_ms: int | None
+
+
+def known_ms(time_ms: int) -> int | None:
+    """Return a time of a file, or None if it is before 1970 or not a time of this world. Pure.
+
+    Backends and tools that do not know a time write 0.
+    """
+    return time_ms if 0 < time_ms < _LAST_MS else None
+
+
+def is_older(modified_ms: int | None, before_ms: int) -> bool:
+    """Return whether a file is certainly older than a time. Pure.
+
+    A store that does not know a file's time should say None, but 0 is taken for this too.
+    """
+    return modified_ms is not None and 0 < modified_ms < before_ms
 
 
 class Store(Protocol):
@@ -282,8 +303,9 @@ class Store(Protocol):
         """
         ...
 
-    def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
-        """Return the files of `list_after`. Sizes and times are 0 if they need more system calls.
+    def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int | None]]:
+        """Return the files of `list_after`. If sizes and times need more system calls, they are 0
+        and None.
 
         The call itself raises errors.
         """
@@ -363,7 +385,7 @@ class BasicStore:
         """Do nothing: other writers are not known."""
         return nullcontext(True)
 
-    def list_briefly(self: Store, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
+    def list_briefly(self: Store, folder: str, name: str) -> Iterable[tuple[str, int, int | None]]:
         """Return the files of `list_after`."""
         return list(self.list_after(folder, name))
 

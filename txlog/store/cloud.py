@@ -25,6 +25,7 @@ from txlog.store.base import (
     ObjectInfo,
     OpenOutput,
     Put,
+    known_ms,
     scheme_of,
     without_secrets,
 )
@@ -431,8 +432,8 @@ def _await(calls: deque[Call[None]]) -> None:
             calls.popleft().result()
 
 
-def _ms(modified: Any) -> int:
-    return int(modified.timestamp() * 1000)
+def _ms(modified: Any) -> int | None:
+    return known_ms(int(modified.timestamp() * 1000))
 
 
 def _frozen(options: Any) -> Any:

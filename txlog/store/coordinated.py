@@ -155,7 +155,7 @@ class CoordinatedStore(BasicStore):
             return self.inner.list_after(folder, name)
         return iter(self._with_next(list(self.inner.list_after(folder, name)), name))
 
-    def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
+    def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int | None]]:
         """Return what `list_after` yields."""
         found = self.inner.list_briefly(folder, name)
         return self._with_next(list(found), name) if _is_log(folder) else found

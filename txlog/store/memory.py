@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from txlog.errors import InvalidInputError, NotFoundError, os_errors
 from txlog.lazy import dataclass
-from txlog.store.base import BasicStore, ObjectInfo, Put, without_secrets
+from txlog.store.base import BasicStore, ObjectInfo, Put, known_ms, without_secrets
 
 # fsspec's own create-if-absent checks first and writes then. The lock makes this one step.
 _lock = threading.RLock()
@@ -169,4 +169,5 @@ class Sink(BytesIO):
 
 
 def _info(name: str, content: Any) -> ObjectInfo:
-    return ObjectInfo(name, content.getbuffer().nbytes, int(content.modified.timestamp() * 1000))
+    modified_ms = known_ms(int(content.modified.timestamp() * 1000))
+    return ObjectInfo(name, content.getbuffer().nbytes, modified_ms)

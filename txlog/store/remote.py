@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field
-from datetime import datetime
 from functools import partial
 from inspect import signature
 from typing import Any, ClassVar, Literal
@@ -23,6 +22,7 @@ from txlog.errors import (
 from txlog.lazy import dataclass
 from txlog.store.base import BasicStore, ObjectInfo, Put, kind_of, scheme_of, without_secrets
 from txlog.store.cloud_options import fsspec_options, without_options
+from txlog.store.file_times import modified_ms
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload
 from txlog.threads import map_ahead
 
@@ -383,9 +383,6 @@ _EXTRAS = {
     "s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure",
     "az": "azure", "adl": "azure",
 }  # fmt: skip
-_MODIFIED = (
-    "mtime", "LastModified", "last_modified", "updated", "modified", "modifiedTime", "created",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -443,20 +440,4 @@ def _unsupported(
 
 def info_of(entry: Mapping[str, Any], name: str) -> ObjectInfo:
     """Return a file's `ObjectInfo` from an entry of fsspec."""
-    return ObjectInfo(name, int(entry.get("size") or 0), _modified_ms(entry))
-
-
-def _modified_ms(entry: Mapping[str, Any]) -> int:
-    """Return a file's modification time; each backend has its own name and type for it."""
-    for name in _MODIFIED:
-        value = entry.get(name)
-        if isinstance(value, str):
-            try:
-                value = datetime.fromisoformat(value)
-            except ValueError:
-                continue
-        if isinstance(value, datetime):
-            return int(value.timestamp() * 1000)
-        if isinstance(value, int | float):
-            return int(value * 1000)
-    return 0
+    return ObjectInfo(name, int(entry.get("size") or 0), modified_ms(entry))

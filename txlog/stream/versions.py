@@ -19,12 +19,13 @@ from txlog.errors import (
 )
 from txlog.fragments.rows import FEATURE, require_fragments_feature
 from txlog.log.names import LogFile
-from txlog.protocol.access import require_readable, supports
+from txlog.protocol.access import is_stamped, require_readable, supports
 from txlog.reconcile.files import Controls, controls_of
 from txlog.snapshot.commits import Commit, file_rows, read_commit
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import list_commits, load_snapshot
+from txlog.snapshot.load import list_commits, list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.time_travel import file_times, made_ms, stamped_from
 from txlog.store.base import Store
 from txlog.stream.offsets import StreamOffset
 from txlog.stream.version_files import ChangePolicy, FileUnits, commit_units, snapshot_units
@@ -39,7 +40,7 @@ class VersionUnits:
 
     version: int
     controls: Controls
-    made_ms: int
+    made_ms: int | None  # The time of the version; None if unknown, or if no row shows it.
     units: FileUnits | tuple[ChangeFile, ...]
     sizes: pa.Array  # int64: the bytes of each unit.
 
@@ -65,6 +66,7 @@ class StreamVersions:
         self._snapshot: VersionUnits | None = None
         self._commits: dict[int, VersionUnits] = {}
         self._kept = 0  # The number of their units.
+        self._file_times: dict[int, int | None] = {}
 
     def forget_before(self, at: StreamOffset) -> None:
         """Forget the versions before an offset."""
@@ -82,7 +84,11 @@ class StreamVersions:
             live = load_files(self._store, table).live
             units = snapshot_units(live, listed=table.supports(FEATURE))
             self._snapshot = VersionUnits(
-                version, table.controls, table.timestamp_ms, units, units.sizes
+                version,
+                table.controls,
+                made_ms(self._store, table) if self._changes else None,
+                units,
+                units.sizes,
             )
         return self._snapshot
 
@@ -124,13 +130,13 @@ class StreamVersions:
         assert protocol is not None
         assert metadata is not None
         self._require_form(controls, commit.version)
-        made_ms = commit.made_ms(protocol, metadata)
         if self._changes:
             require_enabled(protocol, metadata, commit.version, self._table)
-            files = tuple(changed_files(commit, made_ms, self._removed))
+            at_ms = self._made_ms(file, commit, controls)
+            files = tuple(changed_files(commit, at_ms, self._removed))
             sizes = [sum(part.size for part in file.fragment.files) for file in files]
             return VersionUnits(
-                commit.version, controls, made_ms, files, arrow_array(sizes, pa.int64())
+                commit.version, controls, at_ms, files, arrow_array(sizes, pa.int64())
             )
         listed = supports(protocol, FEATURE)
         actions = file_rows([commit])
@@ -138,7 +144,26 @@ class StreamVersions:
         units = commit_units(
             actions, self._policy, listed=listed, version=commit.version, root=self._store.root
         )
-        return VersionUnits(commit.version, controls, made_ms, units, units.sizes)
+        return VersionUnits(commit.version, controls, None, units, units.sizes)
+
+    def _made_ms(self, file: LogFile, commit: Commit, controls: Controls) -> int | None:
+        """Return the time of a version, as `VersionTimes` has it."""
+        version = commit.version
+        stamped = stamped_from(self._table)
+        is_known = version <= self._table.version
+        if is_known and stamped is not None and version >= stamped:
+            return commit.made_ms(self._table.protocol, self._table.metadata)
+        if not is_known and is_stamped(controls.protocol, controls.metadata):
+            return commit.made_ms(controls.protocol, controls.metadata)
+        before_ms = self._file_times.get(version - 1)
+        if version not in self._file_times and before_ms is not None and not is_known:
+            made = None if file.modified_ms is None else max(file.modified_ms, before_ms + 1)
+            self._file_times[version] = made
+        elif version not in self._file_times:
+            listed = list_log(self._store, catalog=self._table.catalog)
+            commits = [one for one in sorted(listed) if one.kind == "commit"]
+            self._file_times = file_times(self._table, commits)
+        return self._file_times.get(version)
 
     def _controls(self, commit: Commit) -> Controls:
         """Return the controls that are valid in a version."""

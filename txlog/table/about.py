@@ -86,11 +86,11 @@ class About(Handle):
         return self._snapshot.version
 
     @property
-    def timestamp_ms(self) -> int:
+    def timestamp_ms(self) -> int | None:
         """The time of this version in milliseconds since the epoch, UTC, as in `history`.
 
-        A table that is opened at this time has this version. Without in-commit timestamps, the
-        first use lists the log.
+        A table that is opened at this time has this version. None if the time is not known: the
+        store has no times of files, or the commit was cleaned up. The first use lists the log.
         """
         return self._open.made_ms()
 

@@ -203,7 +203,7 @@ class OpenVersion:
         self._files: FileState | None = None
         self._fragments: FragmentSequence | None = None
         self._whole: FragmentSequence | None = None
-        self._made_ms: int | None = None
+        self._made_ms: tuple[int | None] | None = None
         self._plans: dict[tuple[str, ...], ScanPlan] = {}
         self._indexes: tuple[IndexDefinition, ...] | None = None
         self.lookups: dict[tuple[str, ...] | None, Lookup] = {}  # None means the only index.
@@ -258,13 +258,13 @@ class OpenVersion:
             self._indexes = tuple(found.values())
         return self._indexes
 
-    def made_ms(self) -> int:
-        """Return the time of the version as time travel uses it."""
+    def made_ms(self) -> int | None:
+        """Return the time of the version as time travel uses it; None if it is not known."""
         if self._made_ms is None:
             from txlog.snapshot.time_travel import made_ms
 
-            self._made_ms = made_ms(self._store, self.snapshot)
-        return self._made_ms
+            self._made_ms = (made_ms(self._store, self.snapshot),)
+        return self._made_ms[0]
 
 
 class Handle:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 
+from txlog.effects import REAL
 from txlog.errors import NotFoundError, TxlogError
 from txlog.store.base import Store
 from txlog.store.open import folders_in
@@ -14,6 +15,8 @@ ODD_NAMES = (
     "space in name", "per%20cent", "hash#1", "question?x=1", "plus+and&", "ünïcödé", "e\u0301",
     "😀", "\uffee", "a=b", "[x]*", "..double", "quote'\"",
 )  # fmt: skip
+
+_MINUTE_MS = 60_000
 
 
 def raised(kind: type[TxlogError], function: Callable[[], object]) -> TxlogError:
@@ -49,7 +52,19 @@ class ReadingContract:
                 assert file.read() == data[len(data) // 2 :]
             info = store.info(path)
             assert (info.name, info.size) == (f"f{len(data)}", len(data))
-            assert info.modified_ms >= 0
+            self.check_time(store, path, info.modified_ms)
+
+    def check_time(self, store: Store, path: str, modified_ms: int | None) -> None:
+        """Check the time of a file that was written just now.
+
+        A store whose clock is that of this machine may round times, but not by a minute. A listing
+        gives the same time. A store without times of files, or with another clock, overrides this.
+        """
+        assert modified_ms is not None, "the store has no times of files"
+        assert abs(REAL.now_ms() - modified_ms) < _MINUTE_MS
+        folder, _, name = path.rpartition("/")
+        assert modified_ms in {info.modified_ms for info in store.list_after(folder, name)}
+        assert modified_ms in {info.modified_ms for info in store.list_tree(folder)}
 
     def test_ranges_of_many_files_are_read(self) -> None:
         """Ranges are returned in the requested order, and end at the end of a file."""

@@ -82,11 +82,12 @@ def checkpoint(context: Context, snapshot: Snapshot) -> None:
 
 def _checkpoint(context: Context, snapshot: Snapshot) -> None:
     require_checkpointable(context.store, snapshot)
-    kept = _kept_actions(snapshot, context.effects.now_ms())
+    # The table's own time, so that a fast clock does not let records expire early.
+    made_ms, now_ms = snapshot.timestamp_ms, context.effects.now_ms()
+    kept = _kept_actions(snapshot, now_ms if made_ms is None else min(now_ms, made_ms))
     txn_retention_ms = snapshot.properties.get("delta.setTransactionRetentionDuration")
-    if txn_retention_ms is not None:
-        # The table's own time, so that a fast clock does not let records expire early.
-        txn_retention_ms += max(0, kept["now_ms"] - snapshot.timestamp_ms)
+    if made_ms is None:
+        txn_retention_ms = None  # It is unknown how old the records are.
     if wants_parts(snapshot):
         controls = control_rows(
             snapshot.controls, now_ms=kept["now_ms"], txn_retention_ms=txn_retention_ms

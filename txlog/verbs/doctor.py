@@ -34,12 +34,14 @@ from txlog.snapshot.checksum import verify_checksum
 from txlog.snapshot.commits import glance_at_commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log
+from txlog.snapshot.references import pins_of
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import stamped_from
 from txlog.stats.files import num_records
 from txlog.store.base import Store, is_there, map_many
 from txlog.store.open import locate
 from txlog.store.places import names_below
+from txlog.verbs.expire import made_of
 from txlog.verbs.statistics import contradiction
 from txlog.verbs.vacuum import VacuumRequest, vacuum
 
@@ -160,6 +162,7 @@ def _gaps(case: _Case) -> Iterator[Finding]:
     first, end = min(commits, default=0), case.snapshot.version + 1
     known = [version for version in rebuildable(case.log) if first <= version < end]
     lost = [range(a + 1, b) for a, b in pairwise([first - 1, *known, end]) if b > a + 1]
+    lost = [run for run in lost if not _is_cleaned_up(case, run)]
     if lost:
         texts = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in lost]
         yield Finding(
@@ -168,6 +171,21 @@ def _gaps(case: _Case) -> Iterator[Finding]:
             "They cannot be opened, and streams and change feeds that need them stop",
             "Restore the commits from a copy; later versions do not need them",
         )  # fmt: skip
+
+
+def _is_cleaned_up(case: _Case, gap: range) -> bool:
+    """Return whether a clean-up of the log explains a gap.
+
+    It ends the gap with a checkpoint, and below keeps only what pins need.
+    """
+    if gap.stop not in complete_checkpoints(case.log):
+        return False
+    try:
+        pins = pins_of(case.snapshot).values()
+        kept = {file.name for pin in pins for file in made_of(case.log, pin.held)}
+    except TxlogError:  # A pinned version cannot be rebuilt, so more is lost.
+        return False
+    return all(file.name in kept for file in case.log if file.last_version < gap.start)
 
 
 def _damaged(case: _Case) -> Iterator[Finding]:
@@ -251,7 +269,9 @@ def _times(case: _Case) -> Iterator[Finding]:
     wrong = [
         after.version
         for before, after in pairwise(commits)
-        if 0 < after.modified_ms < before.modified_ms
+        if after.modified_ms is not None
+        and before.modified_ms is not None
+        and after.modified_ms < before.modified_ms
     ]
     if wrong:
         yield Finding(

@@ -37,12 +37,14 @@ from txlog.snapshot.load import list_log, load_snapshot, refresh
 from txlog.snapshot.references import Held, held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import version_until
-from txlog.store.base import ObjectInfo, Store
+from txlog.store.base import ObjectInfo, Store, is_older
+from txlog.store.file_times import ahead_ms
 from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms
 
 _DAY_MS = 24 * HOUR_MS
 _SIDECARS = log_path("_sidecars")
 # Commits are deleted before checkpoints.
+_NO_VERSION = 1 << 63  # It is after all versions.
 _ORDER = ("commit", "checksum", "compaction", "checkpoint")
 
 
@@ -54,6 +56,9 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
     ----------
     snapshot
         The latest version.
+    dry_run
+        Write nothing. So a clean-up may keep more: it measures how far the clock of this process
+        is ahead of the store's, by which files have their times.
     hours
         How long versions are kept. None: the table's `delta.logRetentionDuration`, counted back
         from midnight as in the protocol.
@@ -73,14 +78,17 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
         A version that a pin or a clone needs can no longer be reconstructed; the error names it.
         Nothing was deleted.
     """
-    store, now_ms = context.store, context.effects.now_ms()
+    store = context.store
+    ahead: int | None = None  # How far this process's clock is ahead of the store's.
     while True:
+        now_ms = context.effects.now_ms() - (ahead or 0)
         require_table_writable(snapshot, removes_rows=False)
         try:
-            last_kept = _version_at(store, snapshot, _cutoff_ms(snapshot, hours, now_ms))
+            cutoff_ms = _cutoff_ms(snapshot, hours, now_ms)
+            log = list_log(store)
             plan = plan_expiry(
-                list_log(store),
-                last_kept=last_kept,
+                log,
+                last_kept=min(_version_at(store, snapshot, cutoff_ms), _last_old(log, cutoff_ms)),
                 hinted=hinted_version(store),
                 held=held_versions(snapshot, now_ms),
                 protected=protected_before(snapshot),
@@ -88,6 +96,10 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
             if dry_run or not plan.gone:
                 break
             store.require_writable()
+            if ahead is None:
+                ahead = ahead_ms(store, context.effects)
+                if ahead:  # Decide again: versions and sidecars are younger than they seemed.
+                    continue
             _require_rebuildable(store, plan)
             if protected_before(snapshot):
                 _require_known_protocols(store, plan.gone, snapshot.root)
@@ -104,6 +116,8 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
         _delete(context, plan)
     decided = plan.decided()
     sidecars = _sidecars(store, plan, now_ms)
+    if not dry_run and ahead is None and any(row["decision"] == "delete" for row in sidecars):
+        sidecars = _sidecars(store, plan, now_ms - ahead_ms(store, context.effects))
     if not dry_run:
         delete_files(context, [row["file"] for row in sidecars if row["decision"] == "delete"])
     return pa.concat_tables([decided, table_of_rows(sidecars, DECISIONS)]).sort_by("file")
@@ -197,6 +211,20 @@ def _version_at(store: Store, snapshot: Snapshot, cutoff_ms: int) -> int:
         return -1
 
 
+def _last_old(files: Iterable[LogFile], cutoff_ms: int) -> int:
+    """Return the last version before the first one whose commit was written after a time. Pure.
+
+    An in-commit timestamp of a slow clock makes a version look older than it is. Files without a
+    time do not count.
+    """
+    young = (
+        file.version
+        for file in files
+        if file.kind == "commit" and file.modified_ms is not None and file.modified_ms > cutoff_ms
+    )
+    return min(young, default=_NO_VERSION) - 1
+
+
 def protected_before(snapshot: Snapshot) -> int:
     """Return the version before which all log files are deleted together (checkpointProtection)."""
     text = snapshot.metadata.configuration.get(PROTECTED) or "0"
@@ -260,7 +288,7 @@ def plan_expiry(
     listed = list(files)
     wanted = min(last_kept, hinted)
     base = max((at for at in complete_checkpoints(listed) if at <= wanted), default=-1)
-    needed = {file: one for one in held for file in _made_of(listed, one)}
+    needed = {file: one for one in held for file in made_of(listed, one)}
     if base < protected or any(one.version < min(protected, base) for one in held):
         base = -1
     kept: dict[LogFile, str] = {}
@@ -279,7 +307,7 @@ def plan_expiry(
 
 def _why_all(last_kept: int, hinted: int, protected: int) -> str:
     if last_kept < 0:
-        return "all versions are within the retention"
+        return "all versions are within the retention, or it is unknown how old they are"
     if hinted < 0:
         return "_last_checkpoint names no checkpoint. Write one with Table.maintenance.checkpoint"
     if protected:
@@ -287,7 +315,7 @@ def _why_all(last_kept: int, hinted: int, protected: int) -> str:
     return "no checkpoint replaces the versions before the retention"
 
 
-def _made_of(files: list[LogFile], held: Held) -> list[LogFile]:
+def made_of(files: list[LogFile], held: Held) -> list[LogFile]:
     """Return the files of the log that a kept version needs, including its own commit."""
     try:
         segment = choose_segment(files, version=held.version)
@@ -366,8 +394,8 @@ def _sidecars(store: Store, plan: Expiry, now_ms: int) -> list[dict[str, Any]]:
             return "a checkpoint cannot be read, and may need it"
         if info.name.rpartition("/")[2] in named:
             return "a checkpoint that is kept needs it"
-        if info.modified_ms >= young_ms:
-            return "it is younger than a day, so its checkpoint may not be complete yet"
+        if not is_older(info.modified_ms, young_ms):
+            return "it may be younger than a day, so its checkpoint may not be complete yet"
         return None
 
     return [
@@ -409,6 +437,7 @@ def expire_if_due(context: Context, snapshot: Snapshot) -> None:
         made_ms = store.info(oldest.path).modified_ms
     except NotFoundError:  # Another writer cleans up now.
         return
-    if made_ms < _cutoff_ms(snapshot, None, context.effects.now_ms()):
+    is_unknown = not made_ms and snapshot.is_active("inCommitTimestamp")
+    if is_unknown or is_older(made_ms, _cutoff_ms(snapshot, None, context.effects.now_ms())):
         latest = refresh(store, snapshot)  # The latest version has all pins.
         expire(context, latest, hours=None, dry_run=False)

@@ -41,7 +41,8 @@ from txlog.scan.read_plan import ReadPlan, choose_columns
 from txlog.schema.types import StructField
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import Store
+from txlog.store.base import Store, is_older
+from txlog.store.file_times import ahead_ms
 from txlog.verbs.metadata import Changed, ChangeMetadata
 
 _TAIL_LEVEL = 15  # The zstd level when an index is built. Appends use a faster level.
@@ -387,6 +388,8 @@ class IndexFiles:
         times = {f"{folder}/{info.name}": info.modified_ms for info in listed}
         before = self.segments()
         is_known = self._known()
+        if before:  # By the store's clock, which gave the segments their times.
+            now_ms -= ahead_ms(self.context.store, self.context.effects)
         types = [key_type(column) for column in self._columns()]
         chosen, dead = [], []
         for segment in before:
@@ -394,7 +397,7 @@ class IndexFiles:
             fits = segment.columns == self.definition.columns and segment.types == tuple(types)
             files = (file for covered in segment.runs for file in covered.files)
             fits = fits and all(segment.knows(file, self._table) for file in files)
-            if not alive and now_ms - times.get(segment.name, now_ms) < _YOUNG_MS:
+            if not alive and not is_older(times.get(segment.name), now_ms - _YOUNG_MS):
                 continue
             if not alive or not fits:
                 dead.append(segment.name)

@@ -30,7 +30,7 @@ from txlog.reconcile.files import touched
 from txlog.snapshot.checksum import VersionChecksum, checksum_path, read_checksum
 from txlog.snapshot.commits import Commit, file_rows, read_commit
 from txlog.snapshot.live_files import has_large_checkpoint, live_among, load_files
-from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 
@@ -166,7 +166,24 @@ def write_if_wanted(context: Context, done: Done) -> None:
         write_checksum(context.store, snapshot)
     interval = snapshot.properties.get(COMPACTION)
     if interval and interval > 1 and (snapshot.version + 1) % interval == 0:
-        compact_log(context, snapshot, snapshot.version + 1 - interval, snapshot.version)
+        _compact_latest(context, snapshot, snapshot.version + 1 - interval)
+
+
+def _compact_latest(context: Context, snapshot: Snapshot, start: int) -> None:
+    """Compact the commits from a version on; those that were cleaned up are left out."""
+    end = snapshot.version
+    while start < end:
+        try:
+            compact_log(context, snapshot, start, end)
+        except LogCorruptError:
+            listed = list_log(context.store, since=start)
+            there = {file.version for file in listed if file.kind == "commit"}
+            first = max(set(range(start, end + 1)) - there, default=start - 1) + 1
+            if first == start:  # All are there, so one is damaged.
+                raise
+            start = first
+        else:
+            return
 
 
 def compact_log(context: Context, snapshot: Snapshot, start: int, end: int) -> str:

@@ -47,7 +47,8 @@ from txlog.snapshot.time_travel import (
     version_at,
 )
 from txlog.stats.files import num_records
-from txlog.store.base import Store, is_there
+from txlog.store.base import Store, is_older, is_there
+from txlog.store.file_times import clock_mark, store_now_ms
 from txlog.store.open import locate
 from txlog.verbs.features import with_counts
 
@@ -255,7 +256,8 @@ def require_no_vacuum(context: Context, base: Snapshot) -> None:
         A vacuum has begun and has not recorded its end.
     """
     begun = 0
-    for commit in _commits_of_vacuums(context, base):
+    store_ms = store_now_ms(context.store, clock_mark(context.effects))
+    for commit in _commits_of_vacuums(context, base, store_ms):
         operation = None if commit.info is None else commit.info.operation
         begun += (operation == "VACUUM START") - (operation == "VACUUM END" and begun > 0)
     if begun:
@@ -264,16 +266,27 @@ def require_no_vacuum(context: Context, base: Snapshot) -> None:
             rule="CON-25",
             reason="a vacuum is deleting files, and may delete files that this operation needs",
             remedy="Nothing was committed. Try again when the vacuum has ended; a vacuum that died "
-            f"blocks this for {VACUUM_HOLDS_MS // 60_000} minutes",
+            + (
+                "blocks this for ever, because the store has no times of files: read the rows of "
+                "the older version, and write them again"
+                if store_ms is None
+                else f"blocks this for {VACUUM_HOLDS_MS // 60_000} minutes"
+            ),
         )
 
 
-def _commits_of_vacuums(context: Context, base: Snapshot) -> list[Commit]:
-    """Return the commits of the last `VACUUM_HOLDS_MS` that may be of a vacuum."""
-    since_ms = context.effects.now_ms() - VACUUM_HOLDS_MS
+def _commits_of_vacuums(context: Context, base: Snapshot, store_ms: int | None) -> list[Commit]:
+    """Return the commits of the last `VACUUM_HOLDS_MS` that may be of a vacuum.
+
+    `store_ms` is the time of the store, which has given the commits their times.
+    """
     while True:
         listed = list_commits(context.store, base)
-        young = [file for file in listed if file.modified_ms >= since_ms]
+        young = [
+            file
+            for file in listed
+            if store_ms is None or not is_older(file.modified_ms, store_ms - VACUUM_HOLDS_MS)
+        ]
         contents = context.store.read_many([(file.path, file.size) for file in young])
         try:
             read = zip(young, contents, strict=True)

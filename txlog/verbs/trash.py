@@ -12,10 +12,11 @@ import pyarrow as pa
 from txlog.arrow import arrow_array
 from txlog.commit.context import Context
 from txlog.data_files.change_files import FOLDER as CHANGES_FOLDER
-from txlog.errors import InvalidInputError, InvalidTypeError, NotFoundError
+from txlog.errors import NotFoundError
 from txlog.fragments.deletion_file import DELETIONS_FOLDER, is_deletion_file
 from txlog.fragments.rows import FEATURE
 from txlog.lazy import compiled
+from txlog.schema.timestamps import duration_ms
 from txlog.snapshot.process import collector_paused
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import ObjectInfo, Store, is_part_of_file, map_many
@@ -25,12 +26,13 @@ DECISIONS = pa.schema(
     [
         pa.field("file", pa.string(), False),
         pa.field("bytes", pa.int64(), False),
-        pa.field("modified_ms", pa.int64(), False),
+        pa.field("modified_ms", pa.int64(), True),
         pa.field("decision", pa.string(), False),
         pa.field("reason", pa.string(), False),
     ]
 )
-"""A row for each file: its path below the table, its size, `keep` or `delete`, and the reason."""
+"""A row for each file: its path below the table, its size, when it was written or removed (null:
+unknown), `keep` or `delete`, and the reason."""
 
 HOUR_MS = 3_600_000
 
@@ -90,17 +92,9 @@ def hours_ms(hours: float) -> int:
     Raises
     ------
     InvalidTypeError, InvalidInputError
-        It is not a number, or is below 0.
+        It is not a number, is below 0, or is not a time of this world.
     """
-    if isinstance(hours, bool) or not isinstance(hours, int | float):
-        raise InvalidTypeError(
-            argument="retention_hours", reason=f"a number was expected, not {hours!r}"
-        )
-    if not hours >= 0:
-        raise InvalidInputError(
-            argument="retention_hours", reason=f"a number from 0 was expected, not {hours!r}"
-        )
-    return int(hours * HOUR_MS)
+    return duration_ms("retention_hours", hours, "hours", HOUR_MS)
 
 
 def delete_files(context: Context, paths: Iterable[str]) -> None:

@@ -45,7 +45,8 @@ from txlog.snapshot.load import list_commits, load_snapshot, refresh
 from txlog.snapshot.references import RegisteredClone, clones_of, held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
-from txlog.store.base import Store, is_there, map_many
+from txlog.store.base import Store, is_older, is_there, map_many
+from txlog.store.file_times import ahead_ms
 from txlog.store.open import open_store
 from txlog.store.places import absolute_keys, names_below, names_needed
 from txlog.verbs.checkpoint import checkpoint_if_due
@@ -103,7 +104,8 @@ class VacuumRequest:
     hours
         The retention in hours. None: that of the table.
     dry_run
-        Delete nothing.
+        Write nothing. So a vacuum may keep more: it measures how far the clock of this process is
+        ahead of the store's, by which files have their times.
     enforce
         Refuse a retention below that of the table.
     lite
@@ -197,8 +199,9 @@ def _round(
         segments, covered = _segments(store, snapshot)
         listed = pa.concat_tables([listed, segments])
     log = _VacuumLog(context, request, kept_ms)
+    ahead: int | None = None  # How far this process's clock is ahead of the store's.
     while True:
-        cutoff_ms = context.effects.now_ms() - kept_ms
+        cutoff_ms = context.effects.now_ms() - (ahead or 0) - kept_ms
         files = files or load_files(store, snapshot)
         found = _expired(files, cutoff_ms, snapshot.root) if listed is None else listed
         keys = [
@@ -215,6 +218,10 @@ def _round(
         if request.dry_run or (not gone.num_rows and not log.has_started):
             return _Round(decided, gone, 0, snapshot)
         store.require_writable()
+        if ahead is None and kept_ms:  # Without a retention, no clock matters.
+            ahead = ahead_ms(store, context.effects)
+            if ahead:  # Decide again: the files are younger than they seemed.
+                continue
         latest = refresh(store, snapshot)
         if latest.version == snapshot.version:
             if log.has_started:
@@ -423,7 +430,9 @@ def _remedy(text: str) -> Iterator[None]:
 
 def _removed_since(store: Store, snapshot: Snapshot, cutoff_ms: int) -> pa.Table:
     """Return the `FILE_ROWS` of removes in commits that were written since a time."""
-    young = [file for file in list_commits(store, snapshot) if file.modified_ms >= cutoff_ms]
+    young = [
+        file for file in list_commits(store, snapshot) if not is_older(file.modified_ms, cutoff_ms)
+    ]
     try:
         rows = read_deltas(store, young).files
     except DamagedError as error:
@@ -465,17 +474,18 @@ def _needed_segments(covered: Mapping[str, pa.Array], needed: pa.Array) -> pa.Ar
 def _expired(files: FileState, cutoff_ms: int, root: str) -> pa.Table:
     """Return the files that were removed before a time, as `listed_files` does."""
     rows = files.tombstones
-    times = pc.fill_null(rows["deletion_timestamp"], 0)
-    old = pc.less(times, cutoff_ms)
-    rows, times = rows.filter(old), times.filter(old)
+    rows = rows.filter(pc.invert(_is_young(rows["deletion_timestamp"], cutoff_ms)))
+    times = flat(rows["deletion_timestamp"])
     keys = flat(canonical_keys(rows["path"])).cast(pa.string())
     vectors = arrow_array(sorted(_vectors(rows)), pa.string())
     nothing = arrow_array([0] * len(vectors), pa.int64())
+    # Each was removed at this time or before.
+    removed = arrow_array([pc.max(times).as_py()] * len(vectors), pa.int64())
     found = pa.table(
         [
             names_below(root, pa.concat_arrays([keys, vectors])),
             pa.concat_arrays([flat(pc.fill_null(rows["size"], 0)), nothing]),
-            pa.concat_arrays([flat(times), nothing]),
+            pa.concat_arrays([times, removed]),
         ],
         names=DECISIONS.names[:3],
     )
@@ -488,13 +498,21 @@ def referenced(files: FileState, cutoff_ms: int) -> pa.Array:
     They are the live files, the files that were removed after the time, and the deletion vectors of
     both.
     """
-    young = files.tombstones.filter(
-        pc.greater_equal(pc.fill_null(files.tombstones["deletion_timestamp"], 0), cutoff_ms)
-    )
+    removed = files.tombstones
+    young = removed.filter(_is_young(removed["deletion_timestamp"], cutoff_ms))
     paths = [flat(canonical_keys(rows["path"])) for rows in (files.live, young)]
     vectors = _vectors(files.live) | _vectors(young)
     found = [*paths, arrow_array(sorted(vectors), pa.string())]
     return pa.concat_arrays([part.cast(pa.string()) for part in found])
+
+
+def _is_young(times_ms: pa.ChunkedArray, cutoff_ms: int) -> pa.ChunkedArray:
+    """Return which times are not before another one. A time that is not known may not be. Pure.
+
+    Writers that do not know a time write 0.
+    """
+    late = pc.or_(pc.greater_equal(times_ms, cutoff_ms), pc.less_equal(times_ms, 0))
+    return pc.fill_null(late, True)
 
 
 def _vectors(rows: pa.Table) -> set[str]:
@@ -519,19 +537,23 @@ def decide(found: pa.Table, needed: pa.Array, cutoff_ms: int) -> pa.Table:
     Parameters
     ----------
     found
-        Files by path, size, and the time when they were written or removed (0: unknown).
+        Files by path, size, and the time when they were written or removed (null: unknown).
     needed
         Files that versions within the retention refer to.
     """
     is_needed = pc.is_in(found["file"], value_set=needed)
-    is_young = pc.greater_equal(found["modified_ms"], cutoff_ms)
+    is_young = _is_young(found["modified_ms"], cutoff_ms)
     decision = pc.if_else(pc.or_(is_needed, is_young), "keep", "delete")
     reason = pc.if_else(
         is_needed,
         "a version within the retention, a pin or a clone needs it",
         pc.if_else(
             is_young,
-            "it is younger than the retention: a writer may be about to commit it",
+            pc.if_else(
+                pc.is_null(found["modified_ms"]),
+                "the store does not say when it was written: a writer may be about to commit it",
+                "it is younger than the retention: a writer may be about to commit it",
+            ),
             "no version within the retention needs it",
         ),
     )

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from txlog.commit.operation import Outcome
 from txlog.protocol.access import features_of
+from txlog.schema.timestamps import micros_of
 from txlog.snapshot.commits import file_rows, read_commits
 from txlog.snapshot.load import list_commits
 from txlog.table.table import Table
@@ -122,7 +123,7 @@ def history_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             **{name: _fitting(entry.get(name), HISTORY.field(name).type) for name in HISTORY.names},
-            "timestamp": entry["timestamp"] * 1000,
+            "timestamp": micros_of(entry["timestamp"]),
         }
         for entry in entries
     ]
@@ -149,15 +150,14 @@ def detail_row(table: Table) -> dict[str, Any]:
     """Return the description of a table as a row of `DETAIL`."""
     files = table.files()
     metadata, protocol = table.metadata, table.protocol
-    created_ms = metadata.created_time
     return {
         "format": "delta",
         "id": metadata.id,
         "name": metadata.name,
         "description": metadata.description,
         "location": table.uri,
-        "createdAt": None if created_ms is None else created_ms * 1000,
-        "lastModified": table.timestamp_ms * 1000,
+        "createdAt": micros_of(metadata.created_time),
+        "lastModified": micros_of(table.timestamp_ms),
         "partitionColumns": table.partition_columns,
         "clusteringColumns": [
             ".".join(logical_path(table.snapshot, path))

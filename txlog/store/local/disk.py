@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from txlog.errors import InvalidInputError
 from txlog.lazy import dataclass
-from txlog.store.base import ObjectInfo
+from txlog.store.base import ObjectInfo, known_ms
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _OLD = os.O_WRONLY | getattr(os, "O_BINARY", 0)
@@ -287,7 +287,8 @@ def list_below(folder: str) -> list[ObjectInfo]:
                         except FileNotFoundError:
                             continue  # Deleted after the listing; the others are still there.
                         changed_ms = stat.st_mtime_ns // 1_000_000
-                        found.append(ObjectInfo(above + entry.name, stat.st_size, changed_ms))
+                        known = changed_ms if changed_ms > 0 else None  # As `known_ms`.
+                        found.append(ObjectInfo(above + entry.name, stat.st_size, known))
         except FileNotFoundError:
             continue  # The folder was removed meanwhile, or it never existed.
     found.sort(key=_NAME)
@@ -308,4 +309,4 @@ def _add(found: list[ObjectInfo], entry: os.DirEntry[str], name: str) -> None:
         stat = entry.stat()
     except FileNotFoundError:
         return  # The file was deleted after the listing. The others still exist.
-    found.append(ObjectInfo(name, stat.st_size, stat.st_mtime_ns // 1_000_000))
+    found.append(ObjectInfo(name, stat.st_size, known_ms(stat.st_mtime_ns // 1_000_000)))

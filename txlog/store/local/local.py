@@ -27,6 +27,7 @@ from txlog.store.base import (
     file_path,
     is_confined,
     is_file_uri,
+    known_ms,
     leads_out,
 )
 from txlog.store.local.disk import (
@@ -145,7 +146,8 @@ class LocalStore(BasicStore):
         with os_errors("look at", path, self.root):
             found = os.stat(self.resolve(path))
             _require_file(found)
-        return ObjectInfo(path.rsplit("/", 1)[-1], found.st_size, found.st_mtime_ns // 1_000_000)
+        changed_ms = known_ms(found.st_mtime_ns // 1_000_000)
+        return ObjectInfo(path.rsplit("/", 1)[-1], found.st_size, changed_ms)
 
     def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
         """Yield the files of a folder whose names are not below `name`, by name, ascending."""
@@ -153,11 +155,11 @@ class LocalStore(BasicStore):
             found = list_files(self.resolve(folder), name)
         yield from found
 
-    def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
+    def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int | None]]:
         """Return the files of `list_after` without sizes and times, which cost system calls."""
         with os_errors("list", folder, self.root):
             names = list_names(self.resolve(folder), name)
-        return zip(names, repeat(0), repeat(0), strict=False)
+        return zip(names, repeat(0), repeat(None), strict=False)
 
     def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
         """Yield all files below a folder in ascending order of names, without links."""
