@@ -177,6 +177,30 @@ def test_a_file_that_is_removed_in_one_spelling_and_live_in_another_stays(
         assert values(home) == expected
 
 
+@pytest.mark.spec("VAC-1", "VAC-10")
+@pytest.mark.parametrize("lite", [False, True])
+def test_a_file_that_was_removed_in_two_spellings_and_is_live_in_one_stays(
+    tmp_path: Path, lite: bool
+) -> None:
+    world = World(tmp_path, "t")
+    world.rewrite(lambda number: quote(world.places(number)[0]))
+    name, root = world.files[1].name, world.root
+    past = [{"remove": {"path": f"{folder}/{name}", "deletionTimestamp": 1, "dataChange": True}}
+            for folder in ("sub", "alias")]  # fmt: skip
+    add = {"path": f"alias/{name}", "size": world.files[1].stat().st_size,
+           "partitionValues": {}, "modificationTime": 1, "dataChange": True}  # fmt: skip
+    for version, lines in ((3, past), (4, [{"add": add}])):
+        (root / "_delta_log" / f"{version:020d}.json").write_text("\n".join(map(json.dumps, lines)))
+    assert values(root) == [0, 1, 2]
+    # A remove of the same name and deletion vector ends with the add, so this one has another.
+    odd = {"storageType": "i", "pathOrInlineDv": "", "sizeInBytes": 0, "cardinality": 0}
+    (root / "_delta_log" / f"{5:020d}.json").write_text(
+        json.dumps({"remove": {**past[1]["remove"], "deletionVector": odd}})
+    )
+    vacuum(root, lite=lite)
+    assert values(root) == [0, 1, 2]
+
+
 @pytest.mark.spec("VAC-6", "VAC-10")
 @pytest.mark.parametrize("name", ["a%41b", "a b"])
 @pytest.mark.parametrize("cloned", range(3))

@@ -91,7 +91,9 @@ def names_below(root: str, keys: pa.Array) -> pa.Array:
     return pc.replace_with_mask(keys, whole, pc.coalesce(found, odd))
 
 
-def names_needed(root: str, keys: pa.Array, found: pa.Array) -> pa.Array:
+def names_needed(
+    root: str, keys: pa.Array, found: pa.Array, *, is_listing: bool = True
+) -> pa.Array:
     """Return names below a root which include those of all files that keys may mean.
 
     A file is left out only if it is known that no key means it.
@@ -104,6 +106,8 @@ def names_needed(root: str, keys: pa.Array, found: pa.Array) -> pa.Array:
         Keys of files, as of `canonical_keys`, relative to the root or absolute.
     found
         The names of files below the root that matter.
+    is_listing
+        Whether `found` is from a listing, so that no name in it leads through a link.
     """
     keys = pc.unique(keys)
     below = names_below(root, keys)
@@ -112,9 +116,9 @@ def names_needed(root: str, keys: pa.Array, found: pa.Array) -> pa.Array:
     names = pc.unique(pa.concat_arrays([below, *more]))
     if scheme_of(root) != "file" or not len(found):
         return names
-    # Most names are among those that were found, so there is no question about them. Any other
-    # one may be a link, or be spelled in another way.
-    odd = keys.filter(pc.invert(pc.is_in(below, value_set=found)))
+    # Most names are in the listing, so there is no question about them. Any other one may be a
+    # link, or be spelled in another way.
+    odd = keys.filter(pc.invert(pc.is_in(below, value_set=found))) if is_listing else keys
     left = found.filter(pc.invert(pc.is_in(found, value_set=names))).to_pylist() if len(odd) else []
     marked = [(name, mark) for name in left if (mark := _mark(os.path.join(root, name)))]
     if not marked:

@@ -209,7 +209,9 @@ def _round(
             *needed_elsewhere(store, snapshot, kept_ms, cutoff_ms),
             *kept,
         ]
-        needed = names_needed(snapshot.root, pa.concat_arrays(keys), flat(found["file"]))
+        needed = names_needed(
+            snapshot.root, pa.concat_arrays(keys), flat(found["file"]), is_listing=not request.lite
+        )
         needed = pa.concat_arrays([needed, _needed_segments(covered, needed)])
         decided = decide(found, needed, cutoff_ms)
         if listed is None:
