@@ -323,12 +323,44 @@ def test_a_clone_that_fails_is_not_registered(tmp_path: Path) -> None:
         )  # fmt: skip
     left = source.refresh().snapshot.controls.domains
     assert {name for name, one in left.items() if not one.removed} == set(known)
+    # Also if there was a table before.
+    txlog.Table(tmp_path / "u").alter.set_properties({"delta.appendOnly": "true"})
+    with pytest.raises(UnsupportedFeatureError):
+        source.clone(tmp_path / "u", shallow=True, register=True, replace=True)
+    assert list(source.refresh().maintenance.clones().values()) == [made.uri]
     # A clone over a registered one that fails leaves the registration as it was.
     txlog.Table(made.uri).alter.set_properties({"delta.appendOnly": "true"})
     with pytest.raises(UnsupportedFeatureError):
         source.clone(made.uri, shallow=True, register=True, replace=True)
     (found,) = clones_of(source.refresh().snapshot)
     assert found == RegisteredClone(made.metadata.id, made.uri)
+
+
+@pytest.mark.spec("MNT-15")
+def test_a_second_call_finds_what_the_first_did_not_record(tmp_path: Path) -> None:
+    """The process ends after the clone is committed."""
+    source = overwritten(tmp_path / "s")
+
+    class Death(BaseException):
+        pass
+
+    def dies() -> None:
+        raise Death
+
+    store = FaultyStore(open_store(source.uri), before={("put_if_absent", 2): dies})
+    with pytest.raises(Death):
+        clone(
+            Context(store, Effects(), Threads(1)), txlog.Table(source.uri, version=0).snapshot,
+            at_commit(tmp_path / "t", 9, dies), CloneOptions(True, register=True),
+        )  # fmt: skip
+    (left,) = clones_of(source.refresh().snapshot)
+    assert not left.is_made
+    clean(later(source, 25))  # Now only the clone itself keeps its files.
+    made = txlog.Table(tmp_path / "t")
+    assert made.to_arrow().num_rows == 2
+    with pytest.raises(AlreadyExistsError):
+        source.clone(made.uri, shallow=True, register=True)
+    assert clones_of(source.refresh().snapshot) == [RegisteredClone(made.metadata.id, made.uri)]
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ class CloneAttempt:
     version: int  # Of the source.
     started_ms: int  # Milliseconds since the epoch.
     txn: tuple[str, int] | None = None  # The application's version of the clone's commit.
+    is_new: bool = False  # Whether there was no table in the clone's place.
 
     def is_young(self, now_ms: int) -> bool:
         """Return whether the process that makes the clone may still commit it."""
@@ -75,7 +76,8 @@ class CloneAttempt:
     def to_json(self) -> dict[str, Any]:
         """Return the attempt as it is in the domain of its clone."""
         facts = {"id": self.id, "version": self.version, "startedTime": self.started_ms}
-        return facts if self.txn is None else {**facts, "txn": list(self.txn)}
+        more: dict[str, Any] = {"isNew": True} if self.is_new else {}
+        return {**facts, **more} if self.txn is None else {**facts, **more, "txn": list(self.txn)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,13 @@ class RegisteredClone:
 
     id: str  # The table id in the clone's metadata.
     uri: str
-    is_made: bool = True  # False: it is not known whether its first commit exists.
+    is_made: bool = True  # False: it is not known whether the commit of the clone exists.
     attempts: tuple[CloneAttempt, ...] = ()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether only an attempt to make it can have given a table its id."""
+        return not self.is_made and any(one.is_new for one in self.attempts)
 
     def to_domain(self) -> DomainMetadata:
         """Return the domain that holds the clone."""
@@ -154,7 +161,8 @@ def _attempt(snapshot: Snapshot, domain: DomainMetadata, one: Any) -> CloneAttem
     known = txn is None or (isinstance(txn, list) and [type(value) for value in txn] == [str, int])
     if not (type(text) is str and type(version) is type(started_ms) is int and known):
         raise _not_contained(snapshot, domain, "attempts")
-    return CloneAttempt(text, version, started_ms, None if txn is None else (txn[0], txn[1]))
+    pair = None if txn is None else (txn[0], txn[1])
+    return CloneAttempt(text, version, started_ms, pair, facts.get("isNew") is True)
 
 
 def held_versions(snapshot: Snapshot, now_ms: int) -> list[Held]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -147,6 +148,8 @@ def clone(
             registration.complete(before.metadata.id)
         return Done(Outcome(_Clone.name, None, skipped=True), before)
     if before is not None and not options.replace:
+        if options.register:
+            registration.settle(before.metadata.id)
         raise already_exists(target.store)
     if options.shallow and not options.register:
         remedy = "Nothing was committed; clone a later version"
@@ -210,19 +213,18 @@ class _Registration:
 
         So a second attempt completes the registration of the first one.
         """
-        left = (one for one in clones_of(self.latest) if one.uri == self.uri and not one.is_made)
-        found = next(left, None)
-        return self.source.effects.uuid() if found is None else found.id
+        left = (one.id for one in clones_of(self.latest) if one.uri == self.uri and one.is_new)
+        return next(left, None) or self.source.effects.uuid()
 
-    def begin(self, table_id: str, *, is_made: bool) -> None:
+    def begin(self, table_id: str, *, is_new: bool) -> None:
         """Record that a clone is being made, unless that was recorded shortly before."""
         effects = self.source.effects
         now_ms = effects.now_ms()
         if table_id in self._ids and now_ms < self._until_ms:
             return
         txn = None if self.txn is None else (self.txn[0], self.txn[1])
-        attempt = CloneAttempt(effects.uuid(), self.version, now_ms, txn)
-        registered = RegisteredClone(table_id, self.uri, is_made)
+        attempt = CloneAttempt(effects.uuid(), self.version, now_ms, txn, is_new)
+        registered = RegisteredClone(table_id, self.uri, is_made=False)
         self._attempts.add(attempt.id)  # First, because the outcome may be unknown.
         self._ids.add(table_id)
         self._execute(RegisterClone(self.source, registered, attempt))
@@ -235,6 +237,13 @@ class _Registration:
             self._execute(RegisterClone(self.source, RegisteredClone(table_id, self.uri)))
         else:
             self._finish(table_id, is_made=True)
+
+    def settle(self, table_id: str | None) -> None:
+        """Record that a table is made if only an earlier attempt can have made it."""
+        made = (one for one in clones_of(self.latest) if one.id == table_id and one.is_new)
+        with suppress(TxlogError):  # The source keeps the clone in any case.
+            for one in made:
+                self._finish(one.id, is_made=True)
 
     def finish(self, done: Done) -> None:
         """Record that the clone is made; a failure is a warning, because the clone is kept."""
@@ -325,7 +334,7 @@ class _Clone(Operation):
         """
         metadata, protocol = self._table(base)
         if self._registration is not None:
-            self._registration.begin(str(metadata.id), is_made=base is not None)
+            self._registration.begin(str(metadata.id), is_new=base is None)
         rows = load_files(self._source.store, self._snapshot).live
         now = None if base is None else load_files(self.context.store, base).live
         adds, metrics = self._files(rows, now)

@@ -212,6 +212,7 @@ class FinishClone(Operation):
             for one in known.attempts
             if one.id not in self._attempts
             and (one.txn is None or one.txn != self._txn)
+            and not (one.is_new and self._is_made)  # Nobody can make a new table there.
             and one.is_young(now_ms)
         )
         after = replace(known, is_made=known.is_made or self._is_made, attempts=left)

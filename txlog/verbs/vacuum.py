@@ -407,7 +407,7 @@ def needed_elsewhere(
 
 
 def _latest_of(store: Store, clone: RegisteredClone) -> Snapshot | None:
-    """Return the latest version of a clone; None if its first commit does not exist (MNT-15)."""
+    """Return the latest version of a clone; None if it is not made yet (MNT-15)."""
     try:
         return load_snapshot(store)
     except NotFoundError:
