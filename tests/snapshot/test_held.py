@@ -300,7 +300,8 @@ def note(context: Context) -> Built:
 # All orders ----------------------------------------------------------------------------------
 
 HANDLES = 3
-ACTS = st.sampled_from(["append", "delete", "compact", "note", "pin", "checkpoint", "clean up"])
+CLEANS = ("clean up", "expire")
+ACTS = st.sampled_from(["append", "delete", "compact", "note", "pin", "checkpoint", *CLEANS])
 CALMER = st.sampled_from(["append", "append", "delete", "note", "pin", "checkpoint"])
 
 
@@ -357,7 +358,7 @@ class HeldHandles(RuleBasedStateMachine):
 
         operation = "write_new" if self.place.kind == "coordinated" else "put_if_absent"
         with hooked(store, operation, before):
-            self.do(self.held[at], act, beside="clean up" in acts)
+            self.do(self.held[at], act, beside=not set(CLEANS).isdisjoint(acts))
 
     def do(self, table: txlog.Table, act: str, *, beside: bool = False) -> None:
         """Do something, and note what must be the case afterwards."""
@@ -381,6 +382,8 @@ class HeldHandles(RuleBasedStateMachine):
                     table.refresh().maintenance.checkpoint()
                 case "clean up":
                     self.clean_up()
+                case "expire" if not self.lost:
+                    table.refresh().maintenance.expire(0, dry_run=False)
         except LogCorruptError:
             assert self.lost
             return
