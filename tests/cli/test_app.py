@@ -574,3 +574,25 @@ def test_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert as_json(capsys, "index", "drop", path, "id")["version"] == 3
     assert run(["index", "drop", path, "id"]) == 1
     assert "no index 'id'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stamp_ms", [1_900_000_000_000, 10**15, 1 << 62])
+def test_a_time_of_any_year_is_shown_at_each_door(path: str, stamp_ms: int) -> None:
+    """A writer with a broken clock makes no door fail."""
+    root = f"{path} of a broken clock"
+    table = txlog.write(
+        root, pa.table({"x": [1]}), properties={"delta.enableChangeDataFeed": "true"}
+    )
+    table.alter.set_properties({"delta.enableInCommitTimestamps": "true"})
+    line = {"commitInfo": {"inCommitTimestamp": stamp_ms, "timestamp": stamp_ms}}
+    table.store.put_if_absent(f"_delta_log/{2:020d}.json", orjson.dumps(line))
+    txlog.Table(root).append(pa.table({"x": [2]}))
+    table = txlog.Table(root)
+    assert table.timestamp_ms == stamp_ms + 1
+    assert txlog.Table(root, timestamp=stamp_ms).version == 2
+    assert txlog.Table(root, timestamp=stamp_ms + 1).version == 3
+    assert table.changes(3).to_arrow().num_rows == 1
+    assert table.blame().to_arrow().num_rows == 2
+    for command in (["show"], ["history"], ["versions"], ["versions", "--json"]):
+        assert run([*command, root]) == 0
+    assert "version" in table.report()._repr_html_()

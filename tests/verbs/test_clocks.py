@@ -440,6 +440,7 @@ def test_an_old_handle_shows_the_times_of_a_new_one() -> None:
     protocol = orjson.dumps({"protocol": {
         "minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"],
     }})  # fmt: skip
+    line = line.replace(b'"id":"t"', f'"id":"{table.metadata.id}"'.encode())
     store.put_if_absent(f"_delta_log/{2:020d}.json", line + b"\n" + protocol)
     shown = {one["version"]: one["timestamp"] for one in opened(store).history()}
     assert shown == {0: T0 + 3, 1: T0 + 4, 2: T0 + 5}

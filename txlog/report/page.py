@@ -162,8 +162,8 @@ def number_text(value: int | None) -> str:
 
 
 def time_text(milliseconds: int | None) -> str:
-    """Return a time in UTC; empty for None."""
-    return "" if milliseconds is None else f"{moment_text(milliseconds)} UTC"
+    """Return a time in UTC; empty for None, and the number if no calendar date fits."""
+    return "" if milliseconds is None else moment_text(milliseconds, zone=" UTC")
 
 
 def script_text(value: Any) -> str:

@@ -107,6 +107,10 @@ def format_moment(micros: int, *, digits: int, separator: str = "T", zone: str =
     return f"{format_date(days)}{separator}{hour:02d}:{minute:02d}:{second:02d}.{decimals}{zone}"
 
 
+_FIRST_MS = days_of(1, 1, 1) * 86_400_000
+_END_MS = days_of(10_000, 1, 1) * 86_400_000
+
+
 def micros_of(time_ms: int | None) -> int | None:
     """Return milliseconds as microseconds; None for None, and if they do not fit into 64 bits."""
     if time_ms is None or not -(1 << 63) <= time_ms * 1000 < 1 << 63:
@@ -117,9 +121,14 @@ def micros_of(time_ms: int | None) -> int | None:
 def moment_text(
     time_ms: int | None, *, separator: str = " ", digits: int = 0, zone: str = ""
 ) -> str:
-    """Return a time of any year as text for readers, in UTC; `unknown` for None."""
+    """Return a time as text for readers, in UTC; `unknown` for None.
+
+    If no year of four digits fits, it is the number of milliseconds.
+    """
     if time_ms is None:
         return "unknown"
+    if not _FIRST_MS <= time_ms < _END_MS:
+        return str(time_ms)
     text = format_moment(time_ms * 1000, digits=digits, separator=separator)
     return text.rstrip(".") + zone
 

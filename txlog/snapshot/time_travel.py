@@ -22,7 +22,7 @@ from txlog.log.names import LogFile
 from txlog.log.segment import rebuildable
 from txlog.schema.timestamps import format_moment, parse_moment
 from txlog.snapshot.commits import Commit, read_commit, told_by_commit
-from txlog.snapshot.load import list_log, load_snapshot, refresh
+from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, map_many
 
@@ -162,14 +162,16 @@ def version_times(
     ----------
     latest
         A version that is not older than the snapshot, if it is known. If the log has even newer
-        commits, the table is refreshed, because they may enable in-commit timestamps.
+        commits, the latest version is loaded, because it may have enabled in-commit timestamps.
     """
     latest = latest or snapshot
     files = list_log(store, catalog=snapshot.catalog)
     every = sorted((f for f in files if f.kind == "commit"), key=lambda file: file.version)
     if every and every[-1].version > latest.version and latest.catalog is None:
-        with suppress(TxlogError):  # The table was replaced, or changed in a way txlog lacks.
-            latest = refresh(store, latest)
+        with suppress(TxlogError):  # It may have changed in a way that txlog lacks.
+            newest = load_snapshot(store)  # With its checkpoint: there may be many newer commits.
+            if newest.metadata.id == latest.metadata.id and newest.version > latest.version:
+                latest = newest
     commits = [file for file in every if file.version <= snapshot.version]
     return VersionTimes(store, snapshot, latest, files, commits, file_times(latest, commits), {})
 
