@@ -269,3 +269,35 @@ def test_partitions_of_column_files(tmp_path: Path) -> None:
         txlog.LogCorruptError, match=r"its z is 1\.0, but that of the primary file is 2"
     ):
         txlog.Table(tmp_path).to_arrow()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+@pytest.mark.parametrize("of_columns", [True, False])
+def test_a_file_with_other_rows_than_the_log_says_is_an_error_of_txlog(
+    tmp_path: Path, rows: int, of_columns: bool
+) -> None:
+    feature = {"delta.feature.txlog.fragments": "supported"}
+    table = txlog.write(tmp_path / "t", pa.table({"v": [1, 2]}), properties=feature)
+    table.alter.add_columns({"n": "v * 2"})
+    for path in (tmp_path / "t").glob("*.parquet"):
+        if ("n" in pq.read_schema(path).names) == of_columns:
+            three = pa.concat_tables([pq.read_table(path)] * 2).slice(0, rows)
+            pq.write_table(three, path)
+    table = txlog.Table(tmp_path / "t")
+    own = ["n"] if of_columns else ["v"]
+    for read in (
+        table.to_arrow,
+        lambda: table.to_arrow(own),
+        lambda: table.to_arrow(where="n > 2 AND v > 0"),
+        lambda: table.take([1]),
+        lambda: table.take([0], columns=own),
+        lambda: table.head(1),
+        lambda: table.scan(["v", "n"]).to_polars(),
+        lambda: table.to_pyarrow_dataset().to_table(),
+        lambda: table.delete("n > 2 AND v > 0"),
+        lambda: table.alter.replace_columns({"n": "v + n"}),
+        lambda: table.alter.add_columns({"m": "v + n"}),
+        lambda: table.optimize.compact(max_column_files=0),
+    ):
+        with pytest.raises(txlog.DataFileError, match="the log says 2 rows, but the file has"):
+            read()
