@@ -141,7 +141,7 @@ def with_column_files(path: Path) -> txlog.Table:
 
 def with_decimals(path: Path) -> txlog.Table:
     table = txlog.write(path, STRUCTS, properties={"delta.enableTypeWidening": "true"})
-    table.alter.widen_type("id", "decimal(20, 0)")
+    table.alter.widen_type("id", pa.decimal128(20, 0))
     table.append(STRUCTS.set_column(0, "id", STRUCTS["id"].cast(pa.decimal128(20, 0))))
     return table
 

@@ -398,7 +398,14 @@ class SparkTable(Table):
         """Merge rows like `Table.merge`; the source may also be a Spark frame.
 
         For a frame, conditions and values are Spark expressions: SQL text or Columns. Executors
-        join and write its rows.
+        join and write its rows. Without `txn`, the settings of the frame's session apply, as for
+        `write`.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            `error_on_type_mismatch` is false, which merges of frames do not support: cast the
+            values in the frame, with `try_cast`.
         """
         merger = super().merge(source, predicate, *aliases, **more)
         if not hasattr(source, "mapInArrow"):

@@ -101,6 +101,9 @@ def write(
         `schema_mode="overwrite"`, the setting `spark.sql.sources.partitionOverwriteMode`.
     schema_mode
         `merge` adds the columns that only the frame has; `overwrite` takes the frame's schema.
+    txn
+        An application id and the application's version of this write. Default: the session's
+        settings `spark.databricks.delta.write.txnAppId` and `…txnVersion`, if there are any.
     partition_by, cluster_by, properties
         For a new table. An existing table must have the same.
     description

@@ -120,7 +120,7 @@ class Understood:
         return UnsupportedFeatureError(
             features=(what,),
             reason=f"merges by {self.executor} do not support {what}",
-            remedy="Nothing was committed. Omit it, or merge Arrow data with Table.merge",
+            remedy="Nothing was committed. Omit it, or merge rows in Arrow's form",
         )
 
 
