@@ -208,11 +208,12 @@ def plan_feed(
     columns: list[str] | None = None,
     where: Expression | None = None,
     engine: Engine | None = None,
+    latest: Snapshot | None = None,
 ) -> Changes:
     """Return the changes of the versions from one up to a snapshot's, both included.
 
     Only commits are read, and the files that they name are chosen by partition values and
-    statistics as in a scan.
+    statistics as in a scan. `latest` is the latest version, if it is known.
 
     Raises
     ------
@@ -228,7 +229,7 @@ def plan_feed(
     plan = feed_read_plan(last, columns, where)
     if starting_version > last.version:  # `allow_out_of_range` permits this.
         return Changes(store, plan, (), starting_version, last.version, engine or Threads())
-    times = version_times(store, last)
+    times = version_times(store, last, latest=latest)
     commits = _commits(times, starting_version)
     first = last
     if starting_version < last.version:

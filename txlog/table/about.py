@@ -224,8 +224,8 @@ class About(Handle):
         """Return the `commitInfo` of each commit up to this version, newest first.
 
         Each entry has `version`, `timestamp` (milliseconds since the epoch, as used by `Table(uri,
-        timestamp=…)` and `restore`), and the writer's fields: `operation`, `operationParameters`,
-        `operationMetrics`, `engineInfo`, …
+        timestamp=…)` and `restore`; None if the store does not know it), and the writer's fields:
+        `operation`, `operationParameters`, `operationMetrics`, `engineInfo`, …
 
         The result is a list, which notebooks show as a table.
         """
@@ -239,7 +239,7 @@ class About(Handle):
         """Return the versions up to this one that can still be opened, ascending.
 
         Each entry has `version`, `timestamp` (milliseconds since the epoch; None if its commit was
-        cleaned up) and `pins`: its names in `Table.pins`.
+        cleaned up, or the store does not know the time) and `pins`: its names in `Table.pins`.
         """
         from txlog.snapshot.time_travel import versions
 

@@ -50,13 +50,14 @@ class TableMaintenance:
             How long versions are kept. Default: the table's `delta.logRetentionDuration`, or 30
             days, counted back from the last midnight (UTC).
         dry_run
-            Delete nothing.
+            Delete nothing. If this process's clock is ahead of the store's, a clean-up finds that
+            out and keeps more than a dry run says.
 
         Returns
         -------
         pyarrow.Table
-            Each file of the log: `file`, `bytes`, `modified_ms`, `decision` (`keep` or `delete`)
-            and `reason`.
+            Each file of the log: `file`, `bytes`, `modified_ms` (null: unknown), `decision` (`keep`
+            or `delete`) and `reason`.
 
         Raises
         ------

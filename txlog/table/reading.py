@@ -398,7 +398,7 @@ class Reading(Handle):
         )
         changes = plan_feed(
             store, last, first, columns=columns, where=as_expression(where),
-            engine=self._context.engine,
+            engine=self._context.engine, latest=self._snapshot,
         )  # fmt: skip
         return replace(changes, plan=changes.plan.for_arrow())
 

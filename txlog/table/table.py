@@ -367,7 +367,8 @@ class Table(About, Reading, Lookups, Writing):
             How long files are kept after no version needs them. Default: the table's
             `delta.deletedFileRetentionDuration`, or 7 days.
         dry_run
-            Delete nothing.
+            Delete nothing. If this process's clock is ahead of the store's, which gives files their
+            times, a vacuum finds that out and keeps more than a dry run says.
         enforce_retention_duration
             Raise if the retention is shorter than the table's.
         lite
@@ -382,8 +383,8 @@ class Table(About, Reading, Lookups, Writing):
         Returns
         -------
         pyarrow.Table
-            Each examined file: `file`, `bytes`, `modified_ms`, `decision` (`keep` or `delete`) and
-            `reason`.
+            Each examined file: `file`, `bytes`, `modified_ms` (null: unknown, so it is kept),
+            `decision` (`keep` or `delete`) and `reason`.
 
         Raises
         ------
