@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from tests.clocks import store_keeps_pace as store_keeps_pace
 from tests.verbs.test_vacuum import FORMS, SCHEMA, content, rows
 from txlog.commit.context import Context
 from txlog.effects import Effects

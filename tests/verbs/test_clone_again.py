@@ -18,6 +18,7 @@ import txlog
 from tests.examples import examples
 from txlog.commit.context import Context
 from txlog.errors import AlreadyExistsError, StoreError, TxlogError
+from txlog.snapshot.live_files import load_files
 from txlog.testing import FaultyStore, open_store
 from txlog.verbs.clone import CloneOptions, clone
 
@@ -131,6 +132,77 @@ def test_two_clones_to_one_place_at_once(tmp_path: Path, step: int) -> None:
         clone(context, source.snapshot, target, CloneOptions(shallow=False))
     assert held(txlog.Table(tmp_path / "t")) == [1, 2, 3, 4]
     assert len(list((tmp_path / "t").glob("*.parquet"))) == 3
+
+
+@pytest.mark.spec("MNT-24")
+@pytest.mark.parametrize("shallow", [False, True])
+def test_row_ids_follow_the_source(tmp_path: Path, shallow: bool) -> None:
+    source = txlog.write(tmp_path / "s", pa.table({"k": range(10)}))
+    source.append(pa.table({"k": range(10, 20)}))
+    made = source.clone(tmp_path / "t", shallow, replace=True)
+    source.alter.set_properties(TRACKED)
+    source.append(pa.table({"k": range(20, 25)}))
+    again = source.clone(tmp_path / "t", shallow, replace=True)
+    expected = source.to_arrow(["k", "_rowid"]).sort_by("k")
+    assert again.to_arrow(["k", "_rowid"]).sort_by("k") == expected
+    # Facts about files that were there are no new rows.
+    before = again.version - 1
+    assert sorted(again.diff(before).to_arrow()["k"].to_pylist()) == list(range(20, 25))
+    added = [one for one in actions(again) if "add" in one]
+    assert sorted(one["add"]["dataChange"] for one in added) == [False, False, True]
+    assert held(made.refresh()) == list(range(25))
+    # Nothing differs any more, and no fragment has got another id.
+    third = source.clone(tmp_path / "t", shallow, replace=True)
+    assert not [one for one in actions(third) if "add" in one or "remove" in one]
+    third.append(pa.table({"k": [25]}))
+    ids = third.to_arrow(["_rowid"])["_rowid"]
+    assert len(ids.unique()) == len(ids) == 26
+    assert third.maintenance.verify_checksum()
+
+
+@pytest.mark.spec("MNT-22")
+def test_what_is_copied_already_is_logged_once(tmp_path: Path) -> None:
+    """Streams and feeds of the clone give no row again."""
+    source = txlog.write(tmp_path / "s", pa.table({"k": range(3000)}))
+    source.append(pa.table({"k": range(3000, 3005)}))
+    source.delete("k % 7 = 1")
+    made = source.clone(tmp_path / "t", replace=True)
+    assert [one for one in made.files()["deletion_vector"].to_pylist() if one]
+    again = source.clone(tmp_path / "t", replace=True)
+    assert not [one for one in actions(again) if "add" in one or "remove" in one]
+    assert again.outcome.metrics["numCopiedFiles"] == 0
+    before = held(source)
+    source.delete("k % 7 = 2")
+    third = source.clone(tmp_path / "t", replace=True)
+    assert held(third) == held(source)
+    assert third.outcome.metrics["numCopiedFiles"] == 1  # The new vector.
+    assert held(txlog.Table(made.uri, version=0)) == before
+    shutil.rmtree(tmp_path / "s")
+    assert held(txlog.Table(made.uri)) == held(third)
+
+
+def actions(table: txlog.Table) -> list[dict[str, Any]]:
+    import json
+
+    path = Path(table.uri, "_delta_log", f"{table.version:020d}.json")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.spec("MNT-24")
+def test_files_that_a_tracked_table_keeps_get_row_ids(tmp_path: Path) -> None:
+    """The target has the feature of row tracking; the source has no row ids."""
+    source = txlog.write(tmp_path / "s", pa.table({"k": range(10)}))
+    target = source.clone(tmp_path / "t", shallow=True)
+    target.alter.set_properties(TRACKED)
+    again = source.clone(tmp_path / "t", shallow=True, replace=True)
+    assert "rowTracking" in (again.protocol.writer_features or ())
+    live = load_files(again.store, again.snapshot).live
+    assert live.num_rows == 1
+    assert live["base_row_id"].null_count == 0
+    again.alter.set_properties(TRACKED)
+    assert len(again.to_arrow(["_rowid"])["_rowid"].unique()) == 10
+    with pytest.raises(txlog.InvalidInputError, match="its rows have no ids"):
+        source.clone(tmp_path / "v", shallow=True, properties=TRACKED)
 
 
 @pytest.mark.spec("MNT-24")
