@@ -111,3 +111,17 @@ def test_fragments_of_logical_names_can_be_rewritten(tmp_path: Path) -> None:
     group = txlog.Operation.RewriteGroup(here, new)
     table.commit(txlog.Operation.Rewrite([group]))
     assert values(table.to_arrow()) == values(rows)
+
+
+def test_a_renamed_partition_column_keeps_the_values_of_its_logical_name(tmp_path: Path) -> None:
+    rows: list[Row] = [{"p": "x", "q": 1, "v": 1}, {"p": None, "q": 2, "v": 2}]
+    table = made(tmp_path / "t", [*rows, {"p": "z", "q": 3, "v": 3}], [True, True], "name")
+    table.alter.rename_column("p", "new")
+    table.alter.rename_column("q", "p")
+    renamed = table.to_arrow().sort_by("v").to_pylist()
+    assert [(row["new"], row["p"]) for row in renamed] == [("x", 1), (None, 2), ("z", 3)]
+    assert table.to_arrow(where="new = 'x' AND p = 1").num_rows == 1
+    assert txlog.Table(table.uri, version=3).to_arrow().sort_by("v")["p"].to_pylist() == [
+        "x", None, "z",
+    ]  # fmt: skip
+    assert table.refresh().doctor().findings == ()

@@ -134,6 +134,11 @@ def logged_partition_value(
     return values[name] if name in values else values.get(column.name)
 
 
+def logged_otherwise(maps: pa.Array, column: StructField, mode: str) -> pa.Array:
+    """Return which maps of partition values lack the name that a column has in files."""
+    return pc.invert(are_there(maps, column.name_in_files(mode)))
+
+
 def _plain(texts: pa.Array) -> pa.Array:
     return texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import orjson
 
+from txlog.actions.columns import flat
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.data_files.constraints import generated_columns, rules_of
-from txlog.data_files.deletions import removes_of
+from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, plan_rewrite
 from txlog.data_files.write import discard_files
@@ -42,6 +43,7 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import LISTED, require_stats_columns
 from txlog.stats.files import physical_path
+from txlog.stats.partition import logged_otherwise, logged_partition_value
 from txlog.verbs.compact import rewrite_all
 from txlog.verbs.metadata import Changed, SetProperties
 from txlog.verbs.schema import ChangeSchema
@@ -86,6 +88,18 @@ class RenameColumn(ChangeSchema):
             metadata = metadata.model_copy(update={"partition_columns": names})
         return replace(changed, metadata=metadata)
 
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the metadata; errors are those of `schema` and `ChangeMetadata.intent`.
+
+        Files whose partition value has the old logical name are logged again, with the physical
+        name: nobody would find the old one.
+        """
+        intent = super().intent(base)
+        adds = _named_for_good(self.context, base, self._path(base))
+        if intent is None or not adds:
+            return intent
+        return replace(intent, kind="overwrite", adds=adds, reads=Reads(everything=True))
+
     def configuration(self, base: Snapshot) -> Mapping[str, str | None]:
         """Return the properties; one of them may list the column."""
         path = self._path(base)
@@ -101,6 +115,22 @@ class RenameColumn(ChangeSchema):
         path = self._path(base)
         new = (*path[:-1], self._new_name)
         return {"oldColumnPath": ".".join(path), "newColumnPath": ".".join(new)}
+
+
+def _named_for_good(context: Context, base: Snapshot, path: FieldPath) -> tuple[Add, ...]:
+    """Return the live files whose value of a partition column lacks its physical name, with it."""
+    column = next((one for one in base.partition_fields if (one.name,) == path), None)
+    if column is None:
+        return ()
+    mode = base.mapping_mode
+    live = load_files(context.store, base).live
+    adds = []
+    for add in adds_of(live.filter(logged_otherwise(flat(live["partition_values"]), column, mode))):
+        others = {k: v for k, v in add.partition_values.items() if k != column.name}
+        value = logged_partition_value(add.partition_values, column, mode)
+        values = {**others, column.name_in_files(mode): value}
+        adds.append(add.model_copy(update={"partition_values": values, "data_change": False}))
+    return tuple(adds)
 
 
 def require_columns_droppable(base: Snapshot) -> None:
