@@ -237,3 +237,15 @@ def test_what_has_no_order_is_refused(tmp_path: Path) -> None:
     assert table.optimize.z_order(["X"], where="g = 'g 1'").metrics["numRemovedFiles"] == 1
     empty = txlog.Table.create(tmp_path / "e", SCHEMA)
     assert empty.optimize.z_order(["x"]).version is None
+
+
+@pytest.mark.parametrize("name", ["a.b", "`a.b`", "A.B", "st.c", "ST.C", "id", "ID", "`id`"])
+def test_the_clustering_of_a_write_is_named_alike_the_second_time(
+    tmp_path: Path, name: str
+) -> None:
+    inner = pa.array([{"c": 1}], pa.struct([("c", pa.int64())]))
+    data = pa.table({"a.b": [1], "st": inner, "id": [1]})
+    for _ in range(2):
+        txlog.write(tmp_path / "t", data, mode="append", cluster_by=[name])
+    with pytest.raises(InvalidInputError, match="is not clustered by"):
+        txlog.write(tmp_path / "t", data, mode="append", cluster_by=[name, "other"])

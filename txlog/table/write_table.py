@@ -16,7 +16,6 @@ from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import WriterProperties, as_names, as_schema, write_options
 from txlog.errors import CommitConflictError, InvalidInputError
 from txlog.expressions.sql import Where, as_expression
-from txlog.expressions.tree import col
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.protocol.access import features_of
 from txlog.protocol.properties import VERSIONS
@@ -184,11 +183,13 @@ def require_same(
             remedy="Omit the argument; only a new table can be partitioned",
         )
     if cluster_by is not None:
+        from txlog.expressions.bind import column_path
         from txlog.verbs.mapped_columns import clustering_columns, logical_path
 
         columns = as_names(cluster_by, argument="cluster_by")
         held_columns = [logical_path(snapshot, path) for path in clustering_columns(snapshot)]
-        if held_columns != [col(name).path for name in columns]:
+        given_columns = [column_path(snapshot.schema, name) for name in columns]
+        if _folded(held_columns) != _folded(given_columns):
             raise InvalidInputError(
                 argument="cluster_by",
                 reason=f"the table is not clustered by {', '.join(columns) or 'nothing'}",
@@ -209,6 +210,10 @@ def require_same(
             reason=f"the table has other values of {', '.join(other)}",
             remedy="Omit them, or change the properties of the table first",
         )
+
+
+def _folded(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    return [tuple(name.lower() for name in path) for path in paths]
 
 
 @checked
