@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog.commit.context import Context
+from txlog.commit.operation import rehearsing
 from txlog.effects import Effects
 from txlog.errors import CommitConflictError, InvalidInputError, NotFoundError
 from txlog.snapshot.load import load_snapshot
@@ -218,6 +219,21 @@ def test_a_vacuum_holds_a_restore_for_an_hour_of_the_store(
             opened(store, skew_ms).restore(1)
     else:
         assert opened(store, skew_ms).restore(1)
+
+
+def test_a_rehearsed_restore_writes_nothing_to_ask_the_store_for_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = new_store()
+    table = begun(store)
+    table.append(xs(1))
+    table.overwrite(xs(2))
+    written: list[str] = []
+    monkeypatch.setattr(store, "write_new", lambda path, _: written.append(path))
+    with rehearsing():
+        done = opened(store, 0).restore(1)
+    assert done.rehearsed
+    assert not written
 
 
 # Times of versions ----------------------------------------------------------------------------
