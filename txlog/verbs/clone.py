@@ -77,7 +77,7 @@ from txlog.snapshot.references import (
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, are_equal, copy_file, scheme_of
 from txlog.store.open import locate, require_allowed, uri_of
-from txlog.store.places import is_within
+from txlog.store.places import is_within, without_links
 from txlog.threads import map_all
 from txlog.verbs.create import already_exists, existing
 from txlog.verbs.properties import Asked, require_kept_form
@@ -141,7 +141,8 @@ def clone(
     latest = _latest(source.store, snapshot) if options.shallow else snapshot
     if options.register:
         require_table_writable(latest, removes_rows=False)
-    registration = _Registration(source, latest, snapshot.version, target.store.root, txn)
+    place = without_links(target.store.root)
+    registration = _Registration(source, latest, snapshot.version, place, txn)
     before = existing(target.store)
     if before is not None and is_recorded(before, txn):
         if options.register:
