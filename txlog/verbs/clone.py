@@ -275,12 +275,18 @@ class _Registration:
         self._execute(FinishClone(self.source, table_id, self._attempts, is_made=is_made, txn=txn))
 
     def _execute(self, operation: Operation) -> None:
-        """Commit to the source; again if other writers changed the same record."""
+        """Commit to the source; again if other writers changed the same record.
+
+        Also again if it is unknown whether it was committed: if it was, this changes nothing.
+        """
         for left in reversed(range(_TRIES)):
             try:
                 self.latest = _latest(self.source.store, self.latest)
                 self.latest = execute(operation, self.latest).snapshot
                 return
+            except OutcomeUnknownError:
+                if not left:
+                    raise
             except CommitConflictError as error:
                 if not left or isinstance(error, RetriesExhaustedError) or error.rule == "CON-25":
                     raise
