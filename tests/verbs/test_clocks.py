@@ -5,7 +5,7 @@ time. The oracle knows the true time: nothing young is deleted, and times of ver
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog.commit.context import Context
+from txlog.commit.operation import rehearsing
 from txlog.effects import Effects
 from txlog.errors import CommitConflictError, InvalidInputError, NotFoundError
 from txlog.snapshot.load import load_snapshot
-from txlog.snapshot.time_travel import snapshot_at, version_at
+from txlog.snapshot.time_travel import snapshot_at, version_at, version_from, version_until
 from txlog.store.base import ObjectInfo, Put, Store
 from txlog.testing import FaultyStore, open_store
 
@@ -218,6 +219,34 @@ def test_a_vacuum_holds_a_restore_for_an_hour_of_the_store(
             opened(store, skew_ms).restore(1)
     else:
         assert opened(store, skew_ms).restore(1)
+
+
+@pytest.mark.parametrize("find", [version_at, version_from, version_until])
+def test_an_error_names_the_commit_without_a_time(find: Callable[..., int]) -> None:
+    store = new_store()
+    table = begun(store)
+    for value in range(4):
+        store.clock.ms += 1000
+        table.append(xs(value))
+    store.times_ms[f"_delta_log/{2:020d}.json"] = None
+    with pytest.raises(NotFoundError) as caught:
+        find(store, load_snapshot(store), T0 + 1500)
+    assert caught.value.version == 2
+
+
+def test_a_rehearsed_restore_writes_nothing_to_ask_the_store_for_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = new_store()
+    table = begun(store)
+    table.append(xs(1))
+    table.overwrite(xs(2))
+    written: list[str] = []
+    monkeypatch.setattr(store, "write_new", lambda path, _: written.append(path))
+    with rehearsing():
+        done = opened(store, 0).restore(1)
+    assert done.rehearsed
+    assert not written
 
 
 # Times of versions ----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.examples import examples
 from txlog.commit.context import Context
 from txlog.errors import AlreadyExistsError, StoreError, TxlogError
 from txlog.snapshot.live_files import load_files
+from txlog.snapshot.references import clones_of, held_versions
 from txlog.testing import FaultyStore, open_store
 from txlog.verbs.clone import CloneOptions, clone
 
@@ -112,6 +114,44 @@ def test_a_file_of_equal_name_and_size_is_copied(tmp_path: Path) -> None:
     mended = source.clone(target.uri, replace=True)
     assert mended.outcome.metrics["numCopiedFiles"] == 1
     assert held(mended) == of({"": 2})
+
+
+@pytest.mark.spec("MNT-15")
+def test_no_remedy_forgets_a_clone_that_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes died that were to replace a clone, and a table where another clone is now."""
+
+    class Death(BaseException):
+        pass
+
+    def die(*_: object, **__: object) -> None:
+        raise Death
+
+    source = txlog.write(tmp_path / "s", pa.table({"x": [1]}))
+    made = source.clone(tmp_path / "made", shallow=True, register=True)
+    txlog.write(tmp_path / "other", pa.table({"x": [2]}))
+    with monkeypatch.context() as patched:
+        patched.setattr("txlog.verbs.clone._Clone._files", die)
+        for place in ("made", "other"):
+            with pytest.raises(Death):
+                source.clone(tmp_path / place, shallow=True, register=True, replace=True)
+    shutil.rmtree(tmp_path / "other")
+    other = source.clone(tmp_path / "other", shallow=True, register=True)
+    first, second = sorted(
+        (
+            held
+            for held in held_versions(source.refresh().snapshot, source._context.effects.now_ms())
+        ),
+        key=lambda held: held.holder,
+    )
+    assert "made" in first.holder
+    assert "forget_clone" not in first.remedy
+    found = re.search(r"forget_clone\('(.+)'\)", second.remedy)
+    assert found
+    source.maintenance.forget_clone(found[1])
+    kept = [one.id for one in clones_of(source.refresh().snapshot)]
+    assert sorted(kept) == sorted([made.metadata.id, other.metadata.id])
 
 
 @pytest.mark.spec("MNT-22")

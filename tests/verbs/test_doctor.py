@@ -187,6 +187,36 @@ def test_a_clean_log_beside_pins_has_no_gaps(
                 assert "log-gap" in codes(txlog.Table(table.uri))
 
 
+def test_a_clean_log_beside_an_unfinished_clone_has_no_gaps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clone's process died after it was registered, so its version stays."""
+
+    class Death(BaseException):
+        pass
+
+    def die(*_: object, **__: object) -> None:
+        raise Death
+
+    table = table_at(tmp_path / "t")
+    for number in range(10):
+        table.append(rows(number))
+    with monkeypatch.context() as patched:
+        patched.setattr("txlog.verbs.clone.commit", die)
+        with pytest.raises(Death):
+            txlog.Table(table.uri, version=2).clone(tmp_path / "c", shallow=True, register=True)
+    table = txlog.Table(table.uri)
+    table.maintenance.checkpoint()
+    for path in (tmp_path / "t" / "_delta_log").glob("*"):
+        os.utime(path, (1_000_000, 1_000_000))
+    table.append(rows(0))
+    table.maintenance.expire(24, dry_run=False)
+    opens = {one["version"] for one in table.versions()}
+    assert 2 in opens
+    assert 3 not in opens
+    assert "log-gap" not in codes(txlog.Table(table.uri))
+
+
 def test_hints_and_checkpoints(tmp_path: Path) -> None:
     table = table_at(tmp_path / "t")
     table.maintenance.checkpoint()

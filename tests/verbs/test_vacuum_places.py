@@ -226,6 +226,25 @@ def test_registered_clones_are_heeded_by_every_name(
     assert len(world.on_disk()) == 1
 
 
+@pytest.mark.spec("VAC-6", "MNT-10")
+@pytest.mark.parametrize("again", [False, True])
+def test_a_clone_is_heeded_after_its_link_leads_elsewhere(tmp_path: Path, again: bool) -> None:
+    """The link names the current one of several tables."""
+    source = txlog.write(tmp_path / "s", pa.table({"x": [1]}))
+    txlog.write(tmp_path / "other", pa.table({"x": [7]}))
+    (tmp_path / "c").mkdir()
+    (tmp_path / "current").symlink_to(tmp_path / "c")
+    if again:
+        source.clone(tmp_path / "c", shallow=True, register=True)
+    source.clone(tmp_path / "current", shallow=True, register=True, replace=again)
+    (tmp_path / "current").unlink()
+    (tmp_path / "current").symlink_to(tmp_path / "other")
+    txlog.write(tmp_path / "s", pa.table({"x": [9]}), mode="overwrite")
+    make_old(tmp_path / "s")
+    vacuum(tmp_path / "s")
+    assert values(tmp_path / "c") == [1]
+
+
 @pytest.mark.spec("MNT-23")
 def test_a_clone_is_not_made_inside_its_source_through_a_link(tmp_path: Path) -> None:
     world = World(tmp_path, "a%41b")

@@ -105,14 +105,17 @@ class RegisteredClone:
 
     def held(self, now_ms: int) -> Iterable[Held]:
         """Yield the versions that the young attempts to make the clone need."""
+        if self.is_made:  # To forget it would also give up the files that it has.
+            hours = ATTEMPT_HOLDS_MS // 3_600_000
+            remedy = f"wait until the attempt to make it again is {hours} hours old"
+        else:  # By its id: another clone may be made in its place.
+            remedy = (
+                f"call Table.maintenance.forget_clone({self.id!r}) if nobody is making this clone "
+                "now"
+            )
         for attempt in self.attempts:
             if attempt.is_young(now_ms):
-                yield Held(
-                    attempt.version,
-                    f"the clone {self.uri}, which is being made,",
-                    f"call Table.maintenance.forget_clone({self.uri!r}) if nobody is making this "
-                    "clone now",
-                )
+                yield Held(attempt.version, f"the clone {self.uri}, which is being made,", remedy)
 
 
 def _text(facts: dict[str, Any]) -> str:

@@ -288,7 +288,7 @@ def version_from(store: Store, latest: Snapshot, moment_ms: int) -> int:
         )
     if before.version < latest.version:
         if not times.follows(before, moment_ms - 1):
-            raise _no_time(store, before)
+            raise _no_time(store, times.commit_of(before.version + 1) or before)
         return before.version + 1
     raise NotFoundError(
         path=store.root,
@@ -320,7 +320,7 @@ def version_until(store: Store, latest: Snapshot, moment_ms: int) -> int:
             remedy="Choose a later moment",
         )
     if not times.follows(picked, moment_ms):
-        raise _no_time(store, picked)
+        raise _no_time(store, times.commit_of(picked.version + 1) or picked)
     return picked.version
 
 

@@ -65,6 +65,14 @@ def same_place(one: str, other: str) -> bool:
     return "" in found.names and found.certainty != "unknown"
 
 
+def without_links(root: str) -> str:
+    """Return a root by a name that remains if links in it are changed later; a local disk is asked.
+
+    Other roots remain as they are.
+    """
+    return os.path.realpath(root) if scheme_of(root) == "file" else root
+
+
 def name_in(root: str, path: str) -> str | None:
     """Return the path of a file below a root; None unless it is known to be there."""
     if not _IS_WHOLE.match(path):

@@ -77,7 +77,7 @@ from txlog.snapshot.references import (
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, are_equal, copy_file, scheme_of
 from txlog.store.open import locate, require_allowed, uri_of
-from txlog.store.places import is_within
+from txlog.store.places import is_within, without_links
 from txlog.threads import map_all
 from txlog.verbs.create import already_exists, existing
 from txlog.verbs.properties import Asked, require_kept_form
@@ -141,7 +141,8 @@ def clone(
     latest = _latest(source.store, snapshot) if options.shallow else snapshot
     if options.register:
         require_table_writable(latest, removes_rows=False)
-    registration = _Registration(source, latest, snapshot.version, target.store.root, txn)
+    place = without_links(target.store.root)
+    registration = _Registration(source, latest, snapshot.version, place, txn)
     before = existing(target.store)
     if before is not None and is_recorded(before, txn):
         if options.register:
@@ -274,12 +275,18 @@ class _Registration:
         self._execute(FinishClone(self.source, table_id, self._attempts, is_made=is_made, txn=txn))
 
     def _execute(self, operation: Operation) -> None:
-        """Commit to the source; again if other writers changed the same record."""
+        """Commit to the source; again if other writers changed the same record.
+
+        Also again if it is unknown whether it was committed: if it was, this changes nothing.
+        """
         for left in reversed(range(_TRIES)):
             try:
                 self.latest = _latest(self.source.store, self.latest)
                 self.latest = execute(operation, self.latest).snapshot
                 return
+            except OutcomeUnknownError:
+                if not left:
+                    raise
             except CommitConflictError as error:
                 if not left or isinstance(error, RetriesExhaustedError) or error.rule == "CON-25":
                     raise

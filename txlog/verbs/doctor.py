@@ -34,7 +34,7 @@ from txlog.snapshot.checksum import verify_checksum
 from txlog.snapshot.commits import glance_at_commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log
-from txlog.snapshot.references import pins_of
+from txlog.snapshot.references import held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import stamped_from
 from txlog.stats.files import num_records
@@ -176,14 +176,15 @@ def _gaps(case: _Case) -> Iterator[Finding]:
 def _is_cleaned_up(case: _Case, gap: range) -> bool:
     """Return whether a clean-up of the log explains a gap.
 
-    It ends the gap with a checkpoint, and below keeps only what pins need.
+    It ends the gap with a checkpoint, and below keeps only what pins need, and clones that are
+    being made.
     """
     if gap.stop not in complete_checkpoints(case.log):
         return False
     try:
-        pins = pins_of(case.snapshot).values()
-        kept = {file.name for pin in pins for file in made_of(case.log, pin.held)}
-    except TxlogError:  # A pinned version cannot be rebuilt, so more is lost.
+        held = held_versions(case.snapshot, case.context.effects.now_ms())
+        kept = {file.name for one in held for file in made_of(case.log, one)}
+    except TxlogError:  # Such a version cannot be rebuilt, so more is lost.
         return False
     return all(file.name in kept for file in case.log if file.last_version < gap.start)
 

@@ -169,7 +169,7 @@ class RegisterClone(Operation):
             clone = replace(
                 clone, is_made=clone.is_made or known.is_made, attempts=(*clone.attempts, *young)
             )
-        if attempt is not None:
+        if attempt is not None and attempt not in clone.attempts:
             clone = replace(clone, attempts=(*clone.attempts, attempt))
         if clone == known:
             return None

@@ -18,7 +18,7 @@ from txlog.actions.table import DomainMetadata, Metadata
 from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
-from txlog.commit.operation import Operation
+from txlog.commit.operation import Operation, is_rehearsing
 from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.identity import continued
 from txlog.errors import CommitConflictError, DataFileError, InvalidInputError, NotFoundError
@@ -256,7 +256,10 @@ def require_no_vacuum(context: Context, base: Snapshot) -> None:
         A vacuum has begun and has not recorded its end.
     """
     begun = 0
-    store_ms = store_now_ms(context.store, clock_mark(context.effects))
+    if is_rehearsing():  # It commits nothing, and writes nothing to ask the store.
+        store_ms: int | None = context.effects.now_ms()
+    else:
+        store_ms = store_now_ms(context.store, clock_mark(context.effects))
     for commit in _commits_of_vacuums(context, base, store_ms):
         operation = None if commit.info is None else commit.info.operation
         begun += (operation == "VACUUM START") - (operation == "VACUUM END" and begun > 0)
