@@ -236,6 +236,40 @@ def test_a_commit_that_shows_in_no_state_is_unknown_after_a_clean_up(
         do_note(place, load_snapshot(LocalStore(str(root))))
 
 
+@pytest.mark.spec("CON-19", "MNT-11")
+@pytest.mark.parametrize("verb", [do_note, do_set])
+def test_a_commit_that_a_pin_keeps_shows_no_whole_log(
+    root: Path, verb: Callable[[Context, Snapshot], object]
+) -> None:
+    """The base of a commit is pinned, so a clean-up deletes the next commits but not the base."""
+
+    def others() -> None:
+        table = txlog.Table(root)
+        table.pins.create("base", version=1)
+        table.append(xs(50))
+        table.maintenance.checkpoint()
+        table.maintenance.expire(0, dry_run=False)
+        assert f"{1:020d}.json" in log_names(root)
+        assert f"{2:020d}.json" not in log_names(root)
+
+    with pytest.raises(OutcomeUnknownError, match="cleaned up"):
+        verb(interrupted(root, others), load_snapshot(LocalStore(str(root))))
+    assert "user.n" not in txlog.Table(root).properties
+
+
+@pytest.mark.spec("CON-19")
+def test_a_commit_that_a_clean_up_failed_to_delete_shows_no_whole_log(root: Path) -> None:
+    kept = (root / "_delta_log" / f"{1:020d}.json").read_bytes()
+
+    def others() -> None:
+        move_on(root)
+        (root / "_delta_log" / f"{1:020d}.json").write_bytes(kept)
+
+    with pytest.raises(OutcomeUnknownError, match="cleaned up"):
+        do_set(interrupted(root, others), load_snapshot(LocalStore(str(root))))
+    assert txlog.Table(root).version == 4
+
+
 def test_a_table_of_nothing_but_a_checkpoint_is_written(root: Path) -> None:
     place = Context(LocalStore(str(root)))
     checkpoint(place, load_snapshot(place.store))
@@ -508,7 +542,8 @@ def test_tombstones_that_may_have_expired_show_nothing(tmp_path: Path) -> None:
         answer = put(path, data)
         other = txlog.Table(tmp_path / "t")
         other.optimize.compact()
-        time.sleep(0.01)
+        time.sleep(0.05)
+        other.alter.set_properties({"user.n": "later"})  # Records expire by the table's own time.
         other.maintenance.checkpoint()
         for version in range(other.version):
             (tmp_path / "t/_delta_log" / f"{version:020d}.json").unlink()

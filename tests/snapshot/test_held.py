@@ -200,6 +200,21 @@ def test_a_gap_in_a_long_log_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
     assert False in seen  # The next listing shows it.
 
 
+def test_a_hint_that_leads_nowhere_is_no_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often the log is looked at: a slow operation that looks again must end."""
+    monkeypatch.setattr(load, "_SHORT", 0)
+    monkeypatch.setattr(load, "_NAMES_A_CALL", 1)
+    store = LocalStore(str(tmp_path))
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    for version in range(11):
+        (log / commit_name(version)).write_bytes(b"{}\n")
+    (log / "_last_checkpoint").write_bytes(b'{"version":99,"size":1}')
+    assert all(look_ahead(store, 10).is_whole for _ in range(20))
+
+
 @pytest.mark.spec("REC-10", "CON-19")
 def test_a_gap_between_winners_stops_a_commit(place: Place) -> None:
     """The gap came while the writer was at work, so only the lost race shows it."""

@@ -113,12 +113,6 @@ def require_landed(store: Store, put: Put, effects: Effects) -> int | None:
     been cleaned up, the latest version is searched for something that only this commit has. A
     commit that is not part of it is deleted, so that no reader ever sees it.
 
-    Parameters
-    ----------
-    base
-        The version from which the writer began. If the changes do not show whether the table
-        contains the commit, the commits since this version may show that nothing was cleaned up.
-
     Raises
     ------
     CommitConflictError
@@ -179,7 +173,9 @@ def _search_latest(store: Store, put: Put, effects: Effects) -> None:
         if age_ms < 0:  # A clock that went back tells nothing.
             age_ms = _UNKNOWN_AGE_MS
         landed = is_part_of(commit, put.own_files, latest, load_files(store, latest), age_ms=age_ms)
-        before_stays = version > 0 and landed is not True and _stays(store, version - 1, effects)
+        before_stays = (
+            version > 0 and landed is not True and _stays(store, latest, version - 1, effects)
+        )
         if landed is None and before_stays:
             return
         if landed is False and before_stays:
@@ -203,20 +199,30 @@ def _search_latest(store: Store, put: Put, effects: Effects) -> None:
         )
 
 
-def _stays(store: Store, version: int, effects: Effects) -> bool:
+def _stays(store: Store, latest: Snapshot, version: int, effects: Effects) -> bool:
     """Return whether no clean-up has reached the commit after a version.
 
     Clean-ups delete commits from the oldest on, some of them several at once. So if the commit of
-    this version exists, and still does after a moment, the next one was never deleted.
+    this version and all later ones exist, and still do after a moment, none of them was deleted.
+    The later ones count, too, because a clean-up may fail to delete a single file. What a pin or a
+    clone needs is left out by clean-ups, so then the commits show nothing.
     """
-    path = log_path(commit_name(version))
-    for wait in (_CLEANING_S, 0.0):
-        try:
-            store.info(path)
-        except NotFoundError:
-            return False
-        effects.sleep_s(wait)
-    return True
+    from txlog.snapshot.references import held_versions  # Few commits need it.
+
+    if any(held.version >= version for held in held_versions(latest, effects.now_ms())):
+        return False
+    if not _is_whole(store, version):
+        return False
+    effects.sleep_s(_CLEANING_S)
+    return _is_whole(store, version)
+
+
+def _is_whole(store: Store, version: int) -> bool:
+    """Return whether the log has the commits of a version and of all later ones."""
+    files = list_log(store, since=version, briefly=True)
+    last = max((file.last_version for file in files), default=version)
+    commits = {file.version for file in files if file.kind == "commit"}
+    return commits.issuperset(range(version, last + 1))
 
 
 def _is_read(latest: Snapshot, version: int) -> bool:

@@ -422,8 +422,10 @@ def look_ahead(store: Store, version: int) -> Ahead:
         own = commits.get(version)
         return Ahead(own, *_following(store, version, commits, _last_version(files, version)))
     if (calls := _CALLS_LEFT.pop(store.root, 0)) > 0:
-        _CALLS_LEFT[store.root] = calls - 1
-        return Ahead(None, *_looked_for(store, version))
+        found = _looked_for(store, version)
+        if found is not None:
+            _CALLS_LEFT[store.root] = calls - 1
+            return Ahead(None, *found)
     names = [name for name, _, _ in store.list_briefly(LOG_FOLDER, "")]
     if len(_CALLS_LEFT) >= _MOST_ROOTS:
         _CALLS_LEFT.clear()
@@ -468,16 +470,19 @@ def _following(
     return newer, True
 
 
-def _looked_for(store: Store, version: int) -> tuple[list[LogFile], bool]:
-    """Return the result of `_following` without a listing, as far as a few requests show it."""
+def _looked_for(store: Store, version: int) -> tuple[list[LogFile], bool] | None:
+    """Return the result of `_following` without a listing, as far as a few requests show it.
+
+    None: `_last_checkpoint` names a later version. It may be wrong, so only a listing decides.
+    """
     newer: list[LogFile] = []
     while True:
         while (file := _commit_at(store, version + len(newer) + 1)) is not None:
             newer.append(file)
         missing = version + len(newer) + 1
-        shown = hinted_version(store) >= missing
-        if not shown and not any(_commit_at(store, missing + step) for step in _STEPS):
-            return newer, True
+        shown = any(_commit_at(store, missing + step) for step in _STEPS)
+        if not shown:
+            return None if hinted_version(store) >= missing else (newer, True)
         file = _commit_at(store, missing)  # Other writers may have made all of them meanwhile.
         if file is None:
             return newer, False
