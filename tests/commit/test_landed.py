@@ -33,6 +33,7 @@ from txlog.threads import Threads
 from txlog.verbs.checkpoint import checkpoint
 from txlog.verbs.create import create
 from txlog.verbs.metadata import SetProperties
+from txlog.verbs.references import SetPin
 
 SCHEMA = pa.schema([("x", pa.int64())])
 
@@ -190,8 +191,12 @@ def do_set(place: Context, base: Snapshot) -> object:
     return execute(SetProperties(place, {"user.n": "mine"}), base)
 
 
+def do_pin(place: Context, base: Snapshot) -> object:
+    return execute(SetPin(place, "base", base.version, None), base)
+
+
 @pytest.mark.spec("CON-19")
-@pytest.mark.parametrize("verb", [do_append, do_delete, do_delete_all, do_note, do_set])
+@pytest.mark.parametrize("verb", [do_append, do_delete, do_delete_all, do_note, do_set, do_pin])
 @pytest.mark.parametrize("commits", [0, 1, 3])
 @pytest.mark.parametrize("far", [False, True])
 def test_a_checkpoint_above_a_commit_is_no_clean_up(

@@ -412,7 +412,8 @@ class HeldHandles(RuleBasedStateMachine):
         if when == "after":
             acts = [*acts, "checkpoint"]  # Then the process looks for a clean-up.
         setattr(store, when, others)
-        self.do(self.held[at], act, beside=not set(CLEANS).isdisjoint(acts))
+        # A pin lets a clean-up keep the commit before, which then shows nothing (CON-19).
+        self.do(self.held[at], act, beside=not {*CLEANS, "pin"}.isdisjoint(acts))
         store.before = store.after = None
 
     def do(self, table: txlog.Table, act: str, *, beside: bool = False) -> None:

@@ -8,13 +8,14 @@ CON-19.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from txlog.actions.columns import flat
 from txlog.actions.ndjson import rows as log_rows
-from txlog.actions.table import Metadata, Txn
+from txlog.actions.table import DomainMetadata, Metadata, Txn
 from txlog.arrow import arrow_array, pc
 from txlog.checkpoint.hint import hinted_version
 from txlog.commit.intent import txn_id_of
@@ -34,7 +35,7 @@ from txlog.reconcile.files import FileState, file_keys
 from txlog.snapshot.commits import Commit, file_rows, parse_commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log, load_snapshot
-from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.snapshot import Snapshot, moved
 from txlog.store.base import PutIfAbsent, Store, is_far
 
 _FIRST_WAIT_S = 0.005
@@ -173,9 +174,7 @@ def _search_latest(store: Store, put: Put, effects: Effects) -> None:
         if age_ms < 0:  # A clock that went back tells nothing.
             age_ms = _UNKNOWN_AGE_MS
         landed = is_part_of(commit, put.own_files, latest, load_files(store, latest), age_ms=age_ms)
-        before_stays = (
-            version > 0 and landed is not True and _stays(store, latest, version - 1, effects)
-        )
+        before_stays = version > 0 and landed is not True and _stays(store, commit, latest, effects)
         if landed is None and before_stays:
             return
         if landed is False and before_stays:
@@ -199,22 +198,26 @@ def _search_latest(store: Store, put: Put, effects: Effects) -> None:
         )
 
 
-def _stays(store: Store, latest: Snapshot, version: int, effects: Effects) -> bool:
-    """Return whether no clean-up has reached the commit after a version.
+def _stays(store: Store, commit: Commit, latest: Snapshot, effects: Effects) -> bool:
+    """Return whether no clean-up has reached a commit that was put.
 
-    Clean-ups delete commits from the oldest on, some of them several at once. So if the commit of
-    this version and all later ones exist, and still do after a moment, none of them was deleted.
-    The later ones count, too, because a clean-up may fail to delete a single file. What a pin or a
-    clone needs is left out by clean-ups, so then the commits show nothing.
+    Clean-ups delete commits from the oldest on, some of them several at once. So if the commit
+    before it and all later ones exist, and still do after a moment, none of them was deleted. The
+    later ones count, too, because a clean-up may fail to delete a single file. What a pin or a
+    clone of others needs is left out by clean-ups, so then the commits show nothing.
     """
     from txlog.snapshot.references import held_versions  # Few commits need it.
 
-    if any(held.version >= version for held in held_versions(latest, effects.now_ms())):
+    before = commit.version - 1
+    own = [action for _, action in commit.controls if isinstance(action, DomainMetadata)]
+    domains = {k: v for k, v in latest.controls.domains.items() if v not in own}
+    others = moved(latest, controls=replace(latest.controls, domains=domains))
+    if any(held.version >= before for held in held_versions(others, effects.now_ms())):
         return False
-    if not _is_whole(store, version):
+    if not _is_whole(store, before):
         return False
     effects.sleep_s(_CLEANING_S)
-    return _is_whole(store, version)
+    return _is_whole(store, before)
 
 
 def _is_whole(store: Store, version: int) -> bool:
