@@ -144,7 +144,7 @@ def test_documentation_of_functions_is_not_made(table: txlog.Table, work: str) -
 
 
 OPENED = {"actions", "arrow", "checkpoint", "commit.context", "effects", "errors",
-          "fragments", "lazy", "log", "observe", "parquet.file_footer", "protocol", "reconcile",
+          "fragments", "log", "observe", "parquet.file_footer", "protocol", "reconcile",
           "schema", "snapshot", "store", "table", "threads", "version"}  # fmt: skip
 READS = OPENED | {"expressions", "scan", "stats", "variant"}
 WRITES = READS | {"commit", "data_files", "verbs"}
@@ -205,11 +205,3 @@ def test_appending_few_rows_without_partitions_loads_no_functions(tmp_path: Path
     table = txlog.write(tmp_path / "t", rows)
     assert "pyarrow.compute" not in loaded_by(table, WORKS["append"])
     assert txlog.Table(tmp_path / "t").count() == 4
-
-
-def test_opening_a_table_makes_few_dataclasses(table: txlog.Table) -> None:
-    # Each takes half a millisecond. `txlog.lazy` makes those that have a value.
-    count = "import dataclasses; made = []; make = dataclasses._process_class; "
-    count += "dataclasses._process_class = lambda *all: [made.append(all[0]), make(*all)][1]; "
-    count += WORKS["version"] + "; assert len(made) <= 20, made"
-    loaded_by(table, count)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact
 from importlib import import_module
@@ -21,8 +22,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-
-from txlog.lazy import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-
-from txlog.lazy import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)

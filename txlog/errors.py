@@ -10,10 +10,8 @@ import errno
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
-
-from txlog.lazy import dataclass
 
 Retry = Literal["never", "as_is", "after_refresh"]
 

@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from math import ceil
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, ove
 
 from txlog.effects import REAL
 from txlog.errors import InvalidTypeError, UnsupportedFeatureError
-from txlog.lazy import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import orjson
 
-from txlog.lazy import dataclass
 from txlog.threads import cached_property
 
 SECTIONS = ("minValues", "maxValues", "nullCount")

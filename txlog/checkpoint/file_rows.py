@@ -27,6 +27,7 @@ one with the row (true, a, 10), one with the row (false, b, 20).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
@@ -40,7 +41,6 @@ from txlog.actions.columns import (
 )
 from txlog.arrow import arrow_array, arrow_scalar, pc
 from txlog.checkpoint.parquet import KEYS, Opened
-from txlog.lazy import dataclass
 from txlog.schema.arrow import arrow_type, from_arrow
 from txlog.stats.partition import format_partition_values
 from txlog.stats.structs import with_json_stats

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from txlog.errors import TxlogError, TxlogWarning
-from txlog.lazy import dataclass
 from txlog.log.names import log_path
 from txlog.store.base import Store
 

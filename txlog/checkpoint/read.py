@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
@@ -12,7 +13,6 @@ from txlog.actions.file import Sidecar
 from txlog.actions.ndjson import rows
 from txlog.checkpoint.file_rows import ALL, Wanted, group_batches, united
 from txlog.checkpoint.parquet import Footers, Opened, named, opened
-from txlog.lazy import dataclass
 from txlog.log.names import LogFile, log_path
 from txlog.log.paths import decode_path
 from txlog.reconcile.files import distinct_rows

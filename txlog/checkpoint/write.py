@@ -8,6 +8,7 @@ sorted in the whole checkpoint, too, unless it is large and the one before it wa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import SEEK_END, BytesIO
 from itertools import chain
 
@@ -22,7 +23,6 @@ from txlog.arrow import arrow_scalar, empty_table, numpy_array, pc, pq, table_of
 from txlog.checkpoint.file_rows import united
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
 from txlog.errors import NotFoundError
-from txlog.lazy import dataclass
 from txlog.log.names import LOG_FOLDER, log_path, parse_name
 from txlog.parquet.file_footer import FOOTER_END, footer_start
 from txlog.reconcile.files import Controls, FileState

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from txlog.effects import REAL, Effects
 from txlog.errors import InvalidInputError, InvalidTypeError
-from txlog.lazy import dataclass
 from txlog.store.base import Store
 from txlog.threads import Engine, Threads, is_in_process
 

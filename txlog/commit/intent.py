@@ -7,7 +7,7 @@ Each attempt encodes the text again, with the ids of its new rows. Rules: the De
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import orjson
@@ -31,7 +31,6 @@ from txlog.fragments.ids import (
     valid_id,
 )
 from txlog.fragments.rows import FIELDS_TAG
-from txlog.lazy import dataclass
 from txlog.protocol.access import is_active, is_stamped
 from txlog.protocol.properties import Properties, compatibilities
 from txlog.stats.files import num_records

@@ -8,7 +8,7 @@ show whether a condition is true, it counts as true. Rules: spec/commit.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -30,7 +30,6 @@ from txlog.errors import CommitConflictError, TxlogError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.ids import ID_APP, ID_TAG, tagged_ids, valid_id
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
-from txlog.lazy import dataclass
 from txlog.log.paths import canonical_key, canonical_keys
 from txlog.protocol.access import features_of
 from txlog.snapshot.commits import Commit

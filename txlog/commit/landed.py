@@ -8,7 +8,7 @@ CON-19.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -28,7 +28,6 @@ from txlog.errors import (
     StoreError,
     TxlogError,
 )
-from txlog.lazy import dataclass
 from txlog.log.names import LogFile, commit_name, log_path
 from txlog.log.paths import canonical_keys
 from txlog.reconcile.files import FileState, file_keys

@@ -6,7 +6,7 @@ Each attempt has its bytes and the snapshot that they would make.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from txlog.actions.file import Add
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
@@ -29,7 +29,6 @@ from txlog.errors import (
     RetriesExhaustedError,
 )
 from txlog.fragments.ids import ID_APP, ROW_TRACKING_DOMAIN, highest_id, row_id_mark
-from txlog.lazy import dataclass
 from txlog.log.names import LogFile, commit_name
 from txlog.log.segment import Segment
 from txlog.observe import note, observed

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import orjson
 
@@ -42,7 +42,6 @@ from txlog.errors import (
     UnsupportedFeatureError,
     warn_committed,
 )
-from txlog.lazy import dataclass
 from txlog.observe import note, observed
 from txlog.protocol.access import require_writable
 from txlog.snapshot.commits import Commit

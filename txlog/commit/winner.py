@@ -6,6 +6,7 @@ They depend only on its actions, never on the name of its operation. Rules: spec
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -19,7 +20,6 @@ from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.ids import ROW_TRACKING_DOMAIN, tag_texts, tagged_ids
 from txlog.fragments.rows import FIELDS_TAG
-from txlog.lazy import dataclass
 from txlog.log.paths import canonical_keys
 from txlog.protocol.access import brings_vectors, with_vectors
 from txlog.protocol.properties import binds_writers

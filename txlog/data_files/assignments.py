@@ -6,7 +6,7 @@ Source: the store assignment rules of ANSI SQL, as Spark applies them to UPDATE 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,6 @@ from txlog.expressions.evaluate import evaluate
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Call, Cast, Expression, Lambda, Literal, Variable, col
 from txlog.expressions.type_rules import VOID, is_castable, is_number
-from txlog.lazy import dataclass
 from txlog.schema.arrow import arrow_field, arrow_schema
 from txlog.schema.types import (
     STRING,

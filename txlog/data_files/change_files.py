@@ -8,7 +8,7 @@ commit has change data files, they must contain all of its changes. Rules: the D
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -21,7 +21,6 @@ from txlog.commit.context import Context
 from txlog.data_files.write import FileLayout, write_data_files
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import DataFile, Fragment
-from txlog.lazy import dataclass
 from txlog.log.paths import decode_path
 from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS

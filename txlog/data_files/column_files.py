@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import orjson
 import pyarrow as pa
@@ -20,7 +20,6 @@ from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ID_TAG
 from txlog.fragments.rows import FIELDS_TAG
-from txlog.lazy import dataclass
 from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.read import FragmentReader

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,6 @@ from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Expression
-from txlog.lazy import dataclass
 from txlog.scan.read_plan import choose_columns
 from txlog.schema.arrow import arrow_schema, from_arrow
 from txlog.schema.types import PrimitiveType, StructField, StructType

@@ -7,6 +7,7 @@ Rules: the Delta protocol, "Column Invariants", "CHECK Constraints", "Generated 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -21,7 +22,6 @@ from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate, is_true
 from txlog.expressions.sql import parse_sql, quote_name, to_sql
 from txlog.expressions.tree import Cast, Column, Expression, Literal
-from txlog.lazy import dataclass
 from txlog.protocol.mapping import all_fields
 from txlog.protocol.properties import CHECK_PREFIX
 from txlog.schema.arrow import arrow_schema, arrow_type, cast_array, fixed_rows, fixed_schema

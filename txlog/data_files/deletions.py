@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -43,7 +43,6 @@ from txlog.fragments.deletion_vector import (
     stored_descriptor,
 )
 from txlog.fragments.fragment import Fragment, is_in_log, rows_left
-from txlog.lazy import dataclass
 from txlog.scan.deletions import load_deletions
 from txlog.scan.files import as_fragments
 from txlog.scan.plan import ScanPlan, plan_scan

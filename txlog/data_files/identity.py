@@ -9,7 +9,7 @@ Rules: the Delta protocol, "Identity Columns".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -20,7 +20,6 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.arrow import arrow_array
 from txlog.errors import InvalidInputError, LogCorruptError, SchemaMismatchError
-from txlog.lazy import dataclass
 from txlog.schema.types import GENERATION, IDENTITY, LONG, StructField, StructType, type_name
 
 _START, _STEP = f"{IDENTITY}start", f"{IDENTITY}step"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
@@ -19,7 +20,6 @@ from txlog.data_files.constraints import (
 from txlog.data_files.identity import Numbering, require_not_given
 from txlog.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError
 from txlog.expressions.evaluate import evaluate
-from txlog.lazy import dataclass
 from txlog.schema.arrow import Casting, arrow_field, arrow_schema, cast_array, schema_of
 from txlog.schema.types import (
     VOID,

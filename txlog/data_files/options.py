@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -15,7 +15,6 @@ from txlog.actions.stats_text import Path
 from txlog.arrow import pc, pq
 from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.expressions.tree import col
-from txlog.lazy import dataclass
 from txlog.parquet.file_footer import FileFooter
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import from_arrow, warn_of_unsigned

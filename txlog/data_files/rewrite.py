@@ -6,6 +6,7 @@ Rules: spec/fragments.md, FRG-32.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -19,7 +20,6 @@ from txlog.errors import UnsupportedFeatureError
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN, settled_ids
-from txlog.lazy import dataclass
 from txlog.protocol.access import materializes_partitions
 from txlog.protocol.iceberg import moved_ids
 from txlog.protocol.mapping import ID

@@ -7,7 +7,7 @@ again, together with the changed ones. Rows keep their ids if the table tracks r
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
@@ -42,7 +42,6 @@ from txlog.data_files.write_plan import WritePlan, plan_write
 from txlog.fragments.deletion_vector import alive_mask, as_array
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import settled_ids
-from txlog.lazy import dataclass
 from txlog.scan.columns import ROW_ID, ROW_VERSION
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.plan import ScanPlan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from txlog.data_files.options import (
 )
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError, SchemaMismatchError
-from txlog.lazy import dataclass
 from txlog.log.paths import decode_path, encode_path
 from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.protocol.properties import Properties, compatibilities, index_definitions

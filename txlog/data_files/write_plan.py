@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,6 @@ from txlog.expressions.bind import bind
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
-from txlog.lazy import dataclass
 from txlog.protocol.access import materializes_partitions
 from txlog.protocol.mapping import mapped, require_plain_names, same_in_files, unmapped
 from txlog.protocol.properties import Properties

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from txlog.datasets.ingest import FILES, OBJECT_PATH, StoredObjects, object_path
 from txlog.errors import DataFileError, NotFoundError
-from txlog.lazy import compiled
 from txlog.store.base import Store, is_older, is_there, map_many
 
 ASIDE = f"{FILES}/.aside"
@@ -23,8 +22,8 @@ ASIDE = f"{FILES}/.aside"
 
 _CHUNK_BYTES = 8 << 20
 _LISTINGS = 5  # Of the copies, while they change, before an object counts as missing.
-_NAME = compiled(r"([0-9a-f-]{36})(?:\.([0-9a-f]{64}))?")
-_OF_OBJECT = compiled(rf"(.+)/({FILES}/[0-9a-f]{{2}}/[0-9a-f]{{64}})")
+_NAME = re.compile(r"([0-9a-f-]{36})(?:\.([0-9a-f]{64}))?")
+_OF_OBJECT = re.compile(rf"(.+)/({FILES}/[0-9a-f]{{2}}/[0-9a-f]{{64}})")
 
 
 class Copy(NamedTuple):

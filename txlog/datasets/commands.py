@@ -6,13 +6,12 @@ Rules: spec/datasets.md, DST-20 to DST-29.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from txlog.datasets.events import CLOCKS_DIFFER_MS, DatasetState, LedgerState, SetState
 from txlog.datasets.values import Asked, Claim, Failure, Part
 from txlog.errors import AlreadyExistsError, CommitConflictError, NotFoundError
-from txlog.lazy import dataclass
 
 LEASE_MS = 600_000
 SWEEP_MS = 24 * 3600 * 1000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
@@ -42,7 +42,6 @@ from txlog.errors import (
 )
 from txlog.expressions.tree import col, lit
 from txlog.fragments.fragment import Fragment
-from txlog.lazy import dataclass
 from txlog.log.paths import decode_path, encode_path
 from txlog.scan.plan import plan_fragments
 from txlog.scan.scan import Scan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +28,13 @@ from txlog.errors import (
     NotFoundError,
     require_whole,
 )
-from txlog.lazy import compiled
 from txlog.schema.timestamps import require_duration
 from txlog.table.handle import checked
 
 if TYPE_CHECKING:
     from txlog.table.table import Table
 
-_VERSION_HASH = compiled("v1[0-9a-f]{40}")
+_VERSION_HASH = re.compile("v1[0-9a-f]{40}")
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.01, 1.0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,6 @@ from txlog.changes.diff import row_codes
 from txlog.datasets.commits import COMMIT_ID, read_rows
 from txlog.datasets.values import Commit
 from txlog.errors import InvalidInputError
-from txlog.lazy import dataclass
 from txlog.table.table import Table
 
 _LABELS = ("labels", "label")

@@ -6,14 +6,13 @@ Rules: spec/datasets.md, DST-20 to DST-29.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
 from txlog.datasets.values import Asked, Failure, Part, State
 from txlog.errors import InvalidInputError, NotFoundError
-from txlog.lazy import dataclass
 
 CLOCKS_DIFFER_MS = 60_000  # The largest difference between the clocks of two machines.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain
 from typing import Any
@@ -18,12 +20,11 @@ from txlog.datasets.types.base import DatasetType
 from txlog.datasets.values import Input
 from txlog.effects import REAL
 from txlog.errors import DataFileError, TxlogError
-from txlog.lazy import compiled, dataclass
 from txlog.store.base import PATHS, Store, is_there, without_secrets
 from txlog.store.open import open_store
 from txlog.table.table import Table
 
-_VERSIONED = compiled(r"(.+)@v(\d+)")
+_VERSIONED = re.compile(r"(.+)@v(\d+)")
 _LOG = "_delta_log/"
 FILES = "files"
 STAGED = f"{FILES}/.staged"  # Incomplete and temporary files.

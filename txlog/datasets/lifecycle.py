@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -57,7 +57,6 @@ from txlog.errors import (
     require_whole,
 )
 from txlog.expressions.tree import Expression, col, lit
-from txlog.lazy import dataclass
 from txlog.log.paths import decode_path
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from txlog.datasets.values import Commit, Input
 from txlog.errors import InvalidInputError, InvalidTypeError
-from txlog.lazy import dataclass
 from txlog.store.base import without_secrets
 
 DATASET = "txlog-dataset:"

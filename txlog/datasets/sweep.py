@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from txlog.datasets.aside import removals_before
@@ -17,13 +18,12 @@ from txlog.datasets.home import Home
 from txlog.datasets.ingest import FILES, OBJECT_PATH, STAGED
 from txlog.datasets.objects import damage_warned, remove, used_by_any
 from txlog.errors import TxlogWarning
-from txlog.lazy import compiled, dataclass
 from txlog.store.base import Store, is_older
 from txlog.store.file_times import store_now_ms
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_TABLE = compiled(_UUID)
-_ATTEMPT = compiled(rf"({_UUID})/(v1[0-9a-f]{{40}})/(\d+)")
+_TABLE = re.compile(_UUID)
+_ATTEMPT = re.compile(rf"({_UUID})/(v1[0-9a-f]{{40}})/(\d+)")
 
 
 @dataclass(frozen=True)

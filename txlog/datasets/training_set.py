@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from txlog.datasets.events import canonical
 from txlog.datasets.values import Asked, Commit, Failure, Part, State
 from txlog.errors import InvalidInputError, NotFoundError
-from txlog.lazy import dataclass
 
 if TYPE_CHECKING:
     from txlog.datasets.lineage import Graph

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from txlog.lazy import dataclass
 
 State = Literal["RUNNING", "READY", "FAILED"]
 FORMS = ("parquet", "csv")

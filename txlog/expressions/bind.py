@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, localcontext
 from typing import Any
@@ -51,7 +52,6 @@ from txlog.expressions.type_rules import (
     require_constant,
     require_unquoted,
 )
-from txlog.lazy import compiled
 from txlog.schema.timestamps import Nanos, moment_of, nanos_of, nanos_of_scalar, parse_date
 from txlog.schema.types import NANOS, DataType, DecimalType, PrimitiveType, StructType, type_name
 
@@ -71,7 +71,7 @@ def column_path(schema: StructType, name: str) -> tuple[str, ...]:
 
 
 _FLIPPED: dict[Comparator, Comparator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_BAD_ESCAPE = compiled(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")
+_BAD_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")
 
 
 def bind(expression: Expression, schema: StructType) -> Expression:

@@ -52,7 +52,6 @@ from txlog.expressions.type_rules import (
     VOID,
     primitive_name,
 )
-from txlog.lazy import compiled
 from txlog.schema.timestamps import days_of, parse_date
 from txlog.schema.types import STRING, DataType, DecimalType, PrimitiveType, type_name
 
@@ -215,11 +214,11 @@ def _sqrt(value: Any) -> Any:
 # try_cast: a cast that gives null if CAST raises an error -----------------------------------
 
 _BLANKS = "".join(map(chr, range(33)))  # The characters that Spark trims.
-_NUMBER_TEXT = compiled(
+_NUMBER_TEXT = re.compile(
     r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?|(?i:inf|infinity))|(?i:nan)", re.ASCII
 )
-_WHOLE_TEXT = compiled(r"[+-]?\d+", re.ASCII)
-_DATE_TEXT = compiled(
+_WHOLE_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
+_DATE_TEXT = re.compile(
     r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL
 )
 _TRUTHS = {

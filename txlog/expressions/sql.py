@@ -39,12 +39,12 @@ from txlog.expressions.tree import (
     is_too_large,
     of_filters,
 )
-from txlog.lazy import compiled
 from txlog.schema.timestamps import Nanos, format_nanos
 from txlog.schema.types import SQL_NAMES, DecimalType, PrimitiveType, type_name
 
-_ESCAPES = compiled(r"\x1b\[[0-9;]*m")  # The terminal codes with which the parser underlines text.
-_MISSING = compiled(r"Required keyword: '\w+' missing for <class '[^']*'>")
+# The terminal codes with which the parser underlines text.
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+_MISSING = re.compile(r"Required keyword: '\w+' missing for <class '[^']*'>")
 _LONGEST_NUMBER = 800  # The number of digits; more digits never distinguish two doubles.
 _DEEPEST = 200  # The number of levels of nesting.
 

@@ -21,7 +21,6 @@ from txlog.expressions.signatures import (
     refuse,
     text,
 )
-from txlog.lazy import compiled
 from txlog.schema.types import STRING
 
 # Case ------------------------------------------------------------------------------------------
@@ -187,13 +186,13 @@ def reversed_text(value: Any, _kind: pa.DataType) -> Any:
 # keys as they are. A text that Jackson and Python's reader may read differently is refused.
 
 _JSON = "get_json_object"
-_STEP = compiled(r"\.(?!\s)([^.\[*?]+)|\['(?!\s)([^'?*]+)'\]|\[(\d{1,9})\]")
-_BEGINNING = compiled(r"[ \t\r\n]*(?=[{\[\"']|-?[0-9]|true|false|null)")
-_SINGLE_QUOTE = compiled(r"(?:\A|[{\[,:])[ \t\r\n]*'")  # Where a name or a value may begin.
+_STEP = re.compile(r"\.(?!\s)([^.\[*?]+)|\['(?!\s)([^'?*]+)'\]|\[(\d{1,9})\]")
+_BEGINNING = re.compile(r"[ \t\r\n]*(?=[{\[\"']|-?[0-9]|true|false|null)")
+_SINGLE_QUOTE = re.compile(r"(?:\A|[{\[,:])[ \t\r\n]*'")  # Where a name or a value may begin.
 _LONGEST_NUMBER = 1000  # In characters; Jackson reads no longer ones.
 _MOST_DIGITS = 15  # So many digits of a double are the same in its shortest text.
 # What Jackson writes otherwise than Python: digits of escapes, characters of two UTF-16 units.
-_ODD = compiled("\\\\\\\\|\\\\u00[01][0-9a-f]|[\U00010000-\U0010ffff]")
+_ODD = re.compile("\\\\\\\\|\\\\u00[01][0-9a-f]|[\U00010000-\U0010ffff]")
 
 _Step = str | int
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NoReturn, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
 from txlog.errors import InvalidInputError, InvalidTypeError
-from txlog.lazy import compiled, dataclass
 from txlog.schema.types import PRIMITIVES, SQL_NAMES, DataType, DecimalType, PrimitiveType
 
 Comparator = OneOf["=", "<>", "<", "<=", ">", ">=", "<=>"]
@@ -342,7 +341,7 @@ def rewritten(node: Node, change: Callable[[Expression], Expression | None]) -> 
     return replace(node, **renewed)  # type: ignore[type-var]
 
 
-_QUOTED = compiled(r"`((?:[^`]|``)+)`|([^.`]+)")
+_QUOTED = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def col(name: str) -> Column:

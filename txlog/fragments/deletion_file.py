@@ -5,6 +5,7 @@ Rules: spec/fragments.md; the Lance format, "Deletion".
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from array import array
@@ -17,7 +18,6 @@ from pyroaring import BitMap, BitMap64
 from txlog.actions.file import DeletionVectorDescriptor
 from txlog.errors import BadDeletionVectorError, InvalidInputError
 from txlog.fragments.deletion_vector import as_array, as_bitmap
-from txlog.lazy import compiled
 
 DeletionKind = Literal["arrow", "bin"]
 
@@ -40,8 +40,8 @@ _MOST_BUFFERS = 8  # A column has two buffers.
 
 _REMEDY = "Restore the file from a copy, or time travel to a version before the delete"
 _NUMBER = "(0|[1-9][0-9]{0,19})"
-_NAME = compiled(rf"{_NUMBER}-{_NUMBER}-{_NUMBER}\.(arrow|bin)")
-_COPY = compiled(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.(arrow|bin)")  # In a deep clone.
+_NAME = re.compile(rf"{_NUMBER}-{_NUMBER}-{_NUMBER}\.(arrow|bin)")
+_COPY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.(arrow|bin)")  # In a deep clone.
 _WORDS = 1 << 64  # All numbers in a name are below this.
 
 

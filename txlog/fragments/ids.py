@@ -7,6 +7,7 @@ its properties, and the domain with the highest id.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,7 +20,6 @@ from txlog.actions.columns import flat
 from txlog.actions.table import DomainMetadata, Protocol
 from txlog.arrow import WORD_BYTES, arrow_array, arrow_scalar, numpy_array, pc, text_bytes, words_of
 from txlog.errors import LogCorruptError
-from txlog.lazy import compiled
 from txlog.protocol.access import supports
 from txlog.protocol.properties import Properties
 
@@ -112,7 +112,7 @@ PROVISIONAL = 1 << 30  # Durable ids are below this, provisional ids start here.
 
 _FEW = 64  # Up to this number of files, Python is faster than the import of `pyarrow.compute`.
 _ID_TEXT = r"^(0|[1-9][0-9]{0,9})$"
-_IS_ID = compiled(_ID_TEXT)
+_IS_ID = re.compile(_ID_TEXT)
 
 
 def valid_id(text: str | None) -> bool:

@@ -7,6 +7,7 @@ matched by position. Rules: spec/fragments.md, FRG-13 to FRG-18.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -17,7 +18,6 @@ from txlog.actions.stats_text import MOST_ROWS
 from txlog.arrow import arrow_array, pc
 from txlog.errors import LogCorruptError
 from txlog.fragments.ids import fragment_ids, shared_ids, tag_texts, tagged_ids
-from txlog.lazy import dataclass
 
 FIELDS_TAG = "txlog.fields"  # This tag of a column file lists the physical names of its columns.
 FEATURE = "txlog.fragments"

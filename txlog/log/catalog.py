@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from txlog.errors import InvalidInputError, LogCorruptError
-from txlog.lazy import compiled, dataclass
 from txlog.log.names import LogFile, commit_name
 
 STAGED_FOLDER = "_staged_commits"
 
-_STAGED = compiled(r"(?P<version>\d{20})\.[^/\\\0]+\.json", re.ASCII)
+_STAGED = re.compile(r"(?P<version>\d{20})\.[^/\\\0]+\.json", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-from txlog.lazy import compiled
-
 LOG_FOLDER = "_delta_log"
 
 Kind = Literal["commit", "checkpoint", "compaction", "checksum"]
@@ -16,7 +14,7 @@ COMPACTED = ".compacted.json"
 _BELOW = f"{LOG_FOLDER}/"
 _COMMIT_LENGTH = 25  # The length of `00000000000000000007.json`.
 _LAST_VERSION = 2**63 - 1  # A greater number is not a version.
-_NAME = compiled(
+_NAME = re.compile(
     rf"""(?P<version>\d{{20}})\.(?:
         (?P<checksum>crc)
       | (?P<end>\d{{20}})\.compacted\.json

@@ -14,16 +14,15 @@ import pyarrow as pa
 
 from txlog.arrow import arrow_array, pc, text_bytes
 from txlog.errors import LogCorruptError
-from txlog.lazy import compiled
 
-_LOCAL = compiled(r"(?i:file:)(?://(?i:localhost)(?=/)|/*(?=/))")
-_SCHEME = compiled(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
-_WEB = compiled(r"https?:", re.IGNORECASE)
+_LOCAL = re.compile(r"(?i:file:)(?://(?i:localhost)(?=/)|/*(?=/))")
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
+_WEB = re.compile(r"https?:", re.IGNORECASE)
 # The UUID in the last step of a path.
-_UUID = compiled(r"(?<![0-9a-fA-F])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}[^/]*$")
+_UUID = re.compile(r"(?<![0-9a-fA-F])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}[^/]*$")
 # Paths whose key differs from their text.
 _SPECIAL = r"%|^/|^[a-zA-Z][a-zA-Z0-9+.-]*:|//|(?:^|/)\.\.?(?:/|$)"
-_IS_SPECIAL = compiled(_SPECIAL)
+_IS_SPECIAL = re.compile(_SPECIAL)
 
 # A folder, and a name without encoded characters that is not a step such as `..`.
 _FOLDER_AND_NAME = r"^(?P<folder>(?s:.*)/)(?P<name>[^/%.][^/%]*)$"

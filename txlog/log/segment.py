@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from txlog.errors import LogCorruptError, NotFoundError
-from txlog.lazy import dataclass
 from txlog.log.names import LogFile, commit_name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -10,7 +11,6 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from txlog.lazy import compiled
 from txlog.parquet.thrift import I32, STRUCT, Cursor, ThriftError
 
 DATA_PAGE, DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3  # Values of PageType.
@@ -40,7 +40,7 @@ class PageHeader(NamedTuple):  # One is created for each page, and this costs le
 
 
 _VARINT = rb"([\x80-\xff]{0,4}[\x00-\x7f])"
-_USUAL = compiled(
+_USUAL = re.compile(
     # A data page with its sizes, perhaps a checksum, the number of values and three encodings, and
     # nothing else.
     rb"\x15\x00\x15" + _VARINT + rb"\x15" + _VARINT + rb"(?:\x15" + _VARINT + rb"\x1c|\x2c)\x15"

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -15,7 +15,6 @@ import orjson
 
 from txlog.actions.table import Metadata
 from txlog.errors import InvalidInputError, SchemaMismatchError, TxlogWarning
-from txlog.lazy import compiled, dataclass
 from txlog.schema.timestamps import LONGEST_MS
 
 _UNITS_MS = {
@@ -26,7 +25,7 @@ _UNITS_MS = {
     "day": 86_400_000,
     "week": 7 * 86_400_000,
 }
-_INTERVAL = compiled(r"(?:interval\s+)?(\d+)\s+([a-z]+?)s?", re.IGNORECASE)
+_INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s+([a-z]+?)s?", re.IGNORECASE)
 _CODECS = ("uncompressed", "none", "snappy", "gzip", "lz4", "lz4_raw", "zstd", "brotli")
 
 
@@ -58,7 +57,7 @@ def _interval_ms(text: str) -> int:
     return min(int(match[1]) * _UNITS_MS[match[2].lower()], LONGEST_MS)
 
 
-_SIZE = compiled(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
 def _bytes(text: str) -> int:
@@ -75,7 +74,7 @@ def _mapping_mode(text: str) -> str:
     return folded
 
 
-_COLUMN = compiled(r"\s*(?:`((?:[^`]|``)+)`|([^.,`]*[^.,`\s]))\s*([.,]|$)")
+_COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^.,`]*[^.,`\s]))\s*([.,]|$)")
 
 
 def _column_paths(text: str) -> tuple[tuple[str, ...], ...]:
@@ -198,7 +197,7 @@ class Properties:
 
 CHECK_PREFIX = "delta.constraints."  # The prefix of the properties with CHECK constraints.
 INDEX_PREFIX = "txlog.index."
-_INDEX_NAME = compiled(r"[a-z][a-z0-9_]{0,62}")
+_INDEX_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ applies the newer commits; eight bytes near the end of each path show that most 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -22,7 +22,6 @@ from txlog.actions.columns import flat
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.arrow import WORD_BYTES, TextBytes, arrow_array, numpy_array, pc, text_bytes, words_of
 from txlog.errors import LogCorruptError
-from txlog.lazy import dataclass
 from txlog.log.names import commit_name
 from txlog.log.paths import canonical_keys
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,6 @@ import pyarrow as pa
 from txlog.actions.columns import flat
 from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.fragments.rows import deleted_counts
-from txlog.lazy import dataclass
 from txlog.log.names import LogFile
 from txlog.log.segment import complete_checkpoints
 from txlog.scan.files import add_actions, partition_sums

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,6 @@ import orjson
 
 from txlog.errors import not_installed, os_errors
 from txlog.fragments.fragment import rows_left
-from txlog.lazy import dataclass
 from txlog.report.charts import charts_of, size_text
 from txlog.report.facts import Facts, gather
 from txlog.schema.timestamps import moment_text

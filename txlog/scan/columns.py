@@ -12,6 +12,7 @@ Gregorian calendar.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,6 @@ from txlog.arrow import arrow_array, arrow_scalar, pc
 from txlog.errors import DataFileError, LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
-from txlog.lazy import dataclass
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import DAY_US, days_of
 from txlog.schema.types import (

@@ -9,7 +9,7 @@ files. `.to_arrow()` reads the same files, ordered by fragment id, which sorts t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import add
 
@@ -24,7 +24,6 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import FRAGMENT_COLUMNS, Fragment
 from txlog.fragments.ids import fragment_ids, provisional_ids
 from txlog.fragments.rows import FEATURE, single_files
-from txlog.lazy import dataclass
 from txlog.reconcile.files import are_different, file_keys
 from txlog.scan.plan import (
     Explanation,

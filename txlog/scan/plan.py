@@ -8,7 +8,7 @@ a large table, `lazy_plan.LoggedPlan`, reads only the needed parts of the log.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,6 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import And, Arithmetic, Call, Case, Cast, Expression, nodes
 from txlog.fragments.fragment import Fragment, FragmentSequence
 from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows
-from txlog.lazy import dataclass
 from txlog.scan.columns import RowTracking, metadata_bounds, visible_metadata
 from txlog.scan.read_plan import ReadPlan, read_plan
 from txlog.snapshot.snapshot import Snapshot

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +19,6 @@ from txlog.errors import (
 )
 from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
-from txlog.lazy import dataclass
 from txlog.observe import note, observed_batches, reading, short_name
 from txlog.scan.data_file import BATCH_ROWS, RowRange
 from txlog.scan.files import uris_of

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
 
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
-from txlog.lazy import compiled
 from txlog.schema.types import (
     MONTH_INTERVALS,
     PRIMITIVES,
@@ -22,8 +22,8 @@ from txlog.schema.types import (
     StructType,
 )
 
-_DECIMAL = compiled(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
-_TEXT = compiled(r"(?:var)?char\(\s*\d+\s*\)|string collate \w+")
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+_TEXT = re.compile(r"(?:var)?char\(\s*\d+\s*\)|string collate \w+")
 _OTHER_NAMES = {"null": "void", "timestamp_ltz": "timestamp"}  # Spark reads these as well.
 _ID = "delta.columnMapping.id"
 _MAX_DEPTH = 200  # Deeper nesting is refused before it can exhaust the stack.

@@ -13,14 +13,13 @@ import pyarrow as pa
 
 from txlog.arrow import pc
 from txlog.errors import InvalidInputError, InvalidTypeError
-from txlog.lazy import compiled
 from txlog.schema.types import DataType, PrimitiveType
 
 DAY_US = 86_400_000_000
 
 _DATE = r"([+-]?\d{4,6})-(\d{1,2})-(\d{1,2})"
-_DATE_TEXT = compiled(_DATE, re.ASCII)
-_MOMENT_TEXT = compiled(
+_DATE_TEXT = re.compile(_DATE, re.ASCII)
+_MOMENT_TEXT = re.compile(
     _DATE + r"(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:[.,](\d{1,9}))?)?)?"
     r"\s*([zZ]|UTC|GMT|[+-]\d{2}(?::?\d{2}(?::?\d{2})?)?)?",
     re.ASCII,

@@ -6,14 +6,14 @@ omit them: "Primitive Types".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.lazy import compiled, dataclass
 from txlog.threads import cached_property
 
 WHOLE_NUMBERS = ("byte", "short", "integer", "long")  # The narrowest type first.
@@ -177,7 +177,7 @@ def types_in(schema: StructType) -> Iterator[DataType]:
                 waiting.extend((key, value))
 
 
-_DECIMAL = compiled(r"decimal\((\d+),(\d+)\)")
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 # Decimal digits that the values need. The protocol asks for more, but real tables have fewer.
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 

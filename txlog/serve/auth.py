@@ -6,6 +6,7 @@ import hmac
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,7 +17,6 @@ import orjson
 
 from txlog.datasets.limits import number_or_name
 from txlog.errors import InvalidInputError, NotFoundError, TxlogError, os_errors, require_whole
-from txlog.lazy import dataclass
 
 if TYPE_CHECKING:
     from txlog.datasets.catalog import Catalog

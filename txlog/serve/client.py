@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,6 @@ from txlog.datasets.prepare import fetch_file, unpack
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Code, Commit, Failure, Input, Part, Summary
 from txlog.errors import NotFoundError, UnsupportedFeatureError
-from txlog.lazy import dataclass
 from txlog.schema.timestamps import require_duration
 from txlog.serve.connection import TRIES, Connection
 from txlog.serve.models import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
@@ -16,7 +16,6 @@ from txlog.actions.columns import decode_rows, empty_rows
 from txlog.actions.ndjson import COMMIT_MARK, decode_action, is_broken, rows, rows_of_all
 from txlog.actions.table import CommitInfo, Metadata, Protocol
 from txlog.errors import LogCorruptError, NotFoundError, TxlogError
-from txlog.lazy import dataclass
 from txlog.log.names import LogFile
 from txlog.protocol.access import is_stamped
 from txlog.reconcile.files import reconcile_files

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, TypeVar
 
@@ -18,7 +18,6 @@ from txlog.checkpoint.parquet import Footers
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.ids import ID_TAG, highest_id, valid_id
 from txlog.fragments.rows import FEATURE
-from txlog.lazy import dataclass
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.log.paths import canonical_key, canonical_keys

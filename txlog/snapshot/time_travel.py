@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal
 
 from txlog.errors import InvalidInputError, InvalidTypeError, NotFoundError, TxlogError
-from txlog.lazy import dataclass
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.log.segment import rebuildable

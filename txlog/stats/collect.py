@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -15,7 +16,6 @@ import pyarrow as pa
 from txlog.actions.stats_text import Path, put
 from txlog.arrow import pc
 from txlog.errors import InvalidInputError
-from txlog.lazy import dataclass
 from txlog.parquet.file_footer import FileFooter
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_type

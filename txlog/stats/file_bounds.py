@@ -6,6 +6,7 @@ Reading is lenient: a value that is missing or cannot be read is unknown, never 
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
@@ -16,7 +17,6 @@ import pyarrow as pa
 from txlog.actions.columns import flat
 from txlog.actions.stats_text import MOST_ROWS, Path
 from txlog.arrow import arrow_array, pc, within
-from txlog.lazy import compiled
 from txlog.parquet.file_footer import FileFooter
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import parse_date, parse_moment
@@ -41,7 +41,7 @@ _FLOAT_ERROR = Decimal(2) ** -49
 # offset, Liberia's, ended in 1972.
 LAST_ODD_OFFSET_US = parse_moment("1972-05-01") - 1
 _ODD_OFFSET_US = 59_999_999
-_NUMERIC_OFFSET = compiled(r"[+-]\d{2}(?::?\d{2})?\s*$")
+_NUMERIC_OFFSET = re.compile(r"[+-]\d{2}(?::?\d{2})?\s*$")
 
 
 def kind_of(schema: StructType, path: Path) -> DataType | None:

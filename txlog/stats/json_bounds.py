@@ -8,6 +8,7 @@ invalid is unknown, never an error.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,6 @@ from txlog.actions.stats_text import (
     value_at,
 )
 from txlog.arrow import arrow_array, numpy_array, pc, within
-from txlog.lazy import dataclass
 from txlog.schema.types import DataType, PrimitiveType, StructType
 from txlog.stats.file_bounds import (
     LAST_ODD_OFFSET_US,

@@ -22,7 +22,8 @@ has a key twice in an object, the result may be either value.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -31,7 +32,6 @@ import pyarrow as pa
 
 from txlog.actions.stats_text import SECTIONS
 from txlog.arrow import WORD_BYTES, arrow_array, numpy_array, places_of, text_bytes, words_of
-from txlog.lazy import compiled, dataclass
 from txlog.threads import cached_property
 
 if TYPE_CHECKING:
@@ -162,10 +162,10 @@ _ENDING = np.zeros(256, np.bool_)
 _ENDING[[_COMMA, _CLOSE]] = True
 _ZERO, _MOST_DIGIT = ord("0"), 9
 _DIGITS = 18
-_ENDS = compiled(rb"[,}]")
+_ENDS = re.compile(rb"[,}]")
 _SPARE = 2  # Extra bytes for the sign and for the end of a number.
 _TIGHT_NAME = b'"tightBounds"'
-_COLON = compiled(rb'\{\s*"[^"\\]*"(: ?)')  # The bytes after the first name of a text.
+_COLON = re.compile(rb'\{\s*"[^"\\]*"(: ?)')  # The bytes after the first name of a text.
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ import pyarrow as pa
 from txlog.actions.columns import flat
 from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.errors import InvalidInputError, LogCorruptError
-from txlog.lazy import compiled
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import (
     format_date,
@@ -100,7 +99,7 @@ def encoded(texts: pa.Array) -> pa.DictionaryArray:
     )
 
 
-_INTEGER_TEXT = compiled(r"[+-]?\d+", re.ASCII)
+_INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
 _YEAR_DIGITS = 6
 
 

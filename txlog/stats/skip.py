@@ -8,7 +8,7 @@ unknown, and a bound need not be a value that occurs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import reduce
 from typing import Any
@@ -30,7 +30,6 @@ from txlog.expressions.tree import (
     Not,
     Or,
 )
-from txlog.lazy import dataclass
 from txlog.schema.arrow import arrow_type
 
 ALL = -1

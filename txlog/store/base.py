@@ -18,14 +18,13 @@ from txlog.errors import (
     UnsupportedFeatureError,
     naming_table,
 )
-from txlog.lazy import compiled
 from txlog.threads import Threads, map_ahead
 
 # A single letter before a colon is a drive; `a::b://` is a chain of fsspec file systems.
-_URI = compiled(r"([a-zA-Z][a-zA-Z0-9+.-]+)(?:::[^/]*)?://")
-_FILE = compiled(r"file:", re.IGNORECASE)
-_CREDENTIALS = compiled(r"(?<=://)[^/@]*@")
-_QUERY = compiled(r"(?<=[?&])([^=&]+)=[^&]*")
+_URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)(?:::[^/]*)?://")
+_FILE = re.compile(r"file:", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"(?<=://)[^/@]*@")
+_QUERY = re.compile(r"(?<=[?&])([^=&]+)=[^&]*")
 
 # The kinds of object stores by their schemes.
 _KINDS = {

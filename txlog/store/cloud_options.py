@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from txlog.errors import InvalidInputError, not_installed
-from txlog.lazy import compiled
 from txlog.store.base import kind_of, scheme_of, without_secrets
 
 BACKEND = "txlog.backend"  # The value is `obstore` or `fsspec`.
@@ -36,7 +35,7 @@ _ONLY_FSSPEC = {"profile", "session", "config_kwargs", "s3_additional_kwargs", "
                 "client_kwargs", "default_fill_cache", "version_aware", "loop"}  # fmt: skip
 
 # Options of deltalake that its object_store does not have.
-_OF_OTHERS = compiled(
+_OF_OTHERS = re.compile(
     r"(aws_)?(s3_)?(allow_unsafe_rename|locking_provider|force_credential_load)$"
     r"|delta_dynamo_|dynamo_|mount_allow_unsafe_rename|.*_dynamodb$|oncedel_|backoff_config\."
 )

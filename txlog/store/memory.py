@@ -6,14 +6,13 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError, NotFoundError, os_errors
-from txlog.lazy import dataclass
 from txlog.store.base import BasicStore, ObjectInfo, Put, known_ms, without_secrets
 
 # fsspec's own create-if-absent checks first and writes then. The lock makes this one step.

@@ -11,6 +11,7 @@ root is never decoded: `%41` in it is three characters.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from posixpath import normpath
 from typing import Literal, NamedTuple
@@ -18,7 +19,6 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from txlog.arrow import arrow_array, pc
-from txlog.lazy import compiled
 from txlog.store.base import (
     file_path,
     is_file_uri,
@@ -28,12 +28,12 @@ from txlog.store.base import (
 
 # Keys that may name files by another text than their path below the table.
 _WHOLE = r"^(?:/|[a-zA-Z][a-zA-Z0-9+.-]*:)"
-_IS_WHOLE = compiled(_WHOLE)
+_IS_WHOLE = re.compile(_WHOLE)
 _NOT_BELOW = r"^(?:/|[a-zA-Z][a-zA-Z0-9+.-]+(?:::[^/]*)?://)"  # Surely not relative.
 _ODD_STEPS = r"[^:/]/\.{0,2}/"
 _FOLDER_AND_NAME = r"^(?P<folder>(?s:.*)/)(?P<name>(?s:[^/]+))$"
 # Other names of S3 buckets: ARNs, and the aliases of access points.
-_ACCESS_POINT = compiled(r":|-s3alias$|--ol-s3$|\.mrap$")
+_ACCESS_POINT = re.compile(r":|-s3alias$|--ol-s3$|\.mrap$")
 _ONELAKE = "onelake"  # Its containers and folders have two names each: a text and a UUID.
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from inspect import signature
 from typing import Any, ClassVar, Literal
@@ -19,7 +19,6 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
-from txlog.lazy import dataclass
 from txlog.store.base import BasicStore, ObjectInfo, Put, kind_of, scheme_of, without_secrets
 from txlog.store.cloud_options import fsspec_options, without_options
 from txlog.store.file_times import modified_ms

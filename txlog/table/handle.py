@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import wraps
@@ -9,7 +10,6 @@ from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from txlog.errors import InvalidTypeError, resource_errors
-from txlog.lazy import compiled
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AnyAppVersion
@@ -131,7 +131,7 @@ def _is_expression(value: Any) -> bool:
     return isinstance(value, Expression)
 
 
-_INNERMOST = compiled(r"\[[^\[\]]*\]")
+_INNERMOST = re.compile(r"\[[^\[\]]*\]")
 _TEXTS = dict.fromkeys(
     ("SchemaMode", "PartitionMode", "WriteMode", "Missing", "Curve", "OutOfRange", "Literal"),
     "choice",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from txlog.lazy import dataclass
 from txlog.schema.timestamps import DAY_US
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -47,7 +47,6 @@ from txlog.errors import (
     TxlogError,
     warn_committed,
 )
-from txlog.lazy import dataclass
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile, log_path
 from txlog.log.paths import canonical_keys

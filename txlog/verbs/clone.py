@@ -7,6 +7,7 @@ Rules: spec/maintenance.md, MNT-15 and MNT-20 to MNT-23.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -47,7 +48,6 @@ from txlog.fragments.deletion_file import DELETIONS_FOLDER
 from txlog.fragments.deletion_vector import file_name, stored_descriptor
 from txlog.fragments.ids import ID_APP, ID_TAG, valid_id
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
-from txlog.lazy import compiled
 from txlog.log.paths import canonical_key, decode_path, encode_path, is_unique
 from txlog.protocol.access import (
     at_least,
@@ -661,10 +661,10 @@ class _Moves:
         return self.copies.setdefault(place, name)
 
 
-_VECTOR_COPY = compiled(
+_VECTOR_COPY = re.compile(
     r"([0-9a-f]{32})/deletion_vector_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.bin"
 )
-_COPY = compiled(
+_COPY = re.compile(
     r"(?:.*/)?part-([0-9a-f]{32})-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet"
 )
 

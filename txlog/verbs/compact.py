@@ -6,6 +6,7 @@ Rules: spec/fragments.md, FRG-33 and FRG-34.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -34,7 +35,6 @@ from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
-from txlog.lazy import dataclass
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
@@ -15,7 +16,6 @@ from txlog.data_files.change_files import FOLDER as CHANGES_FOLDER
 from txlog.errors import NotFoundError
 from txlog.fragments.deletion_file import DELETIONS_FOLDER, is_deletion_file
 from txlog.fragments.rows import FEATURE
-from txlog.lazy import compiled
 from txlog.schema.timestamps import duration_ms
 from txlog.snapshot.process import collector_paused
 from txlog.snapshot.snapshot import Snapshot
@@ -41,7 +41,7 @@ _AT_ONCE = 1000  # The number of files that one call of the store deletes.
 
 
 # Temporary files that dead writers left beside log files and manifests.
-_TEMPORARY = compiled(
+_TEMPORARY = re.compile(
     r"(_delta_log|_symlink_format_manifest)/(.+/)?\.[^/]+"
     r"\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp"
 )

@@ -6,11 +6,10 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from txlog.errors import InvalidInputError
-from txlog.lazy import dataclass
 from txlog.store.base import ObjectInfo, known_ms
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from io import BufferedWriter
 from itertools import repeat
@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError, TxlogError, os_errors
-from txlog.lazy import dataclass
 from txlog.store.base import (
     BasicStore,
     ObjectInfo,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 from typing import Literal as OneOf
 
@@ -20,7 +20,6 @@ from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import as_expression, quote_name, required_expression, to_sql
 from txlog.expressions.tree import Call, Case, Column, Expression, IsNull, Literal, Not, col
 from txlog.expressions.type_rules import VOID
-from txlog.lazy import dataclass
 from txlog.schema.types import DataType, StructType
 from txlog.verbs.merge.condition import Seen, Sides
 

@@ -7,7 +7,7 @@ target is called `target.id`, after the side's alias.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -15,7 +15,6 @@ from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import required_expression
 from txlog.expressions.tree import And, Column, Comparison, Expression, rewritten
-from txlog.lazy import dataclass
 from txlog.schema.types import StructField, StructType
 from txlog.threads import cached_property
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from txlog.expressions.evaluate import evaluate, is_true
 from txlog.expressions.sql import to_sql
 from txlog.fragments.deletion_vector import alive_mask, as_bitmap
 from txlog.fragments.fragment import Fragment
-from txlog.lazy import dataclass
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan
