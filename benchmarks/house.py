@@ -41,7 +41,7 @@ def modules_entered(work: Callable[[], object]) -> set[str]:
 
     def seen(frame: FrameType, event: str, _arg: object) -> None:
         # What `lazy` does is what `dataclasses` does elsewhere.
-        if event == "call" and not frame.f_code.co_filename.endswith("txlog/lazy.py"):
+        if event == "call" and not frame.f_code.co_filename.endswith("txlog/base/lazy.py"):
             entered.add(frame.f_code.co_filename)
 
     threading.setprofile(seen)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog import errors
+from txlog.base import errors
 from txlog.scan.files import FILES
 
 DATA = pa.table({"x": list(range(10)), "p": ["a", "b"] * 5})

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from txlog.effects import Effects
+from txlog.base.effects import Effects
 
 
 @dataclass(frozen=True)

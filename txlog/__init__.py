@@ -18,14 +18,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from txlog.version import __version__
+from txlog.base.version import __version__
 
 if TYPE_CHECKING:
-    from txlog.changes.changes import Changes
-    from txlog.commit.operation import Outcome
-    from txlog.data_files.identity import Identity
-    from txlog.data_files.options import ColumnProperties, WriterProperties
-    from txlog.errors import (
+    from txlog.base.errors import (
         AlreadyExistsError,
         BadDeletionVectorError,
         CommitConflictError,
@@ -45,6 +41,10 @@ if TYPE_CHECKING:
         TxlogWarning,
         UnsupportedFeatureError,
     )
+    from txlog.changes.changes import Changes
+    from txlog.commit.operation import Outcome
+    from txlog.data_files.identity import Identity
+    from txlog.data_files.options import ColumnProperties, WriterProperties
     from txlog.expressions.tree import Expression, col, lit
     from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
     from txlog.fragments.metadata import FragmentMetadata
@@ -119,46 +119,46 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AlreadyExistsError": "errors",
-    "BadDeletionVectorError": "errors",
+    "AlreadyExistsError": "base.errors",
+    "BadDeletionVectorError": "base.errors",
     "Capability": "verbs.capabilities",
     "CatalogCommits": "log.catalog",
     "Changes": "changes.changes",
     "ChecksumReport": "snapshot.checksum",
     "ColumnProperties": "data_files.options",
-    "CommitConflictError": "errors",
+    "CommitConflictError": "base.errors",
     "DataFile": "fragments.fragment",
-    "DataFileError": "errors",
+    "DataFileError": "base.errors",
     "DeletionFile": "fragments.fragment",
-    "EngineError": "errors",
+    "EngineError": "base.errors",
     "Explanation": "scan.plan",
     "Expression": "expressions.tree",
     "Fragment": "fragments.fragment",
     "FragmentMetadata": "fragments.metadata",
     "Identity": "data_files.identity",
-    "InternalError": "errors",
-    "InvalidInputError": "errors",
-    "InvalidTypeError": "errors",
-    "LogCorruptError": "errors",
-    "NotFoundError": "errors",
+    "InternalError": "base.errors",
+    "InvalidInputError": "base.errors",
+    "InvalidTypeError": "base.errors",
+    "LogCorruptError": "base.errors",
+    "NotFoundError": "base.errors",
     "Operation": "verbs.fragments.operations",
     "Outcome": "commit.operation",
-    "OutOfMemoryError": "errors",
-    "OutcomeUnknownError": "errors",
-    "RetriesExhaustedError": "errors",
+    "OutOfMemoryError": "base.errors",
+    "OutcomeUnknownError": "base.errors",
+    "RetriesExhaustedError": "base.errors",
     "Scan": "scan.scan",
-    "SchemaMismatchError": "errors",
-    "StoreError": "errors",
+    "SchemaMismatchError": "base.errors",
+    "StoreError": "base.errors",
     "Table": "table.table",
     "TableFragment": "table.fragment",
-    "TxlogError": "errors",
-    "TxlogWarning": "errors",
-    "UnsupportedFeatureError": "errors",
+    "TxlogError": "base.errors",
+    "TxlogWarning": "base.errors",
+    "UnsupportedFeatureError": "base.errors",
     "WriterProperties": "data_files.options",
     "col": "expressions.tree",
     "convert_to_delta": "table.write_table",
     "lit": "expressions.tree",
-    "progress": "threads",
+    "progress": "base.threads",
     "load_ipython_extension": "table.query",
     "sql": "table.query",
     "variant_from_json": "variant.arrays",

@@ -91,7 +91,7 @@ def reference() -> dict[str, str]:
 
 def chapter_of(name: str) -> str:
     """Return a link to what docs/errors.md says of an error; empty for other names."""
-    kind = getattr(txlog.errors, name.rpartition(".")[2], None)
+    kind = getattr(txlog.base.errors, name.rpartition(".")[2], None)
     code = getattr(kind, "code", None)
     if code in (None, "txlog"):
         return ""

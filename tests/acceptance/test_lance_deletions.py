@@ -15,7 +15,7 @@ import pytest
 from corpus import ROOT, require_corpus
 from pyroaring import BitMap64
 
-from txlog.errors import BadDeletionVectorError
+from txlog.base.errors import BadDeletionVectorError
 from txlog.fragments.deletion_file import (
     DeletionKind,
     decode_deletions,

@@ -17,7 +17,7 @@ from tests.examples import examples
 from txlog.actions.bulk import decode_large
 from txlog.actions.columns import decode_rows
 from txlog.actions.ndjson import rows
-from txlog.errors import LogCorruptError
+from txlog.base.errors import LogCorruptError
 from txlog.snapshot import commits
 
 LARGE = "x" * (300 * 1024)

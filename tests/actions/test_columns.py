@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from txlog.actions.columns import FIELDS, FILE_ROWS, decode_rows, gathered
 from txlog.actions.file import Add, Remove
 from txlog.actions.ndjson import decode, rows
-from txlog.errors import LogCorruptError
+from txlog.base.errors import LogCorruptError
 
 longs = st.integers(-(2**63), 2**63 - 1)
 sizes = st.integers(0, 2**63 - 1)

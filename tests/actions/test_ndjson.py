@@ -6,7 +6,7 @@ import pytest
 from txlog.actions.file import Add
 from txlog.actions.ndjson import ACTIONS, _rows_slowly, decode, encode
 from txlog.actions.table import CommitInfo, Metadata, Protocol
-from txlog.errors import LogCorruptError
+from txlog.base.errors import LogCorruptError
 
 ADD = {
     "path": "part-1.parquet",

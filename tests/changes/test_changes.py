@@ -14,7 +14,7 @@ import pytest
 from pyroaring import BitMap64
 
 import txlog
-from txlog.errors import InvalidInputError, NotFoundError, TxlogError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError, UnsupportedFeatureError
 from txlog.fragments.deletion_vector import encode_vector, inline_descriptor
 
 FEED = {"delta.enableChangeDataFeed": "true"}

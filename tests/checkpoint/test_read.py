@@ -17,10 +17,10 @@ from txlog.actions.columns import FILE_ROWS
 from txlog.actions.file import Sidecar
 from txlog.actions.ndjson import decode_action
 from txlog.actions.table import Protocol, Txn
+from txlog.base.errors import LogCorruptError, TxlogError, TxlogWarning, UnsupportedFeatureError
 from txlog.checkpoint.parquet import KEYS
 from txlog.checkpoint.read import read_files
 from txlog.checkpoint.table_state import read_controls
-from txlog.errors import LogCorruptError, TxlogError, TxlogWarning, UnsupportedFeatureError
 from txlog.log.names import LogFile, log_path, parse_name
 from txlog.log.segment import choose_segment
 from txlog.reconcile.files import reconcile_files

@@ -212,7 +212,7 @@ class TestErrors:
     def test_each_code_is_explained(self, capsys: pytest.CaptureFixture[str]) -> None:
         codes = {
             kind.code
-            for _, kind in inspect.getmembers(txlog.errors, inspect.isclass)
+            for _, kind in inspect.getmembers(txlog.base.errors, inspect.isclass)
             if issubclass(kind, txlog.TxlogError)
         } - {"txlog"}
         assert set(chapters()) == codes

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from txlog.effects import Effects
+from txlog.base.effects import Effects
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import txlog
 from tests.verb_calls import append
 from txlog.actions.file import Add, DeletionVectorDescriptor
 from txlog.actions.table import Txn
+from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, encode_commit
 from txlog.commit.loop import Committed, commit, unparsed
@@ -23,7 +24,6 @@ from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
-from txlog.threads import Threads
 from txlog.verbs.create import create
 
 SCHEMA = pa.schema([("x", pa.int64())])

@@ -16,12 +16,13 @@ from deltalake.transaction import CommitProperties, PostCommitHookProperties
 import txlog
 from tests.reliability.cases import CASES, Case, opened
 from tests.verb_calls import Built, append, delete
+from txlog.base.effects import Effects
+from txlog.base.errors import CommitConflictError, OutcomeUnknownError, StoreError
+from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import execute
 from txlog.data_files.options import as_schema
-from txlog.effects import Effects
-from txlog.errors import CommitConflictError, OutcomeUnknownError, StoreError
 from txlog.snapshot.load import load_snapshot, refresh
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Put
@@ -29,7 +30,6 @@ from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
 from txlog.testing import Fault, FaultyStore, LatencyStore, open_table
-from txlog.threads import Threads
 from txlog.verbs.checkpoint import checkpoint
 from txlog.verbs.create import create
 from txlog.verbs.metadata import SetProperties

@@ -14,18 +14,18 @@ from tests.verb_calls import Built, append, delete, overwrite, run
 from txlog.actions.file import Add
 from txlog.actions.ndjson import encode
 from txlog.actions.table import DomainMetadata
+from txlog.base.effects import Effects
+from txlog.base.errors import CommitConflictError, RetriesExhaustedError
+from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, encode_commit
 from txlog.commit.loop import Committed, Redo, commit
 from txlog.data_files.options import WriteOptions, as_schema
-from txlog.effects import Effects
-from txlog.errors import CommitConflictError, RetriesExhaustedError
 from txlog.fragments.ids import ID_APP, ID_TAG
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import BasicStore
 from txlog.store.local.local import LocalStore
-from txlog.threads import Threads
 from txlog.verbs.create import create
 
 SCHEMA = pa.schema([("x", pa.int64())])

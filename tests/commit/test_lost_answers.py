@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from tests.verb_calls import append, delete, overwrite
+from txlog.base.effects import Effects
+from txlog.base.errors import OutcomeUnknownError, StoreError
+from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.data_files.options import WriteOptions, as_schema
-from txlog.effects import Effects
-from txlog.errors import OutcomeUnknownError, StoreError
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import BasicStore
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
-from txlog.threads import Threads
 from txlog.verbs.checkpoint import checkpoint
 from txlog.verbs.create import create, write_new_table
 

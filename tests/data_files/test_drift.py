@@ -10,10 +10,10 @@ import pytest
 import txlog
 from tests.verb_calls import append, overwrite
 from txlog.actions.table import Metadata
+from txlog.base.effects import REAL
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
-from txlog.effects import REAL
 from txlog.schema.json import schema_json
 from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.snapshot.load import load_snapshot

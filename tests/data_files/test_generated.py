@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.schema.types import PrimitiveType, StructField, StructType
 
 SCHEMA = pa.schema(

@@ -11,7 +11,7 @@ import pytest
 
 import txlog
 from txlog import ColumnProperties, WriterProperties
-from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.base.errors import InvalidInputError, InvalidTypeError
 
 ROWS = pa.table(
     {

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txlog.arrow import pc
+from txlog.base.arrow import pc
 from txlog.data_files.options import leaf_columns, parquet_writer
 
 

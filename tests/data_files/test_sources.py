@@ -12,14 +12,14 @@ import pytest
 
 import txlog
 from tests.verb_calls import append, delete
+from txlog.base.errors import StoreError
+from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import WriteOptions, as_schema
-from txlog.errors import StoreError
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import BasicStore
 from txlog.store.local.local import LocalStore
-from txlog.threads import Threads
 from txlog.verbs.create import create, write_new_table
 
 DATA = pa.table({"x": [1, 2, 3], "t": ["a", None, "ü"], "f": [0.5, None, 2.0]})

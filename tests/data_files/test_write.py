@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
+from txlog.base.errors import UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.data_files.options import dictionary_columns, leaf_columns
-from txlog.errors import UnsupportedFeatureError
 from txlog.schema.types import LONG, PrimitiveType, StructField, StructType
 from txlog.store.open import open_store
 from txlog.verbs.create import create

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.datasets.homes import Ids, clear
-from txlog.effects import Effects
+from txlog.base.effects import Effects
 from txlog.store.memory import MemoryStore
 
 

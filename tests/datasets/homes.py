@@ -10,15 +10,15 @@ import pyarrow as pa
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import ticking
+from txlog.base.effects import Effects
+from txlog.base.threads import Threads
 from txlog.datasets.catalog import Catalog
 from txlog.datasets.home import Home
 from txlog.datasets.limits import DEFAULT_LIMITS, Limits
 from txlog.datasets.prepare import InlineRunner, Runner
 from txlog.datasets.sources import Sources
-from txlog.effects import Effects
 from txlog.store.base import BasicStore, ObjectInfo, Put, Store
 from txlog.store.memory import MemoryStore
-from txlog.threads import Threads
 
 Files = Mapping[str, bytes]
 

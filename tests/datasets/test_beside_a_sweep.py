@@ -19,12 +19,12 @@ import pyarrow as pa
 import pytest
 
 from tests.datasets.homes import Ticking, catalog_in, files_in, fill, rows_of
+from txlog.base.errors import DataFileError, LogCorruptError, TxlogError
 from txlog.datasets import Catalog
 from txlog.datasets.aside import ASIDE
 from txlog.datasets.ingest import StoredObjects
 from txlog.datasets.limits import Limits
 from txlog.datasets.objects import CLEARED
-from txlog.errors import DataFileError, LogCorruptError, TxlogError
 from txlog.store.base import ObjectInfo, Store
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore

@@ -14,15 +14,7 @@ import pytest
 
 import txlog
 from tests.datasets.homes import Ticking, catalog_in, rows_of, texts
-from txlog.datasets import Catalog, Code, Dataset, InlineRunner, Input, aside, types
-from txlog.datasets.commands import Create
-from txlog.datasets.commits import AddCommit, read_rows
-from txlog.datasets.ingest import StoredObjects
-from txlog.datasets.ledger import Ledger
-from txlog.datasets.limits import Limits
-from txlog.datasets.prepare import opened_part
-from txlog.datasets.values import Summary
-from txlog.errors import (
+from txlog.base.errors import (
     AlreadyExistsError,
     CommitConflictError,
     DataFileError,
@@ -34,6 +26,14 @@ from txlog.errors import (
     TxlogWarning,
     UnsupportedFeatureError,
 )
+from txlog.datasets import Catalog, Code, Dataset, InlineRunner, Input, aside, types
+from txlog.datasets.commands import Create
+from txlog.datasets.commits import AddCommit, read_rows
+from txlog.datasets.ingest import StoredObjects
+from txlog.datasets.ledger import Ledger
+from txlog.datasets.limits import Limits
+from txlog.datasets.prepare import opened_part
+from txlog.datasets.values import Summary
 from txlog.loader import Loader
 from txlog.serve.parts import part_answer
 from txlog.store.open import open_store

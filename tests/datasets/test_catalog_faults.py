@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.datasets.homes import Files, Ticking, catalog_in, clear, files_in, fill, rows_of, texts
+from txlog.base.errors import NotFoundError, OutcomeUnknownError, TxlogError
 from txlog.datasets import Catalog, InlineRunner
-from txlog.errors import NotFoundError, OutcomeUnknownError, TxlogError
 from txlog.store.base import Store
 from txlog.store.memory import MemoryStore
 from txlog.testing import Crash, CrashingStore, CrashPoint, crash_points
@@ -329,7 +329,7 @@ WORKER = """
 import itertools, random, sys
 from tests.datasets.homes import rows_of
 from txlog.datasets import Catalog, InlineRunner
-from txlog.errors import TxlogError
+from txlog.base.errors import TxlogError
 root, name, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
 chance = random.Random(seed)
 catalog = Catalog(root, runner=InlineRunner())

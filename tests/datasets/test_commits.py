@@ -18,22 +18,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.datasets.plain_type import ROWS, UUID, add, commits, make_table, rows_of, table
 from tests.examples import examples
 from txlog.actions.table import DomainMetadata
-from txlog.commit.context import Context
-from txlog.commit.intent import Intent
-from txlog.commit.loop import Committed, commit
-from txlog.datasets.commits import digest_of, read_rows
-from txlog.datasets.values import Commit, Input
-from txlog.errors import (
+from txlog.base.errors import (
     InvalidInputError,
     LogCorruptError,
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
+from txlog.base.threads import Threads, map_ahead
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.commit.loop import Committed, commit
+from txlog.datasets.commits import digest_of, read_rows
+from txlog.datasets.values import Commit, Input
 from txlog.snapshot.load import load_snapshot
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
 from txlog.table.table import Table
-from txlog.threads import Threads, map_ahead
 
 
 @pytest.fixture

@@ -27,6 +27,17 @@ from hypothesis.stateful import (
 import txlog
 from tests.datasets.homes import Ticking
 from tests.examples import examples
+from txlog.base.effects import Effects
+from txlog.base.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+    TxlogError,
+    UnsupportedFeatureError,
+)
+from txlog.base.threads import Threads, map_ahead
 from txlog.commit.context import Context
 from txlog.datasets.commands import (
     Ask,
@@ -43,22 +54,11 @@ from txlog.datasets.commands import (
 from txlog.datasets.events import Event, LedgerState, fold, pending
 from txlog.datasets.ledger import APP, Ledger
 from txlog.datasets.values import Asked, Claim, Failure, Part
-from txlog.effects import Effects
-from txlog.errors import (
-    AlreadyExistsError,
-    CommitConflictError,
-    InvalidInputError,
-    LogCorruptError,
-    NotFoundError,
-    TxlogError,
-    UnsupportedFeatureError,
-)
 from txlog.store.base import Store
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
 from txlog.testing.faults import Fault, FaultyStore
 from txlog.testing.schedules import Actor, History, all_schedules, play
-from txlog.threads import Threads, map_ahead
 
 
 class Clock(Effects):

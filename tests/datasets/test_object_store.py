@@ -8,8 +8,8 @@ import pytest
 from servers import Server, localbucket, missing
 
 from tests.datasets.types.test_types import IMAGES, zipped
+from txlog.base.errors import DataFileError, InvalidInputError, NotFoundError
 from txlog.datasets import Catalog, InlineRunner, Limits, Sources
-from txlog.errors import DataFileError, InvalidInputError, NotFoundError
 from txlog.loader import Image
 from txlog.store.open import open_store
 

@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 import txlog
 from tests.datasets.types.test_types import IMAGES, image, zipped
 from tests.examples import examples
+from txlog.base.errors import CommitConflictError, DataFileError, InvalidInputError, NotFoundError
 from txlog.datasets import training_files
 from txlog.datasets.catalog import Catalog
 from txlog.datasets.dataset import Dataset
 from txlog.datasets.prepare import InlineRunner, ThreadRunner, make
 from txlog.datasets.values import Part
-from txlog.errors import CommitConflictError, DataFileError, InvalidInputError, NotFoundError
 from txlog.loader import Image
 from txlog.store.local.disk import Disk
 

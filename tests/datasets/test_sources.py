@@ -14,11 +14,7 @@ from servers import redirecting, s3_options
 
 import txlog
 from tests.examples import examples
-from txlog.datasets.ingest import StoredObjects, ingest
-from txlog.datasets.limits import Limits
-from txlog.datasets.sources import Source, Sources
-from txlog.datasets.types import type_of
-from txlog.errors import (
+from txlog.base.errors import (
     DataFileError,
     InvalidInputError,
     InvalidTypeError,
@@ -26,6 +22,10 @@ from txlog.errors import (
     StoreError,
     UnsupportedFeatureError,
 )
+from txlog.datasets.ingest import StoredObjects, ingest
+from txlog.datasets.limits import Limits
+from txlog.datasets.sources import Source, Sources
+from txlog.datasets.types import type_of
 from txlog.store.open import open_store
 
 

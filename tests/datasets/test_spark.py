@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image as Pillow
 
+from txlog.base.errors import SchemaMismatchError
 from txlog.datasets.catalog import Catalog
 from txlog.datasets.prepare import InlineRunner
-from txlog.errors import SchemaMismatchError
 from txlog.loader import Image
 from txlog.spark_ext import SparkEngine
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.errors import TxlogError
+from txlog.base.errors import TxlogError
 from txlog.table.alter import TableAlter
 from txlog.table.fragment import TableFragment
 from txlog.table.maintenance import TableMaintenance, TablePins
@@ -131,7 +131,7 @@ def test_each_error_has_its_chapter() -> None:
     def kinds(kind: type[TxlogError]) -> list[type[TxlogError]]:
         return [kind, *(sub for child in kind.__subclasses__() for sub in kinds(child))]
 
-    codes = {kind.code for kind in kinds(TxlogError) if kind.__module__ == "txlog.errors"} - {
+    codes = {kind.code for kind in kinds(TxlogError) if kind.__module__ == "txlog.base.errors"} - {
         "txlog"
     }
     titles = re.findall(r"^## (.*)$", (DOCS / "errors.md").read_text("utf-8"), re.MULTILINE)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.expressions.bind import bind, bind_value, columns_of
 from txlog.expressions.evaluate import evaluate
 from txlog.expressions.functions import FUNCTIONS

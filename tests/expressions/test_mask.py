@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.expressions.bind import bind, bind_value, columns_of
 from txlog.expressions.evaluate import evaluate, mask
 from txlog.expressions.sql import parse_sql, to_sql

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.expressions.functions import call
 from txlog.expressions.regex import java_regex
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
-from txlog.errors import BadDeletionVectorError, InvalidInputError
+from txlog.base.errors import BadDeletionVectorError, InvalidInputError
 from txlog.fragments.deletion_file import (
     DeletionKind,
     decode_deletions,

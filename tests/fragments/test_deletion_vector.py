@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from txlog.actions.file import DeletionVectorDescriptor
-from txlog.errors import BadDeletionVectorError
+from txlog.base.errors import BadDeletionVectorError
 from txlog.fragments.deletion_vector import (
     block_range,
     decode_vector,

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import txlog
 from txlog.actions.columns import FILE_ROWS, decode_rows, empty_rows
 from txlog.actions.file import Add
+from txlog.base.effects import REAL
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
-from txlog.effects import REAL
 from txlog.fragments import fragment as fragment_module
 from txlog.fragments.fragment import FragmentSequence, fragments_of
 from txlog.fragments.ids import ID_APP, ID_TAG, PROVISIONAL, fragment_ids, highest_id, valid_id

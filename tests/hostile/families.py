@@ -34,7 +34,7 @@ from txlog.actions.bulk import decode_large
 from txlog.actions.columns import decode_rows
 from txlog.actions.ndjson import rows as rows_of
 from txlog.actions.stats_text import quick_document
-from txlog.arrow import arrow_array
+from txlog.base.arrow import arrow_array
 from txlog.checkpoint.hint import decode_hint
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import parse_sql, to_sql

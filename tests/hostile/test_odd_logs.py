@@ -15,8 +15,8 @@ import pytest
 
 import txlog
 from txlog import col
+from txlog.base.effects import REAL, Effects
 from txlog.commit.context import Context
-from txlog.effects import REAL, Effects
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.open import open_store
 

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from tests.loader.plain_loader import batches_of, blocks_of, epoch_of
-from txlog.errors import DataFileError, InvalidInputError, InvalidTypeError
+from txlog.base.errors import DataFileError, InvalidInputError, InvalidTypeError
 from txlog.loader import Loader, Shuffle, stream
 from txlog.loader.order import block_rows_for
 from txlog.scan.data_file import OpenFile

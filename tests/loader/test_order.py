@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.loader.plain_loader import blocks_of, epoch_of, mix, permuted
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.expressions.sql import as_expression
 from txlog.loader.order import Order, Shuffle, block_rows_for, permutation, window_rows_for
 from txlog.loader.state import Identity

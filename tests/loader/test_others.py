@@ -11,7 +11,7 @@ import pytest
 
 import txlog
 from tests.loader.test_loader import ids_of
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.loader import Image, Loader, Ragged, Shuffle, Vector
 
 SHUFFLE = Shuffle(seed=3, lanes=4, window_rows=8, block_rows=16)

@@ -18,7 +18,7 @@ import pytest
 import txlog
 from tests.loader.plain_loader import batches_of, epoch_of
 from tests.loader.test_loader import blocks, ids_of
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.loader import Image, Loader, Ragged, RaggedArray, Shuffle, Vector
 
 torch = pytest.importorskip("torch", reason="PyTorch is in no extra that the tests install")

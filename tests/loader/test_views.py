@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.loader import Image, Loader, Number, Ragged, RaggedArray, Shuffle, Text, Vector, View
 
 NAMES = count()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.errors import LogCorruptError
+from txlog.base.errors import LogCorruptError
 from txlog.log.paths import canonical_key, canonical_keys, decode_path, encode_path
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.errors import LogCorruptError, NotFoundError
+from txlog.base.errors import LogCorruptError, NotFoundError
 from txlog.log.names import parse_name
 from txlog.log.segment import choose_segment, rebuildable
 

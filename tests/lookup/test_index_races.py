@@ -18,6 +18,7 @@ import txlog
 from tests.lookup.test_indexes import SCHEMA, rows, segments_of
 from tests.reliability.cases import Files, clear, files_below, fill
 from tests.ticking import Ticking
+from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import Store
@@ -25,7 +26,6 @@ from txlog.store.memory import MemoryStore
 from txlog.testing import open_table
 from txlog.testing.faults import Crash, CrashingStore, CrashKind, CrashPoint, crash_points
 from txlog.testing.schedules import Choose, History, all_schedules, play
-from txlog.threads import Threads
 
 WORK: dict[str, Callable[[txlog.Table], Any]] = {
     "append": lambda t: t.append(rows(8)),

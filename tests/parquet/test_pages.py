@@ -29,6 +29,7 @@ from pyarrow.parquet.encryption import (
 
 import txlog
 from tests.examples import examples
+from txlog.base.threads import BoundedCache
 from txlog.parquet.footer import PageStarts, parse_footer, parse_offset_indexes
 from txlog.parquet.miniature import merge_ranges
 from txlog.parquet.page import page_header, rows_of_page
@@ -36,7 +37,6 @@ from txlog.parquet.thrift import Cursor, ThriftError
 from txlog.parquet.values import read_dictionary, values_array, values_of_page
 from txlog.scan.pages import FooterCache, load_paged
 from txlog.store.open import open_store
-from txlog.threads import BoundedCache
 
 ROWS = 1_200
 

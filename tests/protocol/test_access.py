@@ -3,7 +3,7 @@
 import pytest
 
 from txlog.actions.table import Format, Metadata, Protocol
-from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.protocol.access import (
     features_of,
     new_protocol,

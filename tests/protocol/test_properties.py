@@ -2,7 +2,7 @@
 
 import pytest
 
-from txlog.errors import InvalidInputError, TxlogWarning
+from txlog.base.errors import InvalidInputError, TxlogWarning
 from txlog.protocol.properties import Properties, validate_properties
 
 DAY_MS = 86_400_000

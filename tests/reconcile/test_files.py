@@ -13,7 +13,7 @@ from plain_state import Commit, Key, PlainState, plain_state
 
 import txlog
 from txlog.actions.columns import decode_rows, empty_rows
-from txlog.errors import LogCorruptError
+from txlog.base.errors import LogCorruptError
 from txlog.log.names import commit_name
 from txlog.log.paths import canonical_key
 from txlog.reconcile.files import (

@@ -21,16 +21,16 @@ from pyroaring import BitMap64
 import txlog
 from tests.verb_calls import delete_found
 from txlog import verbs
+from txlog.base.effects import Effects
+from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.commit.operation import Operation
 from txlog.data_files.options import WriteOptions, as_schema
-from txlog.effects import Effects
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.references import RegisteredClone, clones_of
 from txlog.store.base import Store
 from txlog.store.memory import MemoryStore
 from txlog.testing import CrashingStore
-from txlog.threads import Threads
 from txlog.verbs.append import Append
 from txlog.verbs.clone import CloneOptions, _Clone, clone
 from txlog.verbs.cluster import Cluster

@@ -33,7 +33,7 @@ from tests.reliability.cases import (
     rows,
     state_of,
 )
-from txlog.errors import OutcomeUnknownError, TxlogError
+from txlog.base.errors import OutcomeUnknownError, TxlogError
 from txlog.store.base import Store
 from txlog.store.memory import MemoryStore
 from txlog.testing import Crash, CrashingStore, CrashPoint, crash_points

@@ -22,8 +22,8 @@ import txlog
 from tests.reliability.cases import CASES, Case, context_of, opened, rows, state_of
 from tests.reliability.test_power_cuts import copy, handle_of
 from tests.store.broken_disk import BrokenDisk
+from txlog.base.errors import OutcomeUnknownError, resource_errors
 from txlog.checkpoint.parquet import named
-from txlog.errors import OutcomeUnknownError, resource_errors
 from txlog.scan.data_file import blamed
 from txlog.store.local.local import LocalStore
 from txlog.testing import Fault, FaultyStore, open_table

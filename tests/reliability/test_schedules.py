@@ -38,15 +38,16 @@ from tests.verbs.test_concurrent_operations import (
     make,
     state_of,
 )
-from txlog.commit.context import Context
-from txlog.effects import Effects
-from txlog.errors import (
+from txlog.base.effects import Effects
+from txlog.base.errors import (
     CommitConflictError,
     DataFileError,
     NotFoundError,
     OutcomeUnknownError,
     TxlogError,
 )
+from txlog.base.threads import Threads
+from txlog.commit.context import Context
 from txlog.log.names import LOG_FOLDER, commit_name, log_path, parse_name
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import Store
@@ -61,7 +62,6 @@ from txlog.testing.schedules import (
     replay,
     some_schedule,
 )
-from txlog.threads import Threads
 
 
 @dataclass(frozen=True)

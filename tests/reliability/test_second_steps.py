@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from tests.reliability.cases import beside, clear, context_of, opened, plain, rows
-from txlog.errors import CommitConflictError, DataFileError, NotFoundError, TxlogError
+from txlog.base.errors import CommitConflictError, DataFileError, NotFoundError, TxlogError
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.references import clones_of
 from txlog.snapshot.snapshot import Snapshot

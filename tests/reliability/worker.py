@@ -27,8 +27,8 @@ import pyarrow.parquet
 
 import txlog
 from txlog import verbs
-from txlog.effects import Effects
-from txlog.errors import RetriesExhaustedError
+from txlog.base.effects import Effects
+from txlog.base.errors import RetriesExhaustedError
 from txlog.expressions.sql import parse_sql
 
 # A process that is forked has all that verbs would import.

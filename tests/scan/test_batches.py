@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.scan.scan import filled, split_by_bytes, split_by_rows
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])

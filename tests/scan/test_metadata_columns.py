@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
-from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.ids import PROVISIONAL
 from txlog.testing import unsealed
 

@@ -18,7 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.errors import DataFileError, InvalidInputError, TxlogWarning, UnsupportedFeatureError
+from txlog.base.errors import (
+    DataFileError,
+    InvalidInputError,
+    TxlogWarning,
+    UnsupportedFeatureError,
+)
 from txlog.expressions.tree import And, Expression, IsNull, Not, Or, col, lit
 from txlog.scan import frames
 from txlog.scan.scan import Scan
@@ -300,13 +305,13 @@ def _readable(cases: tuple[corpus.Case, ...]) -> None:
 
 
 @corpus.NEEDS_CORPUS
-@pytest.mark.filterwarnings("ignore::txlog.errors.TxlogWarning")
+@pytest.mark.filterwarnings("ignore::txlog.base.errors.TxlogWarning")
 def test_tables_of_other_engines() -> None:
     _readable(corpus.cases()[::10])
 
 
 @corpus.NEEDS_CORPUS
 @pytest.mark.exhaustive
-@pytest.mark.filterwarnings("ignore::txlog.errors.TxlogWarning")
+@pytest.mark.filterwarnings("ignore::txlog.base.errors.TxlogWarning")
 def test_all_tables_of_other_engines() -> None:
     _readable(corpus.cases())

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
+from txlog.base.threads import Threads
 from txlog.scan.read import read_fragment
 from txlog.schema.types import MapType, PrimitiveType, StructField, StructType
-from txlog.threads import Threads
 
 DATA = pa.table({"x": list(range(10)), "t": [str(x) for x in range(10)], "p": ["a", "b"] * 5})
 

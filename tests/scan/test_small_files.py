@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from txlog.base.threads import Threads
 from txlog.scan import read
 from txlog.scan.columns import find_column
 from txlog.scan.read_plan import ReadMemo
 from txlog.stats.partition import parse_partition_values
-from txlog.threads import Threads
 
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.string()), ("p", pa.int32())])
 

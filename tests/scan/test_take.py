@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import txlog
-from txlog.errors import InvalidInputError, NotFoundError
+from txlog.base.errors import InvalidInputError, NotFoundError
 from txlog.scan.take import positions_of_live
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.errors import LogCorruptError
+from txlog.base.errors import LogCorruptError
 from txlog.log.paths import decode_path
 from txlog.scan.files import uris_of
 from txlog.store.base import Store

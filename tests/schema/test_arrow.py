@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.schema.arrow import arrow_schema, cast_array, from_arrow
 from txlog.schema.types import (
     PRIMITIVES,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.errors import LogCorruptError, UnsupportedFeatureError
+from txlog.base.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.schema.json import parse_schema, schema_json
 from txlog.schema.types import (
     PRIMITIVES,

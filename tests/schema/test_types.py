@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from txlog.errors import UnsupportedFeatureError
+from txlog.base.errors import UnsupportedFeatureError
 from txlog.schema.types import (
     ArrayType,
     MapType,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from servers import SECRET, localbucket, missing, redirecting
 
 from tests.serve.servers import grpc_stub, http_client, within, write_intents
+from txlog.base.errors import DataFileError, InvalidInputError, StoreError
 from txlog.datasets import Catalog, InlineRunner, Limits, Sources
-from txlog.errors import DataFileError, InvalidInputError, StoreError
 from txlog.serve import AccessError, TokenFile, connect, create_app, create_server, serve
 from txlog.serve.auth import digest_of, parse_tokens
 from txlog.serve.parts import range_of

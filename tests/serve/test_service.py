@@ -17,8 +17,7 @@ import grpc
 import pytest
 
 from tests.serve.servers import GrpcCatalog, grpc_stub, http_client, within, write_intents
-from txlog.datasets import Catalog, Input
-from txlog.errors import (
+from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
     NotFoundError,
@@ -26,6 +25,7 @@ from txlog.errors import (
     StoreError,
     TxlogError,
 )
+from txlog.datasets import Catalog, Input
 from txlog.serve import create_app
 from txlog.serve.messages import PROTO, file_descriptor, messages
 

@@ -12,7 +12,12 @@ import pytest
 
 import txlog
 from txlog import CatalogCommits
-from txlog.errors import InvalidInputError, LogCorruptError, NotFoundError, UnsupportedFeatureError
+from txlog.base.errors import (
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from txlog.testing import unsealed
 
 Make = Callable[..., txlog.Table]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.errors import LogCorruptError
+from txlog.base.errors import LogCorruptError
 from txlog.snapshot.checksum import (
     ChecksumReport,
     Comparison,

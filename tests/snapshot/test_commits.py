@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from txlog.actions.base import Action
 from txlog.actions.ndjson import BLANK, COMMIT_MARK, decode_action, sealed
-from txlog.errors import LogCorruptError
+from txlog.base.errors import LogCorruptError
 from txlog.log.names import LogFile, commit_name
 from txlog.snapshot.commits import (
     Rows,

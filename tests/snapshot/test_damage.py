@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import txlog
-from txlog.errors import LogCorruptError, NotFoundError, TxlogWarning
+from txlog.base.errors import LogCorruptError, NotFoundError, TxlogWarning
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import Store

@@ -19,11 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import txlog
 from tests.examples import examples
 from tests.verb_calls import Built
-from txlog.commit import loop
-from txlog.commit.context import Context
-from txlog.commit.intent import Intent
-from txlog.commit.operation import execute
-from txlog.errors import (
+from txlog.base.errors import (
     CommitConflictError,
     LogCorruptError,
     NotFoundError,
@@ -31,6 +27,11 @@ from txlog.errors import (
     StoreError,
     TxlogError,
 )
+from txlog.base.threads import Threads
+from txlog.commit import loop
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.commit.operation import execute
 from txlog.log.names import commit_name
 from txlog.snapshot import load
 from txlog.snapshot.load import load_snapshot, look_ahead, refresh
@@ -40,7 +41,6 @@ from txlog.store.coordinated import CoordinatedStore
 from txlog.store.coordinators import CommitEntry
 from txlog.store.local.local import LocalStore
 from txlog.testing import Crash, FaultyStore, LatencyStore, open_table
-from txlog.threads import Threads
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

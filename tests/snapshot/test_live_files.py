@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.errors import LogCorruptError
+from txlog.base.errors import LogCorruptError
+from txlog.base.threads import prefetch
 from txlog.snapshot import live_files
-from txlog.threads import prefetch
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
-from txlog.errors import (
+from txlog.base.errors import (
     LogCorruptError,
     NotFoundError,
     TxlogWarning,

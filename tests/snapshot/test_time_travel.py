@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.effects import Effects
-from txlog.errors import InvalidInputError, NotFoundError
+from txlog.base.effects import Effects
+from txlog.base.errors import InvalidInputError, NotFoundError
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.time_travel import parse_timestamp, pick_version, version_at
 from txlog.testing import unsealed

@@ -13,7 +13,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 from pyspark import TaskContext
 
-from txlog.errors import StoreError
+from txlog.base.errors import StoreError
 from txlog.store.local.local import LocalStore
 
 NONE = {"txlog.backend": "fsspec"}  # Otherwise obstore would open `s3://`.

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import txlog.spark_ext
-from txlog.errors import OutcomeUnknownError, StoreError
+from txlog.base.errors import OutcomeUnknownError, StoreError
 from txlog.spark_ext import write_frame
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.source import TxlogDataSource

@@ -14,7 +14,7 @@ from pyspark.sql.functions import pandas_udf, udf
 from pyspark.sql.types import StructType
 
 import txlog
-from txlog.errors import EngineError
+from txlog.base.errors import EngineError
 from txlog.spark_ext import write
 from txlog.spark_ext import write_frame as by_frame
 from txlog.spark_ext.write_frame import by_rows, rows_in_batch

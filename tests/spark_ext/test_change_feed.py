@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import txlog
-from txlog.errors import (
+from txlog.base.errors import (
     InvalidInputError,
     NotFoundError,
     SchemaMismatchError,

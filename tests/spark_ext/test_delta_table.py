@@ -13,7 +13,7 @@ import pytest
 from commit_text import actions
 
 import txlog
-from txlog.errors import (
+from txlog.base.errors import (
     EngineError,
     InvalidInputError,
     NotFoundError,

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import txlog
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.spark_ext.delta import (
     DeltaMergeBuilder,
     DeltaOptimizeBuilder,

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField as Field
 from pyspark.sql.types import StructType as Struct
 
 import txlog
-from txlog.errors import AlreadyExistsError, CommitConflictError, InvalidInputError
+from txlog.base.errors import AlreadyExistsError, CommitConflictError, InvalidInputError
 from txlog.spark_ext import writer
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.writer import BatchWriter, StreamWriter, Written

@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from pyspark import cloudpickle
 
 import txlog
+from txlog.base.threads import Threads
 from txlog.spark_ext import SparkEngine, table
-from txlog.threads import Threads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

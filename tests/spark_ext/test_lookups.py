@@ -12,7 +12,7 @@ import pytest
 import txlog
 from tests.lookup.test_indexes import PAGE, blocks_of, provenance_tables
 from txlog import spark_ext
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.scan.pages import load_paged
 from txlog.store.open import open_store
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog import spark_ext
-from txlog.errors import EngineError, InvalidInputError, SchemaMismatchError
+from txlog.base.errors import EngineError, InvalidInputError, SchemaMismatchError
 from txlog.spark_ext import DeltaTable
 from txlog.spark_ext.small_sources import LOCAL_ROWS
 from txlog.table.merge import TableMerger

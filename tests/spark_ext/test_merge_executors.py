@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog import spark_ext
-from txlog.errors import InvalidInputError, TxlogError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, TxlogError, UnsupportedFeatureError
 from txlog.spark_ext.merge import SPARK
 from txlog.spark_ext.small_sources import LOCAL_ROWS
 from txlog.table.merge import TableMerger

@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import txlog
 import txlog.spark_ext
-from txlog.errors import InvalidInputError, NotFoundError, SchemaMismatchError
+from txlog.base.errors import InvalidInputError, NotFoundError, SchemaMismatchError
 from txlog.spark_ext.options import KNOWN, Options
 from txlog.spark_ext.source import TxlogDataSource
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField as Field
 from pyspark.sql.types import StructType as Struct
 
 import txlog
-from txlog.errors import SchemaMismatchError
+from txlog.base.errors import SchemaMismatchError
 from txlog.spark_ext.reader import FragmentsReader
 from txlog.spark_ext.source import TxlogDataSource
 from txlog.spark_ext.tasks import FragmentPartition

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import txlog
-from txlog.errors import EngineError
+from txlog.base.errors import EngineError
 from txlog.spark_ext import register, session, sessions, write
 from txlog.spark_ext.engine import format_known
 
@@ -98,7 +98,7 @@ def test_what_is_hidden_already_stays_hidden(before: dict[str, str]) -> None:
 def test_without_pyspark_the_error_says_what_to_install(call: str) -> None:
     code = f"""import sys
 sys.modules["pyspark"] = None  # As if it were not installed.
-from txlog.errors import UnsupportedFeatureError
+from txlog.base.errors import UnsupportedFeatureError
 try:
     {call}
 except UnsupportedFeatureError as error:

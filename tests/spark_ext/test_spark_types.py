@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import types as spark
 
 import txlog
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.spark_ext import writer
 from txlog.spark_ext.options import Options
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.spark_ext import DeltaTable, create_view, read, table_location
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.errors import EngineError, InvalidInputError, NotFoundError
+from txlog.base.errors import EngineError, InvalidInputError, NotFoundError
 from txlog.spark_ext import sql
 from txlog.spark_ext.statement_text import Reader, Relation, references, tokens_of
 

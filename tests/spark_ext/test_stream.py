@@ -13,7 +13,7 @@ from commit_text import actions, transactions
 from pyspark.sql.types import StructType
 
 import txlog
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.spark_ext import TxlogDataSource
 
 if TYPE_CHECKING:

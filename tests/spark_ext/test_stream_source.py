@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles
 
 import txlog
-from txlog.errors import (
+from txlog.base.errors import (
     InvalidInputError,
     SchemaMismatchError,
     TxlogError,

@@ -10,8 +10,8 @@ import pytest
 
 import txlog
 from txlog import spark_ext
+from txlog.base.errors import EngineError, InvalidInputError
 from txlog.commit.app_versions import QueryBatch
-from txlog.errors import EngineError, InvalidInputError
 from txlog.spark_ext import DeltaTable
 from txlog.spark_ext.transactions import in_settings, of_batch, of_stream, transaction
 from txlog.spark_ext.write_tasks import QUERY_ID, SESSION_APP_ID, SESSION_AUTO_RESET, SESSION_TXN

@@ -18,7 +18,7 @@ from commit_text import transactions
 from pyspark.errors import PySparkException
 
 import txlog
-from txlog.errors import (
+from txlog.base.errors import (
     AlreadyExistsError,
     CommitConflictError,
     EngineError,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog import arrow
-from txlog.arrow import places_of
+from txlog.base import arrow
+from txlog.base.arrow import places_of
 from txlog.stats import json_scan
 from txlog.stats.json_scan import JoinedTexts
 

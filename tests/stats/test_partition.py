@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
+from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.data_files import write as files
-from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.schema.arrow import arrow_type, from_arrow
 from txlog.schema.types import DataType, DecimalType, PrimitiveType
 from txlog.stats.partition import (

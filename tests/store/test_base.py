@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.errors import InvalidInputError, NotFoundError, StoreError, TxlogError
+from txlog.base.errors import InvalidInputError, NotFoundError, StoreError, TxlogError
 from txlog.store.open import open_store
 
 held = st.lists(st.tuples(st.binary(max_size=6), st.integers(0, 8)), max_size=5)

@@ -21,7 +21,7 @@ from fault_proxy import SLOW_S, Failure, at_random, proxy
 from servers import SECRET, SERVERS, Server, missing
 
 import txlog
-from txlog.errors import (
+from txlog.base.errors import (
     InvalidInputError,
     NotFoundError,
     OutcomeUnknownError,

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
-from txlog.errors import NotFoundError, StoreError, UnsupportedFeatureError
+from txlog.base.errors import NotFoundError, StoreError, UnsupportedFeatureError
 from txlog.store.base import Store
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore

@@ -16,9 +16,9 @@ from fault_proxy import at_random, proxy
 from servers import SECRET, Server, missing, moto
 
 import txlog
+from txlog.base.errors import InvalidInputError, StoreError, TxlogError
 from txlog.commit.context import Context
 from txlog.data_files.options import as_schema
-from txlog.errors import InvalidInputError, StoreError, TxlogError
 from txlog.store.base import Store
 from txlog.store.coordinated import CoordinatedStore
 from txlog.store.coordinators import CommitEntry, DynamoCoordinator, SqlCoordinator, coordinator_of

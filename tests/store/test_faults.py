@@ -13,7 +13,7 @@ import pytest
 from broken_disk import BrokenDisk, Crash
 
 import txlog
-from txlog.errors import (
+from txlog.base.errors import (
     NotFoundError,
     OutcomeUnknownError,
     StoreError,

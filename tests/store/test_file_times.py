@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.effects import Effects
+from txlog.base.effects import Effects
 from txlog.store.base import is_older
 from txlog.store.file_times import ahead_ms, clock_mark, modified_ms, store_now_ms
 from txlog.store.open import open_store

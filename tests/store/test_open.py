@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 import txlog
-from txlog.errors import (
+from txlog.base.errors import (
     DataFileError,
     InvalidInputError,
     LogCorruptError,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from txlog.errors import UnsupportedFeatureError
+from txlog.base.errors import UnsupportedFeatureError
 from txlog.store.base import same_store
 from txlog.store.open import open_store, require_allowed
 from txlog.store.places import (

@@ -16,8 +16,8 @@ from fault_proxy import proxy
 from servers import Server, fake_gcs, localbucket, missing
 
 import txlog
-from txlog.effects import REAL
-from txlog.errors import UnsupportedFeatureError
+from txlog.base.effects import REAL
+from txlog.base.errors import UnsupportedFeatureError
 from txlog.store.base import Store
 from txlog.store.open import open_store
 from txlog.store.remote import FsspecStore

@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
+from txlog.base.effects import Effects
+from txlog.base.threads import Threads
 from txlog.checkpoint.parquet import read_footer
-from txlog.effects import Effects
 from txlog.parquet.file_footer import FileFooter
 from txlog.store.base import Store
 from txlog.store.open import open_store
 from txlog.store.ranged import open_ranged
 from txlog.testing import CountingStore, LatencyStore, Request, StoreContract, open_table, unsealed
-from txlog.threads import Threads
 
 SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.string())])
 AFTER = 3  # Commits after the checkpoint.

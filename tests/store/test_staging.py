@@ -10,7 +10,7 @@ from broken_disk import BrokenDisk, Crash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.errors import OutcomeUnknownError, TxlogError
+from txlog.base.errors import OutcomeUnknownError, TxlogError
 from txlog.store.local import put
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore

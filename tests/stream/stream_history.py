@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 import txlog
+from txlog.base.effects import REAL
 from txlog.commit.intent import Intent
 from txlog.commit.loop import commit
-from txlog.effects import REAL
 from txlog.log.names import commit_name, log_path
 from txlog.snapshot.load import list_log
 from txlog.store.open import open_store

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from txlog.changes.file_changes import read_changes
-from txlog.effects import Effects
-from txlog.errors import (
+from txlog.base.effects import Effects
+from txlog.base.errors import (
     CommitConflictError,
     InvalidInputError,
     NotFoundError,
     UnsupportedFeatureError,
 )
+from txlog.changes.file_changes import read_changes
 from txlog.expressions.sql import as_expression
 from txlog.log.names import commit_name, log_path
 from txlog.scan.read import read_fragment

@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.examples import examples
 from tests.stream.stream_history import FEED, VERBS, History
+from txlog.base.effects import Effects
+from txlog.base.errors import NotFoundError, UnsupportedFeatureError
 from txlog.changes.change_plan import CHANGE_COLUMNS
 from txlog.changes.file_changes import read_changes
-from txlog.effects import Effects
-from txlog.errors import NotFoundError, UnsupportedFeatureError
 from txlog.scan.read import read_fragment
 from txlog.stream.offsets import UNDECIDED, Limits
 from txlog.stream.stream import StreamOptions, TableStream

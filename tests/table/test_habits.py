@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog import col
-from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.base.errors import InvalidInputError, InvalidTypeError
 
 ROWS = pa.table(
     {

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.html import facts_html, rows_html, titled
+from txlog.base.html import facts_html, rows_html, titled
 
 NAMES = pa.table({"carrier": ["UA", "B6"], "name": ["United", "JetBlue"]})
 

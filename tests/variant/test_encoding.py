@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from txlog.errors import InvalidInputError, TxlogError
+from txlog.base.errors import InvalidInputError, TxlogError
 from txlog.variant.arrays import decode_variant, variant_to_json, variant_to_python
 from txlog.variant.builder import encode_variant
 from txlog.variant.shredding import unshred

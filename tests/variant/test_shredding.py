@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.errors import DataFileError, TxlogError
+from txlog.base.errors import DataFileError, TxlogError
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import PrimitiveType
 from txlog.variant.arrays import variant_to_json, variant_to_python

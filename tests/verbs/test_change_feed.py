@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from txlog.errors import InvalidInputError, SchemaMismatchError
+from txlog.base.errors import InvalidInputError, SchemaMismatchError
 
 SCHEMA = pa.schema([("k", pa.int64()), ("g", pa.string()), ("v", pa.int64())])
 FEED = {"delta.enableChangeDataFeed": "true"}

@@ -15,18 +15,18 @@ import pytest
 import txlog
 from tests.clocks import store_keeps_pace as store_keeps_pace
 from tests.verbs.test_vacuum import FORMS, SCHEMA, content, rows
-from txlog.commit.context import Context
-from txlog.effects import Effects
-from txlog.errors import (
+from txlog.base.effects import Effects
+from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
     NotFoundError,
     TxlogError,
     UnsupportedFeatureError,
 )
+from txlog.base.threads import Threads
+from txlog.commit.context import Context
 from txlog.snapshot.references import RegisteredClone, clones_of
 from txlog.testing import FaultyStore, open_store
-from txlog.threads import Threads
 from txlog.verbs.clone import CloneOptions, clone
 
 MANY = pa.table({"k": range(3000), "g": ["a b" if k % 2 else "_b" for k in range(3000)]}, SCHEMA)

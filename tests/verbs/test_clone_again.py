@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+from txlog.base.errors import AlreadyExistsError, StoreError, TxlogError
 from txlog.commit.context import Context
-from txlog.errors import AlreadyExistsError, StoreError, TxlogError
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.references import clones_of, held_versions
 from txlog.testing import FaultyStore, open_store

@@ -16,9 +16,9 @@ import txlog
 from tests.verb_calls import Built, append, delete, run
 from tests.verbs.test_vacuum import content
 from txlog.actions.table import DomainMetadata
+from txlog.base.errors import InvalidInputError, TxlogWarning
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.errors import InvalidInputError, TxlogWarning
 from txlog.snapshot.load import load_snapshot
 from txlog.verbs.cluster import Cluster
 
@@ -69,7 +69,7 @@ class Processes:
             yield pickle.loads(pickle.dumps(result))
 
     def __reduce__(self) -> Any:
-        from txlog.threads import Threads
+        from txlog.base.threads import Threads
 
         return Threads, ()
 

@@ -11,9 +11,9 @@ import pytest
 import txlog
 from tests.verb_calls import Built, replace_columns, run
 from txlog import col
+from txlog.base.errors import CommitConflictError, SchemaMismatchError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.errors import CommitConflictError, SchemaMismatchError
 
 FEATURE = {"delta.feature.txlog.fragments": "supported"}
 

@@ -10,9 +10,9 @@ import pytest
 
 import txlog
 from txlog import Operation
+from txlog.base.effects import REAL
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
-from txlog.effects import REAL
 from txlog.snapshot.load import load_snapshot
 
 FEATURE = {"delta.feature.txlog.fragments": "supported"}

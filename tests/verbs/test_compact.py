@@ -17,15 +17,15 @@ import txlog
 from tests.examples import examples
 from tests.verb_calls import append, compact, delete
 from txlog.actions.file import Add, DeletionVectorDescriptor
+from txlog.base.effects import REAL
+from txlog.base.errors import DataFileError, InvalidInputError, StoreError, UnsupportedFeatureError
+from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.loop import commit
-from txlog.effects import REAL
-from txlog.errors import DataFileError, InvalidInputError, StoreError, UnsupportedFeatureError
 from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import BasicStore
-from txlog.threads import Threads
 from txlog.verbs.compact import Limits, choose_groups
 
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])

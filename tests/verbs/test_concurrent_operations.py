@@ -33,9 +33,9 @@ from tests.verb_calls import (
     update,
     upsert,
 )
+from txlog.base.errors import CommitConflictError, TxlogError
 from txlog.commit.context import Context
 from txlog.commit.operation import execute
-from txlog.errors import CommitConflictError, TxlogError
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.repair import RemoveLostFiles
 

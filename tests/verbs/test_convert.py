@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from txlog.errors import (
+from txlog.base.errors import (
     AlreadyExistsError,
     DataFileError,
     InvalidInputError,

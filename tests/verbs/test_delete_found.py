@@ -10,10 +10,10 @@ from pyroaring import BitMap64
 
 import txlog
 from tests.verb_calls import delete_found
+from txlog.base.errors import InternalError
+from txlog.base.threads import Threads
 from txlog.commit.context import Context
-from txlog.errors import InternalError
 from txlog.snapshot.snapshot import Snapshot
-from txlog.threads import Threads
 from txlog.verbs.delete import FindRows
 
 

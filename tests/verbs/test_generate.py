@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 
 PLAIN = {"delta.enableDeletionVectors": "false"}
 ROWS = pa.table({"k": [1, 2, 3, 4], "g": ["a b", "c%d", "c%d", None]})

@@ -17,7 +17,7 @@ import txlog
 from tests.clocks import store_keeps_pace as store_keeps_pace
 from tests.examples import examples
 from tests.verbs.test_vacuum import FORMS, HOUR_MS, SCHEMA, STEPS, World, content, rows
-from txlog.errors import (
+from txlog.base.errors import (
     AlreadyExistsError,
     DataFileError,
     InvalidInputError,

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog import col
-from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.verbs.merge import match
 from txlog.verbs.merge.merge import Merge
 from txlog.verbs.merge.source import MergeSource

@@ -15,14 +15,14 @@ import txlog
 from tests.examples import examples
 from tests.verb_calls import Built, run
 from txlog import col
-from txlog.commit.context import Context
-from txlog.commit.intent import Intent
-from txlog.errors import (
+from txlog.base.errors import (
     CommitConflictError,
     InvalidInputError,
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
 from txlog.schema.edit import find_field, moved, with_field, with_new_field
 from txlog.schema.types import ArrayType, MapType, PrimitiveType, StructField, StructType
 

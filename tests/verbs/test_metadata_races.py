@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+from txlog.base.errors import CommitConflictError, TxlogError
 from txlog.commit.context import Context
 from txlog.commit.operation import Operation, execute
 from txlog.data_files.deletions import adds_of
 from txlog.data_files.options import new_fields
 from txlog.data_files.write_plan import AddedFiles
-from txlog.errors import CommitConflictError, TxlogError
 from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.verbs.cluster import Cluster

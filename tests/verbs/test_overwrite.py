@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.errors import AlreadyExistsError, InvalidInputError, UnsupportedFeatureError
+from txlog.base.errors import AlreadyExistsError, InvalidInputError, UnsupportedFeatureError
 
 OLD = pa.table({"n": [1, 2, 3], "p": ["a", "a", "b"]})
 NEW = pa.table({"m": [1.5, 2.5], "q": ["x", "y"], "n": [7, 8]})

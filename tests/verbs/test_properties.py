@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from txlog.errors import InvalidInputError, SchemaMismatchError, TxlogError, TxlogWarning
+from txlog.base.errors import InvalidInputError, SchemaMismatchError, TxlogError, TxlogWarning
 from txlog.protocol.access import features_of
 from txlog.protocol.properties import _READERS, OWNERS, Owner, owner_of
 
@@ -190,7 +190,7 @@ def test_the_list_has_each_known_property() -> None:
 
 
 @pytest.mark.spec("CON-28")
-@pytest.mark.filterwarnings("ignore::txlog.errors.TxlogWarning")
+@pytest.mark.filterwarnings("ignore::txlog.base.errors.TxlogWarning")
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
 @pytest.mark.parametrize("name", VALUES)
 def test_each_door_answers_as_the_owner_says(tmp_path: Path, name: str, door: Door) -> None:

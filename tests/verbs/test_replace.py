@@ -8,8 +8,8 @@ from deltalake import DeltaTable
 
 import txlog
 from tests.verb_calls import replace_table
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit.context import Context
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.schema.arrow import from_arrow
 
 NEW = from_arrow(pa.schema([("b", pa.string())]))

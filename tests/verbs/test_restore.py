@@ -21,18 +21,18 @@ import txlog
 from tests.examples import examples
 from tests.verb_calls import append, delete, restore
 from txlog.actions.table import DomainMetadata, Metadata, Protocol
-from txlog.commit.context import Context
-from txlog.commit.intent import Intent
-from txlog.commit.loop import commit
-from txlog.data_files.deletions import adds_of
-from txlog.effects import REAL
-from txlog.errors import (
+from txlog.base.effects import REAL
+from txlog.base.errors import (
     DataFileError,
     InvalidInputError,
     NotFoundError,
     TxlogError,
     UnsupportedFeatureError,
 )
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.commit.loop import commit
+from txlog.data_files.deletions import adds_of
 from txlog.fragments.ids import ID_APP
 from txlog.protocol.access import features_of, merged_protocol
 from txlog.snapshot.live_files import load_files

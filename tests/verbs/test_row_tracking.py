@@ -23,9 +23,9 @@ import txlog
 from tests.examples import examples
 from tests.verb_calls import append, delete
 from txlog.actions.file import Add
+from txlog.base.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.intent import RowIds, with_row_ids
-from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.snapshot.load import load_snapshot
 from txlog.testing import unsealed

@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 from pyspark import cloudpickle
 
 import txlog
+from txlog.base.threads import Threads
 from txlog.checkpoint.read import Source
 from txlog.checkpoint.sidecars import choose_parts
 from txlog.testing import unsealed
-from txlog.threads import Threads
 
 V2 = {
     "delta.feature.v2Checkpoint": "supported",

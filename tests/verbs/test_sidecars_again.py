@@ -23,6 +23,7 @@ from tests.examples import examples
 from txlog.actions.file import Sidecar
 from txlog.actions.ndjson import encode
 from txlog.actions.table import Metadata, Protocol
+from txlog.base.effects import Effects
 from txlog.checkpoint.sidecars import (
     STAMP_TAG,
     Stamp,
@@ -32,7 +33,6 @@ from txlog.checkpoint.sidecars import (
     read_stamp,
 )
 from txlog.commit.context import Context
-from txlog.effects import Effects
 from txlog.log.names import commit_name, log_path
 from txlog.reconcile.files import file_keys, reconcile_files
 from txlog.snapshot.commits import file_rows, read_commits

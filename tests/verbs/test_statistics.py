@@ -23,8 +23,8 @@ from tests.examples import examples
 from tests.verb_calls import append, compute_statistics, delete
 from txlog.actions.columns import decode_rows
 from txlog.actions.stats_text import StatsText
+from txlog.base.errors import DataFileError, InvalidInputError
 from txlog.commit.context import Context
-from txlog.errors import DataFileError, InvalidInputError
 from txlog.schema.arrow import from_arrow
 from txlog.snapshot.load import load_snapshot
 from txlog.stats.collect import leaf_types

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog import col
-from txlog.errors import (
+from txlog.base.errors import (
     CommitConflictError,
     InvalidInputError,
     SchemaMismatchError,

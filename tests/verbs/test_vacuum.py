@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import txlog
 from tests.clocks import store_keeps_pace as store_keeps_pace
 from tests.examples import examples
-from txlog.effects import Effects
-from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.base.effects import Effects
+from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.testing import FaultyStore, open_store, open_table, unsealed
 
 HOUR_MS = 3_600_000

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.testing import unsealed
 
 NAMES = ["t", "a%41b", "a b", "é", "T"]

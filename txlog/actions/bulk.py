@@ -33,8 +33,16 @@ from txlog.actions.columns import (
     require_fields,
 )
 from txlog.actions.ndjson import rows
-from txlog.arrow import WORD_BYTES, arrow_array, arrow_scalar, numpy_array, pc, places_of, words_of
-from txlog.errors import LogCorruptError
+from txlog.base.arrow import (
+    WORD_BYTES,
+    arrow_array,
+    arrow_scalar,
+    numpy_array,
+    pc,
+    places_of,
+    words_of,
+)
+from txlog.base.errors import LogCorruptError
 
 _BLOCK_BYTES = 1 << 20  # The bytes that one core reads at a time.
 # The most lines of other actions; each of them splits the file actions into one more piece.

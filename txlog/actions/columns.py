@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from txlog.actions.fields import texts_of
 from txlog.actions.ndjson import decode_action
-from txlog.arrow import arrow_array, empty_table, pc
-from txlog.errors import LogCorruptError
+from txlog.base.arrow import arrow_array, empty_table, pc
+from txlog.base.errors import LogCorruptError
 
 DELETION_VECTOR = pa.struct(
     [

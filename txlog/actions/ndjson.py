@@ -17,7 +17,7 @@ import orjson
 from txlog.actions.base import Action
 from txlog.actions.file import Add, Cdc, CheckpointMetadata, Remove, Sidecar
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
-from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.base.errors import InvalidInputError, LogCorruptError
 
 ACTIONS: dict[str, type[Action]] = {
     "add": Add,

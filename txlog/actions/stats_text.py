@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from txlog.threads import cached_property
+from txlog.base.threads import cached_property
 
 SECTIONS = ("minValues", "maxValues", "nullCount")
 """The objects in statistics that have values for columns."""

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.errors import InvalidInputError
+from txlog.base.threads import Engine
 from txlog.changes.change_plan import COMMIT_TIMESTAMP, COMMIT_VERSION
-from txlog.errors import InvalidInputError
 from txlog.expressions.tree import Expression
 from txlog.log.names import LogFile
 from txlog.log.paths import canonical_keys
@@ -27,7 +28,6 @@ from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import VersionTimes, version_times
 from txlog.store.base import Store
-from txlog.threads import Engine
 
 OPERATION, USER = "_operation", "_user"
 _BLAMED = pa.schema(

@@ -10,8 +10,8 @@ import pyarrow as pa
 from txlog.actions.columns import FILE_ROWS
 from txlog.actions.file import Cdc
 from txlog.actions.ndjson import decode_action
-from txlog.arrow import table_of_rows
-from txlog.errors import UnsupportedFeatureError
+from txlog.base.arrow import table_of_rows
+from txlog.base.errors import UnsupportedFeatureError
 from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG

@@ -10,7 +10,16 @@ from functools import partial
 import pyarrow as pa
 
 from txlog.actions.table import Metadata, Protocol
-from txlog.arrow import arrow_array
+from txlog.base.arrow import arrow_array
+from txlog.base.errors import (
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+    UnsupportedFeatureError,
+    require_whole,
+)
+from txlog.base.observe import reading
+from txlog.base.threads import Engine, Threads
 from txlog.changes.change_plan import (
     CHANGE_COLUMNS,
     ChangeFile,
@@ -19,17 +28,9 @@ from txlog.changes.change_plan import (
 )
 from txlog.changes.file_changes import read_changes
 from txlog.changes.forms import faults_between, form_of
-from txlog.errors import (
-    InvalidInputError,
-    LogCorruptError,
-    NotFoundError,
-    UnsupportedFeatureError,
-    require_whole,
-)
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.tree import Expression
 from txlog.log.paths import canonical_keys
-from txlog.observe import reading
 from txlog.protocol.access import is_active
 from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS
@@ -51,7 +52,6 @@ from txlog.snapshot.time_travel import (
 from txlog.stats.files import file_bounds
 from txlog.stats.skip import keep
 from txlog.store.base import Store, threads_for
-from txlog.threads import Engine, Threads
 
 Bound = tuple[int | None, str | datetime | int | None]
 """A version, or a time, or neither."""

@@ -17,17 +17,18 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError, require_whole
+from txlog.base.observe import reading
+from txlog.base.threads import Engine, Threads
 from txlog.changes.change_plan import CHANGE_COLUMNS, ChangeFile, file_differences
 from txlog.changes.changes import possible_changes
 from txlog.changes.file_changes import read_changes
 from txlog.changes.forms import faults_between, form_of
-from txlog.errors import InvalidInputError, UnsupportedFeatureError, require_whole
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FEATURE
 from txlog.log.paths import canonical_keys
-from txlog.observe import reading
 from txlog.reconcile.files import file_keys, overlay, text_hashes
 from txlog.scan.columns import ROW_ID, row_tracking
 from txlog.scan.data_file import BATCH_ROWS
@@ -42,7 +43,6 @@ from txlog.snapshot.live_files import fold_files, load_files
 from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
-from txlog.threads import Engine, Threads
 
 ROWS_AT_ONCE = 2_000_000  # The rows of both versions that are held and compared at a time.
 _TURNED = {"insert": "delete", "delete": "insert"}

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.arrow import arrow_scalar, pc
+from txlog.base.arrow import arrow_scalar, pc
+from txlog.base.errors import DataFileError
 from txlog.changes.change_plan import CHANGE_COLUMNS, ChangeFile
-from txlog.errors import DataFileError
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.scan.data_file import BATCH_ROWS, RowRange
 from txlog.scan.deletions import load_deletions

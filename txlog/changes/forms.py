@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txlog.actions.table import Metadata, Protocol
+from txlog.base.errors import SchemaMismatchError
 from txlog.changes.change_plan import incompatible
-from txlog.errors import SchemaMismatchError
 from txlog.protocol.access import is_active
 from txlog.protocol.properties import Properties
 from txlog.schema.json import parse_schema

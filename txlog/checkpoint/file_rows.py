@@ -39,7 +39,7 @@ from txlog.actions.columns import (
     STRING_MAP,
     require_sizes,
 )
-from txlog.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, pc
 from txlog.checkpoint.parquet import KEYS, Opened
 from txlog.schema.arrow import arrow_type, from_arrow
 from txlog.stats.partition import format_partition_values

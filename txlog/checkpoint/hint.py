@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from txlog.errors import TxlogError, TxlogWarning
+from txlog.base.errors import TxlogError, TxlogWarning
 from txlog.log.names import log_path
 from txlog.store.base import Store
 

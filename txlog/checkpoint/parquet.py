@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.ndjson import FOOTER_MARK, is_broken
-from txlog.arrow import pq
-from txlog.errors import LogCorruptError, NotFoundError, resource_error
+from txlog.base.arrow import pq
+from txlog.base.errors import LogCorruptError, NotFoundError, resource_error
 from txlog.parquet.file_footer import FileFooter, footer_bytes
 from txlog.store.base import Store, is_far
 from txlog.store.open import locate

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from txlog.actions.columns import STRING_MAP, flat
 from txlog.actions.file import Sidecar
-from txlog.arrow import arrow_array, pc, table_of_rows
+from txlog.base.arrow import arrow_array, pc, table_of_rows
+from txlog.base.errors import TxlogError
 from txlog.checkpoint.hint import Hint
 from txlog.checkpoint.parquet import opened
 from txlog.checkpoint.read import Source
 from txlog.checkpoint.write import SCHEMA, encode_groups, leave_hint
-from txlog.errors import TxlogError
 from txlog.log.names import log_path
 from txlog.log.paths import canonical_keys, decode_path
 from txlog.store.base import Store

@@ -12,9 +12,9 @@ import pyarrow as pa
 from txlog.actions.base import Action
 from txlog.actions.ndjson import decode_action, rows
 from txlog.actions.table import Metadata, Protocol
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.errors import LogCorruptError
 from txlog.checkpoint.parquet import KEYS, REMEDY, Footers, Opened, named, opened
-from txlog.errors import LogCorruptError
 from txlog.log.names import LogFile
 from txlog.store.base import Store, map_many
 

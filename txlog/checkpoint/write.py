@@ -19,10 +19,10 @@ from txlog.actions.base import Action
 from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP, empty_rows, flat
 from txlog.actions.ndjson import BLANK, FOOTER_MARK, NAMES, sealed
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
-from txlog.arrow import arrow_scalar, empty_table, numpy_array, pc, pq, table_of_rows
+from txlog.base.arrow import arrow_scalar, empty_table, numpy_array, pc, pq, table_of_rows
+from txlog.base.errors import NotFoundError
 from txlog.checkpoint.file_rows import united
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
-from txlog.errors import NotFoundError
 from txlog.log.names import LOG_FOLDER, log_path, parse_name
 from txlog.parquet.file_footer import FOOTER_END, footer_start
 from txlog.reconcile.files import Controls, FileState

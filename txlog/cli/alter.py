@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from txlog.base.errors import InvalidInputError
 from txlog.cli.examine import Dry, Json, TableUri
 from txlog.cli.output import print_outcome, print_text
-from txlog.errors import InvalidInputError
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Cast
 from txlog.schema.types import DataType, StructField

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from txlog.base.errors import TxlogError
+from txlog.base.version import __version__
 from txlog.cli.alter import alter
 from txlog.cli.datasets import datasets
 from txlog.cli.examine import Dry, Json, TableUri, examine, explain, with_examples
@@ -28,11 +30,9 @@ from txlog.cli.output import (
     working,
 )
 from txlog.cli.rows import append, head, index, lookup, merge, sql, update
-from txlog.errors import TxlogError
 from txlog.schema.timestamps import moment_text
 from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
-from txlog.version import __version__
 
 _WITHOUT_PROGRESS = {"demo", "ui"}  # Commands that print while they work.
 

@@ -29,9 +29,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from txlog.arrow import pc, pq
+from txlog.base.arrow import pc, pq
+from txlog.base.errors import AlreadyExistsError, not_installed
 from txlog.cli.output import console
-from txlog.errors import AlreadyExistsError, not_installed
 from txlog.log.names import LOG_FOLDER
 from txlog.store.open import open_store
 from txlog.table.table import Table

@@ -16,9 +16,9 @@ from typing import Annotated, Any
 
 import typer
 
+from txlog.base.errors import InvalidInputError
 from txlog.cli.output import as_rows, console, print_json, print_rows, print_table, print_text
 from txlog.commit.operation import rehearsing
-from txlog.errors import InvalidInputError
 from txlog.scan.scan import first_rows
 from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table

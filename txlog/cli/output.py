@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from txlog.errors import TxlogError
+from txlog.base.errors import TxlogError
+from txlog.base.threads import progress
 from txlog.schema.timestamps import moment_text
-from txlog.threads import progress
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 import typer
 
+from txlog.base.errors import InvalidInputError, NotFoundError
 from txlog.cli.examine import Dry, Json, TableUri
 from txlog.cli.output import (
     as_rows,
@@ -18,7 +19,6 @@ from txlog.cli.output import (
     print_text,
     working,
 )
-from txlog.errors import InvalidInputError, NotFoundError
 from txlog.snapshot.time_travel import version_of
 from txlog.table.query import sql as run_query
 from txlog.table.table import Table

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from txlog.actions.table import Txn
+from txlog.base.effects import Effects
+from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.commit.intent import Intent
-from txlog.effects import Effects
-from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.fragments.ids import ID_APP
 from txlog.snapshot.snapshot import Snapshot
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from txlog.effects import REAL, Effects
-from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.base.effects import REAL, Effects
+from txlog.base.errors import InvalidInputError, InvalidTypeError
+from txlog.base.threads import Engine, Threads, is_in_process
 from txlog.store.base import Store
-from txlog.threads import Engine, Threads, is_in_process
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from txlog.actions.base import Action
 from txlog.actions.file import Add, Cdc, Remove
 from txlog.actions.ndjson import BLANK, COMMIT_MARK, as_rows, encode_rows, json_of, seal_of, sealed
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
-from txlog.arrow import pc
-from txlog.errors import LogCorruptError
+from txlog.base.arrow import pc
+from txlog.base.errors import LogCorruptError
+from txlog.base.version import __version__
 from txlog.expressions.tree import Expression
 from txlog.fragments.ids import (
     GREATEST_ROW_ID,
@@ -34,7 +35,6 @@ from txlog.fragments.rows import FIELDS_TAG
 from txlog.protocol.access import is_active, is_stamped
 from txlog.protocol.properties import Properties, compatibilities
 from txlog.stats.files import num_records
-from txlog.version import __version__
 
 UserMetadata: TypeAlias = "str | Mapping[str, Any]"
 """A caller's notes for a commit: text, or a mapping of names to JSON values."""

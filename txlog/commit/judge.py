@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from txlog.actions.file import Add, Remove
 from txlog.actions.table import DomainMetadata, Txn
-from txlog.arrow import arrow_array, pc
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.errors import CommitConflictError, TxlogError
 from txlog.commit.conflict_table import TABLE, Outcome, When
 from txlog.commit.intent import Intent
 from txlog.commit.winner import (
@@ -26,7 +27,6 @@ from txlog.commit.winner import (
     schema_of,
     tightens,
 )
-from txlog.errors import CommitConflictError, TxlogError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.ids import ID_APP, ID_TAG, tagged_ids, valid_id
 from txlog.fragments.rows import FEATURE, FIELDS_TAG

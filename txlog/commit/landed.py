@@ -16,11 +16,9 @@ import pyarrow as pa
 from txlog.actions.columns import flat
 from txlog.actions.ndjson import rows as log_rows
 from txlog.actions.table import DomainMetadata, Metadata, Txn
-from txlog.arrow import arrow_array, pc
-from txlog.checkpoint.hint import hinted_version
-from txlog.commit.intent import txn_id_of
-from txlog.effects import Effects
-from txlog.errors import (
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.effects import Effects
+from txlog.base.errors import (
     CommitConflictError,
     LogCorruptError,
     NotFoundError,
@@ -28,6 +26,8 @@ from txlog.errors import (
     StoreError,
     TxlogError,
 )
+from txlog.checkpoint.hint import hinted_version
+from txlog.commit.intent import txn_id_of
 from txlog.log.names import LogFile, commit_name, log_path
 from txlog.log.paths import canonical_keys
 from txlog.reconcile.files import FileState, file_keys

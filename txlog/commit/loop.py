@@ -10,6 +10,12 @@ from dataclasses import dataclass, replace
 
 from txlog.actions.file import Add
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
+from txlog.base.effects import Effects
+from txlog.base.errors import (
+    LogCorruptError,
+    RetriesExhaustedError,
+)
+from txlog.base.observe import note, observed
 from txlog.checkpoint.file_rows import Wanted
 from txlog.commit.app_versions import dated
 from txlog.commit.intent import (
@@ -23,15 +29,9 @@ from txlog.commit.intent import (
 )
 from txlog.commit.judge import Verdict, judge, passes_blindly, refusal, worse
 from txlog.commit.landed import Put, put_commit, require_landed, wait_s
-from txlog.effects import Effects
-from txlog.errors import (
-    LogCorruptError,
-    RetriesExhaustedError,
-)
 from txlog.fragments.ids import ID_APP, ROW_TRACKING_DOMAIN, highest_id, row_id_mark
 from txlog.log.names import LogFile, commit_name
 from txlog.log.segment import Segment
-from txlog.observe import note, observed
 from txlog.protocol.access import (
     features_of,
     with_types,

@@ -17,6 +17,17 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
+from txlog.base.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    InvalidTypeError,
+    OutcomeUnknownError,
+    RetriesExhaustedError,
+    TxlogError,
+    UnsupportedFeatureError,
+    warn_committed,
+)
+from txlog.base.observe import note, observed
 from txlog.commit.app_versions import (
     AnyAppVersion,
     is_recorded,
@@ -32,17 +43,6 @@ from txlog.commit.intent import (
     UserMetadata,
 )
 from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, wait_after
-from txlog.errors import (
-    CommitConflictError,
-    InvalidInputError,
-    InvalidTypeError,
-    OutcomeUnknownError,
-    RetriesExhaustedError,
-    TxlogError,
-    UnsupportedFeatureError,
-    warn_committed,
-)
-from txlog.observe import note, observed
 from txlog.protocol.access import require_writable
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.load import refresh
@@ -71,7 +71,7 @@ class Outcome:
         return self.version is not None
 
     def _repr_html_(self) -> str:
-        from txlog.html import facts_html, titled
+        from txlog.base.html import facts_html, titled
 
         made = f"made version {self.version}" if self else "committed nothing"
         reason = " (recorded before)" if self.skipped else ""

@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.errors import InvalidInputError
+from txlog.base.threads import cached_property
 from txlog.data_files.constraints import is_generated
 from txlog.data_files.identity import identity_of
 from txlog.data_files.incoming import fit_column, is_storable
-from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate
@@ -33,7 +34,6 @@ from txlog.schema.types import (
     StructType,
     type_name,
 )
-from txlog.threads import cached_property
 
 Updates = Mapping[str, Any]
 """Names of columns (`st.b` for a nested field) with SQL text or expressions."""

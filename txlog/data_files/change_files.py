@@ -16,7 +16,8 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.actions.file import Add, Cdc
-from txlog.arrow import arrow_scalar, pc
+from txlog.base.arrow import arrow_scalar, pc
+from txlog.base.threads import in_shares, map_all
 from txlog.commit.context import Context
 from txlog.data_files.write import FileLayout, write_data_files
 from txlog.fragments.deletion_vector import alive_mask
@@ -29,7 +30,6 @@ from txlog.scan.read_plan import ReadPlan, read_plan
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import CHANGE_TYPE, PrimitiveType, StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.threads import in_shares, map_all
 
 FOLDER = "_change_data"
 

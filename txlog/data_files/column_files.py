@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.actions.stats_text import StatsText
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.errors import DataFileError, LogCorruptError
 from txlog.commit.context import Context
 from txlog.data_files.column_values import ColumnValues
 from txlog.data_files.constraints import Constraint, checked, sized
 from txlog.data_files.write import FileLayout, discard_files, write_data_files
-from txlog.errors import DataFileError, LogCorruptError
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ID_TAG

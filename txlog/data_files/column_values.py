@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array
+from txlog.base.arrow import arrow_array
+from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.data_files.incoming import as_reader, fit_column
-from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.bind import bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate

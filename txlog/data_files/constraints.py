@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from txlog.actions.columns import flat
 from txlog.actions.table import Metadata
-from txlog.arrow import arrow_scalar, pc
-from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from txlog.base.arrow import arrow_scalar, pc
+from txlog.base.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate, is_true

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
 
 Curve = Literal["z-order", "hilbert"]
 Numbers: TypeAlias = "NDArray[np.uint64]"

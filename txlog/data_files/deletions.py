@@ -12,6 +12,9 @@ from pyroaring import BitMap64
 from txlog.actions.columns import files_at
 from txlog.actions.file import Add, Cdc, DeletionVectorDescriptor, Remove
 from txlog.actions.stats_text import StatsText
+from txlog.base.effects import Effects
+from txlog.base.errors import InternalError
+from txlog.base.threads import Engine, map_all
 from txlog.commit.context import Context
 from txlog.data_files.change_files import (
     RowsOf,
@@ -23,8 +26,6 @@ from txlog.data_files.change_files import (
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, RewrittenPart, plan_rewrite, rewrite
 from txlog.data_files.write import discard_files
-from txlog.effects import Effects
-from txlog.errors import InternalError
 from txlog.expressions.tree import Expression
 from txlog.fragments.deletion_file import (
     DELETIONS_FOLDER,
@@ -53,7 +54,6 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.structs import with_json_stats
 from txlog.store.base import Store
-from txlog.threads import Engine, map_all
 
 
 @dataclass(frozen=True)

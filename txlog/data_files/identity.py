@@ -18,8 +18,8 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.file import Add
-from txlog.arrow import arrow_array
-from txlog.errors import InvalidInputError, LogCorruptError, SchemaMismatchError
+from txlog.base.arrow import arrow_array
+from txlog.base.errors import InvalidInputError, LogCorruptError, SchemaMismatchError
 from txlog.schema.types import GENERATION, IDENTITY, LONG, StructField, StructType, type_name
 
 _START, _STEP = f"{IDENTITY}start", f"{IDENTITY}step"

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from txlog.actions.columns import flat
+from txlog.base.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError
 from txlog.data_files.constraints import (
     default_value,
     generated_columns,
@@ -18,7 +19,6 @@ from txlog.data_files.constraints import (
     require_no_null,
 )
 from txlog.data_files.identity import Numbering, require_not_given
-from txlog.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError
 from txlog.expressions.evaluate import evaluate
 from txlog.schema.arrow import Casting, arrow_field, arrow_schema, cast_array, schema_of
 from txlog.schema.types import (

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.stats_text import Path
-from txlog.arrow import pc, pq
-from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
+from txlog.base.arrow import pc, pq
+from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.expressions.tree import col
 from txlog.parquet.file_footer import FileFooter
 from txlog.protocol.properties import Properties

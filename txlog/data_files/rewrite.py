@@ -12,11 +12,11 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.actions.file import Add
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.errors import UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.write import FileLayout, write_data_files
-from txlog.errors import UnsupportedFeatureError
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN, settled_ids

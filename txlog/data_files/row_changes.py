@@ -15,7 +15,8 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.actions.file import Add, Cdc
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.threads import in_shares, map_all
 from txlog.commit.context import Context
 from txlog.data_files.change_files import (
     RowsOf,
@@ -50,7 +51,6 @@ from txlog.scan.read_plan import ReadPlan, stored_list_error
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.threads import in_shares, map_all
 
 Places = tuple[Fragment, pa.Array]
 """A fragment, and positions of rows in it (uint64, ascending)."""

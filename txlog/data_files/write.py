@@ -13,7 +13,10 @@ import pyarrow as pa
 from txlog.actions.columns import gathered
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
-from txlog.arrow import arrow_array, pc, pq
+from txlog.base.arrow import arrow_array, pc, pq
+from txlog.base.effects import Effects
+from txlog.base.errors import InvalidInputError, SchemaMismatchError
+from txlog.base.threads import cached_property
 from txlog.data_files.options import (
     DEFAULT,
     TARGET_FILE_BYTES,
@@ -22,8 +25,6 @@ from txlog.data_files.options import (
     leaf_columns,
     parquet_writer,
 )
-from txlog.effects import Effects
-from txlog.errors import InvalidInputError, SchemaMismatchError
 from txlog.log.paths import decode_path, encode_path
 from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.protocol.properties import Properties, compatibilities, index_definitions
@@ -40,7 +41,6 @@ from txlog.stats.collect import StatsCollector, stats_leaves
 from txlog.stats.files import physical_path
 from txlog.stats.partition import by_partition, partition_folder
 from txlog.store.base import OpenOutput, Store
-from txlog.threads import cached_property
 
 if TYPE_CHECKING:
     from txlog.lookup.segments import SegmentWriter

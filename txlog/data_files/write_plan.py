@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata, Protocol
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.errors import CommitConflictError, SchemaMismatchError
+from txlog.base.threads import cached_property
 from txlog.commit.context import Context
 from txlog.data_files.constraints import (
     Constraint,
@@ -30,7 +32,6 @@ from txlog.data_files.write import (
     discard_files,
     write_data_files,
 )
-from txlog.errors import CommitConflictError, SchemaMismatchError
 from txlog.expressions.bind import bind
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import to_sql
@@ -46,7 +47,6 @@ from txlog.schema.types import (
     require_storable,
 )
 from txlog.snapshot.snapshot import Snapshot
-from txlog.threads import cached_property
 
 
 @dataclass(frozen=True)

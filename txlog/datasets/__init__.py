@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from txlog.lazy import lazy_names
+from txlog.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from txlog.datasets.catalog import Catalog

@@ -13,8 +13,8 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from txlog.base.errors import DataFileError, NotFoundError
 from txlog.datasets.ingest import FILES, OBJECT_PATH, StoredObjects, object_path
-from txlog.errors import DataFileError, NotFoundError
 from txlog.store.base import Store, is_older, is_there, map_many
 
 ASIDE = f"{FILES}/.aside"

@@ -8,6 +8,8 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
+from txlog.base.errors import require_whole
+from txlog.base.threads import Engine, map_ahead
 from txlog.commit.app_versions import require_app_version
 from txlog.datasets.dataset import Dataset
 from txlog.datasets.events import pending
@@ -19,10 +21,8 @@ from txlog.datasets.sources import Sources
 from txlog.datasets.sweep import sweep_leftovers
 from txlog.datasets.types import type_of
 from txlog.datasets.values import Code, Summary
-from txlog.errors import require_whole
 from txlog.store.open import open_store
 from txlog.table.handle import checked
-from txlog.threads import Engine, map_ahead
 
 
 @checked

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from txlog.base.errors import AlreadyExistsError, CommitConflictError, NotFoundError
 from txlog.datasets.events import CLOCKS_DIFFER_MS, DatasetState, LedgerState, SetState
 from txlog.datasets.values import Asked, Claim, Failure, Part
-from txlog.errors import AlreadyExistsError, CommitConflictError, NotFoundError
 
 LEASE_MS = 600_000
 SWEEP_MS = 24 * 3600 * 1000

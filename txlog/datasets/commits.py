@@ -19,7 +19,15 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.table import DomainMetadata
-from txlog.arrow import arrow_array, arrow_scalar, numpy_array
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array
+from txlog.base.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    LogCorruptError,
+    OutcomeUnknownError,
+    RetriesExhaustedError,
+    TxlogError,
+)
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.loop import DEADLINE_S, wait_after
@@ -32,14 +40,6 @@ from txlog.datasets.digest import Digest
 from txlog.datasets.events import canonical
 from txlog.datasets.types.base import Statistics
 from txlog.datasets.values import FORMAT, Code, Commit, Input
-from txlog.errors import (
-    CommitConflictError,
-    InvalidInputError,
-    LogCorruptError,
-    OutcomeUnknownError,
-    RetriesExhaustedError,
-    TxlogError,
-)
 from txlog.expressions.tree import col, lit
 from txlog.fragments.fragment import Fragment
 from txlog.log.paths import decode_path, encode_path

@@ -6,6 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from txlog.base.errors import (
+    DataFileError,
+    InvalidInputError,
+    InvalidTypeError,
+    NotFoundError,
+    require_whole,
+)
 from txlog.commit.app_versions import require_app_version
 from txlog.data_files.incoming import SchemaMode
 from txlog.datasets.commands import Ask, Mark, Tag
@@ -21,13 +28,6 @@ from txlog.datasets.training_set import TrainingSet, ask, pick
 from txlog.datasets.types import stores_objects, type_of
 from txlog.datasets.types.base import type_key
 from txlog.datasets.values import FORMS, Code, Commit, Summary
-from txlog.errors import (
-    DataFileError,
-    InvalidInputError,
-    InvalidTypeError,
-    NotFoundError,
-    require_whole,
-)
 from txlog.schema.timestamps import require_duration
 from txlog.table.handle import checked
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.errors import InvalidInputError
 from txlog.changes.diff import row_codes
 from txlog.datasets.commits import COMMIT_ID, read_rows
 from txlog.datasets.values import Commit
-from txlog.errors import InvalidInputError
 from txlog.table.table import Table
 
 _LABELS = ("labels", "label")

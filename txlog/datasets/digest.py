@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow import numpy_array, pc
+from txlog.base.arrow import numpy_array, pc
 from txlog.datasets.events import canonical
 from txlog.schema.types import (
     ArrayType,

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
+from txlog.base.errors import InvalidInputError, NotFoundError
 from txlog.datasets.values import Asked, Failure, Part, State
-from txlog.errors import InvalidInputError, NotFoundError
 
 CLOCKS_DIFFER_MS = 60_000  # The largest difference between the clocks of two machines.
 

@@ -8,6 +8,16 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, TypeVar
 
+from txlog.base.effects import REAL, Effects
+from txlog.base.errors import (
+    DataFileError,
+    LogCorruptError,
+    NotFoundError,
+    TxlogWarning,
+    UnsupportedFeatureError,
+    require_whole,
+)
+from txlog.base.threads import Engine
 from txlog.commit.context import Context
 from txlog.datasets.aside import open_object
 from txlog.datasets.commits import COMMIT_ID, FORMAT_PROPERTY, commits_of
@@ -20,22 +30,12 @@ from txlog.datasets.prepare import Runner, ThreadRunner
 from txlog.datasets.sources import Sources
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import FORMAT, Asked, Commit, Job, Summary
-from txlog.effects import REAL, Effects
-from txlog.errors import (
-    DataFileError,
-    LogCorruptError,
-    NotFoundError,
-    TxlogWarning,
-    UnsupportedFeatureError,
-    require_whole,
-)
 from txlog.expressions.tree import col, lit
 from txlog.snapshot.load import load_snapshot, refresh
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, threads_for
 from txlog.store.open import open_store
 from txlog.table.table import Table
-from txlog.threads import Engine
 
 T = TypeVar("T")
 DAMAGED = (DataFileError, LogCorruptError, NotFoundError, UnsupportedFeatureError)

@@ -15,15 +15,8 @@ from threading import Lock
 import orjson
 import pyarrow as pa
 
-from txlog.arrow import table_of_rows
-from txlog.commit.context import Context
-from txlog.commit.loop import wait_after
-from txlog.commit.operation import execute
-from txlog.data_files.options import as_schema
-from txlog.datasets.commands import LEASE_MS, ClaimSet, Command, Finish, decide
-from txlog.datasets.events import Event, LedgerState, canonical, fold, printable
-from txlog.datasets.values import FORMAT, Claim, Failure, Part
-from txlog.errors import (
+from txlog.base.arrow import table_of_rows
+from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
     LogCorruptError,
@@ -33,6 +26,13 @@ from txlog.errors import (
     UnsupportedFeatureError,
     warn_committed,
 )
+from txlog.commit.context import Context
+from txlog.commit.loop import wait_after
+from txlog.commit.operation import execute
+from txlog.data_files.options import as_schema
+from txlog.datasets.commands import LEASE_MS, ClaimSet, Command, Finish, decide
+from txlog.datasets.events import Event, LedgerState, canonical, fold, printable
+from txlog.datasets.values import FORMAT, Claim, Failure, Part
 from txlog.expressions.tree import col, lit
 from txlog.snapshot.load import refresh
 from txlog.snapshot.snapshot import Snapshot

@@ -15,6 +15,18 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from txlog.base.errors import (
+    CommitConflictError,
+    DataFileError,
+    InvalidInputError,
+    InvalidTypeError,
+    LogCorruptError,
+    NotFoundError,
+    OutcomeUnknownError,
+    TxlogError,
+    UnsupportedFeatureError,
+    require_whole,
+)
 from txlog.commit.app_versions import is_recorded
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import as_schema
@@ -44,18 +56,6 @@ from txlog.datasets.lineage import as_input
 from txlog.datasets.objects import Held, objects_of, remove_unused, set_property
 from txlog.datasets.types.base import DatasetType, type_key
 from txlog.datasets.values import Code, Commit, Input
-from txlog.errors import (
-    CommitConflictError,
-    DataFileError,
-    InvalidInputError,
-    InvalidTypeError,
-    LogCorruptError,
-    NotFoundError,
-    OutcomeUnknownError,
-    TxlogError,
-    UnsupportedFeatureError,
-    require_whole,
-)
 from txlog.expressions.tree import Expression, col, lit
 from txlog.log.paths import decode_path
 from txlog.snapshot.live_files import load_files

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from txlog.errors import InvalidInputError, InvalidTypeError, require_whole
+from txlog.base.errors import InvalidInputError, InvalidTypeError, require_whole
 
 _MiB = 1 << 20
 _GiB = 1 << 30

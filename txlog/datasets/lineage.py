@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.datasets.values import Commit, Input
-from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.store.base import without_secrets
 
 DATASET = "txlog-dataset:"

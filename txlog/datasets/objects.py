@@ -16,7 +16,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.errors import (
+    CommitConflictError,
+    DataFileError,
+    LogCorruptError,
+    RetriesExhaustedError,
+    TxlogWarning,
+)
 from txlog.commit.context import Context
 from txlog.datasets.aside import copies_of, forget, is_back, missing_of, set_aside
 from txlog.datasets.commands import CLEARED_RULE, Clear
@@ -25,13 +32,6 @@ from txlog.datasets.events import DatasetState
 from txlog.datasets.home import DAMAGED, Home
 from txlog.datasets.ingest import OBJECT_PATH, StoredObjects
 from txlog.datasets.types import OBJECTS, stores_objects
-from txlog.errors import (
-    CommitConflictError,
-    DataFileError,
-    LogCorruptError,
-    RetriesExhaustedError,
-    TxlogWarning,
-)
 from txlog.expressions.tree import Expression, col
 from txlog.snapshot.snapshot import Snapshot
 from txlog.table.table import Table

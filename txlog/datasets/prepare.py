@@ -17,14 +17,8 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
-from txlog.datasets.aside import open_object, place_of
-from txlog.datasets.ingest import discard_tree
-from txlog.datasets.limits import DEFAULT_LIMITS, fault_of_path
-from txlog.datasets.training_files import PickedRows, SetFiles
-from txlog.datasets.types import type_of
-from txlog.datasets.values import Part
-from txlog.effects import REAL
-from txlog.errors import (
+from txlog.base.effects import REAL
+from txlog.base.errors import (
     CommitConflictError,
     DataFileError,
     InvalidInputError,
@@ -32,17 +26,23 @@ from txlog.errors import (
     TxlogError,
     os_errors,
 )
+from txlog.base.threads import Call, Workers
+from txlog.datasets.aside import open_object, place_of
+from txlog.datasets.ingest import discard_tree
+from txlog.datasets.limits import DEFAULT_LIMITS, fault_of_path
+from txlog.datasets.training_files import PickedRows, SetFiles
+from txlog.datasets.types import type_of
+from txlog.datasets.values import Part
 from txlog.store.base import Store, threads_for
 from txlog.store.open import open_store
 from txlog.table.table import Table
-from txlog.threads import Call, Workers
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from txlog.base.threads import Engine
     from txlog.datasets.ledger import Ledger
     from txlog.datasets.values import Claim, Job
-    from txlog.threads import Engine
 
 _RENEWED_AFTER = 1 / 3  # The duration of a lease.
 _RETRY_S = 0.2

@@ -12,9 +12,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from txlog.base.errors import InvalidInputError, NotFoundError, os_errors
 from txlog.datasets.limits import Limits, fault_of_path, fault_of_step
 from txlog.datasets.values import Input
-from txlog.errors import InvalidInputError, NotFoundError, os_errors
 from txlog.store.base import Store, file_path, is_file_uri, scheme_of, without_secrets
 from txlog.store.open import open_store
 from txlog.store.places import name_in

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from txlog.base.errors import TxlogWarning
 from txlog.datasets.aside import removals_before
 from txlog.datasets.commands import SWEEP_MS, Sweep, is_sweep_due
 from txlog.datasets.events import LedgerState
 from txlog.datasets.home import Home
 from txlog.datasets.ingest import FILES, OBJECT_PATH, STAGED
 from txlog.datasets.objects import damage_warned, remove, used_by_any
-from txlog.errors import TxlogWarning
 from txlog.store.base import Store, is_older
 from txlog.store.file_times import store_now_ms
 

@@ -13,7 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, numpy_array, pq
+from txlog.base.arrow import arrow_array, numpy_array, pq
+from txlog.base.effects import Effects
+from txlog.base.errors import InvalidInputError
+from txlog.base.threads import Engine, prefetch
 from txlog.commit.context import Context
 from txlog.data_files.options import write_options
 from txlog.datasets.aside import open_object
@@ -22,8 +25,6 @@ from txlog.datasets.limits import DEFAULT_LIMITS, fault_of_path
 from txlog.datasets.types.base import Convert, Rows
 from txlog.datasets.types.csv_rows import csv_bytes
 from txlog.datasets.values import Part
-from txlog.effects import Effects
-from txlog.errors import InvalidInputError
 from txlog.expressions.tree import col, lit
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
@@ -34,7 +35,6 @@ from txlog.scan.read_plan import ReadPlan, read_plan
 from txlog.scan.scan import packed, row_ranges
 from txlog.store.base import Store
 from txlog.table.table import Table
-from txlog.threads import Engine, prefetch
 from txlog.verbs.fragments.workers import write_first_fragments
 
 Result = TypeVar("Result")

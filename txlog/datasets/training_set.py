@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from txlog.base.errors import InvalidInputError, NotFoundError
 from txlog.datasets.events import canonical
 from txlog.datasets.values import Asked, Commit, Failure, Part, State
-from txlog.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from txlog.datasets.lineage import Graph

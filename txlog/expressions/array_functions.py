@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.expressions.nested_functions import (
     equal_values,
     flat_values,

@@ -8,7 +8,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal, localcontext
 from typing import Any
 
-from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.tree import (
     And,
     Arithmetic,

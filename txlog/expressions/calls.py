@@ -13,8 +13,8 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-from txlog.effects import REAL
-from txlog.errors import InvalidInputError
+from txlog.base.effects import REAL
+from txlog.base.errors import InvalidInputError
 from txlog.expressions.tree import (
     LAMBDA_FUNCTIONS,
     Arithmetic,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
-from txlog.errors import InvalidInputError, resource_error
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.errors import InvalidInputError, resource_error
 from txlog.expressions.signatures import (
     cast_number,
     numbers,

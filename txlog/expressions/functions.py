@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow import arrow_scalar, pc
-from txlog.errors import InvalidInputError
+from txlog.base.arrow import arrow_scalar, pc
+from txlog.base.errors import InvalidInputError
 from txlog.expressions.array_functions import ARRAYS
 from txlog.expressions.date_functions import DATES
 from txlog.expressions.hashes import HASHES

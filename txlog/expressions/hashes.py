@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow import numpy_array, pc
+from txlog.base.arrow import numpy_array, pc
 from txlog.expressions.signatures import (
     INTEGER,
     Compute,

@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.arrow import pc
-from txlog.errors import InvalidInputError
+from txlog.base.arrow import pc
+from txlog.base.errors import InvalidInputError
 from txlog.expressions.signatures import INTEGER, Function, of_distinct, refuse, text
 from txlog.expressions.type_rules import BOOLEAN
 from txlog.schema.types import STRING, ArrayType

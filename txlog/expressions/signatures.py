@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
-from txlog.errors import InvalidInputError
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.errors import InvalidInputError
 from txlog.expressions.tree import Expression, Literal
 from txlog.expressions.type_rules import (
     FLOATS,

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.base import is_unicode
-from txlog.arrow import arrow_scalar, pc
+from txlog.base.arrow import arrow_scalar, pc
 from txlog.expressions.signatures import (
     INTEGER,
     Compute,

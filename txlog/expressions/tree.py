@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NoReturn, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
-from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.schema.types import PRIMITIVES, SQL_NAMES, DataType, DecimalType, PrimitiveType
 
 Comparator = OneOf["=", "<>", "<", "<=", ">", ">=", "<=>"]

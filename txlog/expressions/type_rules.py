@@ -12,7 +12,7 @@ from operator import and_, invert, or_
 from typing import Any, Generic, TypeVar, cast
 
 from txlog.actions.base import is_unicode
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.expressions.tree import (
     And,
     Column,

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyroaring import BitMap, BitMap64
 
 from txlog.actions.file import DeletionVectorDescriptor
-from txlog.errors import BadDeletionVectorError, InvalidInputError
+from txlog.base.errors import BadDeletionVectorError, InvalidInputError
 from txlog.fragments.deletion_vector import as_array, as_bitmap
 
 DeletionKind = Literal["arrow", "bin"]

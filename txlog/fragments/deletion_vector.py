@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.actions.file import DeletionVectorDescriptor
-from txlog.arrow import pc
-from txlog.errors import BadDeletionVectorError
+from txlog.base.arrow import pc
+from txlog.base.errors import BadDeletionVectorError
 from txlog.fragments import deletion_vector as z85
 
 ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"

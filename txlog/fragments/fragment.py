@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from txlog.actions.columns import flat
 from txlog.actions.file import DeletionVectorDescriptor
-from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.fragments.deletion_file import DeletionFileName, parse_deletion_name
 from txlog.fragments.ids import PROVISIONAL
 from txlog.fragments.rows import ColumnFiles, FragmentRows, column_files_of

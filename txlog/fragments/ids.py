@@ -18,8 +18,16 @@ import pyarrow as pa
 
 from txlog.actions.columns import flat
 from txlog.actions.table import DomainMetadata, Protocol
-from txlog.arrow import WORD_BYTES, arrow_array, arrow_scalar, numpy_array, pc, text_bytes, words_of
-from txlog.errors import LogCorruptError
+from txlog.base.arrow import (
+    WORD_BYTES,
+    arrow_array,
+    arrow_scalar,
+    numpy_array,
+    pc,
+    text_bytes,
+    words_of,
+)
+from txlog.base.errors import LogCorruptError
 from txlog.protocol.access import supports
 from txlog.protocol.properties import Properties
 

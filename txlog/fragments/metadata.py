@@ -10,7 +10,7 @@ import orjson
 
 from txlog.actions.file import Add
 from txlog.actions.ndjson import decode_action
-from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.fragment import DataFile, DeletionFile, rows_left
 from txlog.fragments.rows import FIELDS_TAG
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from txlog.actions.columns import flat
 from txlog.actions.stats_text import MOST_ROWS
-from txlog.arrow import arrow_array, pc
-from txlog.errors import LogCorruptError
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.errors import LogCorruptError
 from txlog.fragments.ids import fragment_ids, shared_ids, tag_texts, tagged_ids
 
 FIELDS_TAG = "txlog.fields"  # This tag of a column file lists the physical names of its columns.

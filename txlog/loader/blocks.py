@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.arrow import arrow_array, empty_table, rows_among
-from txlog.errors import DataFileError, InvalidInputError, TxlogError
+from txlog.base.arrow import arrow_array, empty_table, rows_among
+from txlog.base.errors import DataFileError, InvalidInputError, TxlogError
 from txlog.fragments.fragment import Fragment
 from txlog.loader.epoch_plan import BlockPlan, Kept
 from txlog.loader.images import Image

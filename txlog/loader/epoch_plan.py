@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from pyroaring import BitMap64
 
-from txlog.arrow import pc
-from txlog.errors import DataFileError
+from txlog.base.arrow import pc
+from txlog.base.errors import DataFileError
 from txlog.expressions.sql import Where
 from txlog.fragments.fragment import Fragment
 from txlog.loader.order import Numbers, Piece, Shuffle, block_rows_for, window_rows_for

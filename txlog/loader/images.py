@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.errors import not_installed
+from txlog.base.errors import not_installed
 from txlog.loader.views import Rows, UnfitError, is_bytes
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from txlog.loader.loader import Loader

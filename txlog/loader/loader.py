@@ -10,7 +10,8 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from txlog.errors import InvalidInputError, InvalidTypeError, not_installed
+from txlog.base.errors import InvalidInputError, InvalidTypeError, not_installed
+from txlog.base.threads import map_ahead
 from txlog.expressions.sql import Where
 from txlog.loader.blocks import BlockReader, Columns, finished
 from txlog.loader.epoch_plan import plan_blocks
@@ -22,7 +23,6 @@ from txlog.loader.views import View, default_view, require_view
 from txlog.scan.read_plan import column_names
 from txlog.store.base import without_secrets
 from txlog.table.table import Table
-from txlog.threads import map_ahead
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 
 FORMAT = 1
 

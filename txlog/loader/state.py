@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.loader.order import FORMAT

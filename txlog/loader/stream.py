@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from txlog.base.threads import map_ahead, prefetch
 from txlog.loader.blocks import (
     BlockReader,
     Chunk,
@@ -18,7 +19,6 @@ from txlog.loader.blocks import (
 )
 from txlog.loader.order import Order, Piece, Selected
 from txlog.store.base import is_far, map_many
-from txlog.threads import map_ahead, prefetch
 
 _WORTH_BYTES = 1 << 16  # A piece is read in two parts if the second part has more bytes than this.
 

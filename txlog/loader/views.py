@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.arrow import arrow_array, arrow_scalar, numpy_array, numpy_type, pc
-from txlog.errors import InvalidInputError
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, numpy_type, pc
+from txlog.base.errors import InvalidInputError
 
 Rows: TypeAlias = "NDArray[Any] | pa.Array"
 """A column of rows: an array with one entry for each row, or Arrow values of any length."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.log.names import LogFile, commit_name
 
 STAGED_FOLDER = "_staged_commits"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from txlog.errors import LogCorruptError, NotFoundError
+from txlog.base.errors import LogCorruptError, NotFoundError
 from txlog.log.names import LogFile, commit_name
 
 

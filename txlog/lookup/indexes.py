@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from txlog.effects import REAL
-from txlog.errors import NotFoundError, TxlogError, TxlogWarning
+from txlog.base.effects import REAL
+from txlog.base.errors import NotFoundError, TxlogError, TxlogWarning
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.paths import decode_path
 from txlog.lookup.keys import AskedKeys, Encodings, Numbers, key_type

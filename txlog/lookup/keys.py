@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.arrow import arrow_array, numpy_array, pc
-from txlog.errors import InvalidInputError
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.errors import InvalidInputError
 from txlog.expressions.tree import And, Column, Comparison, Expression, In, Literal, Or
 from txlog.schema.timestamps import Nanos
 from txlog.schema.types import NANOS, DecimalType, PrimitiveType, StructField, type_name

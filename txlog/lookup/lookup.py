@@ -19,8 +19,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array, empty_table, pc
-from txlog.errors import InvalidInputError, NotFoundError
+from txlog.base.arrow import arrow_array, empty_table, pc
+from txlog.base.errors import InvalidInputError, NotFoundError
+from txlog.base.threads import BoundedCache, Engine
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.lookup.bits import expanded
@@ -44,7 +45,6 @@ from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField, type_name
 from txlog.store.base import Store
-from txlog.threads import BoundedCache, Engine
 
 Missing = Literal["skip", "null", "error"]
 PlanOf = Callable[[list[str], Expression | None], ScanPlan]

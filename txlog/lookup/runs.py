@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.arrow import numpy_array, pc
+from txlog.base.arrow import numpy_array, pc
 from txlog.lookup.bits import (
     BIT_PLACES,
     BLOCK_WORDS,

@@ -14,8 +14,9 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.effects import Effects
-from txlog.errors import NotFoundError, TxlogError, TxlogWarning
+from txlog.base.effects import Effects
+from txlog.base.errors import NotFoundError, TxlogError, TxlogWarning
+from txlog.base.version import __version__
 from txlog.log.paths import decode_path, is_unique
 from txlog.lookup.keys import can_be_key, key_type
 from txlog.lookup.runs import Run, RunBuilder, RunError, RunPart, merge_runs
@@ -25,7 +26,6 @@ from txlog.protocol.properties import IndexDefinition
 from txlog.schema.types import StructField, StructType, type_name
 from txlog.store.base import Store, map_many
 from txlog.store.open import locate
-from txlog.version import __version__
 
 FOLDER = "_txlog_index"
 SUFFIX = ".idx"

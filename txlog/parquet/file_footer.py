@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from txlog.arrow import pq
-from txlog.threads import cached_property
+from txlog.base.arrow import pq
+from txlog.base.threads import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from txlog.actions.table import Metadata, Protocol
-from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, FEATURES, REQUIRES, Feature
 from txlog.protocol.iceberg import (
     feature_of,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata, Protocol
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.protocol.properties import COMPATIBILITY, compatibilities, is_on
 from txlog.schema.json import parse_schema
 from txlog.schema.types import (

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.table import Metadata
-from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.protocol.iceberg import gives_nested_ids
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_type

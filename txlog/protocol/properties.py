@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from txlog.actions.table import Metadata
-from txlog.errors import InvalidInputError, SchemaMismatchError, TxlogWarning
+from txlog.base.errors import InvalidInputError, SchemaMismatchError, TxlogWarning
 from txlog.schema.timestamps import LONGEST_MS
 
 _UNITS_MS = {

@@ -20,8 +20,16 @@ import pyarrow as pa
 from txlog.actions.base import Action
 from txlog.actions.columns import flat
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
-from txlog.arrow import WORD_BYTES, TextBytes, arrow_array, numpy_array, pc, text_bytes, words_of
-from txlog.errors import LogCorruptError
+from txlog.base.arrow import (
+    WORD_BYTES,
+    TextBytes,
+    arrow_array,
+    numpy_array,
+    pc,
+    text_bytes,
+    words_of,
+)
+from txlog.base.errors import LogCorruptError
 from txlog.log.names import commit_name
 from txlog.log.paths import canonical_keys
 

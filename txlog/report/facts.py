@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.fragments.rows import deleted_counts
 from txlog.log.names import LogFile
 from txlog.log.segment import complete_checkpoints

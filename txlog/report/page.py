@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from txlog.errors import not_installed, os_errors
+from txlog.base.errors import not_installed, os_errors
 from txlog.fragments.fragment import rows_left
 from txlog.report.charts import charts_of, size_text
 from txlog.report.facts import Facts, gather

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, arrow_scalar, pc
-from txlog.errors import DataFileError, LogCorruptError, UnsupportedFeatureError
+from txlog.base.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.errors import DataFileError, LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.schema.arrow import arrow_type

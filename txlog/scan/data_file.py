@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.arrow import arrow_array, arrow_scalar, pq, rows_among, without_views
-from txlog.errors import DataFileError, NotFoundError, TxlogError, resource_error
+from txlog.base.arrow import arrow_array, arrow_scalar, pq, rows_among, without_views
+from txlog.base.errors import DataFileError, NotFoundError, TxlogError, resource_error
+from txlog.base.threads import cached_property
 from txlog.expressions.bind import columns_of
 from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import DataFile
@@ -29,7 +30,6 @@ from txlog.stats.skip import Bounds, keep, merged
 from txlog.store.base import Store, is_confined, is_far, naming
 from txlog.store.open import locate
 from txlog.store.ranged import open_ranged
-from txlog.threads import cached_property
 
 if TYPE_CHECKING:
     from txlog.parquet.footer import Numbers

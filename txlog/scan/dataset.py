@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from txlog.arrow import arrow_array, arrow_scalar, ds, pc
-from txlog.errors import InvalidTypeError, TxlogError
+from txlog.base.arrow import arrow_array, arrow_scalar, ds, pc
+from txlog.base.errors import InvalidTypeError, TxlogError
 from txlog.expressions.tree import And, Column, IsNull
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FragmentRows

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pyroaring import BitMap64
 
 from txlog.actions.file import DeletionVectorDescriptor
-from txlog.errors import BadDeletionVectorError, NotFoundError
+from txlog.base.errors import BadDeletionVectorError, NotFoundError
 from txlog.fragments.deletion_file import DELETIONS_FOLDER, checksum_of, decode_deletions
 from txlog.fragments.deletion_vector import (
     block_range,

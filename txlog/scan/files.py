@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, pc
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.checkpoint.file_rows import Wanted
-from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.fragment import Fragment, FragmentSequence, fragments_of
 from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows, single_files
 from txlog.log.paths import by_folder, decode_path, encoded_paths

@@ -11,8 +11,9 @@ from itertools import chain
 import polars as pl
 import pyarrow as pa
 
-from txlog.arrow import arrow_scalar, empty_table
-from txlog.errors import TxlogError
+from txlog.base.arrow import arrow_scalar, empty_table
+from txlog.base.errors import TxlogError
+from txlog.base.threads import Engine, is_in_process
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.deletion_vector import alive_mask
@@ -37,7 +38,6 @@ from txlog.schema.arrow import arrow_type
 from txlog.schema.types import PrimitiveType
 from txlog.store.base import Store, map_many
 from txlog.store.open import locate
-from txlog.threads import Engine, is_in_process
 
 _RUN_FILES = 128  # The files of one call: polars distributes them over threads, and a call costs.
 

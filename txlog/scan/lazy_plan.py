@@ -16,7 +16,8 @@ from operator import add
 import pyarrow as pa
 
 from txlog.actions.columns import FILE_ROWS, flat
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.threads import cached_property
 from txlog.checkpoint.file_rows import STRUCTS, Wanted, united
 from txlog.checkpoint.read import Source
 from txlog.expressions.bind import columns_of
@@ -46,7 +47,6 @@ from txlog.snapshot.live_files import (
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import num_records, physical_path, require_same_partitions
 from txlog.store.base import Store
-from txlog.threads import cached_property
 
 NARROW = ("path", "size", "dv_id")
 _BESIDES = ("deletion_vector", "tags")  # Also kept if a batch has them.

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.arrow import rows_among, without_views
+from txlog.base.arrow import rows_among, without_views
+from txlog.base.threads import BoundedCache
 from txlog.parquet.file_footer import FOOTER_END, FileFooter, end_bytes, footer_start, open_buffer
 from txlog.parquet.footer import Footer, Numbers, parse_footer
 from txlog.parquet.miniature import (
@@ -41,7 +42,6 @@ from txlog.parquet.values import (
 )
 from txlog.store.base import Store, is_far, map_many
 from txlog.store.ranged import FileRanges, read_ranges
-from txlog.threads import BoundedCache
 
 _FAR_GAP = 1 << 20  # Ranges with at most this gap are one request to a remote store;
 _NEAR_GAP = 1 << 12  # the same for a local disk.

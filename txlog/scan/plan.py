@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array, arrow_scalar, pc
-from txlog.errors import LogCorruptError, TxlogError
+from txlog.base.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.errors import LogCorruptError, TxlogError
+from txlog.base.threads import cached_property
 from txlog.expressions.bind import columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import to_sql
@@ -34,7 +35,6 @@ from txlog.stats.files import (
     require_same_partitions,
 )
 from txlog.stats.skip import Bounds, ColumnBounds, Known, always, keep, merged
-from txlog.threads import cached_property
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from txlog.arrow import arrow_array, empty_table
+from txlog.base.arrow import arrow_array, empty_table
+from txlog.base.threads import BoundedCache
 from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import Fragment
 from txlog.parquet.thrift import ThriftError
@@ -21,7 +22,6 @@ from txlog.scan.pages import MANY_ROWS, Picked, rows_of
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.store.base import Store, map_many, threads_for
-from txlog.threads import BoundedCache
 
 if TYPE_CHECKING:
     from txlog.scan.data_file import OpenFile

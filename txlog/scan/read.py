@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc, pq
-from txlog.errors import DataFileError, TxlogWarning
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc, pq
+from txlog.base.errors import DataFileError, TxlogWarning
 from txlog.expressions.bind import columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.tree import Expression

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from txlog.arrow import pc
-from txlog.errors import DataFileError, InvalidInputError, InvalidTypeError
+from txlog.base.arrow import pc
+from txlog.base.errors import DataFileError, InvalidInputError, InvalidTypeError
+from txlog.base.threads import cached_property
 from txlog.expressions.bind import bind, column_path, columns_of
 from txlog.expressions.tree import Expression, col
 from txlog.protocol.mapping import all_fields
@@ -25,7 +26,6 @@ from txlog.scan.columns import (
 from txlog.schema.arrow import FIXED_SIZE, arrow_schema, fixed_rows, fixed_schema
 from txlog.schema.types import DataType, StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.threads import cached_property
 
 if TYPE_CHECKING:
     from txlog.scan.pages import FooterCache

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from txlog.errors import (
+from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
     UnsupportedFeatureError,
     not_installed,
     require_whole,
 )
+from txlog.base.observe import note, observed_batches, reading, short_name
+from txlog.base.threads import Engine, Threads, tracked
 from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
-from txlog.observe import note, observed_batches, reading, short_name
 from txlog.scan.data_file import BATCH_ROWS, RowRange
 from txlog.scan.files import uris_of
 from txlog.scan.plan import Explanation, ScanPlan
 from txlog.scan.read import FragmentReader, read_fragment
 from txlog.scan.read_plan import ReadPlan
 from txlog.store.base import Store, is_far, map_many, without_secrets
-from txlog.threads import Engine, Threads, tracked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,7 +167,7 @@ class Scan(ArrowStream):
         return f"txlog.Scan({root!r}, version={reading.version}, columns=[{columns}]{where})"
 
     def _repr_html_(self) -> str:
-        from txlog.html import facts_html, rows_html, titled
+        from txlog.base.html import facts_html, rows_html, titled
 
         reading = self.plan.reading
         where = None if reading.where is None else to_sql(reading.where)

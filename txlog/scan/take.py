@@ -12,13 +12,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from txlog.arrow import arrow_array, empty_table, numpy_array, pc
-from txlog.errors import (
+from txlog.base.arrow import arrow_array, empty_table, numpy_array, pc
+from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
     NotFoundError,
     UnsupportedFeatureError,
 )
+from txlog.base.threads import Engine, is_in_process
 from txlog.fragments.deletion_vector import as_array, as_bitmap
 from txlog.fragments.fragment import Fragment
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
@@ -29,7 +30,6 @@ from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.scan.scan import Scan, count_live
 from txlog.store.base import Store, map_many
-from txlog.threads import Engine, is_in_process
 
 PlanOf = Callable[[list[str] | None], ScanPlan]
 

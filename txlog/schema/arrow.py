@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from txlog.arrow import arrow_scalar, pc
-from txlog.errors import InvalidInputError, TxlogWarning
+from txlog.base.arrow import arrow_scalar, pc
+from txlog.base.errors import InvalidInputError, TxlogWarning
 from txlog.schema.types import (
     CURRENT_DEFAULT,
     GENERATION,

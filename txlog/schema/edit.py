@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.schema.types import ArrayType, DataType, MapType, StructField, StructType
 
 FieldPath = tuple[str, ...]

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from txlog.errors import LogCorruptError, UnsupportedFeatureError
+from txlog.base.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.schema.types import (
     MONTH_INTERVALS,
     PRIMITIVES,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.arrow import pc
-from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.base.arrow import pc
+from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.schema.types import DataType, PrimitiveType
 
 DAY_US = 86_400_000_000

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.threads import cached_property
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.threads import cached_property
 
 WHOLE_NUMBERS = ("byte", "short", "integer", "long")  # The narrowest type first.
 # The change data column that names a row's change: insert, delete, update.

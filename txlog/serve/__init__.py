@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from txlog.lazy import lazy_names
+from txlog.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from txlog.serve.app import create_app
@@ -58,7 +58,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("txlog"):
             raise
-        from txlog.errors import not_installed
+        from txlog.base.errors import not_installed
 
         extra = "grpc" if _HOMES[name] == "rpc" else "serve"
         raise not_installed(extra, "the service of data sets", str(error)) from error

@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from txlog.errors import InvalidInputError, TxlogError
+from txlog.base.errors import InvalidInputError, TxlogError
 from txlog.serve.problems import RETRY_AFTER_S, problem_of
 
 PROBLEM = "application/problem+json"

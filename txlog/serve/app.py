@@ -16,13 +16,14 @@ from fastapi.responses import HTMLResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
+from txlog.base.effects import REAL
+from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
+from txlog.base.version import __version__
 from txlog.datasets.catalog import Catalog
 from txlog.datasets.limits import number_or_name
 from txlog.datasets.lineage import Direction
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Part
-from txlog.effects import REAL
-from txlog.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.serve.answers import bounded, on_error, on_fault, on_http, on_invalid
 from txlog.serve.auth import (
     AccessError,
@@ -50,7 +51,6 @@ from txlog.serve.models import (
 )
 from txlog.serve.page import page_of
 from txlog.serve.parts import part_answer
-from txlog.version import __version__
 
 LONGEST_WAIT_S = 60.0
 _OWN_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1")

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import orjson
 
+from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError, os_errors, require_whole
 from txlog.datasets.limits import number_or_name
-from txlog.errors import InvalidInputError, NotFoundError, TxlogError, os_errors, require_whole
 
 if TYPE_CHECKING:
     from txlog.datasets.catalog import Catalog

@@ -12,12 +12,12 @@ from urllib.parse import quote
 
 import httpx
 
-from txlog.arrow import pq
+from txlog.base.arrow import pq
+from txlog.base.errors import NotFoundError, UnsupportedFeatureError
 from txlog.datasets.lineage import Direction, Edge, Graph, Node, as_input
 from txlog.datasets.prepare import fetch_file, unpack
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Code, Commit, Failure, Input, Part, Summary
-from txlog.errors import NotFoundError, UnsupportedFeatureError
 from txlog.schema.timestamps import require_duration
 from txlog.serve.connection import TRIES, Connection
 from txlog.serve.models import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 
-from txlog.effects import REAL
-from txlog.errors import (
+from txlog.base.effects import REAL
+from txlog.base.errors import (
     AlreadyExistsError,
     CommitConflictError,
     InvalidInputError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from txlog.errors import (
+from txlog.base.errors import (
     AlreadyExistsError,
     CommitConflictError,
     EngineError,

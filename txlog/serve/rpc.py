@@ -11,12 +11,12 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from txlog.base.errors import InvalidInputError, TxlogError
 from txlog.datasets.catalog import Catalog
 from txlog.datasets.dataset import Dataset
 from txlog.datasets.limits import number_or_name
 from txlog.datasets.training_set import TrainingSet
 from txlog.datasets.values import Commit, Summary
-from txlog.errors import InvalidInputError, TxlogError
 from txlog.schema.timestamps import moment_text
 from txlog.serve.auth import Authenticator, Everybody, Principal, Right, require_guarded
 from txlog.serve.messages import messages, pool

@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import Any
 
+from txlog.base.errors import InvalidInputError
 from txlog.datasets.catalog import Catalog
-from txlog.errors import InvalidInputError
 from txlog.serve.auth import Authenticator, TokenFile, require_guarded
 
 SWEEP_S = 60.0

@@ -18,8 +18,8 @@ from pydantic import AliasChoices, Field, ValidationError, model_validator
 from txlog.actions.file import Add
 from txlog.actions.model import Long, Record
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
-from txlog.arrow import arrow_array, pc
-from txlog.errors import LogCorruptError, NotFoundError
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.errors import LogCorruptError, NotFoundError
 from txlog.fragments.rows import deleted_counts
 from txlog.log.names import log_path
 from txlog.log.paths import canonical_keys

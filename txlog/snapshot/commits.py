@@ -15,13 +15,13 @@ from txlog.actions.base import Action
 from txlog.actions.columns import decode_rows, empty_rows
 from txlog.actions.ndjson import COMMIT_MARK, decode_action, is_broken, rows, rows_of_all
 from txlog.actions.table import CommitInfo, Metadata, Protocol
-from txlog.errors import LogCorruptError, NotFoundError, TxlogError
+from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError
+from txlog.base.threads import cached_property
 from txlog.log.names import LogFile
 from txlog.protocol.access import is_stamped
 from txlog.reconcile.files import reconcile_files
 from txlog.snapshot.process import collector_paused
 from txlog.store.base import Store, map_many, naming
-from txlog.threads import cached_property
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
 _ANY_CONTROL = frozenset(_CONTROLS)

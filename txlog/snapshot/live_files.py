@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import empty_rows, flat
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.errors import LogCorruptError, NotFoundError
+from txlog.base.threads import prefetch
 from txlog.checkpoint.file_rows import Wanted
 from txlog.checkpoint.parquet import Footers
 from txlog.checkpoint.read import Source, file_batches, read_files, sources_of
-from txlog.errors import LogCorruptError, NotFoundError
 from txlog.fragments.rows import FEATURE, require_fragments_feature
 from txlog.log.names import LogFile
 from txlog.reconcile.files import (
@@ -36,7 +37,6 @@ from txlog.snapshot.load import load_snapshot, warn_of_damage
 from txlog.snapshot.process import keep_freed_memory
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, naming
-from txlog.threads import prefetch
 
 Result = TypeVar("Result")
 Select = Callable[[pa.Table], pa.Table]

@@ -9,10 +9,7 @@ from typing import NamedTuple
 
 from txlog.actions.base import Action
 from txlog.actions.file import Sidecar
-from txlog.checkpoint.hint import HINT_PATH, Hint, hinted_version, read_hint
-from txlog.checkpoint.parquet import REMEDY, Footers
-from txlog.checkpoint.table_state import read_controls
-from txlog.errors import (
+from txlog.base.errors import (
     CommitConflictError,
     LogCorruptError,
     NotFoundError,
@@ -20,6 +17,9 @@ from txlog.errors import (
     TxlogWarning,
     UnsupportedFeatureError,
 )
+from txlog.checkpoint.hint import HINT_PATH, Hint, hinted_version, read_hint
+from txlog.checkpoint.parquet import REMEDY, Footers
+from txlog.checkpoint.table_state import read_controls
 from txlog.log.catalog import CatalogCommits, ratified
 from txlog.log.names import COMPACTED, LOG_FOLDER, LogFile, commit_name, log_path, parse_name
 from txlog.log.segment import Segment, choose_segment, incomplete_checkpoints

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from txlog.actions.table import DomainMetadata
-from txlog.errors import InvalidInputError, InvalidTypeError, LogCorruptError, NotFoundError
+from txlog.base.errors import InvalidInputError, InvalidTypeError, LogCorruptError, NotFoundError
 from txlog.snapshot.snapshot import Snapshot
 
 PIN_PREFIX = "txlog.pin."

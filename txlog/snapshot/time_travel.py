@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal
 
-from txlog.errors import InvalidInputError, InvalidTypeError, NotFoundError, TxlogError
+from txlog.base.errors import InvalidInputError, InvalidTypeError, NotFoundError, TxlogError
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.log.segment import rebuildable

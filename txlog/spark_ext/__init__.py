@@ -80,7 +80,7 @@ def require_pyspark() -> None:
     try:
         import pyspark  # noqa: F401
     except ImportError as error:
-        from txlog.errors import not_installed
+        from txlog.base.errors import not_installed
 
         raise not_installed("spark", "Spark", f"PySpark is not installed: {error}") from error
 

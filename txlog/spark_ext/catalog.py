@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.expressions.sql import quote_name
 from txlog.expressions.tree import Expression
 from txlog.protocol.access import features_of

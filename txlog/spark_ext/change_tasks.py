@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from txlog.actions.file import Add, Cdc
-from txlog.arrow import arrow_array, numpy_array
+from txlog.base.arrow import arrow_array, numpy_array
+from txlog.base.effects import REAL
 from txlog.data_files.write import FileLayout, discard_files, write_data_files
-from txlog.effects import REAL
 from txlog.fragments.deletion_vector import as_array
 from txlog.scan.take import by_fragment
 from txlog.schema.arrow import arrow_schema

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.schema.json import parse_schema
 from txlog.schema.types import StructField
 from txlog.spark_ext.catalog import split_name, table_location

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from txlog.effects import REAL
-from txlog.errors import EngineError, InvalidInputError, TxlogError, TxlogWarning
-from txlog.threads import Threads
+from txlog.base.effects import REAL
+from txlog.base.errors import EngineError, InvalidInputError, TxlogError, TxlogWarning
+from txlog.base.threads import Threads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

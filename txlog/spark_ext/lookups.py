@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.arrow import arrow_array
+from txlog.base.arrow import arrow_array
+from txlog.base.errors import InvalidInputError
 from txlog.commit.context import require_shared
-from txlog.errors import InvalidInputError
 from txlog.expressions.sql import quote_name
 from txlog.lookup.keys import require_key_columns
 from txlog.lookup.lookup import KEY, as_keys

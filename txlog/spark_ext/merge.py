@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
+from txlog.base.errors import InvalidInputError
 from txlog.commit.context import Context
 from txlog.commit.operation import Operation
 from txlog.data_files.assignments import require_apart, target_field
@@ -16,7 +17,6 @@ from txlog.data_files.incoming import merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import settled
-from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import as_expression, quote_name, to_sql
 from txlog.expressions.tree import And, Column, Expression

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
-from txlog.errors import InvalidInputError, TxlogError
+from txlog.base.errors import InvalidInputError, TxlogError
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion

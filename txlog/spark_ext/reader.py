@@ -88,7 +88,7 @@ class FragmentsReader(DataSourceReader):
         A large fragment has several partitions, and small ones share one. Rows that the log alone
         can count have partitions without fragments.
         """
-        from txlog.arrow import pc
+        from txlog.base.arrow import pc
         from txlog.fragments.rows import deleted_counts
         from txlog.scan.lazy_plan import plan_snapshot
         from txlog.scan.plan import FoundPlan, parts_of

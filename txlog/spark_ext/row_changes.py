@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
+from txlog.base.errors import UnsupportedFeatureError
 from txlog.commit.context import Context, require_shared
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation, discarding
@@ -27,7 +28,6 @@ from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import plan_write
-from txlog.errors import UnsupportedFeatureError
 from txlog.expressions.sql import quote_name
 from txlog.expressions.tree import Expression
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID

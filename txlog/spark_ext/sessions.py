@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from txlog.errors import UnsupportedFeatureError
+from txlog.base.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from txlog.base.errors import InvalidInputError
 from txlog.commit.context import Context
 from txlog.data_files.constraints import is_generated
 from txlog.data_files.options import WriteOptions
-from txlog.errors import InvalidInputError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Column, Expression, Literal

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.sql import as_expression
 from txlog.schema.types import StructType
 from txlog.spark_ext.options import OF_CHANGES, Options

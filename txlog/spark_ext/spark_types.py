@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.errors import (
+from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
     LogCorruptError,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _AT_VERSION = re.compile(r"(.*)@v(\d+)", re.DOTALL)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from txlog.base.effects import REAL
+from txlog.base.errors import InvalidInputError
 from txlog.commit.operation import Outcome
-from txlog.effects import REAL
-from txlog.errors import InvalidInputError
 from txlog.expressions.sql import quote_name
 from txlog.schema.types import StructType
 from txlog.spark_ext.catalog import split_name

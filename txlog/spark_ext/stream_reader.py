@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType as SparkStruct
 
+from txlog.base.threads import cached_property
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema
 from txlog.spark_ext.options import Options, stream_options
@@ -28,7 +29,6 @@ from txlog.spark_ext.tasks import (
     read_changes_of,
     read_partition,
 )
-from txlog.threads import cached_property
 
 if TYPE_CHECKING:
     from txlog.store.base import Store

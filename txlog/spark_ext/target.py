@@ -13,6 +13,8 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
+from txlog.base.effects import REAL
+from txlog.base.errors import CommitConflictError, NotFoundError
 from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context, require_shared
 from txlog.commit.intent import Intent
@@ -29,8 +31,6 @@ from txlog.data_files.identity import counted, identities, with_marks
 from txlog.data_files.incoming import target_schema
 from txlog.data_files.write import discard_files
 from txlog.data_files.write_plan import AddedFiles, plan_write, require_still_fits, settled
-from txlog.effects import REAL
-from txlog.errors import CommitConflictError, NotFoundError
 from txlog.protocol.mapping import MAPPING_MODE
 from txlog.protocol.properties import Properties
 from txlog.snapshot.snapshot import Snapshot

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from txlog.base.errors import InvalidInputError
 from txlog.commit.app_versions import AnyAppVersion, AppVersion, QueryBatch, require_app_version
-from txlog.errors import InvalidInputError
 from txlog.spark_ext.write_tasks import QUERY_ID, SESSION_APP_ID, SESSION_AUTO_RESET, SESSION_TXN
 
 if TYPE_CHECKING:

@@ -29,11 +29,11 @@ from pyspark.sql.types import (
 )
 
 from txlog.actions.file import Add
+from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.commit.app_versions import AnyAppVersion, AppVersion, require_app_version
 from txlog.commit.operation import Outcome, skip_recorded
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import as_names, write_options
-from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
 from txlog.spark_ext.engine import before_commit

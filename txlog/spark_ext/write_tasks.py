@@ -120,8 +120,8 @@ def counting(plan: WritePlan) -> WritePlan:
     SchemaMismatchError
         There are more tasks than `LANES`.
     """
+    from txlog.base.errors import SchemaMismatchError
     from txlog.data_files.identity import LANES
-    from txlog.errors import SchemaMismatchError
 
     context = TaskContext.get()
     place = 0 if context is None else context.partitionId()

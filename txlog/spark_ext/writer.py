@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.spark_ext.options import Options, option_names
 from txlog.spark_ext.write_tasks import (
     OF_SESSION,

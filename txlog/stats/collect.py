@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.stats_text import Path, put
-from txlog.arrow import pc
-from txlog.errors import InvalidInputError
+from txlog.base.arrow import pc
+from txlog.base.errors import InvalidInputError
 from txlog.parquet.file_footer import FileFooter
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_type

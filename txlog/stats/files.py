@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from txlog.actions.columns import flat
 from txlog.actions.stats_text import Path
-from txlog.arrow import pc
-from txlog.errors import LogCorruptError
+from txlog.base.arrow import pc
+from txlog.base.errors import LogCorruptError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.rows import FragmentRows

@@ -25,7 +25,8 @@ from txlog.actions.stats_text import (
     stats_json,
     value_at,
 )
-from txlog.arrow import arrow_array, numpy_array, pc, within
+from txlog.base.arrow import arrow_array, numpy_array, pc, within
+from txlog.base.threads import cached_property
 from txlog.schema.types import DataType, PrimitiveType, StructType
 from txlog.stats.file_bounds import (
     LAST_ODD_OFFSET_US,
@@ -41,7 +42,6 @@ from txlog.stats.file_bounds import (
 )
 from txlog.stats.json_scan import NAMES, Found, JsonScan, Mask
 from txlog.stats.skip import EVERYTHING, Bounds, ColumnBounds, Known
-from txlog.threads import cached_property
 
 _FEW = 64
 """The number of texts that are parsed at a time."""

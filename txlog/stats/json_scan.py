@@ -31,8 +31,8 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.stats_text import SECTIONS
-from txlog.arrow import WORD_BYTES, arrow_array, numpy_array, places_of, text_bytes, words_of
-from txlog.threads import cached_property
+from txlog.base.arrow import WORD_BYTES, arrow_array, numpy_array, places_of, text_bytes, words_of
+from txlog.base.threads import cached_property
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

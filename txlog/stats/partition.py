@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
-from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import (
     format_date,

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.stats_text import Path
-from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.expressions.tree import (
     And,
     Column,

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from txlog.errors import (
+from txlog.base.errors import (
     InvalidInputError,
     NotFoundError,
     StoreError,
@@ -18,7 +18,7 @@ from txlog.errors import (
     UnsupportedFeatureError,
     naming_table,
 )
-from txlog.threads import Threads, map_ahead
+from txlog.base.threads import Threads, map_ahead
 
 # A single letter before a colon is a drive; `a::b://` is a chain of fsspec file systems.
 _URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)(?:::[^/]*)?://")

@@ -11,8 +11,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from txlog.effects import REAL
-from txlog.errors import (
+from txlog.base.effects import REAL
+from txlog.base.errors import (
     InvalidInputError,
     NotFoundError,
     OutcomeUnknownError,
@@ -20,6 +20,7 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
+from txlog.base.threads import Workers, map_ahead
 from txlog.store.base import (
     BasicStore,
     ObjectInfo,
@@ -31,12 +32,11 @@ from txlog.store.base import (
 )
 from txlog.store.cloud_options import Place, connect, place_of, without_options
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload
-from txlog.threads import Workers, map_ahead
 
 if TYPE_CHECKING:
     from collections import deque
 
-    from txlog.threads import Call
+    from txlog.base.threads import Call
 
 _NAMES_AT_ONCE = 1000  # The number of files in one request to list or delete.
 _AT_ONCE = 16

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from txlog.errors import InvalidInputError, not_installed
+from txlog.base.errors import InvalidInputError, not_installed
 from txlog.store.base import kind_of, scheme_of, without_secrets
 
 BACKEND = "txlog.backend"  # The value is `obstore` or `fsspec`.

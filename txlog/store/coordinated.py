@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from txlog.effects import REAL
-from txlog.errors import NotFoundError, OutcomeUnknownError, StoreError, TxlogError
+from txlog.base.effects import REAL
+from txlog.base.errors import NotFoundError, OutcomeUnknownError, StoreError, TxlogError
 from txlog.log.names import LOG_FOLDER, commit_name, log_path, parse_name
 from txlog.store.base import (
     BasicStore,

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from txlog.effects import REAL
-from txlog.errors import (
+from txlog.base.effects import REAL
+from txlog.base.errors import (
     InvalidInputError,
     StoreError,
     TxlogError,

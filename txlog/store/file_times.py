@@ -11,8 +11,8 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from txlog.effects import Effects
-from txlog.errors import NotFoundError
+from txlog.base.effects import Effects
+from txlog.base.errors import NotFoundError
 from txlog.store.base import Store, known_ms
 
 _SECOND_MS = 1000.0

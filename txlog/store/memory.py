@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.errors import InvalidInputError, NotFoundError, os_errors
+from txlog.base.errors import InvalidInputError, NotFoundError, os_errors
 from txlog.store.base import BasicStore, ObjectInfo, Put, known_ms, without_secrets
 
 # fsspec's own create-if-absent checks first and writes then. The lock makes this one step.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.store.base import (
     OWN_OPTIONS,
     Store,

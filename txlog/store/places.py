@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, pc
+from txlog.base.arrow import arrow_array, pc
 from txlog.store.base import (
     file_path,
     is_file_uri,

@@ -9,7 +9,7 @@ from queue import Full, Queue
 from threading import Thread
 from typing import Any, NamedTuple
 
-from txlog.errors import os_errors
+from txlog.base.errors import os_errors
 from txlog.parquet.file_footer import TAIL_BYTES
 from txlog.store.base import Store, is_far
 

@@ -10,8 +10,8 @@ from functools import partial
 from inspect import signature
 from typing import Any, ClassVar, Literal
 
-from txlog.effects import REAL
-from txlog.errors import (
+from txlog.base.effects import REAL
+from txlog.base.errors import (
     InvalidInputError,
     NotFoundError,
     OutcomeUnknownError,
@@ -19,11 +19,11 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
+from txlog.base.threads import map_ahead
 from txlog.store.base import BasicStore, ObjectInfo, Put, kind_of, scheme_of, without_secrets
 from txlog.store.cloud_options import fsspec_options, without_options
 from txlog.store.file_times import modified_ms
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload
-from txlog.threads import map_ahead
 
 # Their rename fails atomically if the target exists, but their create overwrites.
 _RENAME = ("hdfs", "webhdfs", "viewfs", "ofs")

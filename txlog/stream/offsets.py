@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.arrow import pc
-from txlog.errors import InvalidInputError
+from txlog.base.arrow import pc
+from txlog.base.errors import InvalidInputError
 
 _FORMAT = 1  # The version of an offset's JSON.
 _FIELDS = {

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from txlog.base.effects import REAL, Effects
+from txlog.base.errors import InvalidInputError, LogCorruptError, NotFoundError, TxlogError
 from txlog.changes.change_plan import ChangeFile
 from txlog.changes.changes import feed_read_plan, possible_changes, require_feed
-from txlog.effects import REAL, Effects
-from txlog.errors import InvalidInputError, LogCorruptError, NotFoundError, TxlogError
 from txlog.expressions.bind import bind
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment

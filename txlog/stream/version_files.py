@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array, numpy_array, pc
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.ids import tag_texts, tagged_ids
 from txlog.fragments.rows import FIELDS_TAG, FragmentRows, fragment_rows

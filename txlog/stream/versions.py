@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from txlog.actions.table import Metadata, Protocol
-from txlog.arrow import arrow_array
-from txlog.changes.change_plan import ChangeFile, changed_files
-from txlog.changes.changes import RemovedValues, require_enabled
-from txlog.changes.forms import Form, differences, faults_between, form_of, tightened
-from txlog.errors import (
+from txlog.base.arrow import arrow_array
+from txlog.base.errors import (
     CommitConflictError,
     LogCorruptError,
     NotFoundError,
     UnsupportedFeatureError,
 )
+from txlog.changes.change_plan import ChangeFile, changed_files
+from txlog.changes.changes import RemovedValues, require_enabled
+from txlog.changes.forms import Form, differences, faults_between, form_of, tightened
 from txlog.fragments.rows import FEATURE, require_fragments_feature
 from txlog.log.names import LogFile
 from txlog.protocol.access import is_stamped, require_readable, supports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from txlog.errors import require_whole
+from txlog.base.errors import require_whole
 from txlog.table.handle import Handle, checked
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class History(list[dict[str, Any]]):
     """The history of commits, newest first."""
 
     def _repr_html_(self) -> str:
-        from txlog.html import rows_html
+        from txlog.base.html import rows_html
 
         names = ("version", "time (UTC)", "operation", "what it did", "note", "engine")
         return rows_html(names, map(_history_row, self))
@@ -52,7 +52,7 @@ class About(Handle):
     """The part of `Table` that describes the table."""
 
     def _repr_html_(self) -> str:
-        from txlog.html import facts_html, rows_html, titled
+        from txlog.base.html import facts_html, rows_html, titled
         from txlog.snapshot.live_files import has_large_checkpoint
         from txlog.store.base import without_secrets
 

@@ -368,7 +368,7 @@ class TableAlter(AlterProtocol):
         InvalidInputError
             The column does not exist, or `after` and `first` are both given.
         """
-        from txlog.errors import InvalidInputError
+        from txlog.base.errors import InvalidInputError
         from txlog.schema.edit import Place
 
         if after is not None and first:

@@ -9,7 +9,7 @@ from functools import wraps
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from txlog.errors import InvalidTypeError, resource_errors
+from txlog.base.errors import InvalidTypeError, resource_errors
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AnyAppVersion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from txlog.observe import reading
+from txlog.base.observe import reading
 from txlog.table.handle import Handle, OpenVersion, checked
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Lookups(Handle):
 
     def contains(self, keys: Any, *, on: str | Sequence[str] | None = None) -> pa.BooleanArray:
         """Return for each key whether any row has it; arguments and errors as for `lookup`."""
-        from txlog.arrow import pc
+        from txlog.base.arrow import pc
 
         return pc.greater(self.lookup_counts(keys, on=on), 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from txlog.errors import InvalidTypeError
+from txlog.base.errors import InvalidTypeError
 from txlog.table.handle import Handle, checked
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.table.handle import checked
 from txlog.table.table import Table
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from txlog.errors import require_whole
-from txlog.observe import reading
+from txlog.base.errors import require_whole
+from txlog.base.observe import reading
 from txlog.table.handle import Handle, OpenVersion, checked
 
 if TYPE_CHECKING:

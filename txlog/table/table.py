@@ -8,14 +8,15 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from txlog.commit.context import Context
-from txlog.errors import (
+from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
     LogCorruptError,
     UnsupportedFeatureError,
 )
-from txlog.observe import observed
+from txlog.base.observe import observed
+from txlog.base.threads import Engine
+from txlog.commit.context import Context
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import threads_for
 from txlog.store.open import open_store
@@ -24,7 +25,6 @@ from txlog.table.handle import checked
 from txlog.table.lookup import Lookups
 from txlog.table.reading import Reading
 from txlog.table.writing import Writing
-from txlog.threads import Engine
 
 if TYPE_CHECKING:
     import pyarrow as pa

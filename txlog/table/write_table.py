@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from txlog.base.errors import CommitConflictError, InvalidInputError
+from txlog.base.threads import Engine
 from txlog.commit.app_versions import AppVersion, require_app_version
 from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import skip_recorded
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import WriterProperties, as_names, as_schema, write_options
-from txlog.errors import CommitConflictError, InvalidInputError
 from txlog.expressions.sql import Where, as_expression
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.protocol.access import features_of
@@ -25,7 +26,6 @@ from txlog.store.base import threads_for
 from txlog.store.open import open_store
 from txlog.table.handle import checked
 from txlog.table.table import Table
-from txlog.threads import Engine
 from txlog.verbs.append import require_additive
 from txlog.verbs.create import already_exists, existing, write_new_table
 from txlog.verbs.fragments.workers import write_first_fragments, write_new_fragments

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from txlog.errors import OutcomeUnknownError, StoreError, TxlogError
+from txlog.base.errors import OutcomeUnknownError, StoreError, TxlogError
 from txlog.store.base import BasicStore, ObjectInfo, Put, Store
 from txlog.store.local.put import temporary
 from txlog.store.memory import Sink

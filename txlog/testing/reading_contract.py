@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 
-from txlog.effects import REAL
-from txlog.errors import NotFoundError, TxlogError
+from txlog.base.effects import REAL
+from txlog.base.errors import NotFoundError, TxlogError
 from txlog.store.base import Store
 from txlog.store.open import folders_in
 from txlog.store.ranged import FileRanges, read_ranges

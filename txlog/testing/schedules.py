@@ -18,7 +18,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
 
-from txlog.errors import OutcomeUnknownError
+from txlog.base.errors import OutcomeUnknownError
 from txlog.store.base import Store
 from txlog.testing.faults import _READS, FaultKind, FaultyStore
 

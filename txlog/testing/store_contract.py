@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
-from txlog.errors import InvalidInputError, NotFoundError, TxlogError
+from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.store.base import Store
 from txlog.testing.reading_contract import ODD_NAMES, ReadingContract, raised
 

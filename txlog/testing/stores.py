@@ -10,8 +10,8 @@ from datetime import datetime
 from io import RawIOBase
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+from txlog.base.effects import REAL, Effects
 from txlog.commit.context import Context
-from txlog.effects import REAL, Effects
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import BasicStore, ObjectInfo, Put, Store, threads_for
 

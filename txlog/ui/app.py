@@ -17,12 +17,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
-from txlog.errors import InvalidInputError, NotFoundError, TxlogError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError, UnsupportedFeatureError
+from txlog.base.threads import Threads
 from txlog.report.page import Report, chart_library, file_text, templates
 from txlog.snapshot.time_travel import version_of
 from txlog.store.base import without_secrets
 from txlog.table.table import Table
-from txlog.threads import Threads
 from txlog.ui import datasets, pages
 from txlog.ui.cells import Cell, grid, link
 from txlog.ui.guard import App, Guard, form_secret, is_form_secret

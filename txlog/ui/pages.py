@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.arrow import pc
-from txlog.errors import TxlogError
+from txlog.base.arrow import pc
+from txlog.base.errors import TxlogError
 from txlog.protocol.properties import index_definitions
 from txlog.report.charts import size_text
 from txlog.report.page import content, number_text, time_text

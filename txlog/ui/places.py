@@ -14,9 +14,9 @@ from hashlib import sha256
 from threading import Lock
 from typing import Any, TypeVar
 
+from txlog.base.errors import NotFoundError, TxlogError
 from txlog.datasets import Catalog
 from txlog.datasets.ledger import MARK
-from txlog.errors import NotFoundError, TxlogError
 from txlog.store.base import Store, map_many, without_secrets
 from txlog.store.open import folders_in, open_store
 from txlog.table.table import Table

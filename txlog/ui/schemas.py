@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from txlog.actions.table import Metadata
-from txlog.errors import NotFoundError
+from txlog.base.errors import NotFoundError
 from txlog.log.names import LogFile
 from txlog.schema.json import parse_schema
 from txlog.schema.types import ArrayType, DataType, MapType, StructType, type_name

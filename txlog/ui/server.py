@@ -10,7 +10,7 @@ from secrets import token_urlsafe
 from threading import Thread, Timer
 from types import FrameType
 
-from txlog.errors import InvalidInputError, not_installed
+from txlog.base.errors import InvalidInputError, not_installed
 from txlog.report.page import chart_library
 from txlog.ui.places import Places
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, pc
-from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.schema.arrow import VARIANT_EXTENSION, arrow_type
 from txlog.schema.types import PrimitiveType
 from txlog.variant.builder import encode_variant

@@ -12,7 +12,7 @@ from decimal import Decimal
 from itertools import accumulate, pairwise
 from typing import Any
 
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.variant.encoding import ARRAY, MAX_DEPTH, OBJECT, SHORT_STRING, SORTED, VERSION, Kind
 
 _EPOCH = datetime(1970, 1, 1)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, pc
-from txlog.errors import DataFileError, InvalidInputError
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.errors import DataFileError, InvalidInputError
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import PrimitiveType
 from txlog.variant.builder import (

@@ -7,6 +7,7 @@ from typing import Any
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
+from txlog.base.errors import InvalidInputError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
@@ -14,7 +15,6 @@ from txlog.data_files.identity import marks_of, with_marks
 from txlog.data_files.incoming import SchemaMode, merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.write_plan import AddedFiles, require_same_mapping, settled
-from txlog.errors import InvalidInputError
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.mapping import unmapped, with_schema
 from txlog.protocol.properties import require_not_dropped

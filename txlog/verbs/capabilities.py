@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from txlog.base.errors import TxlogError, UnsupportedFeatureError
 from txlog.changes.changes import require_feed
 from txlog.commit.operation import require_table_writable
 from txlog.data_files.constraints import constraints_of
 from txlog.data_files.rewrite import require_movable
-from txlog.errors import TxlogError, UnsupportedFeatureError
 from txlog.protocol.access import needed_features, require_writable
 from txlog.scan.columns import require_row_tracking
 from txlog.snapshot.load import require_refreshable

@@ -10,7 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.file import Sidecar
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.errors import (
+    LogCorruptError,
+    NotFoundError,
+    OutcomeUnknownError,
+    StoreError,
+    TxlogError,
+    warn_committed,
+)
+from txlog.base.observe import observed
+from txlog.base.threads import map_all
 from txlog.checkpoint.read import Source, list_sources, read_sources
 from txlog.checkpoint.sidecars import (
     PART_ROWS,
@@ -39,18 +49,9 @@ from txlog.checkpoint.write import (
 )
 from txlog.commit.context import Context
 from txlog.commit.operation import Done, require_table_writable
-from txlog.errors import (
-    LogCorruptError,
-    NotFoundError,
-    OutcomeUnknownError,
-    StoreError,
-    TxlogError,
-    warn_committed,
-)
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile, log_path
 from txlog.log.paths import canonical_keys
-from txlog.observe import observed
 from txlog.protocol.access import features_of
 from txlog.reconcile.files import FileState, left_of, newer_of, overlay, reconcile_files
 from txlog.schema.types import StructType
@@ -59,7 +60,6 @@ from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.structs import stats_type
 from txlog.store.base import Store
-from txlog.threads import map_all
 
 
 def checkpoint(context: Context, snapshot: Snapshot) -> None:

@@ -19,7 +19,18 @@ import pyarrow as pa
 
 from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    LogCorruptError,
+    OutcomeUnknownError,
+    RetriesExhaustedError,
+    TxlogError,
+    UnsupportedFeatureError,
+    warn_committed,
+)
+from txlog.base.threads import map_all
 from txlog.commit.app_versions import AppVersion, is_recorded, require_app_version, with_txn
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads, UserMetadata, duties_of
@@ -34,16 +45,6 @@ from txlog.commit.operation import (
     require_user_metadata,
 )
 from txlog.data_files.deletions import adds_of, removes_of
-from txlog.errors import (
-    CommitConflictError,
-    InvalidInputError,
-    LogCorruptError,
-    OutcomeUnknownError,
-    RetriesExhaustedError,
-    TxlogError,
-    UnsupportedFeatureError,
-    warn_committed,
-)
 from txlog.fragments.deletion_file import DELETIONS_FOLDER
 from txlog.fragments.deletion_vector import file_name, stored_descriptor
 from txlog.fragments.ids import ID_APP, ID_TAG, valid_id
@@ -78,7 +79,6 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, are_equal, copy_file, scheme_of
 from txlog.store.open import locate, require_allowed, uri_of
 from txlog.store.places import is_within, without_links
-from txlog.threads import map_all
 from txlog.verbs.create import already_exists, existing
 from txlog.verbs.properties import Asked, require_kept_form
 from txlog.verbs.references import FinishClone, RegisterClone, require_whole_version

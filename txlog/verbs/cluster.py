@@ -18,7 +18,9 @@ import pyarrow as pa
 
 from txlog.actions.columns import files_at, flat
 from txlog.actions.file import Add
-from txlog.arrow import arrow_array, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.errors import InvalidInputError, TxlogWarning
+from txlog.base.threads import map_all
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
@@ -27,7 +29,6 @@ from txlog.data_files.deletions import removes_of
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, moved_rows, plan_rewrite, require_movable
 from txlog.data_files.write import discard_files, write_data_files
-from txlog.errors import InvalidInputError, TxlogWarning
 from txlog.expressions.bind import column_path
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression, col
@@ -40,7 +41,6 @@ from txlog.schema.types import ArrayType, DataType, MapType, StructType, type_na
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
-from txlog.threads import map_all
 from txlog.verbs.compact import bytes_left, optimize_metrics, require_partition_columns
 from txlog.verbs.mapped_columns import clustering_columns, logical_path
 

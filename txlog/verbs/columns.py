@@ -15,7 +15,9 @@ from pyroaring import BitMap64
 
 from txlog.actions.file import Add, Remove
 from txlog.actions.table import Metadata
-from txlog.arrow import arrow_array
+from txlog.base.arrow import arrow_array
+from txlog.base.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from txlog.base.threads import Threads, map_all
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation, require_table_writable
@@ -26,7 +28,6 @@ from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.incoming import merged_schema
 from txlog.data_files.write import discard_files
 from txlog.data_files.write_plan import require_same_mapping, settled
-from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FEATURE, FIELDS_TAG, fragment_rows
@@ -39,7 +40,6 @@ from txlog.scan.read_plan import choose_columns
 from txlog.schema.types import StructField, StructType, require_columns
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.threads import Threads, map_all
 from txlog.verbs.append import require_free_names
 
 _SAMPLE_ROWS = 100

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from txlog.actions.columns import files_at
 from txlog.actions.file import Add
-from txlog.arrow import arrow_array, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.errors import InvalidInputError
+from txlog.base.threads import map_all
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
@@ -30,7 +32,6 @@ from txlog.data_files.rewrite import (
     rewrite,
 )
 from txlog.data_files.write import discard_files, write_data_files
-from txlog.errors import InvalidInputError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
@@ -43,7 +44,6 @@ from txlog.schema.arrow import arrow_schema, arrow_type
 from txlog.schema.types import type_name
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.threads import map_all
 
 MAX_DELETED_FRACTION = 0.05
 MAX_COLUMN_FILES = 8

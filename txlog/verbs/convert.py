@@ -14,7 +14,15 @@ import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
-from txlog.arrow import arrow_array
+from txlog.base.arrow import arrow_array
+from txlog.base.errors import (
+    DataFileError,
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+    TxlogError,
+)
+from txlog.base.observe import creating
 from txlog.commit.app_versions import (
     AnyAppVersion,
     is_recorded,
@@ -26,15 +34,7 @@ from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.loop import Committed, commit, prepare
 from txlog.commit.operation import Done, Outcome, require_user_metadata
 from txlog.data_files.constraints import rules_of
-from txlog.errors import (
-    DataFileError,
-    InvalidInputError,
-    NotFoundError,
-    SchemaMismatchError,
-    TxlogError,
-)
 from txlog.log.paths import encode_path
-from txlog.observe import creating
 from txlog.parquet.file_footer import FileFooter, footer_bytes
 from txlog.protocol.properties import asks_for
 from txlog.schema.arrow import from_arrow

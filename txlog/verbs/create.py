@@ -10,6 +10,14 @@ import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata, Protocol
+from txlog.base.effects import Effects
+from txlog.base.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from txlog.base.observe import creating
 from txlog.commit.app_versions import (
     AnyAppVersion,
     is_recorded,
@@ -29,16 +37,8 @@ from txlog.data_files.write import (
     discard_files,
 )
 from txlog.data_files.write_plan import WritePlan, plan_write
-from txlog.effects import Effects
-from txlog.errors import (
-    AlreadyExistsError,
-    InvalidInputError,
-    NotFoundError,
-    UnsupportedFeatureError,
-)
 from txlog.expressions.tree import Expression
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
-from txlog.observe import creating
 from txlog.protocol.access import (
     DELETION_VECTORS,
     VECTORS_ON_USE,

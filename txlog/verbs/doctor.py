@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array, numpy_array, pc, rows_among, table_of_rows
+from txlog.base.arrow import arrow_array, numpy_array, pc, rows_among, table_of_rows
+from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError
 from txlog.checkpoint.hint import HINT_PATH, decode_hint
 from txlog.commit.context import Context
-from txlog.errors import LogCorruptError, NotFoundError, TxlogError
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FIELDS_TAG, deleted_counts
 from txlog.log.names import LogFile, log_path

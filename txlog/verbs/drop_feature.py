@@ -18,7 +18,16 @@ import pyarrow as pa
 from txlog.actions.columns import empty_rows, files_at
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata, Protocol
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+    TxlogError,
+    UnsupportedFeatureError,
+    warn_committed,
+)
 from txlog.checkpoint.hint import hinted_version
 from txlog.commit.app_versions import AnyAppVersion, is_recorded, require_app_version
 from txlog.commit.context import Context
@@ -35,15 +44,6 @@ from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, plan_rewrite
 from txlog.data_files.write import discard_files
-from txlog.errors import (
-    CommitConflictError,
-    InvalidInputError,
-    LogCorruptError,
-    NotFoundError,
-    TxlogError,
-    UnsupportedFeatureError,
-    warn_committed,
-)
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_TRACKING_DOMAIN, ROW_VERSION_COLUMN
 from txlog.log.segment import complete_checkpoints

@@ -14,23 +14,23 @@ import pyarrow as pa
 
 from txlog.actions.file import Sidecar
 from txlog.actions.table import Protocol
-from txlog.arrow import arrow_array, table_of_rows
+from txlog.base.arrow import arrow_array, table_of_rows
+from txlog.base.errors import (
+    LogCorruptError,
+    NotFoundError,
+    TxlogError,
+    TxlogWarning,
+)
+from txlog.base.observe import removing
 from txlog.checkpoint.hint import hinted_version
 from txlog.checkpoint.read import file_batches, sources_of
 from txlog.checkpoint.table_state import read_controls
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation, execute, require_table_writable
-from txlog.errors import (
-    LogCorruptError,
-    NotFoundError,
-    TxlogError,
-    TxlogWarning,
-)
 from txlog.log.names import LOG_FOLDER, LogFile, log_path, parse_name
 from txlog.log.paths import decode_path
 from txlog.log.segment import choose_segment, complete_checkpoints
-from txlog.observe import removing
 from txlog.protocol.access import PROTECTED, require_readable
 from txlog.snapshot.commits import read_commit
 from txlog.snapshot.load import list_log, load_snapshot, refresh

@@ -12,11 +12,11 @@ from txlog.actions.columns import files_at
 from txlog.actions.file import Add
 from txlog.actions.stats_text import StatsText
 from txlog.actions.table import DomainMetadata, Metadata, Protocol
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import column_path
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.fragments.ids import ID_TAG

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.operation import require_table_writable
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.scan.files import uris_of

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from txlog.actions.table import Metadata
-from txlog.commit.context import Context
-from txlog.errors import (
+from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
     NotFoundError,
     TxlogError,
     warn_committed,
 )
+from txlog.commit.context import Context
 from txlog.fragments.fragment import Fragment
 from txlog.lookup.indexes import SegmentCache, cover, covering_file
 from txlog.lookup.keys import key_type, require_key_columns

@@ -14,15 +14,15 @@ import pyarrow as pa
 
 from txlog.actions.columns import empty_rows
 from txlog.actions.ndjson import encode_rows
-from txlog.arrow import pc
-from txlog.commit.context import Context
-from txlog.commit.operation import Done, require_table_writable
-from txlog.errors import (
+from txlog.base.arrow import pc
+from txlog.base.errors import (
     InvalidInputError,
     LogCorruptError,
     NotFoundError,
     UnsupportedFeatureError,
 )
+from txlog.commit.context import Context
+from txlog.commit.operation import Done, require_table_writable
 from txlog.fragments.rows import deleted_counts
 from txlog.log.names import LogFile, commit_name, log_path
 from txlog.log.paths import canonical_key

@@ -14,6 +14,7 @@ import orjson
 from txlog.actions.columns import flat
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.data_files.constraints import generated_columns, rules_of
@@ -21,7 +22,6 @@ from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, plan_rewrite
 from txlog.data_files.write import discard_files
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import column_path, columns_of
 from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FEATURE

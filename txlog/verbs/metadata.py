@@ -9,12 +9,12 @@ from typing import Any
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
-from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import parse_sql, required_expression, to_sql
 from txlog.expressions.tree import Expression, IsNull, Not, Or

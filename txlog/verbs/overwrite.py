@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata
-from txlog.arrow import arrow_array
+from txlog.base.arrow import arrow_array
+from txlog.base.errors import InvalidInputError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
@@ -19,7 +20,6 @@ from txlog.data_files.deletions import RowDeletes, delete_rows, discard_deletes,
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.write_plan import AddedFiles, partitioned_by
-from txlog.errors import InvalidInputError
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.protocol.mapping import with_schema

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.table import DomainMetadata
+from txlog.base.errors import AlreadyExistsError, InvalidTypeError, NotFoundError, require_whole
 from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
-from txlog.errors import AlreadyExistsError, InvalidTypeError, NotFoundError, require_whole
 from txlog.protocol.access import upgraded
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.arrow import pc, table_of_rows
+from txlog.base.arrow import pc, table_of_rows
+from txlog.base.errors import UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.operation import (
@@ -21,7 +22,6 @@ from txlog.commit.operation import (
     require_user_metadata,
 )
 from txlog.data_files.deletions import removes_of
-from txlog.errors import UnsupportedFeatureError
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.reconcile.files import file_keys

@@ -15,13 +15,13 @@ from txlog.actions.columns import flat
 from txlog.actions.file import Add
 from txlog.actions.stats_text import StatsText
 from txlog.actions.table import DomainMetadata, Metadata
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.errors import CommitConflictError, DataFileError, InvalidInputError, NotFoundError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation, is_rehearsing
 from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.identity import continued
-from txlog.errors import CommitConflictError, DataFileError, InvalidInputError, NotFoundError
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import decode_path

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.data_files.constraints import (
     constraints_of,
@@ -22,7 +23,6 @@ from txlog.data_files.identity import (
     with_marks,
 )
 from txlog.data_files.write_plan import settled
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, column_path, columns_of
 from txlog.expressions.sql import quote_name
 from txlog.expressions.tree import Expression, IsNull, Not, Or, col

@@ -14,12 +14,12 @@ import pyarrow as pa
 from txlog.actions.columns import flat
 from txlog.actions.file import Add
 from txlog.actions.stats_text import Path, StatsText, stats_json
-from txlog.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.errors import DataFileError, InvalidInputError, NotFoundError, TxlogError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
-from txlog.errors import DataFileError, InvalidInputError, NotFoundError, TxlogError
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import And, Column, Expression, IsNull
 from txlog.fragments.fragment import Fragment

@@ -10,17 +10,17 @@ from typing import Literal
 
 import pyarrow as pa
 
-from txlog.arrow import arrow_array
+from txlog.base.arrow import arrow_array
+from txlog.base.errors import NotFoundError
+from txlog.base.threads import map_all
 from txlog.commit.context import Context
 from txlog.data_files.change_files import FOLDER as CHANGES_FOLDER
-from txlog.errors import NotFoundError
 from txlog.fragments.deletion_file import DELETIONS_FOLDER, is_deletion_file
 from txlog.fragments.rows import FEATURE
 from txlog.schema.timestamps import duration_ms
 from txlog.snapshot.process import collector_paused
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import ObjectInfo, Store, is_part_of_file, map_many
-from txlog.threads import map_all
 
 DECISIONS = pa.schema(
     [

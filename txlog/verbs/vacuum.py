@@ -16,7 +16,14 @@ import pyarrow as pa
 
 from txlog.actions.columns import empty_rows, flat
 from txlog.actions.file import DeletionVectorDescriptor
-from txlog.arrow import arrow_array, pc
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.errors import (
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+    TxlogError,
+)
+from txlog.base.observe import removing
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.operation import (
@@ -25,17 +32,10 @@ from txlog.commit.operation import (
     require_table_writable,
     require_user_metadata,
 )
-from txlog.errors import (
-    InvalidInputError,
-    LogCorruptError,
-    NotFoundError,
-    TxlogError,
-)
 from txlog.log.paths import canonical_keys
 from txlog.lookup.segments import FOLDER as INDEX_FOLDER
 from txlog.lookup.segments import SUFFIX as SEGMENT_SUFFIX
 from txlog.lookup.segments import read_paths
-from txlog.observe import removing
 from txlog.protocol.properties import index_definitions
 from txlog.reconcile.files import FileState
 from txlog.scan.deletions import vector_path

@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from txlog.base.errors import SchemaMismatchError, UnsupportedFeatureError
 from txlog.datasets.limits import Limits
 from txlog.datasets.types.csv_rows import csv_bytes, read_csv
-from txlog.errors import SchemaMismatchError, UnsupportedFeatureError
 
 TEXT = st.text(st.sampled_from('ab",;\r\n é𝄞\t'), max_size=6)
 ROWS = st.lists(st.lists(TEXT, min_size=1, max_size=4), max_size=6)

@@ -17,13 +17,7 @@ from PIL import Image
 
 import txlog
 from tests.examples import examples
-from txlog.datasets import types as registry
-from txlog.datasets.ingest import Ingested, ingest
-from txlog.datasets.limits import Limits
-from txlog.datasets.sources import Sources
-from txlog.datasets.types import register, type_of, types
-from txlog.datasets.types.text_intent import TextIntent
-from txlog.errors import (
+from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
     InvalidTypeError,
@@ -31,6 +25,12 @@ from txlog.errors import (
     SchemaMismatchError,
     TxlogError,
 )
+from txlog.datasets import types as registry
+from txlog.datasets.ingest import Ingested, ingest
+from txlog.datasets.limits import Limits
+from txlog.datasets.sources import Sources
+from txlog.datasets.types import register, type_of, types
+from txlog.datasets.types.text_intent import TextIntent
 from txlog.store.open import open_store
 
 OPEN = Sources()

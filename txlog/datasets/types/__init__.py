@@ -11,14 +11,14 @@ from collections.abc import Collection
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
 
-from txlog.datasets.types.base import DatasetType, type_key
-from txlog.errors import (
+from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
     InvalidTypeError,
     NotFoundError,
     TxlogWarning,
 )
+from txlog.datasets.types.base import DatasetType, type_key
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

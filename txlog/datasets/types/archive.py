@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import IO, Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
+from txlog.base.errors import InvalidInputError
 from txlog.datasets.limits import Limits, fault_of_path
 from txlog.datasets.sources import SourceFile, refused
-from txlog.errors import InvalidInputError
 
 _END, _LOCATOR, _ZIP64 = b"PK\x05\x06", b"PK\x06\x07", b"PK\x06\x06"
 _LOCATOR_BYTES = 20

@@ -12,10 +12,10 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from txlog.arrow import table_of_rows
+from txlog.base.arrow import table_of_rows
+from txlog.base.errors import InvalidInputError
 from txlog.datasets.limits import Limits
 from txlog.datasets.sources import Source
-from txlog.errors import InvalidInputError
 
 Result = TypeVar("Result")
 Convert = Callable[[pa.RecordBatch], pa.RecordBatch]

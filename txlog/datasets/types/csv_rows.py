@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.arrow import arrow_array, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.errors import SchemaMismatchError, UnsupportedFeatureError
 from txlog.datasets.limits import Limits
-from txlog.errors import SchemaMismatchError, UnsupportedFeatureError
 
 _QUOTE, _COMMA, _LF, _CR, _SPACE, _TAB = b'",\n\r \t'
 _ROW_FIELDS = 16  # A row may have the bytes of 16 fields of the largest size.

@@ -7,7 +7,8 @@ from hashlib import sha256
 
 import pyarrow as pa
 
-from txlog.arrow import pc
+from txlog.base.arrow import pc
+from txlog.base.errors import InvalidInputError, SchemaMismatchError
 from txlog.datasets.limits import Limits, fault_of_path
 from txlog.datasets.sources import Source, SourceFile
 from txlog.datasets.types.base import (
@@ -18,7 +19,6 @@ from txlog.datasets.types.base import (
     require_options,
 )
 from txlog.datasets.types.text_intent import column_of
-from txlog.errors import InvalidInputError, SchemaMismatchError
 
 _PARTS = 10_000  # The largest number of files of a set that can be separate parts.
 

@@ -12,7 +12,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from txlog.arrow import arrow_array
+from txlog.base.arrow import arrow_array
+from txlog.base.errors import SchemaMismatchError, not_installed
+from txlog.base.threads import map_ahead
 from txlog.datasets.limits import Limits, fault_of_step
 from txlog.datasets.sources import Source, refused
 from txlog.datasets.types.archive import member_content, opened_zip, write_zip
@@ -33,8 +35,6 @@ from txlog.datasets.types.text_intent import (
     label_ids,
     labels_table,
 )
-from txlog.errors import SchemaMismatchError, not_installed
-from txlog.threads import map_ahead
 
 Named = TypeVar("Named")
 

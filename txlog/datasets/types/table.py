@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.arrow import pq
+from txlog.base.arrow import pq
+from txlog.base.errors import SchemaMismatchError
 from txlog.datasets.limits import Limits
 from txlog.datasets.sources import Source, SourceFile
 from txlog.datasets.types.base import ObjectFiles, Parts, Rows, require_options
-from txlog.errors import SchemaMismatchError
 from txlog.parquet.page import require_pages
 
 _PARQUET = b"PAR1"

@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.errors import SchemaMismatchError
 from txlog.datasets.limits import Limits
 from txlog.datasets.sources import Source, SourceFile
 from txlog.datasets.types.base import ObjectFiles, Parts, Rows, require_options
 from txlog.datasets.types.csv_rows import CsvRows, read_csv
-from txlog.errors import SchemaMismatchError
 
 _LABELS = pa.list_(pa.string())
 _SPACES = " \t\r\n"

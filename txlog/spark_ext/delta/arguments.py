@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-from txlog.errors import (
+from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
     InvalidTypeError,

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from txlog.commit.context import Context
-from txlog.data_files.identity import Identity
-from txlog.errors import (
+from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
     NotFoundError,
     UnsupportedFeatureError,
 )
+from txlog.commit.context import Context
+from txlog.data_files.identity import Identity
 from txlog.expressions.sql import quote_name
 from txlog.schema.json import parse_schema
 from txlog.schema.types import GENERATION

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from txlog.base.errors import InvalidInputError
 from txlog.commit.context import Context
 from txlog.commit.operation import Operation, Outcome
-from txlog.errors import InvalidInputError
 from txlog.schema.arrow import arrow_schema
 from txlog.spark_ext.catalog import catalog_entry, path_in, require_in_log
 from txlog.spark_ext.conditions import as_predicate, rows_found

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from txlog.base.errors import InvalidInputError
 from txlog.commit.operation import Outcome
-from txlog.errors import InvalidInputError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import And, Expression

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.errors import InvalidInputError, StoreError
+from txlog.base.errors import InvalidInputError, StoreError
 from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FragmentRows
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import DataType as SparkType
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.errors import UnsupportedFeatureError
+from txlog.base.errors import UnsupportedFeatureError
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import quote_name
 from txlog.expressions.tree import Column, IsNull

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.errors import UnsupportedFeatureError
+from txlog.base.errors import UnsupportedFeatureError
 from txlog.log.paths import decode_path
 from txlog.schema.timestamps import format_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit.context import require_shared
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.sql import as_expression, quote_name, to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import fragments_of

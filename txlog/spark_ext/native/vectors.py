@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
+from txlog.base.threads import Engine, cached_property
 from txlog.fragments.deletion_vector import as_array
 from txlog.fragments.fragment import Fragment
 from txlog.scan.deletions import load_deletions
@@ -25,7 +26,6 @@ from txlog.scan.read_plan import ReadPlan
 from txlog.spark_ext.native.parquet_columns import POSITION
 from txlog.spark_ext.native.places import FRAGMENT_COLUMN, Constant
 from txlog.store.base import Store
-from txlog.threads import Engine, cached_property
 
 WORD = 64
 WORD_BYTES = 8

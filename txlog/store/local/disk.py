@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.store.base import ObjectInfo, known_ms
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

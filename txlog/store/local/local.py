@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from txlog.errors import InvalidInputError, TxlogError, os_errors
+from txlog.base.errors import InvalidInputError, TxlogError, os_errors
+from txlog.base.threads import map_ahead
 from txlog.store.base import (
     BasicStore,
     ObjectInfo,
@@ -46,7 +47,6 @@ from txlog.store.local.put import (
     temporary,
     write_whole,
 )
-from txlog.threads import map_ahead
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _SHORT_BYTES = 64 * 1024

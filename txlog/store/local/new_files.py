@@ -11,10 +11,10 @@ from functools import partial
 from io import BufferedWriter, RawIOBase
 from typing import Any
 
-from txlog.errors import TxlogError, os_errors
+from txlog.base.errors import TxlogError, os_errors
+from txlog.base.threads import Call, Workers
 from txlog.store.local.disk import Disk, Folders, parents_of
 from txlog.store.local.put import forget
-from txlog.threads import Call, Workers
 
 BUFFER_BYTES = 1 << 20
 _SYNCS_AT_ONCE = 16  # A disk writes its journal once for many waiting threads.

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 
-from txlog.effects import REAL
-from txlog.errors import OutcomeUnknownError, UnsupportedFeatureError, os_errors
+from txlog.base.effects import REAL
+from txlog.base.errors import OutcomeUnknownError, UnsupportedFeatureError, os_errors
 from txlog.store.base import Put
 from txlog.store.local.disk import Disk, Folders
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from txlog.actions.columns import files_at
+from txlog.base.errors import InvalidInputError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation, require_table_writable
-from txlog.errors import InvalidInputError
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.scan.files import live_sequence

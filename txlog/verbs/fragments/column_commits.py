@@ -10,12 +10,12 @@ import pyarrow as pa
 from txlog.actions.columns import decode_rows
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
-from txlog.arrow import arrow_array, pc
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.data_files.incoming import merged_schema
 from txlog.data_files.write_plan import settled
-from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.metadata import FragmentMetadata, column_fields
 from txlog.fragments.rows import fragment_rows
 from txlog.protocol.mapping import with_schema

@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from txlog.actions.columns import flat
 from txlog.actions.file import Add
-from txlog.arrow import arrow_array, pc
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit import operation as commits
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.data_files.deletions import removes_of
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.write_plan import AddedFiles, plan_append, require_still_fits
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.log.paths import canonical_keys
 from txlog.snapshot.live_files import load_files

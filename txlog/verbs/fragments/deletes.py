@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pyroaring import BitMap64
 
+from txlog.base.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.data_files.deletions import (
@@ -18,7 +19,6 @@ from txlog.data_files.deletions import (
     united_with,
     with_vector,
 )
-from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.fragments.rows import FEATURE
 from txlog.scan.deletions import load_deletions

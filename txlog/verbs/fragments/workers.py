@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.operation import require_table_writable
 from txlog.data_files.column_files import ColumnWriter
@@ -23,7 +24,6 @@ from txlog.data_files.identity import identities
 from txlog.data_files.incoming import incoming, merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.write_plan import plan_write
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment

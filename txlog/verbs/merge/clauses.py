@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.arrow import numpy_array
+from txlog.base.arrow import numpy_array
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.data_files.assignments import Assignments, assignments
 from txlog.data_files.constraints import has_default, is_generated
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import as_expression, quote_name, required_expression, to_sql

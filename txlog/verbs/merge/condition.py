@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from txlog.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError
+from txlog.base.threads import cached_property
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import required_expression
 from txlog.expressions.tree import And, Column, Comparison, Expression, rewritten
 from txlog.schema.types import StructField, StructType
-from txlog.threads import cached_property
 
 Node = TypeVar("Node", bound=Any)
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from txlog.arrow import arrow_array, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.errors import InvalidInputError
 from txlog.data_files.deletions import FileDeletes
 from txlog.data_files.row_changes import Places
-from txlog.errors import InvalidInputError
 from txlog.expressions.evaluate import evaluate, is_true
 from txlog.expressions.sql import to_sql
 from txlog.fragments.deletion_vector import alive_mask, as_bitmap

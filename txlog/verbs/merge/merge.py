@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.arrow import arrow_array
+from txlog.base.arrow import arrow_array
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.arrow import arrow_array
+from txlog.base.arrow import arrow_array
 from txlog.data_files.incoming import as_reader, fit_column
 from txlog.schema.arrow import arrow_schema, from_arrow
 from txlog.schema.types import StructType

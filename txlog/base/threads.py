@@ -17,8 +17,8 @@ from math import ceil
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
 
-from txlog.effects import REAL
-from txlog.errors import InvalidTypeError, UnsupportedFeatureError
+from txlog.base.effects import REAL
+from txlog.base.errors import InvalidTypeError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import txlog
-from txlog.observe import _current
+from txlog.base.observe import _current
 
 folder, page = sys.argv[1:]
 spans = InMemorySpanExporter()

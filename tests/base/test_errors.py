@@ -3,7 +3,7 @@
 import inspect
 import pickle
 
-from txlog.errors import InvalidTypeError, NotFoundError
+from txlog.base.errors import InvalidTypeError, NotFoundError
 
 
 def test_errors_are_errors_of_python_too() -> None:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.threads import Threads, in_shares, map_ahead, prefetch
+from txlog.base.threads import Threads, in_shares, map_ahead, prefetch
 
 
 def counted(up_to: int, closed: list[bool]) -> Generator[int, None, None]:
@@ -64,7 +64,7 @@ def test_without_a_thread_it_is_read_in_place(monkeypatch: pytest.MonkeyPatch) -
 def test_reading_goes_on_while_the_interpreter_ends() -> None:
     code = """
 import atexit
-from txlog.threads import prefetch
+from txlog.base.threads import prefetch
 numbers = prefetch(number for number in range(5))
 first = next(numbers)
 atexit.register(lambda: print(first, *numbers, *prefetch(number for number in range(2))))
@@ -176,7 +176,7 @@ def test_a_call_is_made_once_though_no_further_thread_can_be_started(
 def test_a_forked_process_goes_on_without_the_threads() -> None:
     code = """
 import os, signal
-from txlog.threads import map_ahead
+from txlog.base.threads import map_ahead
 results = map_ahead(lambda number: number, range(20), workers=2, ahead=5)
 first = next(results)
 pid = os.fork()

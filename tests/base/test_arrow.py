@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.arrow import (
+from txlog.base.arrow import (
     arrow_array,
     arrow_scalar,
     empty_table,

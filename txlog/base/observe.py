@@ -14,12 +14,12 @@ from contextvars import ContextVar, Token
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar
 
-from txlog.arrow import pc
-from txlog.effects import REAL
-from txlog.errors import resource_errors
+from txlog.base.arrow import pc
+from txlog.base.effects import REAL
+from txlog.base.errors import resource_errors
+from txlog.base.threads import PROGRESS, doing
+from txlog.base.version import __version__
 from txlog.store.base import without_secrets
-from txlog.threads import PROGRESS, doing
-from txlog.version import __version__
 
 if TYPE_CHECKING:
     import logging

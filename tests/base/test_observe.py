@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog import observe
+from txlog.base import observe
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "guides" / "observe.md"
