@@ -19,7 +19,8 @@ ROOT = HOME.parent
 
 # A room imports only rooms to its left (spec/architecture.md).
 ORDER = (
-    "base.lazy", "base.html", "base.errors", "base.effects", "base.version", "base.threads",
+    "base.lazy", "base.html", "base.texts", "base.uris", "base.errors", "base.effects",
+    "base.version", "base.threads",
     "base.arrow", "base.observe",
     "schema", "variant", "actions", "log", "protocol", "expressions", "fragments", "parquet",
     "stats", "reconcile",

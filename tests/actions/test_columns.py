@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.actions.columns import FIELDS, FILE_ROWS, decode_rows, gathered
+from txlog.actions.columns import FIELDS, FILE_ROWS, decode_rows
 from txlog.actions.file import Add, Remove
 from txlog.actions.ndjson import decode, rows
+from txlog.base.arrow import gathered
 from txlog.base.errors import LogCorruptError
 
 longs = st.integers(-(2**63), 2**63 - 1)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self, dataclass_transform
 import orjson
 
 from txlog.actions.fields import FieldSpec, Made, made
+from txlog.base.texts import is_unicode
 
 Long = int  # From -2**63 to 2**63 - 1.
 Integer = int  # From -2**31 to 2**31 - 1.
@@ -33,17 +34,6 @@ ODD = _Odd()
 
 def _text(value: Any) -> Any:
     return value if type(value) is str and is_unicode(value) else ODD
-
-
-def is_unicode(text: str) -> bool:
-    """Return whether UTF-8 can encode a text: it contains no lone UTF-16 surrogate."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _long(value: Any) -> Any:

@@ -29,7 +29,6 @@ from txlog.actions.columns import (
     FILE_ROWS,
     STRING_MAP,
     UNREADABLE,
-    flat,
     require_fields,
 )
 from txlog.actions.ndjson import rows
@@ -37,6 +36,7 @@ from txlog.base.arrow import (
     WORD_BYTES,
     arrow_array,
     arrow_scalar,
+    flat,
     numpy_array,
     pc,
     places_of,

@@ -7,7 +7,7 @@ property test compares the two decoders.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
@@ -83,46 +83,6 @@ _REQUIRED = {  # The fields of an `add`.
 _INTEGERS = {int, type(None)}
 _NOTHING = {type(None)}
 _FEW_KEYS = 4096
-_ROWS = 64 * 1024
-_BYTES = 64 * 1024 * 1024
-
-
-def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array."""
-    if not isinstance(values, pa.ChunkedArray):
-        return values
-    if values.num_chunks == 1:
-        return values.chunk(0)
-    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
-
-
-def gathered(batches: Iterable[pa.RecordBatch], *, rows: int = _ROWS) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of at least `rows` rows.
-
-    A large batch is not copied: it is yielded unchanged, after the rows before it.
-    """
-    waiting: list[pa.RecordBatch] = []
-    count = size = 0
-    for batch in batches:
-        if waiting and batch.nbytes >= _BYTES:  # Too large to copy.
-            yield from _together(waiting)
-            waiting, count, size = [], 0, 0
-        waiting.append(batch)
-        count += batch.num_rows
-        size += batch.nbytes
-        if count >= rows or size >= _BYTES:
-            yield from _together(waiting)
-            waiting, count, size = [], 0, 0
-    if waiting:
-        yield from _together(waiting)
-
-
-def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Combine batches into one, or into several if one array cannot hold their strings."""
-    if len(batches) == 1:
-        return batches
-    combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return combined
 
 
 def empty_rows() -> pa.Table:

@@ -18,8 +18,8 @@ from txlog.base.arrow import pc
 from txlog.base.effects import REAL
 from txlog.base.errors import resource_errors
 from txlog.base.threads import PROGRESS, doing
+from txlog.base.uris import without_secrets
 from txlog.base.version import __version__
-from txlog.store.base import without_secrets
 
 if TYPE_CHECKING:
     import logging

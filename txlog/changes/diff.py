@@ -16,8 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from txlog.actions.columns import flat
-from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, flat, numpy_array, pc
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError, require_whole
 from txlog.base.observe import reading
 from txlog.base.threads import Engine, Threads

@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from txlog.actions.columns import STRING_MAP, flat
+from txlog.actions.columns import STRING_MAP
 from txlog.actions.file import Sidecar
-from txlog.base.arrow import arrow_array, pc, table_of_rows
+from txlog.base.arrow import arrow_array, flat, pc, table_of_rows
 from txlog.base.errors import TxlogError
 from txlog.checkpoint.hint import Hint
 from txlog.checkpoint.parquet import opened

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.base import Action
-from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP, empty_rows, flat
+from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP, empty_rows
 from txlog.actions.ndjson import BLANK, FOOTER_MARK, NAMES, sealed
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
-from txlog.base.arrow import arrow_scalar, empty_table, numpy_array, pc, pq, table_of_rows
+from txlog.base.arrow import arrow_scalar, empty_table, flat, numpy_array, pc, pq, table_of_rows
 from txlog.base.errors import NotFoundError
 from txlog.checkpoint.file_rows import united
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint

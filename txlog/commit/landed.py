@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from txlog.actions.columns import flat
 from txlog.actions.ndjson import rows as log_rows
 from txlog.actions.table import DomainMetadata, Metadata, Txn
-from txlog.base.arrow import arrow_array, pc
+from txlog.base.arrow import arrow_array, flat, pc
 from txlog.base.effects import Effects
 from txlog.base.errors import (
     CommitConflictError,

@@ -14,9 +14,9 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from txlog.actions.columns import empty_rows, flat
+from txlog.actions.columns import empty_rows
 from txlog.actions.table import DomainMetadata, Metadata, Protocol
-from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, flat, numpy_array, pc
 from txlog.base.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.ids import ROW_TRACKING_DOMAIN, tag_texts, tagged_ids
 from txlog.fragments.rows import FIELDS_TAG

@@ -11,8 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions.columns import flat
-from txlog.base.arrow import pc
+from txlog.base.arrow import flat, pc
 from txlog.base.errors import InvalidInputError
 from txlog.base.threads import cached_property
 from txlog.data_files.constraints import is_generated

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.actions.columns import flat
-from txlog.base.arrow import arrow_array
+from txlog.base.arrow import arrow_array, flat
 from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.data_files.incoming import as_reader, fit_column
 from txlog.expressions.bind import bind_value, columns_of

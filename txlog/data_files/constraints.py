@@ -13,9 +13,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from txlog.actions.columns import flat
 from txlog.actions.table import Metadata
-from txlog.base.arrow import arrow_scalar, pc
+from txlog.base.arrow import arrow_scalar, flat, pc
 from txlog.base.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time

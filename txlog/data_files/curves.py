@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.actions.columns import flat
-from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.arrow import arrow_array, flat, numpy_array, pc
 
 Curve = Literal["z-order", "hilbert"]
 Numbers: TypeAlias = "NDArray[np.uint64]"

@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from txlog.base.effects import REAL
 from txlog.base.errors import DataFileError, TxlogError
+from txlog.base.uris import without_secrets
 from txlog.data_files.incoming import as_reader
 from txlog.datasets.limits import Limits
 from txlog.datasets.sources import Source, Sources, refused
 from txlog.datasets.types.base import DatasetType
 from txlog.datasets.values import Input
-from txlog.store.base import PATHS, Store, is_there, without_secrets
+from txlog.store.base import PATHS, Store, is_there
 from txlog.store.open import open_store
 from txlog.table.table import Table
 

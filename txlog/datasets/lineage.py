@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError
+from txlog.base.uris import without_secrets
 from txlog.datasets.values import Commit, Input
-from txlog.store.base import without_secrets
 
 DATASET = "txlog-dataset:"
 """Before a data set's uuid, in the URI of an input that is a commit."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions.base import is_unicode
 from txlog.base.arrow import arrow_scalar, pc
+from txlog.base.texts import is_unicode
 from txlog.expressions.signatures import (
     INTEGER,
     Compute,

@@ -11,8 +11,8 @@ from functools import reduce
 from operator import and_, invert, or_
 from typing import Any, Generic, TypeVar, cast
 
-from txlog.actions.base import is_unicode
 from txlog.base.errors import InvalidInputError
+from txlog.base.texts import is_unicode
 from txlog.expressions.tree import (
     And,
     Column,

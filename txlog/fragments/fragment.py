@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 import numpy as np
 import pyarrow as pa
 
-from txlog.actions.columns import flat
 from txlog.actions.file import DeletionVectorDescriptor
-from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, flat, numpy_array, pc
 from txlog.fragments.deletion_file import DeletionFileName, parse_deletion_name
 from txlog.fragments.ids import PROVISIONAL
 from txlog.fragments.rows import ColumnFiles, FragmentRows, column_files_of

@@ -16,12 +16,12 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from txlog.actions.columns import flat
 from txlog.actions.table import DomainMetadata, Protocol
 from txlog.base.arrow import (
     WORD_BYTES,
     arrow_array,
     arrow_scalar,
+    flat,
     numpy_array,
     pc,
     text_bytes,

@@ -13,9 +13,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from txlog.actions.columns import flat
 from txlog.actions.stats_text import MOST_ROWS
-from txlog.base.arrow import arrow_array, pc
+from txlog.base.arrow import arrow_array, flat, pc
 from txlog.base.errors import LogCorruptError
 from txlog.fragments.ids import fragment_ids, shared_ids, tag_texts, tagged_ids
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError, not_installed
 from txlog.base.threads import map_ahead
+from txlog.base.uris import without_secrets
 from txlog.expressions.sql import Where
 from txlog.loader.blocks import BlockReader, Columns, finished
 from txlog.loader.epoch_plan import plan_blocks
@@ -21,7 +22,6 @@ from txlog.loader.state import State, refused, require_state
 from txlog.loader.stream import Share, stream
 from txlog.loader.views import View, default_view, require_view
 from txlog.scan.read_plan import column_names
-from txlog.store.base import without_secrets
 from txlog.table.table import Table
 
 if TYPE_CHECKING:

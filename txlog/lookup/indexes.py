@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from txlog.base.effects import REAL
 from txlog.base.errors import NotFoundError, TxlogError, TxlogWarning
+from txlog.base.uris import without_secrets
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.paths import decode_path
 from txlog.lookup.keys import AskedKeys, Encodings, Numbers, key_type
@@ -29,7 +30,7 @@ from txlog.lookup.segments import (
     parse_segment,
 )
 from txlog.schema.types import StructField
-from txlog.store.base import Store, map_many, without_secrets
+from txlog.store.base import Store, map_many
 
 _State = Literal["read", "gone", "failed"]
 _PART_MS = 3_600_000  # A part of a segment that is older is no longer written.

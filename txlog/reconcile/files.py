@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.base import Action
-from txlog.actions.columns import flat
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.base.arrow import (
     WORD_BYTES,
     TextBytes,
     arrow_array,
+    flat,
     numpy_array,
     pc,
     text_bytes,

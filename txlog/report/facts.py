@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.actions.columns import flat
-from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.arrow import arrow_array, flat, numpy_array, pc
 from txlog.fragments.rows import deleted_counts
 from txlog.log.names import LogFile
 from txlog.log.segment import complete_checkpoints

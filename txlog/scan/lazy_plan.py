@@ -15,8 +15,8 @@ from operator import add
 
 import pyarrow as pa
 
-from txlog.actions.columns import FILE_ROWS, flat
-from txlog.base.arrow import pc
+from txlog.actions.columns import FILE_ROWS
+from txlog.base.arrow import flat, pc
 from txlog.base.threads import cached_property
 from txlog.checkpoint.file_rows import STRUCTS, Wanted, united
 from txlog.checkpoint.read import Source

@@ -19,6 +19,7 @@ from txlog.base.errors import (
 )
 from txlog.base.observe import note, observed_batches, reading, short_name
 from txlog.base.threads import Engine, Threads, tracked
+from txlog.base.uris import without_secrets
 from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
 from txlog.scan.data_file import BATCH_ROWS, RowRange
@@ -26,7 +27,7 @@ from txlog.scan.files import uris_of
 from txlog.scan.plan import Explanation, ScanPlan
 from txlog.scan.read import FragmentReader, read_fragment
 from txlog.scan.read_plan import ReadPlan
-from txlog.store.base import Store, is_far, map_many, without_secrets
+from txlog.store.base import Store, is_far, map_many
 
 if TYPE_CHECKING:
     import pandas as pd

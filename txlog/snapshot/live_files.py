@@ -10,8 +10,8 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from txlog.actions.columns import empty_rows, flat
-from txlog.base.arrow import pc
+from txlog.actions.columns import empty_rows
+from txlog.base.arrow import flat, pc
 from txlog.base.errors import LogCorruptError, NotFoundError
 from txlog.base.threads import prefetch
 from txlog.checkpoint.file_rows import Wanted

@@ -14,9 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions.columns import flat
 from txlog.actions.stats_text import MOST_ROWS, Path
-from txlog.base.arrow import arrow_array, pc, within
+from txlog.base.arrow import arrow_array, flat, pc, within
 from txlog.parquet.file_footer import FileFooter
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import parse_date, parse_moment

@@ -12,9 +12,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from txlog.actions.columns import flat
 from txlog.actions.stats_text import Path
-from txlog.base.arrow import pc
+from txlog.base.arrow import flat, pc
 from txlog.base.errors import LogCorruptError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression

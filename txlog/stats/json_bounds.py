@@ -16,7 +16,6 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from txlog.actions.columns import gathered
 from txlog.actions.stats_text import (
     MOST_ROWS,
     Path,
@@ -25,7 +24,7 @@ from txlog.actions.stats_text import (
     stats_json,
     value_at,
 )
-from txlog.base.arrow import arrow_array, numpy_array, pc, within
+from txlog.base.arrow import arrow_array, gathered, numpy_array, pc, within
 from txlog.base.threads import cached_property
 from txlog.schema.types import DataType, PrimitiveType, StructType
 from txlog.stats.file_bounds import (

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.actions.columns import flat
-from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, flat, numpy_array, pc
 from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import (

@@ -12,9 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions.columns import flat
 from txlog.actions.stats_text import Path, exact_document, stats_json, value_at
-from txlog.base.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, flat, pc
 from txlog.base.errors import LogCorruptError
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import format_date, format_moment, parse_date, parse_moment

@@ -19,12 +19,11 @@ from txlog.base.errors import (
     naming_table,
 )
 from txlog.base.threads import Threads, map_ahead
+from txlog.base.uris import without_secrets
 
 # A single letter before a colon is a drive; `a::b://` is a chain of fsspec file systems.
 _URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)(?:::[^/]*)?://")
 _FILE = re.compile(r"file:", re.IGNORECASE)
-_CREDENTIALS = re.compile(r"(?<=://)[^/@]*@")
-_QUERY = re.compile(r"(?<=[?&])([^=&]+)=[^&]*")
 
 # The kinds of object stores by their schemes.
 _KINDS = {
@@ -128,13 +127,6 @@ def file_path(uri: str, *, decode: bool) -> str:
 
     # Bytes that are not UTF-8 become surrogate escapes, as in the os module.
     return unquote(plain, errors="surrogateescape")
-
-
-def without_secrets(uri: str) -> str:
-    """Return a URI for messages, without user, password and values of the query."""
-    if "@" not in uri and "=" not in uri:
-        return uri
-    return _QUERY.sub(r"\1=…", _CREDENTIALS.sub("…@", uri))
 
 
 Put = Literal["created", "exists"]

@@ -16,17 +16,9 @@ from typing import Any, TypeVar
 
 from txlog.base.effects import REAL
 from txlog.base.errors import NotFoundError, OutcomeUnknownError, StoreError, TxlogError
+from txlog.base.uris import without_secrets
 from txlog.log.names import LOG_FOLDER, commit_name, log_path, parse_name
-from txlog.store.base import (
-    BasicStore,
-    ObjectInfo,
-    OpenOutput,
-    Put,
-    Store,
-    is_far,
-    is_there,
-    without_secrets,
-)
+from txlog.store.base import BasicStore, ObjectInfo, OpenOutput, Put, Store, is_far, is_there
 from txlog.store.coordinators import CommitCoordinator, CommitEntry
 
 _LOG = f"{LOG_FOLDER}/"

@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.base.errors import InvalidInputError, NotFoundError, os_errors
-from txlog.store.base import BasicStore, ObjectInfo, Put, known_ms, without_secrets
+from txlog.base.uris import without_secrets
+from txlog.store.base import BasicStore, ObjectInfo, Put, known_ms
 
 # fsspec's own create-if-absent checks first and writes then. The lock makes this one step.
 _lock = threading.RLock()

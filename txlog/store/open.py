@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
+from txlog.base.uris import without_secrets
 from txlog.store.base import (
     OWN_OPTIONS,
     Store,
@@ -16,7 +17,6 @@ from txlog.store.base import (
     leads_out,
     same_store,
     scheme_of,
-    without_secrets,
 )
 from txlog.store.local.disk import disk_of
 from txlog.store.local.local import LocalStore

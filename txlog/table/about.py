@@ -53,8 +53,8 @@ class About(Handle):
 
     def _repr_html_(self) -> str:
         from txlog.base.html import facts_html, rows_html, titled
+        from txlog.base.uris import without_secrets
         from txlog.snapshot.live_files import has_large_checkpoint
-        from txlog.store.base import without_secrets
 
         snapshot = self._snapshot
         facts: dict[str, int | None] = {}

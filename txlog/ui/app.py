@@ -19,9 +19,9 @@ from starlette.exceptions import HTTPException
 
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError, UnsupportedFeatureError
 from txlog.base.threads import Threads
+from txlog.base.uris import without_secrets
 from txlog.report.page import Report, chart_library, file_text, templates
 from txlog.snapshot.time_travel import version_of
-from txlog.store.base import without_secrets
 from txlog.table.table import Table
 from txlog.ui import datasets, pages
 from txlog.ui.cells import Cell, grid, link

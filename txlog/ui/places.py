@@ -15,9 +15,10 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from txlog.base.errors import NotFoundError, TxlogError
+from txlog.base.uris import without_secrets
 from txlog.datasets import Catalog
 from txlog.datasets.ledger import MARK
-from txlog.store.base import Store, map_many, without_secrets
+from txlog.store.base import Store, map_many
 from txlog.store.open import folders_in, open_store
 from txlog.table.table import Table
 

@@ -15,8 +15,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from txlog.actions.columns import flat
-from txlog.base.arrow import arrow_array, numpy_array, pc, rows_among, table_of_rows
+from txlog.base.arrow import arrow_array, flat, numpy_array, pc, rows_among, table_of_rows
 from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError
 from txlog.checkpoint.hint import HINT_PATH, decode_hint
 from txlog.commit.context import Context

@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
-from txlog.actions.columns import flat
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata
+from txlog.base.arrow import flat
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads

@@ -11,10 +11,9 @@ from functools import partial
 
 import pyarrow as pa
 
-from txlog.actions.columns import flat
 from txlog.actions.file import Add
 from txlog.actions.stats_text import Path, StatsText, stats_json
-from txlog.base.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, flat, pc
 from txlog.base.errors import DataFileError, InvalidInputError, NotFoundError, TxlogError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent

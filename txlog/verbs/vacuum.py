@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions.columns import empty_rows, flat
+from txlog.actions.columns import empty_rows
 from txlog.actions.file import DeletionVectorDescriptor
-from txlog.base.arrow import arrow_array, pc
+from txlog.base.arrow import arrow_array, flat, pc
 from txlog.base.errors import (
     InvalidInputError,
     LogCorruptError,

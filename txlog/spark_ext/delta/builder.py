@@ -16,6 +16,7 @@ from txlog.base.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
+from txlog.base.uris import without_secrets
 from txlog.commit.context import Context
 from txlog.data_files.identity import Identity
 from txlog.expressions.sql import quote_name
@@ -36,7 +37,7 @@ from txlog.spark_ext.delta.arguments import (
 )
 from txlog.spark_ext.merge import table
 from txlog.spark_ext.spark_types import require_storable
-from txlog.store.base import file_path, is_file_uri, scheme_of, without_secrets
+from txlog.store.base import file_path, is_file_uri, scheme_of
 from txlog.store.open import open_store
 from txlog.store.places import same_place
 from txlog.table.table import Table

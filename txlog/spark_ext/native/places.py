@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.base.errors import UnsupportedFeatureError
+from txlog.base.uris import without_secrets
 from txlog.log.paths import decode_path
 from txlog.schema.timestamps import format_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField
 from txlog.stats.partition import format_partition_values
-from txlog.store.base import Store, is_confined, without_secrets
+from txlog.store.base import Store, is_confined
 from txlog.store.open import require_allowed
 
 FRAGMENT_COLUMN = "_txlog_fragment"  # The last virtual folder.

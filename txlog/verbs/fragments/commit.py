@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from txlog.actions.columns import flat
 from txlog.actions.file import Add
-from txlog.base.arrow import arrow_array, pc
+from txlog.base.arrow import arrow_array, flat, pc
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit import operation as commits
 from txlog.commit.context import Context

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.actions.columns import flat
-from txlog.base.arrow import numpy_array, pc
+from txlog.base.arrow import flat, numpy_array, pc
 from txlog.expressions.evaluate import alike, evaluate
 from txlog.expressions.tree import And, Column, Expression
 from txlog.expressions.type_rules import is_number
