@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from bench import SEED, commit, machine, put_section
 
-from txlog.datasets import Catalog, InlineRunner
+from txlog.training import Datasets, InlineRunner
 
 TEXT = (
     "I am still waiting on my credit card could not purchase gas in the store please help me "
@@ -70,7 +70,7 @@ def examples(folder: Path, rows: int, repeat: int) -> list[str]:
     for number in range(repeat):
         home = folder / f"run-{number}"
         intents, *times = timed(
-            lambda home=home: Catalog(home, runner=InlineRunner()).create(
+            lambda home=home: Datasets(home, runner=InlineRunner()).create(
                 "intents", "TEXT_INTENT", source
             )
         )
@@ -95,12 +95,13 @@ def examples(folder: Path, rows: int, repeat: int) -> list[str]:
 
 def summaries(folder: Path, commits: int, repeat: int) -> list[str]:
     rows = pa.table({"x": [1]})
-    catalog = Catalog(folder / "many", runner=InlineRunner())
-    many = catalog.create("many", "TABLE", rows)
+    datasets = Datasets(folder / "many", runner=InlineRunner())
+    many = datasets.create("many", "TABLE", rows)
     _, made, _ = timed(lambda: [many.update(rows) for _ in range(commits - 1)])
     warm = [timed(many.summary)[1:] for _ in range(repeat)]
     cold = [
-        timed(lambda: Catalog(folder / "many").dataset("many").summary())[1:] for _ in range(repeat)
+        timed(lambda: Datasets(folder / "many").dataset("many").summary())[1:]
+        for _ in range(repeat)
     ]
     if len(many.summary().commits) != commits:
         raise SystemExit("commits are missing")
@@ -109,14 +110,14 @@ def summaries(folder: Path, commits: int, repeat: int) -> list[str]:
         *(
             f"| a summary of {commits:,} commits, {name} | {median(w for w, _ in times) * 1e3:.1f} "
             f"ms | {median(c for _, c in times) * 1e3:.1f} ms |"
-            for name, times in (("again", warm), ("of a new `Catalog`", cold))
+            for name, times in (("again", warm), ("of a new `Datasets`", cold))
         ),
     ]
 
 
 def events(folder: Path, count: int) -> list[str]:
-    catalog = Catalog(folder / "events", runner=InlineRunner())
-    named = catalog.create("named", "TABLE", pa.table({"x": [1]}))
+    datasets = Datasets(folder / "events", runner=InlineRunner())
+    named = datasets.create("named", "TABLE", pa.table({"x": [1]}))
     _, wall, cpu = timed(lambda: [named.tag(f"name {n}", 1) for n in range(count)])
     return [f"| {count:,} events, on the disk when the call returns | {wall:.2f} s | {cpu:.2f} s |"]
 

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import txlog
-from txlog.loader import Loader, Shuffle, Vector
+from txlog.training import Loader, Shuffle, Vector
 
 # `datasets` is Hugging Face's library, and not the benchmark of that name beside this file.
 HERE = Path(__file__).resolve().parent

@@ -15,11 +15,11 @@ import pytest
 
 import txlog
 from txlog import spark_ext
-from txlog.datasets import Dataset
 from txlog.table.alter import TableAlter
 from txlog.table.maintenance import TableMaintenance, TablePins
 from txlog.table.merge import TableMerger
 from txlog.table.optimize import TableOptimize
+from txlog.training import Dataset
 
 ROWS = pa.table({"a": [1, 2], "s": ["x", "y"]})
 Call = Callable[[Path], object]

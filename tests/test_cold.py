@@ -47,8 +47,8 @@ WORKS = {
     "restore": OPEN + ".restore(0)",
     "add_columns": OPEN + "; table.alter.add_features('txlog.fragments'); "
     "table.alter.add_columns({'more': 'id + 1'}); table.to_arrow()",
-    "data sets": ROWS + "from txlog.datasets import Catalog, InlineRunner; "
-    "catalog = Catalog(uri + '-sets', runner=InlineRunner()); "
+    "data sets": ROWS + "from txlog.training import Datasets, InlineRunner; "
+    "catalog = Datasets(uri + '-sets', runner=InlineRunner()); "
     "ds = catalog.create('t', 'TABLE', rows); ds.update(rows); ds.prepare(); ds.verify(); "
     "ds.diff(1, 2).added().read_all(); ds.lineage(); ds.purge(1, confirm='t'); catalog.list()",
 }

@@ -27,10 +27,10 @@ ORDER = (
     "store", "checkpoint", "snapshot",
     "scan", "lookup", "changes", "stream", "commit", "data_files", "verbs", "report", "table",
     "spark_ext",
-    "loader", "datasets", "serve", "ui",
+    "training.loader", "training.datasets", "training.service", "training", "ui",
     "cli", "testing", "__main__",
 )  # fmt: skip
-SHELVES = {"base"}  # Folders of rooms.
+SHELVES = {"base", "training"}  # Folders of rooms.
 PURE = ORDER[ORDER.index("schema") : ORDER.index("store")]
 IMPURE = {"os", "io", "time", "random", "uuid", "threading", "socket", "subprocess", "pathlib",
           "tempfile", "shutil", "secrets"}  # fmt: skip
@@ -40,20 +40,20 @@ ONLY_IN = {
     "time": {"base.effects"},
     "random": {"base.effects"},
     "uuid": {"base.effects"},
-    "logging": {"base.observe", "cli", "serve"},
+    "logging": {"base.observe", "cli", "training.service"},
     "opentelemetry": {"base.observe"},
     "rich": {"cli"},
     "typer": {"cli"},
     "polars": {"scan", "table"},  # Tables only name its types.
-    "torch": {"loader"},
-    "jax": {"loader"},
-    "tensorflow": {"loader"},
+    "torch": {"training.loader"},
+    "jax": {"training.loader"},
+    "tensorflow": {"training.loader"},
     "duckdb": {"table"},
     "IPython": {"table"},
-    "PIL": {"loader", "datasets"},
-    "grpc": {"serve"},
-    "google": {"serve"},
-    "httpx": {"serve"},
+    "PIL": {"training.loader", "training.datasets"},
+    "grpc": {"training.service"},
+    "google": {"training.service"},
+    "httpx": {"training.service"},
 }
 FACES = {"spark_ext", "cli"}
 
@@ -65,7 +65,8 @@ def room_of(path: Path) -> str:
 
 
 def room_named(parts: Sequence[str]) -> str:
-    return ".".join(parts[:2]) if parts[0] in SHELVES else parts[0]
+    """Return the room of a module; the face of a shelf is the last room of it."""
+    return ".".join(parts[:2]) if parts[0] in SHELVES and len(parts) > 1 else parts[0]
 
 
 def imports_of(path: Path) -> set[str]:

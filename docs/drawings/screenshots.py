@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import txlog
-from txlog.datasets import Catalog
+from txlog.training import Datasets
 from txlog.ui.places import place_of
 
 HERE = Path(__file__).parent
@@ -59,7 +59,7 @@ def make_data_set(folder: Path) -> None:
         "Play some jazz": "music",
     }
     rows = pa.table({"text": list(texts), "intent": list(texts.values())})
-    catalog = Catalog(folder)
+    catalog = Datasets(folder)
     made = catalog.create(
         "intents", "TABLE", rows, message="The first recordings", description="What users want"
     )

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.datasets import Catalog
+from txlog.training import Datasets
 
 # What is there with an extra, and not without any.
 BRINGS = {
@@ -98,7 +98,7 @@ def test_reports(table: txlog.Table) -> None:
 def test_pages(table: txlog.Table, tmp_path: Path) -> None:
     if not has("cli"):
         pytest.skip("it is a command")
-    catalog = Catalog(tmp_path / "sets")
+    catalog = Datasets(tmp_path / "sets")
     catalog.create("numbers", "TABLE", pa.table({"n": [1, 2]}))
     command = [sys.executable, "-m", "txlog", "ui", table.uri, catalog.root, "--port", "0"]
     command.append("--no-open")
@@ -205,7 +205,7 @@ def test_spans_without_a_sdk(table: txlog.Table) -> None:
 
 
 def test_images(tmp_path: Path) -> None:
-    from txlog.loader import Image, Loader
+    from txlog.training import Image, Loader
 
     table = txlog.write(tmp_path / "images", pa.table({"image": [b"none"]}))
     if has("images"):
@@ -217,9 +217,9 @@ def test_images(tmp_path: Path) -> None:
 
 
 def test_data_sets(tmp_path: Path) -> None:
-    from txlog.datasets import Catalog, InlineRunner
+    from txlog.training import Datasets, InlineRunner
 
-    catalog = Catalog(tmp_path / "root", runner=InlineRunner())
+    catalog = Datasets(tmp_path / "root", runner=InlineRunner())
     (tmp_path / "1.csv").write_text("hello,greeting\n")
     texts = catalog.create("texts", "TEXT_INTENT", tmp_path / "1.csv")
     assert texts.prepare().table().count() == 1
@@ -233,40 +233,40 @@ def test_data_sets(tmp_path: Path) -> None:
 
 
 def test_the_service_of_data_sets(tmp_path: Path) -> None:
-    import txlog.serve
-    from txlog.datasets import Catalog
+    import txlog.training.service
+    from txlog.training import Datasets
 
-    catalog = Catalog(tmp_path / "root")
+    catalog = Datasets(tmp_path / "root")
     if has("serve") or has("grpc"):
-        app = txlog.serve.create_app(catalog)
+        app = txlog.training.create_app(catalog)
         assert "/v1/datasets" in {getattr(route, "path", None) for route in app.routes}
-        with txlog.serve.connect("http://127.0.0.1:9") as client:
+        with txlog.training.connect("http://127.0.0.1:9") as client:
             assert "127.0.0.1:9" in repr(client)
     else:
         for name, module in (("create_app", "fastapi"), ("connect", "httpx")):
             if is_there(module):  # Another extra brought it.
                 continue
             with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[serve\]"):
-                getattr(txlog.serve, name)
+                getattr(txlog.training.service, name)
     if has("grpc"):
-        server, port = txlog.serve.create_server(catalog, address="127.0.0.1:0")
+        server, port = txlog.training.create_server(catalog, address="127.0.0.1:0")
         assert port > 0
         server.stop(grace=None).wait()
     elif not is_there("grpc"):
         with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[grpc\]"):
-            _ = txlog.serve.create_server
+            _ = txlog.training.create_server
 
 
 @pytest.mark.parametrize(
     ("extra", "module"), [("torch", "torch"), ("jax", "jax"), ("tf", "tensorflow")]
 )
 def test_batches_of_other_libraries(table: txlog.Table, extra: str, module: str) -> None:
-    from txlog.loader import Loader
+    from txlog.training import Loader
 
     loader = Loader(table, batch_size=1)
     assert [batch["n"].tolist() for batch in loader] in ([[1], [2]], [[2], [1]])
     if is_there(module):
-        pytest.skip(f"{module} is there; tests/loader tries it")
+        pytest.skip(f"{module} is there; tests/training/loader tries it")
     with pytest.raises(txlog.UnsupportedFeatureError, match=rf"pyspark-txlog\[{extra}\]"):
         getattr(loader, extra)()
 

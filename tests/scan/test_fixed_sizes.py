@@ -220,7 +220,7 @@ def test_types_at_any_depth(data: st.DataObject) -> None:
 
 
 def test_batches_for_training(table: txlog.Table) -> None:
-    from txlog.loader import Loader, Vector
+    from txlog.training import Loader, Vector
 
     rows = txlog.write(f"{table.uri}-vectors", ROWS[:1].select(["id", "v"]))
     (batch,) = Loader(rows, batch_size=1, shuffle=None, views={"v": Vector("float32", (3,))})

@@ -240,9 +240,9 @@ def test_a_remote_frame_becomes_a_commit_of_a_data_set(
     remote: "Callable[..., Any]", tmp_path: Path
 ) -> None:
     def work(spark: "SparkSession", root: str) -> tuple[Any, list[int], list[int]]:
-        from txlog.datasets import Catalog, InlineRunner
+        from txlog.training import Datasets, InlineRunner
 
-        catalog = Catalog(root, runner=InlineRunner())
+        catalog = Datasets(root, runner=InlineRunner())
         numbers = catalog.create("numbers", "TABLE", spark.range(0, 100, 1, 2))
         made = numbers.prepare()
         rows = made.table().to_arrow()["id"].to_pylist()

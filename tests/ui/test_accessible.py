@@ -17,8 +17,8 @@ import pytest
 from browser import CHROMIUM, Browser, browser, serving
 
 import txlog
-from txlog.datasets import Catalog
 from txlog.report.page import file_text
+from txlog.training import Datasets
 from txlog.ui.places import Places, place_of
 
 pytest.importorskip("fastapi")
@@ -46,7 +46,7 @@ def make_tables(folder: Path) -> None:
     table.append(pa.table({"id": [1000], "carrier": ["a carrier with quite a long name" * 3]}))
     table.delete("id < 10")
     table.pins.create("best", 1, "for the paper")
-    catalog = Catalog(folder / "sets")
+    catalog = Datasets(folder / "sets")
     made = catalog.create("carriers", "TABLE", rows, description="Flights", inputs=[table])
     made.fetch(made.prepare().version_hash, wait_s=60)
 

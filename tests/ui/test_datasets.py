@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.datasets import Catalog, Dataset
+from txlog.training import Dataset, Datasets
 from txlog.ui.datasets import ranges_text
 from txlog.ui.places import Places, place_of
 
@@ -35,7 +35,7 @@ def intents(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     lake = tmp_path_factory.mktemp("lake")
     txlog.write(lake / "plain", pa.table({"n": [1]}))
     txlog.write(lake / "sets" / "beside", pa.table({"n": [1]}))
-    catalog = Catalog(lake / "sets")
+    catalog = Datasets(lake / "sets")
     made = catalog.create("intents", "TABLE", rows("a", "b"), description="What users want")
     made.update(rows(EVIL), f"More {EVIL}", tags={"split": EVIL}, inputs=[EVIL], code=EVIL)
     made.tag("first", 1)
@@ -150,7 +150,7 @@ def test_texts_of_data_sets_are_escaped(get: Get) -> None:
 
 
 def test_a_folder_of_data_sets_may_be_all_that_is_shown(tmp_path: Path) -> None:
-    Catalog(tmp_path / "sets").create("a", "TABLE", rows("x"))
+    Datasets(tmp_path / "sets").create("a", "TABLE", rows("x"))
     places = Places([str(tmp_path / "sets")])
     assert places.find_all() == []
     assert [one.name for one in places.catalogs.values()] == ["sets"]
@@ -161,7 +161,7 @@ def test_a_folder_of_data_sets_may_be_all_that_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_damaged_data_set_leaves_the_others(tmp_path: Path) -> None:
-    catalog = Catalog(tmp_path)
+    catalog = Datasets(tmp_path)
     whole, broken = (catalog.create(name, "TABLE", rows("x")) for name in ("a", "b"))
     log = Path(broken.table().uri, "_delta_log", f"{0:020d}.json")
     log.write_text("{")

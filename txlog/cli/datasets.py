@@ -1,4 +1,4 @@
-"""`txlog datasets …`: data sets for training. Each command calls a method of `Catalog`."""
+"""`txlog datasets …`: data sets for training. Each command calls a method of `Datasets`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from txlog.cli.examine import Json
 from txlog.cli.output import as_rows, clock, print_json, print_rows, print_text
 
 if TYPE_CHECKING:
-    from txlog.datasets.catalog import Catalog
-    from txlog.datasets.dataset import Dataset
-    from txlog.datasets.training_set import TrainingSet
-    from txlog.datasets.values import Commit, Summary
+    from txlog.training.datasets.dataset import Dataset
+    from txlog.training.datasets.folder import Datasets
+    from txlog.training.datasets.training_set import TrainingSet
+    from txlog.training.datasets.values import Commit, Summary
 
 datasets = typer.Typer(
     help="Data sets for training: commits, training sets, lineage.", no_args_is_help=True
@@ -308,13 +308,13 @@ def serve(
     ] = None,
 ) -> None:
     """Serve a catalog over HTTP, and over gRPC, until Ctrl-C."""
-    from txlog.datasets.catalog import Catalog
-    from txlog.serve.run import serve as run
+    from txlog.training.datasets.folder import Datasets
+    from txlog.training.service.run import serve as run
 
     def ready(http: str, rpc: str | None) -> None:
         print_text(f"Data sets of {root} at {http}" + (f", gRPC at {rpc}" if rpc else ""))
 
-    catalog = Catalog(root, sources=_pairs(source, "--source") or None)
+    catalog = Datasets(root, sources=_pairs(source, "--source") or None)
     run(catalog, host=host, port=port, grpc_port=grpc, tokens=tokens, ready=ready)
 
 
@@ -328,7 +328,7 @@ def token(
     json: Json = False,
 ) -> None:
     """Make a token for the service, and print its entry for the file {"tokens": [ENTRY, …]}."""
-    from txlog.serve.auth import entry_of, new_token
+    from txlog.training.service.auth import entry_of, new_token
 
     made = new_token()
     entry = entry_of(name, made, right, dataset)
@@ -340,12 +340,12 @@ def token(
 # Arguments -----------------------------------------------------------------------------------
 
 
-def _catalog(root: str) -> Catalog:
+def _catalog(root: str) -> Datasets:
     """Return the catalog; requested training sets are made before the command ends."""
-    from txlog.datasets.catalog import Catalog
-    from txlog.datasets.prepare import InlineRunner
+    from txlog.training.datasets.folder import Datasets
+    from txlog.training.datasets.prepare import InlineRunner
 
-    return Catalog(root, runner=InlineRunner())
+    return Datasets(root, runner=InlineRunner())
 
 
 def _dataset(root: str, name: str) -> Dataset:
@@ -376,14 +376,14 @@ def _txn(text: str | None) -> tuple[str, int] | None:
 def _code(text: str | None) -> Any:
     if text is None:
         return None
-    from txlog.datasets.values import Code
+    from txlog.training.datasets.values import Code
 
     name, at, version = text.rpartition("@")
     return Code(name, version) if at else Code(text)
 
 
 def _target(text: str) -> int | str:
-    from txlog.datasets.limits import number_or_name
+    from txlog.training.datasets.limits import number_or_name
 
     return number_or_name(text)
 

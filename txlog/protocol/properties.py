@@ -152,7 +152,7 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.setTransactionRetentionDuration": (_interval_ms, None),
     "delta.targetFileSize": (_bytes, None),
     "delta.writePartitionColumnsToParquet": (_flag, False),
-    "txlog.dataset.cleared": (_positive, None),  # txlog.datasets sets these four.
+    "txlog.dataset.cleared": (_positive, None),  # txlog.training sets these four.
     "txlog.dataset.format": (_positive, None),
     "txlog.dataset.ledger": (_positive, None),
     "txlog.dataset.type": (_text, None),

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from txlog.datasets import Catalog, Commit, Dataset, Graph, Summary, TrainingSet
-from txlog.datasets.limits import number_or_name
 from txlog.report.page import time_text
+from txlog.training import Commit, Dataset, Datasets, Graph, Summary, TrainingSet
+from txlog.training.datasets.limits import number_or_name
 from txlog.ui.cells import Cell, cell, grid, link, pairs_text, shortened
 from txlog.ui.pages import PAGE_ROWS, Page, address, paged
 from txlog.ui.places import Place, Places
 
 if TYPE_CHECKING:
-    from txlog.datasets.lineage import Direction
+    from txlog.training.datasets.lineage import Direction
 
 # The pages of a data set, by the last part of their URLs.
 NAMES = {"": "Commits", "sets": "Training sets", "lineage": "Lineage"}
@@ -26,7 +26,7 @@ class Visit:
 
     places: Places
     place: Place  # Of the catalog.
-    catalog: Catalog
+    catalog: Datasets
     dataset: Dataset
 
     def address(self, page: str = "", **parameters: Any) -> str:
@@ -40,7 +40,7 @@ def dataset_address(place: Place, number: int, page: str = "", **parameters: Any
     return link(f"/datasets/{place.key}/{number}{step}", **parameters)
 
 
-def catalog(place: Place, opened: Catalog, *, after: int | None) -> Page:
+def catalog(place: Place, opened: Datasets, *, after: int | None) -> Page:
     """Return one page of the data sets of a catalog whose numbers are greater than `after`."""
     found = opened.list(PAGE_ROWS + 1, after)
     shown = found[:PAGE_ROWS]

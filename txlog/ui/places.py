@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 from txlog.base.errors import NotFoundError, TxlogError
 from txlog.base.uris import without_secrets
-from txlog.datasets import Catalog
-from txlog.datasets.ledger import MARK
 from txlog.store.base import Store, map_many
 from txlog.store.open import folders_in, open_store
 from txlog.table.table import Table
+from txlog.training import Datasets
+from txlog.training.datasets.ledger import MARK
 
 MOST_FOLDERS = 10_000  # The largest number of folders that are listed below one URI.
 _MOST_OPEN = 64  # The largest number of open tables.
@@ -146,7 +146,7 @@ class Places:
             self.find_all()  # It may be new.
         return [self._by_uri.get(uri or "") for uri in uris]
 
-    def find_catalog(self, key: str) -> tuple[Place, Catalog]:
+    def find_catalog(self, key: str) -> tuple[Place, Datasets]:
         """Return the folder of data sets of a key.
 
         Raises
@@ -162,7 +162,7 @@ class Places:
                 remedy="Choose one on the first page",
             )
         place = self.catalogs[key]
-        return place, self._catalogs.get(place.uri, lambda: Catalog(place.uri))
+        return place, self._catalogs.get(place.uri, lambda: Datasets(place.uri))
 
     def find(self, key: str) -> Place:
         """Return the table of a key.

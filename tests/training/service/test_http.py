@@ -1,0 +1,371 @@
+"""The HTTP service without the client: problems, keys, rights, ranges, the page."""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from servers import SECRET, localbucket, missing, redirecting
+
+from tests.training.service.servers import grpc_stub, http_client, within, write_intents
+from txlog.base.errors import DataFileError, InvalidInputError, StoreError
+from txlog.training import (
+    AccessError,
+    Datasets,
+    InlineRunner,
+    Limits,
+    Sources,
+    TokenFile,
+    connect,
+    create_app,
+    create_server,
+    serve,
+)
+from txlog.training.service.auth import digest_of, parse_tokens
+from txlog.training.service.parts import range_of
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Datasets:
+    write_intents(tmp_path / "in/1.csv", 20, 4)
+    made = Datasets(tmp_path / "root", sources={"in": tmp_path / "in"}, runner=InlineRunner())
+    made.create("intents", "TEXT_INTENT", "in/1.csv", tags={"<b>": "<script>"})
+    return made
+
+
+def tokens(tmp_path: Path, **rights: Any) -> TokenFile:
+    path = tmp_path / "tokens.json"
+    path.write_text(
+        json.dumps(
+            {
+                "tokens": [
+                    {"name": name, "sha256": digest_of(f"token of {name}"), "right": right}
+                    | ({} if datasets is None else {"datasets": datasets})
+                    for name, (right, datasets) in rights.items()
+                ]
+            }
+        )
+    )
+    return TokenFile(path)
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer token of {name}"}
+
+
+@pytest.mark.spec("DST-60")
+def test_problems(catalog: Datasets) -> None:
+    client = within(create_app(catalog))
+    for method, path, body, status, code in (
+        ("GET", "/v1/datasets/no", None, 404, "not-found"),
+        ("GET", "/v1/nothing", None, 404, "not-found"),
+        ("GET", "/v1/datasets/" + "1" * 5000, None, 404, "not-found"),
+        ("PUT", "/v1/datasets", {}, 405, "method-not-allowed"),
+        ("POST", "/v1/datasets", {"name": "x"}, 422, "invalid-input"),
+        ("POST", "/v1/datasets", {"name": "x", "type": "TABLE", "more": 1}, 422, "invalid-input"),
+        ("POST", "/v1/datasets", {"name": 1, "type": "TABLE"}, 422, "invalid-input"),
+        ("POST", "/v1/datasets", {"name": "intents", "type": "TABLE"}, 409, "already-exists"),
+        ("GET", "/v1/datasets?limit=0", None, 422, "invalid-input"),
+        ("GET", "/v1/datasets/intents/training-sets/x?wait=1e9", None, 422, "invalid-input"),
+    ):
+        answer = client.request(method, path, json=body)
+        assert answer.status_code == status, (path, answer.text)
+        assert answer.headers["content-type"] == "application/problem+json"
+        problem = answer.json()
+        assert (problem["status"], problem["code"]) == (status, code)
+        assert problem["detail"]
+        assert problem["title"]
+
+
+@pytest.mark.spec("DST-65")
+def test_bodies_are_json_and_small(catalog: Datasets) -> None:
+    client = within(create_app(catalog))
+    form = client.post("/v1/datasets", content="name=x", headers={"Content-Type": "text/plain"})
+    assert form.status_code == 415
+    kind = {"Content-Type": "application/json"}
+    assert client.post("/v1/datasets", content=b"{", headers=kind).status_code == 422
+    assert client.post("/v1/datasets", content=b" " * (2 << 20), headers=kind).status_code == 413
+    assert [one.name for one in catalog.list()] == ["intents"]
+
+
+def test_faults_tell_nothing(catalog: Datasets, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the password is 1234")
+
+    monkeypatch.setattr(Datasets, "list", broken)
+    answer = within(create_app(catalog)).get("/v1/datasets")
+    assert answer.status_code == 500
+    assert "1234" not in answer.text
+
+
+@pytest.mark.spec("DST-61")
+def test_a_key_makes_a_retry_one_effect(catalog: Datasets, tmp_path: Path) -> None:
+    client = within(create_app(catalog))
+    key = {"Idempotency-Key": "a"}
+    body = {"source": "in/1.csv", "message": "again"}
+    first, second = (
+        client.post("/v1/datasets/1/commits", json=body, headers=key) for _ in range(2)
+    )
+    assert first.status_code == second.status_code == 201
+    assert first.json() == second.json()
+    write_intents(tmp_path / "in/2.csv", 3, 3)
+    for change in ({"message": "b"}, {"source": "in/2.csv"}, {"code": {"name": "x"}}):
+        other = client.post("/v1/datasets/1/commits", json=body | change, headers=key)
+        assert other.status_code == 422, change
+    made = {"name": "new", "type": "TEXT_INTENT", "source": "in/1.csv"}
+    answers = [client.post("/v1/datasets", json=made, headers=key) for _ in range(2)]
+    assert [one.json()["dataset_id"] for one in answers] == [2, 2]
+    for change in ({"name": "newer"}, {"type": "GENERIC"}, {"source": None}):
+        other = client.post("/v1/datasets", json=made | change, headers=key)
+        assert other.status_code == 422, change
+    empty = {"name": "empty", "type": "TEXT_INTENT"}
+    key = {"Idempotency-Key": "b"}
+    first = client.post("/v1/datasets", json=empty, headers=key)
+    catalog.dataset("empty").update("in/1.csv", "by another")
+    again = client.post("/v1/datasets", json=empty, headers=key)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert len(catalog.dataset(1).commits()) == 2
+    bad = client.post("/v1/datasets", json=made, headers={"Idempotency-Key": "x" * 300})
+    assert bad.status_code == 422
+
+
+@pytest.mark.spec("DST-62")
+def test_rights(catalog: Datasets, tmp_path: Path) -> None:
+    catalog.create("secret", "TEXT_INTENT", "in/1.csv")
+    known = tokens(
+        tmp_path,
+        reader=("read", None),
+        writer=("write", ["intents"]),
+        admin=("admin", None),
+    )
+    client = within(create_app(catalog, known))
+
+    def status(method: str, path: str, who: str | None, body: Any = None) -> int:
+        headers = {} if who is None else bearer(who)
+        return client.request(method, path, json=body, headers=headers).status_code
+
+    assert status("GET", "/v1/datasets", None) == 401
+    answer = client.get("/v1/datasets", headers={"Authorization": "Bearer wrong"})
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert client.get("/v1/datasets", headers={"Authorization": "Basic x"}).status_code == 401
+    assert status("GET", "/v1/health", None) == 200
+    assert status("GET", "/", None) == 401
+    assert status("GET", "/v1/datasets/secret", "reader") == 200
+    assert status("POST", "/v1/datasets/1/training-sets", "reader", {}) == 403
+    assert status("POST", "/v1/datasets/1/training-sets", "writer", {}) == 202
+    for path in ("secret", "2", "no-such"):
+        answer = client.get(f"/v1/datasets/{path}", headers=bearer("writer"))
+        assert answer.status_code == 404
+        assert (
+            answer.json()["detail"]
+            == f"there is no data set {path!r}, or the token does not allow it"
+        )
+    assert status("GET", "/v1/datasets/1/commits/1/lineage", "writer") == 403
+    assert status("DELETE", "/v1/datasets/1", "writer") == 403
+    made = {"name": "other", "type": "TEXT_INTENT"}
+    assert status("POST", "/v1/datasets", "writer", made) == 403
+    page = client.get("/v1/datasets?limit=1", headers=bearer("writer")).json()
+    assert ([one["name"] for one in page["datasets"]], page["next"]) == (["intents"], None)
+    assert "secret" not in client.get("/", headers=bearer("writer")).text
+    assert status("DELETE", "/v1/datasets/1", "admin") == 204
+
+    with http_client(catalog, "token of reader", authenticator=known) as remote:
+        assert [one.name for one in remote.list()] == ["secret"]
+        with pytest.raises(AccessError, match="needs 'admin'"):
+            remote.dataset("secret").delete()
+    with grpc_stub(catalog, known, "token of reader") as call:
+        assert [one.name for one in call("ListDatasets")] == ["secret"]
+        with pytest.raises(Exception, match="PERMISSION_DENIED"):
+            call("DeleteDataset", dataset_id="2")
+    with grpc_stub(catalog, known) as call, pytest.raises(Exception, match="UNAUTHENTICATED"):
+        call("ListDatasets")
+
+
+def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    known = tokens(tmp_path, a=("read", None))
+    assert known.authenticate("token of a").right == "read"
+    tokens(tmp_path, a=("write", None), b=("admin", ["x"]))
+    assert known.authenticate("token of a").right == "write"
+    assert known.authenticate("token of b").may_see("x")
+    assert not known.authenticate("token of b").may_see("y")
+    (tmp_path / "tokens.json").write_text("[]")
+    assert known.authenticate("token of a").right == "write"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "JSON"),
+        ("[]", "JSON"),
+        ('{"tokens": {}}', "list"),
+        ('{"tokens": []}', "no token"),
+        ('{"tokens": [1]}', "token 1"),
+        ('{"tokens": [{"name": "a", "sha256": "x", "right": "read"}]}', "64"),
+        ('{"tokens": [{"name": "a", "sha256": "%s", "right": "all"}]}', "right"),
+        ('{"tokens": [{"name": "", "sha256": "%s", "right": "read"}]}', "name"),
+        ('{"tokens": [{"name": "a", "sha256": "%s", "right": "read", "datasets": "x"}]}', "names"),
+        ('{"tokens": [{"name": "a", "sha256": "%s", "right": "read", "token": "x"}]}', "only"),
+    ],
+)
+def test_token_files_that_are_none(text: str, told: str) -> None:
+    with pytest.raises(InvalidInputError, match=told):
+        parse_tokens(text.replace("%s", "0" * 64).encode(), "tokens.json")
+
+
+@pytest.mark.spec("DST-63")
+def test_without_tokens_only_this_machine(catalog: Datasets) -> None:
+    for host in ("0.0.0.0", "example.org", "::"):
+        with pytest.raises(InvalidInputError, match="only this machine"):
+            serve(catalog, host=host)
+    client = within(create_app(catalog))
+    answer = client.get("/v1/datasets", headers={"Host": "evil.example"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "http-400")
+    for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert client.post("/v1/datasets/1/commits/1:hide", headers=headers).status_code == 403
+    own = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
+    assert client.post("/v1/datasets/1/commits/1:hide", headers=own).status_code == 204
+    with pytest.raises(InvalidInputError, match="only this machine"):
+        create_server(catalog, address="0.0.0.0:0")
+
+
+def test_tokens_need_a_list_of_sources(catalog: Datasets, tmp_path: Path) -> None:
+    known = tokens(tmp_path, a=("write", None))
+    for make in (
+        lambda: create_app(Datasets(catalog.root), known),
+        lambda: create_server(Datasets(catalog.root), known, address="127.0.0.1:0"),
+        lambda: serve(Datasets(catalog.root), tokens=known),
+    ):
+        with pytest.raises(InvalidInputError, match="list of the places"):
+            make()
+
+
+@pytest.mark.spec("DST-64")
+def test_parts_by_ranges(catalog: Datasets) -> None:
+    made = catalog.dataset(1).prepare(form="csv")
+    client = within(create_app(catalog))
+    answer = client.get(f"/v1/datasets/1/training-sets/{made.version_hash}?wait=5").json()
+    assert answer["state"] == "READY"
+    url = answer["parts"][0]["url"]
+    whole = client.get(url)
+    assert whole.status_code == 200
+    assert len(whole.content) == answer["parts"][0]["bytes"]
+    some = client.get(url, headers={"Range": "bytes=5-14"})
+    assert (some.status_code, some.content) == (206, whole.content[5:15])
+    assert some.headers["content-range"] == f"bytes 5-14/{len(whole.content)}"
+    assert client.get(url, headers={"Range": f"bytes={'9' * 5000}-"}).status_code == 200
+    assert client.get(url, headers={"Range": "bytes=-7"}).content == whole.content[-7:]
+    assert client.get(url, headers={"Range": "bytes=999999-"}).status_code == 416
+    assert client.get(url, headers={"If-None-Match": whole.headers["etag"]}).status_code == 304
+    assert client.get(url.replace("examples.csv", "..%2f..%2fx")).status_code == 404
+
+
+@pytest.mark.skipif(bool(missing("localbucket")), reason="no server can be run")
+def test_parts_in_a_bucket_have_signed_addresses(tmp_path: Path) -> None:
+    write_intents(tmp_path / "in/1.csv", 20, 4)
+    with localbucket() as server:
+        made = Datasets(
+            server.root(),
+            server.options,
+            sources=Sources({"in": tmp_path / "in"}),
+            runner=InlineRunner(),
+        )
+        made.create("intents", "TEXT_INTENT", "in/1.csv")
+        ready = made.dataset(1).prepare(form="csv")
+        url = f"/v1/datasets/1/training-sets/{ready.version_hash}/parts/examples.csv"
+        answer = within(create_app(made)).get(url, follow_redirects=False)
+        assert answer.status_code == 307
+        assert answer.headers["location"].startswith(server.url)
+        assert "Signature" in answer.headers["location"]
+        assert SECRET not in answer.headers["location"]
+        with http_client(made) as client:
+            remote = client.dataset("intents")
+            paths = remote.fetch(ready.version_hash).download(tmp_path / "out")
+        assert len(Path(paths[0]).read_text().splitlines()) == 20
+
+
+def test_a_client_tells_its_token_to_no_other_server() -> None:
+    with redirecting(b"a part") as (url, asked), connect(url, "token of reader") as client:
+        with client._connection.opened("/v1/parts/x") as body:
+            assert body.read() == b"a part"
+        with pytest.raises(StoreError, match="answered 307"):
+            client.list()
+    assert asked == [("/elsewhere", None)]
+
+
+@pytest.mark.spec("DST-64")
+def test_files_come_back_in_both_forms(tmp_path: Path) -> None:
+    """Also those that lie beside the rows; contents of other data sets do not come."""
+    files = {"a.bin": b"\0\1", "sub/b.bin": b"more than four", "sub/c d.bin": b"and one more"}
+    for name, content in files.items():
+        (tmp_path / "in/raw" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in/raw" / name).write_bytes(content)
+    catalog = Datasets(
+        tmp_path / "root",
+        sources={"in": tmp_path / "in"},
+        runner=InlineRunner(),
+        limits=Limits(row_bytes=4),
+    )
+    catalog.create("raw", "GENERIC", "in/raw")
+    other = {"name": ["x"], "content": [b"of another data set"]}
+    catalog.create("other", "GENERIC", pa.table(other))
+    with http_client(catalog) as client:
+        raw = client.dataset("raw")
+        for form in ("csv", "parquet"):
+            made = raw.fetch(raw.prepare(form=form).version_hash, wait_s=60)
+            paths = made.download(tmp_path / form)
+            assert paths == [str(tmp_path / form / name) for name in files]
+            assert {name: (tmp_path / form / name).read_bytes() for name in files} == files
+        base = f"/v1/datasets/raw/training-sets/{made.version_hash}/contents"
+        get = client._connection.client.get
+        known = sha256(files["sub/b.bin"]).hexdigest()
+        some = get(f"{base}/{known}", headers={"Range": "bytes=5-8"})
+        assert (some.status_code, some.content) == (206, b"than")
+        assert some.headers["etag"] == f'"{known}"'
+        for digest in (sha256(b"of another data set").hexdigest(), "x", "..%2f..%2fledger"):
+            assert get(f"{base}/{digest}").status_code == 404
+        # Nor by rows of a user's own that name one.
+        mine = catalog.create("mine", "TABLE", pa.table({"uri": [f"files/{known[:2]}/{known}"]}))
+        taken = f"/v1/datasets/mine/training-sets/{mine.prepare().version_hash}/contents/{known}"
+        assert get(taken).status_code == 404
+        path = tmp_path / "root" / "files" / known[:2] / known
+        path.write_bytes(b"More than four")
+        with pytest.raises(DataFileError, match="other bytes"):
+            made.download(tmp_path / "damaged")
+        assert not (tmp_path / "damaged" / "sub" / "b.bin").exists()
+
+
+@given(st.binary(max_size=9), st.integers(0, 12), st.integers(0, 12))
+def test_ranges_are_slices(data: bytes, first: int, last: int) -> None:
+    span = range_of(f"bytes={first}-{last}", len(data))
+    if last < first:
+        assert span is None
+    else:
+        start, end = span or (0, 0)
+        assert data[start:end] == data[first : last + 1]
+    start, end = range_of(f"bytes=-{last}", len(data)) or (0, 0)
+    assert data[start:end] == (data[-last:] if last else b"")
+    assert range_of("lines=1-2", 9) is None
+    assert range_of("bytes=1-2,4-5", 9) is None
+
+
+def test_the_page(catalog: Datasets) -> None:
+    catalog.dataset(1).prepare()
+    answer = within(create_app(catalog)).get("/")
+    assert answer.status_code == 200
+    assert "<script" not in answer.text
+    assert "&lt;script&gt;" in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "READY" in answer.text
+    assert "intents" in answer.text
+
+
+def test_the_description(catalog: Datasets) -> None:
+    found = within(create_app(catalog)).get("/openapi.json").json()
+    assert len(found["paths"]) == 18
+    for path, methods in found["paths"].items():
+        for method, about in methods.items():
+            assert about.get("description"), (method, path)

@@ -1,0 +1,227 @@
+"""`Datasets`: the data sets in one folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+from txlog.base.errors import require_whole
+from txlog.base.threads import Engine, map_ahead
+from txlog.commit.app_versions import require_app_version
+from txlog.store.open import open_store
+from txlog.table.handle import checked
+from txlog.training.datasets.dataset import Dataset
+from txlog.training.datasets.events import pending
+from txlog.training.datasets.home import Home
+from txlog.training.datasets.lifecycle import commit_request, create_dataset, finish_purges
+from txlog.training.datasets.limits import DEFAULT_LIMITS, Limits, require_no_number
+from txlog.training.datasets.prepare import Runner, ThreadRunner, submit
+from txlog.training.datasets.sources import Sources
+from txlog.training.datasets.sweep import sweep_leftovers
+from txlog.training.datasets.types import type_of
+from txlog.training.datasets.values import Code, Summary
+
+
+@checked
+class Datasets:
+    """The data sets in one folder, which contains only Delta tables and files.
+
+    Any number of processes may use the folder at once.
+
+    Parameters
+    ----------
+    root
+        A folder or a URI, which may not exist yet: the first data set creates it.
+    storage_options
+        As for `Table`.
+    sources
+        The allowed places of sources, by names: `{"incoming": "s3://raw/in"}`, or a `Sources`.
+        Default: any path or URI that this process may read.
+    limits
+        The limits of sources: a `Limits`.
+    engine
+        The engine for work over many files; as for `Table`.
+    runner
+        The runner that makes training sets. Default: two threads of this process.
+
+    Examples
+    --------
+    >>> datasets = Datasets("datasets")  # doctest: +SKIP
+    >>> intents = datasets.create("intents", "TEXT_INTENT", "in/001.csv")  # doctest: +SKIP
+    >>> intents.update("in/002.csv", "More", tags={"category": "training set"})  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        storage_options: Mapping[str, Any] | None = None,
+        sources: Sources | Mapping[str, str | os.PathLike[str]] | None = None,
+        engine: Engine | None = None,
+        runner: Runner | None = None,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        by: str | None = None,
+    ) -> None:
+        if not isinstance(sources, Sources):
+            sources = Sources(sources, storage_options)
+        self._home = Home(
+            open_store(root, storage_options),
+            sources=sources,
+            limits=limits,
+            runner=runner or ThreadRunner(),
+            engine=engine,
+            by=by,
+        )
+
+    @classmethod
+    def _of(cls, home: Home) -> Datasets:
+        datasets = cls.__new__(cls)
+        datasets._home = home
+        return datasets
+
+    def __repr__(self) -> str:
+        return f"txlog.training.Datasets({self.root!r})"
+
+    @property
+    def root(self) -> str:
+        """The folder, as an absolute path or a URI."""
+        return self._home.root
+
+    def create(
+        self,
+        name: str,
+        type: str,
+        source: Any = None,
+        *,
+        tags: Mapping[str, str] | None = None,
+        description: str | None = None,
+        message: str = "Initial commit",
+        inputs: Sequence[Any] = (),
+        code: Code | str | None = None,
+        txn: tuple[str, int] | None = None,
+    ) -> Dataset:
+        """Create a data set, with a first commit if there is a source.
+
+        It is created completely or not at all. The arguments except `name`, `type` and
+        `description` are those of `Dataset.update`.
+
+        Parameters
+        ----------
+        name
+            A name that no other data set has, except deleted ones.
+        type
+            For example `TEXT_INTENT`, `IMAGE_CLASS`, `GENERIC` or `TABLE`.
+        txn
+            `(application, version)`. A data set that was created with this pair is returned.
+
+        Raises
+        ------
+        AlreadyExistsError
+            The name is taken.
+        NotFoundError
+            There is no such type, or no such source.
+        SchemaMismatchError, InvalidInputError
+            The source does not fit. Nothing was created.
+        CommitConflictError
+            Another process has meanwhile removed contents that the source shares with a data set,
+            and the source cannot be read again. Nothing was created.
+        """
+        home = self._home
+        kind = type_of(type)
+        require_app_version(txn)
+        home.limits.require_name("name", name)
+        require_no_number("name", name)
+        if description is not None:
+            home.limits.require_text("description", description)
+        request = commit_request(home, message, tags, inputs, code)
+        made = create_dataset(
+            home, kind, request, source, name=name, description=description, txn=txn
+        )
+        return Dataset._of(home, made)
+
+    @property
+    def sources(self) -> Sources:
+        """The allowed places of sources."""
+        return self._home.sources
+
+    def recorded(self, application: str) -> int | None:
+        """Return the version of `txn` with which an application created a data set, or None."""
+        state = self._home.ledger.state()
+        made = [
+            one.txn[1] for one in state.datasets.values() if one.txn and one.txn[0] == application
+        ]
+        return max(made, default=None)
+
+    def dataset(self, wanted: int | str) -> Dataset:
+        """Return a data set by its number, its uuid, or its name if it is not deleted.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such data set; the error lists the existing ones.
+        """
+        return Dataset._of(self._home, self._home.ledger.state().find(wanted))
+
+    def list(
+        self,
+        limit: int = 100,
+        after: int | None = None,
+        type: str | None = None,
+        *,
+        deleted: bool = False,
+    ) -> list[Summary]:
+        """Return summaries of the data sets, in the order of their creation.
+
+        If the table of a data set is damaged, its summary has no commits, and a warning names it.
+
+        Parameters
+        ----------
+        limit
+            The largest number of data sets.
+        after
+            The number of the last data set of the previous page: only later ones are returned.
+        type
+            Only data sets of this type.
+        deleted
+            Also return deleted data sets that are not purged.
+        """
+        require_whole("limit", limit, 1)
+        wanted = None if type is None else type_of(type).name
+        found = [
+            one
+            for number, one in sorted(self._home.ledger.state().datasets.items())
+            if number > (after or 0)
+            and not one.purged
+            and (deleted or not one.deleted)
+            and wanted in (None, one.type)
+        ]
+        at_once = self._home.store.reads_at_once
+        if at_once == 1:
+            return [one for one in map(self._home.listed, found[:limit]) if one is not None]
+        summaries = map_ahead(self._home.listed, found[:limit], workers=at_once, ahead=at_once)
+        with closing(summaries):
+            return [one for one in summaries if one is not None]
+
+    def sweep(self) -> int:
+        """Take over the training sets of dead workers, and return their number.
+
+        Servers call it once a minute. The runner makes the training sets. Interrupted purges are
+        finished. Once a day, files are deleted that are a day old and to which nothing refers:
+        staged files and tables of processes that died, contents of updates that were refused, and
+        files of attempts that other workers took over. If a data set is damaged, a warning names
+        it, and contents stay, because it may need them. If the store has no times of files, a
+        warning says this, and no file is deleted.
+        """
+        home = self._home
+        for known in home.ledger.state().datasets.values():
+            home.if_whole(known, partial(finish_purges, home))
+        sweep_leftovers(home)
+        waiting = pending(home.ledger.state(), home.effects.now_ms())
+        for dataset, one in waiting:
+            job = home.if_whole(dataset, partial(home.job, asked=one.asked))
+            if job is not None:
+                submit(job, home.ledger, home.runner, home.engine)
+        return len(waiting)

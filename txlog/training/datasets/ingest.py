@@ -1,0 +1,254 @@
+"""Convert raw data to the rows of a commit: any source, by the type of a data set."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.base.effects import REAL
+from txlog.base.errors import DataFileError, TxlogError
+from txlog.base.uris import without_secrets
+from txlog.data_files.incoming import as_reader
+from txlog.store.base import PATHS, Store, is_there
+from txlog.store.open import open_store
+from txlog.table.table import Table
+from txlog.training.datasets.limits import Limits
+from txlog.training.datasets.sources import Source, Sources, refused
+from txlog.training.datasets.types.base import DatasetType
+from txlog.training.datasets.values import Input
+
+_VERSIONED = re.compile(r"(.+)@v(\d+)")
+_LOG = "_delta_log/"
+FILES = "files"
+STAGED = f"{FILES}/.staged"  # Incomplete and temporary files.
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """The rows of a new commit. They are read once; after an error there is no commit."""
+
+    schema: pa.Schema  # The ingestion columns.
+    batches: Iterator[pa.RecordBatch]
+    inputs: Callable[[], tuple[Input, ...]]  # Called when all rows are read.
+    objects: StoredObjects  # Those of the rows that are read so far.
+
+    @property
+    def reader(self) -> pa.RecordBatchReader:
+        """The batches as an Arrow stream."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches)
+
+
+def ingest(
+    kind: DatasetType,
+    source: Any,
+    *,
+    sources: Sources,
+    limits: Limits,
+    store: Store,
+) -> Ingested:
+    """Return the rows that a type reads from a source.
+
+    Parameters
+    ----------
+    source
+        A path or URI of a file, folder or prefix; of a table, with `@v3` for a version of it; a
+        `Table`; a Spark frame; or any Arrow data.
+    store
+        The store of the folder's root: large contents are stored in `files/` below it.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Something does not fit the type; the error names file, row and column. It may be raised
+        while the batches are read.
+    InvalidInputError
+        The source is outside of `sources`, or exceeds a limit.
+    NotFoundError
+        There is no such source.
+    """
+    opened = _opened(kind, source, sources, limits, store)
+    objects = StoredObjects(store)
+    batches = _read(kind.read(opened, limits, objects))
+    schema = kind.ingestion
+    if schema is None:
+        if opened.data is not None:
+            schema = opened.data.schema
+        else:
+            first = next(batches, None)
+            if first is None:
+                raise refused(f"{opened.name} has no rows")
+            schema = first.schema
+            batches = chain([first], batches)
+    return Ingested(schema, batches, opened.inputs, objects)
+
+
+def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches; Arrow's errors about a broken stream become errors of txlog."""
+    try:
+        yield from batches
+    except pa.ArrowException as error:
+        raise refused(f"the data cannot be read: {error}") from error
+
+
+def _opened(
+    kind: DatasetType, source: Any, sources: Sources, limits: Limits, store: Store
+) -> Source:
+    """Return the source for a caller's argument."""
+    if isinstance(source, Table):
+        return _of_table(source, without_secrets(source.uri))
+    if isinstance(source, str | os.PathLike):
+        return _of_path(kind, os.fspath(source), sources, limits)
+    module = type(source).__module__
+    if module.startswith("pyspark."):
+        frame = source.to_spark() if module.startswith("pyspark.pandas.") else source
+        return _of_frame(frame, store)
+    return Source("", "the data", data=as_reader(source, "source"))
+
+
+def _of_path(kind: DatasetType, text: str, sources: Sources, limits: Limits) -> Source:
+    if getattr(kind, "as_files", False):
+        return sources.open(text, limits)
+    versioned = _VERSIONED.fullmatch(text.rstrip("/"))
+    if versioned:
+        if sources.allowed is not None:
+            sources.open(versioned[1], limits)  # This refuses links in the path and below it.
+        return _table_at(versioned[1], int(versioned[2]), sources)
+    found = sources.open(text, limits)
+    if found.is_folder and any(file.name.startswith(_LOG) for file in found.files):
+        return _table_at(text, None, sources)
+    return found
+
+
+def _table_at(text: str, version: int | None, sources: Sources) -> Source:
+    root, path, shown = sources.locate(text)
+    options = dict(sources.storage_options or {})
+    if sources.allowed is not None:  # A log may refer to files at any place.
+        options[PATHS] = "inside"
+    table = Table(f"{root}/{path}" if path else root, version, storage_options=options)
+    return _of_table(table, shown)
+
+
+def _of_table(table: Table, shown: str) -> Source:
+    """Return the rows of a table at a version, in its order."""
+    return Source(
+        shown,
+        shown.rstrip("/").rpartition("/")[2],
+        data=table.scan().to_reader(),
+        given=Input(shown, role="table", version=table.version),
+    )
+
+
+def _of_frame(frame: Any, store: Store) -> Source:
+    """Return the rows of a Spark frame, in the order of its partitions.
+
+    Executors write the rows as a table in the folder, and this process reads the table
+    once. So the frame is computed once, in parallel, and no process holds all rows.
+    """
+    from txlog.spark_ext import write
+
+    place = f"{store.root}/{STAGED}/{REAL.uuid()}"
+    staged = open_store(place, store.options)
+    try:
+        write(
+            frame,
+            place,
+            mode="error",
+            properties={"delta.enableRowTracking": "true"},
+            storage_options=store.options,
+        )
+        table = Table(place, storage_options=store.options)
+    except BaseException:
+        discard_tree(staged)
+        raise
+    ordered = sorted(
+        table.fragments(), key=lambda one: (one.metadata.row_id_meta or range(0)).start
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for fragment in ordered:
+                yield from fragment.to_batches()
+        finally:
+            discard_tree(staged)
+
+    reader = pa.RecordBatchReader.from_batches(table.schema, batches())
+    return Source("", "the frame", data=reader)
+
+
+def delete_tree(store: Store) -> None:
+    """Delete all files below a store's root."""
+    store.delete([file.name for file in store.list_tree("")])
+
+
+def discard_tree(store: Store) -> None:
+    """Delete all files below a store's root; skip files that cannot be deleted."""
+    with suppress(TxlogError):
+        delete_tree(store)
+
+
+class StoredObjects:
+    """Contents in `files/`: each exists once, is complete, and never changes."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.paths: set[str] = set()  # The stored files, and those that existed.
+
+    def put(self, content: bytes) -> str:
+        """Return the path of a file with a content; it is written if it does not exist."""
+        path = object_path(sha256(content).hexdigest())
+        if not is_there(self._store, path):
+            self._store.put_if_absent(path, content)
+        self.paths.add(path)
+        return path
+
+    def put_chunks(self, chunks: Iterator[bytes], digest: Callable[[], str]) -> str:
+        """Do the same for a content in chunks; `digest` is called after the last chunk.
+
+        A reader never sees a part of the file: it gets its name when it is complete.
+        """
+        staged = f"{STAGED}/{REAL.uuid()}"
+        try:
+            with self._store.open_output(staged) as sink:
+                for chunk in chunks:
+                    sink.write(chunk)
+            path = object_path(digest())
+            if not is_there(self._store, path):
+                self._name(staged, path)
+        finally:
+            with suppress(TxlogError):
+                self._store.delete([staged])
+        self.paths.add(path)
+        return path
+
+    def _name(self, staged: str, path: str) -> None:
+        """Give a content its name."""
+        try:
+            self._store.move([(staged, path)])
+        except TxlogError:
+            if not is_there(self._store, path):
+                raise  # If it is there, another writer has written the same content meanwhile.
+        else:
+            if not is_there(self._store, path):  # A move skips missing files.
+                raise DataFileError(
+                    path=path,
+                    reason="the content was deleted before it was complete: it took more than a "
+                    "day, or a clock jumped",
+                    remedy="Check the clocks, and call it again",
+                )
+
+
+def object_path(digest: str) -> str:
+    """Return the path of the content with a SHA-256, relative to the folder's root."""
+    return f"{FILES}/{digest[:2]}/{digest}"
+
+
+OBJECT_PATH = rf"^{FILES}/[0-9a-f]{{2}}/[0-9a-f]{{64}}$"
+"""The pattern of paths of objects."""

@@ -1,0 +1,319 @@
+"""The ledger: a Delta table of events, to which one event at a time is appended.
+
+Event n is appended with `txn=(APP, n)`. If the table already records this version, another process
+was first, and the command is decided again. Rules: spec/datasets.md, DST-20 to DST-29.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock
+
+import orjson
+import pyarrow as pa
+
+from txlog.base.arrow import table_of_rows
+from txlog.base.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    LogCorruptError,
+    OutcomeUnknownError,
+    RetriesExhaustedError,
+    TxlogError,
+    UnsupportedFeatureError,
+    warn_committed,
+)
+from txlog.commit.context import Context
+from txlog.commit.loop import wait_after
+from txlog.commit.operation import execute
+from txlog.data_files.options import as_schema
+from txlog.expressions.tree import col, lit
+from txlog.snapshot.load import refresh
+from txlog.snapshot.snapshot import Snapshot
+from txlog.table.table import Table
+from txlog.training.datasets.commands import LEASE_MS, ClaimSet, Command, Finish, decide
+from txlog.training.datasets.events import Event, LedgerState, canonical, fold, printable
+from txlog.training.datasets.values import FORMAT, Claim, Failure, Part
+from txlog.verbs.append import Append
+from txlog.verbs.create import create, existing
+
+APP = "txlog.datasets.ledger"
+MARK = "txlog.dataset.ledger"
+_SCHEMA = pa.schema(
+    [
+        pa.field("n", pa.int64(), False),
+        pa.field("at_ms", pa.int64(), False),
+        pa.field("by", pa.string(), False),
+        pa.field("kind", pa.string(), False),
+        pa.field("body", pa.string(), False),
+    ]
+)
+_PROPERTIES = {
+    "delta.appendOnly": "true",
+    "delta.checkpointInterval": "50",
+    MARK: FORMAT,
+    # With one row in a file, bounds of texts cannot exclude anything.
+    "delta.dataSkippingStatsColumns": "n",
+}
+COMPACT_EVERY = 200
+_DEADLINE_S = 120.0
+
+
+class Ledger:
+    """The events of a folder of data sets, and the state after them.
+
+    Threads may share it; each process has its own.
+
+    Parameters
+    ----------
+    context
+        The context of the ledger's table, which the first event creates.
+    by
+        The name of this writer: a text that no other writer has.
+    """
+
+    def __init__(self, context: Context, by: str | None = None) -> None:
+        self._context = context
+        self.by = by or f"{os.getpid()}@{socket.gethostname()}/{context.effects.uuid()[:8]}"
+        self._reset()
+
+    def _reset(self) -> None:
+        self._process = os.getpid()
+        self._lock = Lock()  # Only one thread at a time reads new events or appends.
+        self._snapshot: Snapshot | None = None
+        self._state = LedgerState()
+        self._compacted = 0
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock. A forked process makes a new one: a thread may have held the old lock."""
+        if self._process != os.getpid():
+            self._reset()
+        with self._lock:
+            yield
+
+    @property
+    def now_ms(self) -> int:
+        """The time in milliseconds since the epoch, UTC."""
+        return self._context.effects.now_ms()
+
+    def state(self) -> LedgerState:
+        """Return the current state after all events."""
+        with self._locked():
+            self._read_on()
+            return self._state
+
+    def events(self, after: int = 0) -> list[Event]:
+        """Return the events after the first `after`, in order."""
+        snapshot = existing(self._context.store)
+        return [] if snapshot is None else _events(Table._of(self._context, snapshot), after)
+
+    def record(self, command: Command) -> LedgerState:
+        """Append the event of a command, and return the state after it.
+
+        Raises
+        ------
+        RetriesExhaustedError
+            Other processes appended first until the deadline.
+        TxlogError
+            The command is refused; see `decide`. Nothing was appended.
+        """
+        return self.try_record(command)[0]
+
+    def try_record(self, command: Command) -> tuple[LedgerState, bool]:
+        """Do the same, and return also whether an event was appended: False if none was needed."""
+        effects = self._context.effects
+        started = effects.monotonic_s()
+        losses = 0
+        with self._locked():
+            while True:
+                self._read_on()
+                now_ms = effects.now_ms()
+                decided = decide(self._state, command, now_ms)
+                if decided is None:
+                    return self._state, False
+                event = Event(self._state.n + 1, now_ms, self.by, *decided)
+                if self._append(event):
+                    self._state = fold(self._state, [event])
+                    self._compact_if_due()
+                    return self._state, True
+                losses += 1
+                wait_after(losses, effects)
+                if effects.monotonic_s() - started > _DEADLINE_S:
+                    raise RetriesExhaustedError(
+                        version=event.n,
+                        rule="DST-21",
+                        path=self._context.store.root,
+                        reason="other writers kept appending to the ledger first",
+                        remedy="Try again when they are done",
+                    )
+
+    # What jobs call -------------------------------------------------------------------------
+
+    def claim(
+        self,
+        dataset_id: int,
+        version_hash: str,
+        worker: str | None = None,
+        lease_ms: int = LEASE_MS,
+    ) -> Claim | None:
+        """Claim a training set, or return None: it is made, or another worker's lease runs."""
+        who = worker or self.by
+        state, appended = self.try_record(ClaimSet(dataset_id, version_hash, who, lease_ms))
+        if not appended:
+            return None
+        found = state.dataset(dataset_id).sets[version_hash]
+        return Claim(dataset_id, version_hash, found.attempt, who, found.lease_until_ms)
+
+    def renew(self, claim: Claim, lease_ms: int = LEASE_MS) -> Claim:
+        """Return the claim with a new lease.
+
+        Raises
+        ------
+        CommitConflictError
+            The attempt is no longer the current one.
+        NotFoundError
+            The training set, or the data set, was purged.
+        """
+        state = self.record(
+            ClaimSet(
+                claim.dataset_id, claim.version_hash, claim.worker, lease_ms, attempt=claim.attempt
+            )
+        )
+        lease = state.dataset(claim.dataset_id).sets[claim.version_hash].lease_until_ms
+        return Claim(claim.dataset_id, claim.version_hash, claim.attempt, claim.worker, lease)
+
+    def ready(self, claim: Claim, parts: Sequence[Part], statistics: Mapping[str, int]) -> None:
+        """Record that a training set is made; errors as for `renew`."""
+        self.record(Finish(claim, tuple(parts), dict(statistics)))
+
+    def failed(self, claim: Claim, code: str, text: str) -> None:
+        """Record why a training set cannot be made; errors as for `renew`."""
+        self.record(Finish(claim, error=Failure(code, printable(text))))
+
+    # The table ------------------------------------------------------------------------------
+
+    def _read_on(self) -> None:
+        """Read the new events."""
+        context, snapshot = self._context, self._snapshot
+        latest = existing(context.store) if snapshot is None else refresh(context.store, snapshot)
+        if latest is None:
+            return
+        if snapshot is None:
+            _require_ledger(latest)
+        n = latest.transaction_version(APP) or 0
+        if n > self._state.n:  # An interrupt may have come between an append and the state.
+            new = _events(Table._of(context, latest), self._state.n)
+            expected = list(range(self._state.n + 1, n + 1))
+            if [event.n for event in new] != expected:
+                raise LogCorruptError(
+                    path=context.store.root,
+                    field="n",
+                    reason=f"the ledger records {n} events, but those after {self._state.n} are "
+                    f"{[event.n for event in new][:5]} …",
+                    remedy="Only txlog.training may write the ledger; restore a version before",
+                )
+            self._state = fold(self._state, new)
+        self._snapshot = latest
+
+    def _append(self, event: Event) -> bool:
+        """Append an event; return False if another event has its number."""
+        context = self._context
+        if self._snapshot is None:
+            self._snapshot = _made(context)
+            return False  # Another process may have created it, with events.
+        row = {"n": event.n, "at_ms": event.at_ms, "by": event.by, "kind": event.kind}
+        rows = table_of_rows([{**row, "body": canonical(dict(event.body))}], _SCHEMA)
+        try:
+            done = execute(
+                Append.of_data(context, rows),
+                self._snapshot,
+                txn=(APP, event.n),
+                user_metadata=None,
+            )
+        except OutcomeUnknownError:
+            return self._is_there(event)
+        if done.outcome.skipped:
+            return False
+        table = Table._of(context, done.snapshot)
+        table._finish(done)
+        self._snapshot = table.snapshot
+        return True
+
+    def _is_there(self, event: Event) -> bool:
+        """Check whether an event was appended after the store lost the answer."""
+        assert self._snapshot is not None
+        latest = refresh(self._context.store, self._snapshot)
+        if (latest.transaction_version(APP) or 0) < event.n:
+            return False
+        found = _events(Table._of(self._context, latest), event.n - 1)[0]
+        if found != event:
+            return False
+        self._snapshot = latest
+        return True
+
+    def _compact_if_due(self) -> None:
+        """Merge the files of the events from time to time; a failure loses no event."""
+        due = self._state.n // COMPACT_EVERY
+        if due == self._compacted or self._state.n % COMPACT_EVERY:
+            return
+        self._compacted = due
+        try:
+            self.compact()
+        except TxlogError as error:
+            warn_committed(
+                f"event {self._state.n} is in the ledger, but its files could not be joined: "
+                f"{error}",
+                stacklevel=4,
+            )
+
+    def compact(self) -> None:
+        """Merge the files of the events, and delete files that were merged a week ago."""
+        assert self._snapshot is not None
+        table = Table._of(self._context, self._snapshot)
+        table.optimize.compact()
+        table.vacuum(dry_run=False, lite=True)
+        self._snapshot = table.snapshot
+
+
+def _made(context: Context) -> Snapshot:
+    """Create the table of a ledger, or return the one that another process has created."""
+    try:
+        definition = as_schema(_SCHEMA, nanos=False)
+        return create(context, definition, properties=_PROPERTIES, name="ledger").snapshot
+    except AlreadyExistsError:
+        found = existing(context.store)
+        if found is None:
+            raise
+        _require_ledger(found)
+        return found
+
+
+def _require_ledger(snapshot: Snapshot) -> None:
+    if MARK not in snapshot.metadata.configuration:
+        raise InvalidInputError(
+            argument="root",
+            reason=f"{snapshot.root} is a table, but no ledger of data sets",
+            remedy="Choose another folder",
+        )
+    if (found := snapshot.metadata.configuration[MARK]) != FORMAT:
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=(f"{MARK}={found}",),
+            reason=f"the ledger has the format {found}, and this version of txlog knows {FORMAT}",
+            remedy="Upgrade txlog",
+        )
+
+
+def _events(table: Table, after: int) -> list[Event]:
+    """Return the events of a ledger after the first ones, in order."""
+    rows = table.to_arrow(where=col("n") > lit(after)) if after else table.to_arrow()
+    columns = [rows[name].to_pylist() for name in _SCHEMA.names]
+    found = [
+        Event(n, at_ms, by, kind, orjson.loads(body))
+        for n, at_ms, by, kind, body in zip(*columns, strict=True)
+    ]
+    return sorted(found, key=lambda event: event.n)

@@ -1,0 +1,223 @@
+"""`TrainingSet`: its commits, its version hash, and its parts.
+
+Rules: spec/datasets.md, DST-40 and DST-41.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from txlog.base.errors import InvalidInputError, NotFoundError
+from txlog.training.datasets.events import canonical
+from txlog.training.datasets.values import Asked, Commit, Failure, Part, State
+
+if TYPE_CHECKING:
+    from txlog.table.table import Table
+    from txlog.training.datasets.lineage import Graph
+    from txlog.training.loader.loader import Loader
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """The picked commits, the recipe, and the parts that were made from them.
+
+    The same hash always has the same parts, with the same bytes.
+    """
+
+    dataset_id: int
+    dataset: str  # The data set's uuid.
+    version_hash: str
+    state: State
+    commits: tuple[Commit, ...]  # The picked commits, in order.
+    form: str = "parquet"
+    options: Mapping[str, str] = field(default_factory=dict)
+    root: str | None = None  # The folder of the parts, after they were made.
+    parts: tuple[Part, ...] = ()
+    statistics: Mapping[str, int] = field(default_factory=dict)
+    error: Failure | None = None
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        return hash((self.dataset, self.version_hash, self.state))
+
+    @property
+    def picked(self) -> tuple[int, ...]:
+        """The numbers of the commits, ascending."""
+        return tuple(commit.commit_id for commit in self.commits)
+
+    def table(self) -> Table:
+        """Return the examples as a table; for the type GENERIC, a table of the files.
+
+        Raises
+        ------
+        NotFoundError
+            The training set is not made yet, or it cannot be made.
+        InvalidInputError
+            Its form is not `parquet`.
+        """
+        from txlog.table.table import Table
+
+        root = self._made()
+        if self.form != "parquet":
+            raise InvalidInputError(
+                argument="form",
+                reason=f"the training set has the form {self.form!r}, which is not a table",
+                remedy='Prepare it with form="parquet"',
+            )
+        name = next(part.name.partition("/")[0] for part in self.parts if "/" in part.name)
+        return Table(f"{root}/{name}", storage_options=self.storage_options)
+
+    def loader(self, *, batch_size: int, **arguments: Any) -> Loader:
+        """Return batches of the examples; arguments and errors as for `txlog.training.Loader`."""
+        from txlog.training.loader.loader import Loader
+
+        return Loader(self.table(), batch_size=batch_size, **arguments)
+
+    def download(self, folder: str | os.PathLike[str]) -> list[str]:
+        """Copy the parts into a folder, check their digests, and return the paths of the files.
+
+        For the type GENERIC, these are the files themselves, in both forms.
+        """
+        from txlog.training.datasets.prepare import download, opened_part, unpack
+
+        self._made()
+        if not self._is_of_files():
+            return download(self.parts, folder, self.storage_options)
+
+        def opened(part: Part) -> Any:
+            return opened_part(
+                replace(part, uri=f"{self._home()}/{part.uri}"), self.storage_options
+            )
+
+        return unpack(self.table().scan().to_batches(), folder, opened)
+
+    def content(self, digest: str) -> Part:
+        """Return the URI of a content to which a row of the table refers in `uri`.
+
+        Parameters
+        ----------
+        digest
+            The SHA-256 of the content, in hex digits.
+
+        Raises
+        ------
+        NotFoundError
+            The training set is not made, or none of its rows refers to such a content.
+        InvalidInputError
+            Its form is not `parquet`.
+        """
+        from txlog.expressions.tree import col, lit
+        from txlog.store.open import open_store
+        from txlog.training.datasets.ingest import object_path
+        from txlog.training.datasets.types import OBJECTS, stores_objects
+
+        table, path = self.table(), object_path(digest)
+        is_known = stores_objects(self.commits[0].type, table.schema.names)
+        if not is_known or not table.count(col(OBJECTS) == lit(path)):
+            raise NotFoundError(
+                reason=f"no row of the training set {self.version_hash} names a content with the "
+                f"SHA-256 {digest[:100]!r}",
+                remedy="The column uri of its rows names those that lie beside them",
+            )
+        size = open_store(self._home(), self.storage_options).info(path).size
+        return Part(digest, f"{self._home()}/{path}", size, None, digest)
+
+    def _is_of_files(self) -> bool:
+        """Return whether the parts are a table whose rows are files."""
+        from txlog.training.datasets.types import type_of
+
+        if self.form != "parquet":
+            return False
+        return bool(getattr(type_of(self.commits[0].type), "as_files", False))
+
+    def _home(self) -> str:
+        """Return the folder's root: the parts are in sets/<uuid>/<hash>/<attempt>."""
+        return self._made().rsplit("/", 4)[0]
+
+    def provenance(self) -> Graph:
+        """Return what the training set was made from: its commits, and their inputs."""
+        from txlog.training.datasets.lineage import provenance
+
+        return provenance(self)
+
+    def _made(self) -> str:
+        if self.state == "READY":
+            return self.root or ""
+        why = f": {self.error.text}" if self.error is not None else ""
+        raise NotFoundError(
+            reason=f"the training set {self.version_hash} is {self.state}{why}",
+            remedy="Prepare it again"
+            if self.state == "FAILED"
+            else "Wait for it: fetch(version_hash, wait_s=60)",
+        )
+
+
+def pick(
+    commits: Iterable[Commit], upto: int | None = None, tags: Mapping[str, str] | None = None
+) -> list[Commit]:
+    """Return the commits up to and including one that have all tags and are not hidden.
+
+    Raises
+    ------
+    NotFoundError
+        There is no commit `upto`; the error names the last one.
+    InvalidInputError
+        No commit has the tags.
+    """
+    known = list(commits)
+    wanted = tags or {}
+    if upto is not None and all(commit.commit_id != upto for commit in known):
+        last = max((commit.commit_id for commit in known), default=0)
+        raise NotFoundError(
+            version=upto,
+            reason=f"there is no commit {upto}",
+            remedy=f"The last one is {last}" if last else "The data set has no commit yet",
+        )
+    below = [c for c in known if upto is None or c.commit_id <= upto]
+    shown = [c for c in below if not (c.hidden or c.purged)]
+    picked = [c for c in shown if wanted.items() <= c.tags.items()]
+    if not picked:
+        listed = ", ".join(f"{name}={value}" for name, value in sorted(wanted.items()))
+        raise InvalidInputError(
+            argument="tags" if wanted else "commit",
+            reason=f"no commit of {len(below)} has {listed}"
+            if wanted
+            else f"none of {len(below)} commits can be picked",
+            remedy="Ask for tags that a commit has" if wanted else "Add a commit, or show one",
+        )
+    return sorted(picked, key=lambda commit: commit.commit_id)
+
+
+def ask(
+    dataset: str,
+    type_key: str,
+    picked: Sequence[Commit],
+    form: str = "parquet",
+    options: Mapping[str, str] | None = None,
+) -> Asked:
+    """Return a training set of picked commits, with its version hash.
+
+    The hash is `v1` and the first 40 hex digits of the SHA-256 of canonical JSON, so it names the
+    same content and recipe in every process.
+
+    Parameters
+    ----------
+    dataset
+        The data set's uuid.
+    type_key
+        Name and version of the type, such as `text-intent/1`.
+    """
+    commits = tuple((commit.commit_id, commit.digest) for commit in picked)
+    recipe = {
+        "commits": [list(one) for one in commits],
+        "dataset": dataset,
+        "form": form,
+        "options": dict(options or {}),
+        "type": type_key,
+    }
+    digest = sha256(canonical(recipe).encode()).hexdigest()
+    return Asked(f"v1{digest[:40]}", type_key, commits, form, dict(options or {}))

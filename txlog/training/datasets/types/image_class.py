@@ -1,0 +1,334 @@
+"""IMAGE_CLASS: images with one label each, from a folder for each label."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from io import BytesIO
+from typing import TypeVar
+
+import pyarrow as pa
+
+from txlog.base.arrow import arrow_array
+from txlog.base.errors import SchemaMismatchError, not_installed
+from txlog.base.threads import map_ahead
+from txlog.training.datasets.limits import Limits, fault_of_step
+from txlog.training.datasets.sources import Source, refused
+from txlog.training.datasets.types.archive import member_content, opened_zip, write_zip
+from txlog.training.datasets.types.base import (
+    ObjectFiles,
+    Parts,
+    Rows,
+    content_batches,
+    require_options,
+)
+from txlog.training.datasets.types.csv_rows import csv_bytes
+from txlog.training.datasets.types.text_intent import (
+    LABELS,
+    LabelCounts,
+    column_of,
+    distinct,
+    first_seen,
+    label_ids,
+    labels_table,
+)
+
+Named = TypeVar("Named")
+
+_AHEAD_BYTES = 64 << 20  # The bytes of images that wait to be checked.
+
+# The accepted formats, with the endings of their files. Other formats of Pillow may run programs.
+FORMATS = {
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
+    "PNG": (".png",),
+    "GIF": (".gif",),
+    "BMP": (".bmp",),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+}
+# Files that file managers leave in folders and zips.
+_LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
+
+
+@dataclass(frozen=True)
+class _Raw:
+    """An image that is not checked yet."""
+
+    label: str
+    filename: str
+    where: str  # For messages.
+    size: int  # Bytes.
+    load: Callable[[], bytes]
+
+
+class ImageClass:
+    """Images with labels: a zip, folder or prefix with a folder for each label.
+
+    Folders of labels have no folders in them. The type also accepts Arrow data with the columns
+    `label`, `content`, and `filename` or `path`. Pillow (extra `images`) decodes each image once,
+    so a damaged image is found now and not during the training.
+    """
+
+    name = "IMAGE_CLASS"
+    version = 1
+    aliases: tuple[str, ...] = ()
+    ingestion = pa.schema(
+        [
+            pa.field("filename", pa.string(), nullable=False),
+            pa.field("label", pa.string(), nullable=False),
+            ("content", pa.binary()),
+            ("uri", pa.string()),
+            pa.field("sha256", pa.string(), nullable=False),
+            pa.field("size", pa.int64(), nullable=False),
+            pa.field("width", pa.int32(), nullable=False),
+            pa.field("height", pa.int32(), nullable=False),
+            pa.field("format", pa.string(), nullable=False),
+        ]
+    )
+    training: Mapping[str, pa.Schema | None] = {
+        "examples": pa.schema(
+            [
+                ("filename", pa.string()),
+                ("label_id", pa.int32()),
+                ("content", pa.binary()),
+                ("uri", pa.string()),
+            ]
+        ),
+        "labels": LABELS,
+    }
+
+    def read(self, source: Source, limits: Limits, files: ObjectFiles) -> Iterator[pa.RecordBatch]:
+        """Yield images, ordered by label and name."""
+        _require_pillow()
+        look = partial(_looked_at, limits=limits, files=files)
+        workers = os.cpu_count() or 1
+        rows = map_ahead(
+            look,
+            _raw_images(source, limits),
+            workers=workers,
+            ahead=2 * workers,
+            size=lambda raw: raw.size,
+            ahead_size=_AHEAD_BYTES,
+        )
+        yield from content_batches(rows, self.ingestion)
+
+    def statistics(self) -> LabelCounts:
+        """Return the counts of a commit without rows."""
+        return LabelCounts("label")
+
+    def build(self, rows: Rows, out: Parts, options: Mapping[str, str]) -> dict[str, int]:
+        """Number the labels by first appearance, and write examples and labels.
+
+        The form `csv` is one zip (rules: spec/datasets.md): `examples.csv` (filename, label id),
+        `labels.csv`, and the images in `examples/`. A second image with the same name is called
+        `name-2`.
+        """
+        require_options(options, {})
+        labels = distinct(rows.map(partial(first_seen, "label"), ["label"]))
+        columns = ["filename", "label", "content", "uri"]
+        if out.form == "csv":
+            count = _write_zip(rows, out, labels, columns)
+        else:
+            count = out.write("examples", rows, partial(_numbered, labels), columns)
+            out.write_table("labels", labels_table(labels))
+        return {"numExamples": count, "numLabels": len(labels)}
+
+
+def _numbered(labels: pa.Array, batch: pa.RecordBatch) -> pa.RecordBatch:
+    numbers = label_ids(labels, batch["label"])
+    return pa.RecordBatch.from_arrays(
+        [batch["filename"], numbers, batch["content"], batch["uri"]],
+        schema=ImageClass.training["examples"],
+    )
+
+
+# The content of a source -----------------------------------------------------------------------
+
+
+def _raw_images(source: Source, limits: Limits) -> Iterator[_Raw]:
+    if source.data is not None:
+        first = 1
+        for batch in source.data:
+            yield from _of_columns(batch, first, source.name, limits)
+            first += batch.num_rows
+        return
+    if source.is_folder:
+        kept = [file for file in source.files if not _is_litter(file.name)]
+        for label, filename, file in _by_label(
+            ((file.name, file) for file in kept), source.name, limits
+        ):
+            _require_size(file.name, file.size, limits)
+            where = f"{file.name} in {source.name}"
+            yield _Raw(label, filename, where, file.size, file.content)
+        return
+    (file,) = source.files
+    with opened_zip(file, limits) as (archive, members):
+        named = ((one.filename, one) for one in members if not _is_litter(one.filename))
+        for label, filename, member in _by_label(named, file.name, limits):
+            _require_size(member.filename, member.file_size, limits)
+            content = member_content(archive, member, file)
+            where = f"{member.filename} in {file.name}"
+            yield _Raw(label, filename, where, len(content), partial(bytes, content))
+
+
+def _by_label(
+    named: Iterable[tuple[str, Named]], where: str, limits: Limits
+) -> Iterator[tuple[str, str, Named]]:
+    """Yield each file with its label and its own name.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A file is not in a folder directly below the source, or there is no file.
+    """
+    is_empty = True
+    for name, value in named:
+        is_empty = False
+        label, _, filename = name.partition("/")
+        if not filename or "/" in filename:
+            place = "nested too deeply" if filename else "not in a folder"
+            raise SchemaMismatchError(
+                reason=f"{name!r} in {where} is {place}: a folder for each label was expected, "
+                "with images in it",
+                remedy="Zip the content of the folder, not the folder itself" if filename else "",
+            )
+        if wrong := fault_of_step(label.strip(), limits.name_bytes):
+            raise SchemaMismatchError(reason=f"the label of {name!r} in {where} {wrong}")
+        yield label.strip(), filename, value
+    if is_empty:
+        raise SchemaMismatchError(reason=f"{where} has no image")
+
+
+def _is_litter(name: str) -> bool:
+    return name.rpartition("/")[2] in _LITTER or name.startswith("__MACOSX/")
+
+
+def _require_size(name: str, size: int, limits: Limits) -> None:
+    if size > limits.image_bytes:
+        raise refused(f"the image {name!r} has {size} bytes, {limits.image_bytes} are allowed")
+
+
+def _of_columns(batch: pa.RecordBatch, first: int, where: str, limits: Limits) -> Iterator[_Raw]:
+    """Yield the images of Arrow data."""
+    named = "filename" if "filename" in batch.schema.names else "path"
+    names = column_of(batch, named, pa.string(), first).to_pylist()
+    labels = column_of(batch, "label", pa.string(), first).to_pylist()
+    contents = column_of(batch, "content", pa.large_binary(), first)
+    for row, (name, label) in enumerate(zip(names, labels, strict=True)):
+        place = f"row {first + row} of {where}"
+        filename = name.rpartition("/")[2] if named == "path" else name
+        for column, text in ((named, filename), ("label", label)):
+            wrong = fault_of_step(text, limits.name_bytes)
+            if wrong:
+                raise SchemaMismatchError(
+                    field=column, reason=f"{place}: the name {text[:100]!r} {wrong}"
+                )
+        content = contents[row].as_buffer()
+        _require_size(filename, content.size, limits)
+        yield _Raw(label, filename, place, content.size, content.to_pybytes)
+
+
+# One image -------------------------------------------------------------------------------------
+
+
+def _require_pillow() -> None:
+    try:
+        import PIL  # noqa: F401
+    except ImportError as error:
+        raise not_installed("images", "images", f"images need Pillow: {error}") from error
+
+
+def _looked_at(raw: _Raw, *, limits: Limits, files: ObjectFiles) -> dict[str, object]:
+    """Return the row of an image, or raise if it cannot be decoded; it runs in threads."""
+    content = raw.load()
+    width, height, kind = _decoded(raw, content, limits)
+    is_large = len(content) > limits.row_bytes
+    return {
+        "filename": raw.filename,
+        "label": raw.label,
+        "content": None if is_large else content,
+        "uri": files.put(content) if is_large else None,
+        "sha256": sha256(content).hexdigest(),
+        "size": len(content),
+        "width": width,
+        "height": height,
+        "format": kind,
+    }
+
+
+def _decoded(raw: _Raw, content: bytes, limits: Limits) -> tuple[int, int, str]:
+    """Return an image's width, height and format."""
+    from PIL import Image
+
+    def unfit(wrong: str) -> SchemaMismatchError:
+        return SchemaMismatchError(field="content", reason=f"{raw.where} {wrong}")
+
+    too_many = f"more than {limits.pixels} pixels"
+    try:
+        with Image.open(BytesIO(content), formats=list(FORMATS)) as image:
+            # MPO is a JPEG with several pictures.
+            kind = "JPEG" if image.format == "MPO" else str(image.format)
+            width, height = image.size
+            if width * height > limits.pixels:
+                raise unfit(f"has {width} × {height} pixels, {limits.pixels} are allowed")
+            ending = "." + raw.filename.rpartition(".")[2].lower()
+            if ending not in FORMATS[kind]:
+                raise unfit(f"has the format {kind}, but its name has another ending")
+            image.load()
+    except SchemaMismatchError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise unfit(f"has {too_many}") from error
+    except Exception as error:  # Pillow raises errors of any class for other bytes.
+        raise unfit(f"is not a readable image: {error}") from error
+    return width, height, kind
+
+
+# As one zip ------------------------------------------------------------------------------------
+
+
+def _write_zip(rows: Rows, out: Parts, labels: pa.Array, columns: list[str]) -> int:
+    """Write `examples.zip`, and return how many images are in it."""
+    names: list[str] = []
+    seen: dict[str, int] = {}
+    numbers = []
+    for batch in rows.batches(["filename", "label"]):
+        names += [_unique(name, seen) for name in batch["filename"].to_pylist()]
+        numbers.append(label_ids(labels, batch["label"]))
+    listed = pa.Table.from_arrays(
+        [arrow_array(names, pa.string()), pa.chunked_array(numbers, pa.int32())],
+        names=["filename", "label_id"],
+    )
+
+    def members() -> Iterator[tuple[str, bytes]]:
+        yield "examples.csv", b"".join(map(csv_bytes, listed.to_batches()))
+        yield "labels.csv", b"".join(map(csv_bytes, labels_table(labels).to_batches()))
+        following = iter(names)
+        for batch in rows.batches(columns):
+            for content, uri in zip(batch["content"], batch["uri"].to_pylist(), strict=True):
+                yield f"examples/{next(following)}", _content(content, uri, rows)
+
+    with out.open_file("examples.zip", len(names)) as sink:
+        write_zip(sink, members())
+    return len(names)
+
+
+def _content(content: pa.BinaryScalar, uri: str | None, rows: Rows) -> bytes:
+    if uri is None:
+        return bytes(content.as_buffer())
+    with rows.open_object(uri) as opened:
+        data: bytes = opened.read()
+    return data
+
+
+def _unique(name: str, seen: dict[str, int]) -> str:
+    """Return a name, with a number before its ending if an earlier file has the name."""
+    while True:
+        seen[name] = count = seen.get(name, 0) + 1
+        if count == 1:
+            return name
+        stem, dot, ending = name.rpartition(".")
+        name = f"{stem}-{count}{dot}{ending}" if dot else f"{name}-{count}"

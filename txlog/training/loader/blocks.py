@@ -1,0 +1,299 @@
+"""Read the rows of blocks, and convert them to the views of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from txlog.base.arrow import arrow_array, empty_table, rows_among
+from txlog.base.errors import DataFileError, InvalidInputError, TxlogError
+from txlog.fragments.fragment import Fragment
+from txlog.scan.data_file import OpenFile
+from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import chosen_columns
+from txlog.training.loader.epoch_plan import BlockPlan, Kept
+from txlog.training.loader.images import Image
+from txlog.training.loader.order import Numbers, Piece, Selected
+from txlog.training.loader.views import Rows, UnfitError, View, filled
+
+_STREAMED_ROWS = 1 << 14  # The rows that one step decodes: few, so that the CPU's cache holds them.
+_WORTH = 4 / 3  # A piece is divided only if at least a quarter of it is left for a later read.
+
+Columns = dict[str, Rows]
+"""Rows as columns, by name."""
+
+Portion = tuple[Piece, Piece]
+"""A piece, and a part of it."""
+
+Chunk = tuple[Piece, int, Columns]
+"""A piece, the offset in its block of the first row that was read, and the rows that were read."""
+
+# Names that no column of a table has.
+ADDRESS = "\0address"  # The address of each row: fragment id × 2³² + position.
+RECORDS = "\0records"  # The columns of a fixed size as one array, so that one copy moves a row.
+
+
+@dataclass(frozen=True)
+class BlockReader:
+    """Reads pieces of blocks. A value: it pickles.
+
+    Parameters
+    ----------
+    views, fill
+        The views and the replacements of nulls, by the name of the column.
+    """
+
+    plan: BlockPlan
+    views: Mapping[str, View]
+    fill: Mapping[str, Any]
+
+    def load(self, wanted: Sequence[Portion]) -> list[Chunk]:
+        """Return the rows of portions of one file. The portions do not overlap.
+
+        A page or row group that has rows of several portions is decoded once.
+
+        Raises
+        ------
+        DataFileError
+            A file cannot be read, or contradicts the log.
+        InvalidInputError
+            A row does not fit the view of its column; the error names column, fragment and
+            position.
+        """
+        plan = self.plan
+        fragment = plan.fragments[self.owner(wanted[0][0])]
+        wanted = sorted(wanted, key=lambda portion: (portion[1].block, portion[1].start))
+        parts = [plan.positions(part) for _, part in wanted]
+        positions = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        rows = self._prepared(fragment, positions, self._read(fragment, positions))
+        ends = np.cumsum([len(part) for part in parts]).tolist()
+        return [
+            (piece, part.start, chosen(rows, slice(first, stop)))
+            for (piece, part), first, stop in zip(wanted, [0, *ends], ends, strict=False)
+        ]
+
+    def owner(self, piece: Piece) -> int:
+        """Return the place of the fragment that has a piece."""
+        return int(self.plan.owners[piece.block])
+
+    def end_of_pages(self, portion: Portion) -> int:
+        """Return the offset behind the page of the last row of a part, or the end of the piece.
+
+        The page is a page of the largest column. The result is the end of the piece if less than
+        a quarter of the rows is behind the page, or if whole row groups are read.
+        """
+        piece, part = portion
+        positions = self.plan.positions(replace(part, stop=piece.stop))
+        last = int(positions[part.stop - part.start - 1])
+        file = self._paged(self.owner(piece), last)
+        if file is None:
+            return piece.stop
+        count = int(np.searchsorted(positions, file.paged.footer.page_end(file.stored, last)))
+        return piece.stop if count * _WORTH > len(positions) else part.start + count
+
+    def has_pages(self, owner: int) -> bool:
+        """Return whether single pages of a fragment are read, and not whole row groups."""
+        return self._paged(owner, 0) is not None
+
+    def _paged(self, owner: int, position: int) -> OpenFile | None:
+        """Return the file of a fragment; None if the row group of a position is read whole."""
+        plan = self.plan
+        try:
+            file = FragmentReader(plan.store, plan.reading, plan.fragments[owner]).paged_file()
+        except TxlogError:  # Reading the rows will raise it again.
+            return None
+        return None if file is None or file.picked(np.array([position])) is None else file
+
+    def following(self, block: int, offset: int) -> Iterator[Columns]:
+        """Yield the rows of the epoch in their order, from a row of a block on.
+
+        Files are decoded from the start to the end, few rows at a time.
+
+        Raises
+        ------
+        DataFileError, InvalidInputError
+            As for `load`.
+        """
+        plan = self.plan
+        while block < len(plan.owners):
+            owner = int(plan.owners[block])
+            fragment = plan.fragments[owner]
+            end = int(np.searchsorted(plan.owners, owner, "right"))
+            start = int(plan.positions(Piece(block, block, offset, offset + 1))[0])
+            wanted = int(plan.counts[block:end].sum()) - offset
+            seen = 0
+            for positions, rows in self._batches(fragment, plan.kept.get(owner), start):
+                seen += rows.num_rows
+                yield self._prepared(fragment, positions, rows)
+            if seen != wanted:
+                raise self._miscounted(fragment, seen, wanted, start)
+            block, offset = end, 0
+
+    def _batches(
+        self, fragment: Fragment, kept: Kept | None, start: int
+    ) -> Iterator[tuple[Numbers, pa.RecordBatch]]:
+        """Yield a fragment's rows of the epoch, from a position on, and their positions."""
+        plan = self.plan
+        reader = FragmentReader(plan.store, plan.reading, fragment)
+        only = BitMap64(range(start, fragment.physical_rows or 0)) if start else None
+        for at, batch in reader.batches(
+            plan.reading.needed, prune=False, batch_rows=_STREAMED_ROWS, threads=False, only=only
+        ):
+            stop = at + batch.num_rows
+            if stop <= start:
+                continue
+            begin = max(at, start)
+            positions = np.arange(begin, stop) if kept is None else kept.within(begin, stop)
+            if len(positions):
+                rows = rows_among(batch, positions - at)
+                yield positions, chosen_columns(plan.reading, rows)
+
+    def _prepared(self, fragment: Fragment, positions: Numbers, rows: pa.RecordBatch) -> Columns:
+        """Return rows in the form that their views need."""
+        addresses = (fragment.id << 32) + positions
+        found: Columns = {ADDRESS: addresses} if self.addressed else {}
+        for name, view in self.views.items():
+            fill = self.fill.get(name)
+            try:
+                found[name] = view.prepare(filled(rows.column(name), fill, view), fill)
+            except UnfitError as error:
+                raise unfit(name, error, int(addresses[error.offset])) from error
+        return found
+
+    @property
+    def addressed(self) -> bool:
+        """Whether `finished` needs the addresses of rows, because it may raise for a row."""
+        return any(isinstance(view, Image) for view in self.views.values())
+
+    def empty(self) -> Columns:
+        """Return columns without rows."""
+        none = empty_table(self.plan.reading.schema).combine_chunks()
+        found: Columns = {}
+        for name, view in self.views.items():
+            found[name] = view.prepare(none[name].combine_chunks(), None)
+        return found
+
+    def _read(self, fragment: Fragment, positions: Numbers) -> pa.RecordBatch:
+        plan = self.plan
+        reader = FragmentReader(plan.store, plan.reading, fragment)
+        rows = reader.rows_at(plan.reading.needed, positions)
+        if rows.num_rows < len(positions):
+            raise self._miscounted(fragment, rows.num_rows, len(positions), int(positions[0]))
+        return chosen_columns(plan.reading, rows)
+
+    def _miscounted(self, fragment: Fragment, seen: int, wanted: int, start: int) -> DataFileError:
+        return DataFileError(
+            path=fragment.path,
+            version=self.plan.reading.version,
+            reason=f"the log says that it has {wanted} rows from position {start} on, but it has "
+            f"{seen}",
+            remedy="The log's numRecords is wrong; its writer is at fault",
+        )
+
+
+def unfit(column: str, error: UnfitError, address: int) -> InvalidInputError:
+    """Return the error of a row that does not fit the view of its column."""
+    null = "null" in error.reason
+    return InvalidInputError(
+        argument="fill" if null else "views",
+        field=column,
+        reason=f"{error.reason}, at position {address & 0xFFFF_FFFF} of fragment {address >> 32}",
+        remedy=f"Pass fill={{{column!r}: value}}, or leave such rows out by where"
+        if null
+        else "Give the column another view, or leave such rows out by where",
+    )
+
+
+def as_records(parts: Sequence[Columns], memory: Columns) -> Columns:
+    """Return joined rows. Columns of a fixed size become the fields of one array.
+
+    Parameters
+    ----------
+    memory
+        The memory for that array. A new call overwrites the rows of the last one.
+    """
+    names = [name for name, column in parts[0].items() if isinstance(column, np.ndarray)]
+    made: Columns = {
+        name: pa.concat_arrays([part[name] for part in parts])
+        for name in parts[0]
+        if name not in names
+    }
+    if not names:
+        return made
+    counts = [len(part[names[0]]) for part in parts]
+    records = memory.get(RECORDS)
+    if records is None or len(records) < sum(counts):
+        columns = [parts[0][name] for name in names]
+        fields = [(name, of.dtype, of.shape[1:]) for name, of in zip(names, columns, strict=True)]
+        records = memory[RECORDS] = np.empty(sum(counts), np.dtype(fields))
+    first = 0
+    for part, count in zip(parts, counts, strict=True):  # Each part fits the CPU's cache.
+        some = records[first : first + count]
+        for name in names:
+            some[name] = part[name]
+        first += count
+    made[RECORDS] = records[:first]
+    return made
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Return the rows of all parts, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    made: Columns = {}
+    for name, first in parts[0].items():
+        several = [part[name] for part in parts]
+        is_array = isinstance(first, np.ndarray)
+        made[name] = np.concatenate(several) if is_array else pa.concat_arrays(several)
+    return made
+
+
+def chosen(rows: Columns, places: Selected) -> Columns:
+    """Return the rows at some places, in the order of the places."""
+    made: Columns = {}
+    taken = None
+    for name, column in rows.items():
+        if isinstance(column, np.ndarray):
+            made[name] = (
+                column[places] if isinstance(places, slice) else column.take(places, axis=0)
+            )
+        elif isinstance(places, slice) and places.step in (None, 1):
+            made[name] = column.slice(places.start, places.stop - places.start)
+        else:
+            if taken is None:
+                at = (
+                    np.arange(places.start, places.stop, places.step)
+                    if isinstance(places, slice)
+                    else places
+                )
+                taken = arrow_array(at)
+            made[name] = column.take(taken)
+    return made
+
+
+def finished(views: Mapping[str, View], rows: Columns) -> dict[str, Any]:
+    """Return rows as the columns of a batch.
+
+    Raises
+    ------
+    InvalidInputError
+        An image cannot be decoded; the error names column, fragment and position.
+    """
+    records = rows.get(RECORDS)
+    if records is not None:
+        rows = {
+            **rows,
+            **{name: np.ascontiguousarray(records[name]) for name in records.dtype.names or ()},
+        }
+    made = {}
+    for name, view in views.items():
+        try:
+            made[name] = view.finish(rows[name])
+        except UnfitError as error:
+            raise unfit(name, error, int(rows[ADDRESS][error.offset])) from error
+    return made

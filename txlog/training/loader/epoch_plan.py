@@ -1,0 +1,223 @@
+"""Plan the rows of an epoch: blocks of adjacent rows of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from pyroaring import BitMap64
+
+from txlog.base.arrow import pc
+from txlog.base.errors import DataFileError
+from txlog.expressions.sql import Where
+from txlog.fragments.fragment import Fragment
+from txlog.log.paths import decode_path
+from txlog.scan.read import FragmentReader, matching_positions
+from txlog.scan.read_plan import ReadPlan
+from txlog.scan.scan import Scan
+from txlog.store.base import Store, is_far, is_there, map_many
+from txlog.store.open import locate
+from txlog.table.table import Table
+from txlog.training.loader.order import Numbers, Piece, Shuffle, block_rows_for, window_rows_for
+from txlog.training.loader.state import Identity
+
+_LISTED_FROM = 256  # From this number of remote files on, the table's folder is listed instead.
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The rows of a fragment that are in the epoch."""
+
+    positions: BitMap64
+    inverted: bool  # If true, `positions` are the rows that are not in the epoch.
+
+    def count(self, start: int, stop: int) -> int:
+        """Return the number of positions of a range that are in the epoch."""
+        found = int(self.positions.range_cardinality(start, stop))
+        return stop - start - found if self.inverted else found
+
+    def within(self, start: int, stop: int) -> Numbers:
+        """Return the positions of a range that are in the epoch, ascending."""
+        here = self.positions & BitMap64(range(start, stop))
+        named = np.frombuffer(here.to_array(), np.uint64).astype(np.int64)
+        if not self.inverted:
+            return named
+        counts = np.ones(stop - start, bool)
+        counts[named - start] = False
+        return np.flatnonzero(counts) + start
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BlockPlan:
+    """The rows of an epoch as blocks, in the order of the table. A value: it pickles.
+
+    A block without any row of the epoch does not exist (LDR-1).
+    """
+
+    store: Store
+    reading: ReadPlan  # It reads columns without a predicate: `kept` has the predicate's result.
+    fragments: tuple[Fragment, ...]
+    kept: Mapping[int, Kept]  # By the place of the fragment. All rows of other fragments count.
+    owners: Numbers  # For each block, the place of its fragment,
+    starts: Numbers  # the position of its first row in it,
+    stops: Numbers  # the position after its last row,
+    counts: Numbers  # and the number of these rows that are in the epoch.
+    window_rows: int
+    identity: Identity
+
+    def bytes_of(self, piece: Piece) -> float:
+        """Return about how many bytes of files the rows of a piece take."""
+        fragment = self.fragments[int(self.owners[piece.block])]
+        share = (piece.stop - piece.start) / max(1, fragment.physical_rows or 0)
+        return share * sum(file.size for file in fragment.files)
+
+    def positions(self, piece: Piece) -> Numbers:
+        """Return the positions in their fragment of the rows of a piece, ascending."""
+        start, stop = int(self.starts[piece.block]), int(self.stops[piece.block])
+        kept = self.kept.get(int(self.owners[piece.block]))
+        if kept is None:
+            return np.arange(start + piece.start, start + piece.stop)
+        return kept.within(start, stop)[piece.start : piece.stop]
+
+
+def plan_blocks(
+    table: Table, *, columns: list[str] | None, where: Where, shuffle: Shuffle | None
+) -> BlockPlan:
+    """Plan the rows of an epoch of a version as blocks.
+
+    This reads deletion vectors, and the footers of files without a row count in the log. If the
+    log does not decide the predicate for a file, this also reads the predicate's columns in it.
+
+    Raises
+    ------
+    DataFileError
+        A file of the version is missing.
+    """
+    whole = table.scan(columns)
+    scan = table.scan(columns, where) if where is not None else whole
+    fragments: Sequence[Fragment] = tuple(scan.plan.fragments)
+    _require_files(scan.store, fragments, scan.plan.reading.version)
+    block_rows, window_rows = _rows_of(table, shuffle)
+    fragments, kept = _kept_rows(scan, fragments)
+    owners, starts, stops = _cut(fragments, block_rows)
+    counts = stops - starts
+    for at in np.flatnonzero(np.isin(owners, list(kept))).tolist():
+        counts[at] = kept[int(owners[at])].count(int(starts[at]), int(stops[at]))
+    some = counts > 0
+    return BlockPlan(
+        store=scan.store,
+        reading=replace(whole.plan.reading, where=None, fixes=False),  # Views accept lists.
+        fragments=fragments,
+        kept=kept,
+        owners=owners[some],
+        starts=starts[some],
+        stops=stops[some],
+        counts=counts[some],
+        window_rows=window_rows,
+        identity=Identity(
+            table.metadata.id,
+            table.version,
+            scan.plan.reading.where,
+            None if shuffle is None else (shuffle.lanes, window_rows, block_rows),
+        ),
+    )
+
+
+def _rows_of(table: Table, shuffle: Shuffle | None) -> tuple[int, int]:
+    """Return `block_rows` and `window_rows`; their defaults follow LDR-3."""
+    block_rows = None if shuffle is None else shuffle.block_rows
+    if block_rows is None:
+        files = table.files(["size_bytes", "num_records"])
+        files = files.filter(pc.is_valid(files["num_records"]))
+        rows = pc.sum(files["num_records"]).as_py() or 0
+        size = pc.sum(files["size_bytes"]).as_py() or 0
+        block_rows = block_rows_for(size, rows, files.num_rows, shuffled=shuffle is not None)
+    if shuffle is None:
+        return block_rows, block_rows
+    return block_rows, shuffle.window_rows or window_rows_for(block_rows)
+
+
+def _kept_rows(
+    scan: Scan, fragments: Sequence[Fragment]
+) -> tuple[tuple[Fragment, ...], dict[int, Kept]]:
+    """Return the fragments with their numbers of rows, and the rows of the epoch if not all."""
+    plan, store = scan.plan, scan.store
+    where = plan.reading.where
+    found = list(fragments)
+    sure = [where is None or certain for certain in plan.certain]
+    undecided = [at for at, certain in enumerate(sure) if not certain]
+    kept: dict[int, Kept] = {}
+    matches = scan.engine.map(
+        partial(matching_positions, store, plan.reading), [found[at] for at in undecided]
+    )
+    for at, (positions, rows) in zip(undecided, matches, strict=True):
+        kept[at] = Kept(positions, inverted=False)
+        found[at] = replace(found[at], physical_rows=rows)
+    uncounted = [at for at, one in enumerate(found) if one.physical_rows is None]
+    counts = scan.engine.map(
+        partial(_count_rows, store, plan.reading), [found[at] for at in uncounted]
+    )
+    for at, rows in zip(uncounted, counts, strict=True):
+        found[at] = replace(found[at], physical_rows=rows)
+    deleted = [at for at, one in enumerate(found) if sure[at] and one.deletion is not None]
+    vectors = scan.engine.map(
+        partial(_deletions, store, plan.reading), [found[at] for at in deleted]
+    )
+    for at, vector in zip(deleted, vectors, strict=True):
+        if vector is not None:
+            kept[at] = Kept(vector, inverted=True)
+    return tuple(found), kept
+
+
+def _count_rows(store: Store, reading: ReadPlan, fragment: Fragment) -> int:
+    return FragmentReader(store, reading, fragment).count_rows()
+
+
+def _deletions(store: Store, reading: ReadPlan, fragment: Fragment) -> BitMap64 | None:
+    return FragmentReader(store, reading, fragment).deletions()
+
+
+def _cut(fragments: Sequence[Fragment], block_rows: int) -> tuple[Numbers, Numbers, Numbers]:
+    """Return owner, first position and end of each block of `block_rows` physical rows."""
+    rows = np.array([fragment.physical_rows or 0 for fragment in fragments], np.int64)
+    blocks = -(-rows // block_rows)
+    owners = np.repeat(np.arange(len(rows)), blocks)
+    within = np.arange(len(owners)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
+    starts = within * block_rows
+    return owners, starts, np.minimum(starts + block_rows, rows[owners])
+
+
+def _require_files(store: Store, fragments: Sequence[Fragment], version: int) -> None:
+    """Raise if data files of a version are missing.
+
+    Raises
+    ------
+    DataFileError
+        A file is missing; the error names the first one.
+    """
+    paths = [file.path for fragment in fragments for file in fragment.files]
+    missing = list(_missing(store, paths))
+    if not missing:
+        return
+    more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+    raise DataFileError(
+        path=missing[0],
+        version=version,
+        table=store.root,
+        reason=f"{len(missing)} of {len(paths)} data files of this version are gone: "
+        f"{', '.join(missing[:_SHOWN])}{more}",
+        remedy="Load a newer version, or restore the files; pin the versions that you train on",
+    )
+
+
+def _missing(store: Store, paths: Sequence[str]) -> Iterable[str]:
+    places = [(path, *locate(store, decode_path(path))) for path in paths]
+    listed: set[str] = set()
+    if is_far(store) and len(places) >= _LISTED_FROM:
+        listed = {info.name for info in store.list_tree("")}
+    asked = [place for place in places if place[1] is not store or place[2] not in listed]
+    there = map_many(store, lambda place: is_there(place[1], place[2]), asked)
+    return [path for (path, _, _), found in zip(asked, there, strict=True) if not found]

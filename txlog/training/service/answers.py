@@ -1,0 +1,102 @@
+"""Errors as HTTP responses, and checks of request bodies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from txlog.base.errors import InvalidInputError, TxlogError
+from txlog.training.service.problems import RETRY_AFTER_S, problem_of
+
+PROBLEM = "application/problem+json"
+MOST_BODY_BYTES = 1 << 20
+_LOG = logging.getLogger("txlog.serve")
+
+
+def _answer(problem: dict[str, Any]) -> JSONResponse:
+    headers = {}
+    if problem["status"] == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if problem["status"] == 503:
+        headers["Retry-After"] = str(RETRY_AFTER_S)
+    return JSONResponse(problem, problem["status"], headers, media_type=PROBLEM)
+
+
+async def on_error(request: Request, error: Exception) -> Response:
+    """Respond with an error of txlog."""
+    assert isinstance(error, TxlogError)
+    problem = problem_of(error)
+    if problem["status"] >= 500:
+        _LOG.error("%s %s: %s", request.method, request.url.path, error, exc_info=error)
+    return _answer(problem)
+
+
+async def on_invalid(_: Request, error: Exception) -> Response:
+    """Respond to a request that does not fit its model."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return _answer(
+            problem_of(InvalidInputError(argument="body", reason="the body is not JSON"))
+        )
+    place = ".".join(str(step) for step in first["loc"][1:])
+    wrong = InvalidInputError(argument=place or None, reason=f"{place or 'body'}: {first['msg']}")
+    return _answer(problem_of(wrong))
+
+
+async def on_http(_: Request, error: Exception) -> Response:
+    """Respond to an error of the framework, such as an unknown path."""
+    assert isinstance(error, HTTPException)
+    return _plain_problem(error.status_code, str(error.detail))
+
+
+async def on_fault(request: Request, error: Exception) -> Response:
+    """Respond to an internal error, without its details."""
+    _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
+    return _plain_problem(500, "an internal error; the server's log has the details")
+
+
+def _plain_problem(status: int, detail: str) -> JSONResponse:
+    return _answer(
+        {
+            "type": "about:blank",
+            "title": detail,
+            "status": status,
+            "code": {404: "not-found", 405: "method-not-allowed"}.get(status, f"http-{status}"),
+            "detail": detail,
+            "fields": {},
+        }
+    )
+
+
+async def bounded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Refuse requests from other sites, and bodies that are not JSON or are too large.
+
+    Without this check, a page of another site in a browser on this machine could send requests.
+    """
+    host = request.headers.get("host", "")
+    known = request.app.state.hosts
+    if known is not None and host.rpartition(":")[0] not in known and host not in known:
+        return _plain_problem(400, "the server does not serve this host name")
+    origin = request.headers.get("origin")
+    if request.method not in ("GET", "HEAD", "OPTIONS") and (
+        request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        or (origin is not None and origin.partition("://")[2] != host)
+    ):
+        return _plain_problem(403, "the request comes from another site")
+    length = request.headers.get("content-length", "0")
+    if "transfer-encoding" in request.headers:
+        return _plain_problem(411, "the header Content-Length is needed")
+    if not length.isdigit() or int(length) > MOST_BODY_BYTES:
+        return _plain_problem(413, f"a body has at most {MOST_BODY_BYTES} bytes")
+    if int(length) and request.headers.get("content-type", "").partition(";")[0].strip() != (
+        "application/json"
+    ):
+        return _plain_problem(415, "expected Content-Type: application/json")
+    return await call(request)

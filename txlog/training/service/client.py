@@ -1,0 +1,377 @@
+"""A client of the HTTP service, with methods like those of `Datasets` and `Dataset`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+import httpx
+
+from txlog.base.arrow import pq
+from txlog.base.errors import NotFoundError, UnsupportedFeatureError
+from txlog.schema.timestamps import require_duration
+from txlog.training.datasets.lineage import Direction, Edge, Graph, Node, as_input
+from txlog.training.datasets.prepare import fetch_file, unpack
+from txlog.training.datasets.training_set import TrainingSet
+from txlog.training.datasets.values import Code, Commit, Failure, Input, Part, Summary
+from txlog.training.service.connection import TRIES, Connection
+from txlog.training.service.models import (
+    CommitModel,
+    DiffModel,
+    GraphModel,
+    SummariesModel,
+    SummaryModel,
+    TrainingSetModel,
+    TrainingSetsModel,
+)
+
+if TYPE_CHECKING:
+    from txlog.table.table import Table
+
+_LONGEST_WAIT_S = 50.0  # The longest wait of one request, in seconds.
+_BATCH_ROWS = 64  # Each row contains a file of up to some megabytes.
+
+
+def connect(
+    url: str,
+    token: str | None = None,
+    *,
+    timeout_s: float = 60,
+    transport: httpx.BaseTransport | None = None,
+) -> RemoteDatasets:
+    """Return the data sets of a server. No request is sent yet.
+
+    Parameters
+    ----------
+    url
+        Such as `http://127.0.0.1:6000`.
+    token
+        Sent as `Authorization: Bearer <token>`. Default: the variable `TXLOG_TOKEN`.
+    timeout_s
+        The time to wait for a response, in seconds. 50 seconds are added, because a request of
+        `fetch` waits for the training set.
+
+    The methods raise the errors of `Datasets` and `Dataset`, and these: `AccessError` if the token
+    is unknown or lacks a right, `StoreError` if the server cannot be reached.
+
+    Examples
+    --------
+    >>> intents = connect("http://127.0.0.1:6000").dataset("intents")  # doctest: +SKIP
+    >>> made = intents.fetch(intents.prepare().version_hash, wait_s=60)  # doctest: +SKIP
+    """
+    token = token or os.environ.get("TXLOG_TOKEN")
+    client = httpx.Client(
+        base_url=url,
+        headers={} if token is None else {"Authorization": f"Bearer {token}"},
+        timeout=timeout_s + _LONGEST_WAIT_S,
+        transport=transport or httpx.HTTPTransport(retries=TRIES - 1),
+    )
+    return RemoteDatasets(Connection(client))
+
+
+class RemoteDatasets:
+    """The data sets of a server, as `Datasets` has them.
+
+    The server itself sweeps, so there is no `sweep`; it does not tell its folder, its sources and
+    its recorded transactions, so there are no `root`, `sources` and `recorded`.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"txlog.training.connect({str(self._connection.client.base_url)!r})"
+
+    def __enter__(self) -> RemoteDatasets:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connection.client.close()
+
+    def create(
+        self,
+        name: str,
+        type: str,
+        source: str | None = None,
+        *,
+        tags: Mapping[str, str] | None = None,
+        description: str | None = None,
+        message: str = "Initial commit",
+        inputs: Sequence[Any] = (),
+        code: Code | str | None = None,
+        txn: tuple[str, int] | None = None,
+    ) -> RemoteDataset:
+        """Create a data set, as `Datasets.create` does; the server reads the source."""
+        body = {
+            "name": name,
+            "type": type,
+            "source": source,
+            "description": description,
+            "message": message,
+            **_adding(tags, inputs, code),
+        }
+        made = self._connection.send("POST", "/v1/datasets", body=body, txn=txn)
+        return RemoteDataset(self._connection, SummaryModel.model_validate(made).value())
+
+    def dataset(self, wanted: int | str) -> RemoteDataset:
+        """Return a data set by its number or name."""
+        found = self._connection.send("GET", _path(wanted))
+        return RemoteDataset(self._connection, SummaryModel.model_validate(found).value())
+
+    def list(
+        self,
+        limit: int = 100,
+        after: int | None = None,
+        type: str | None = None,
+        *,
+        deleted: bool = False,
+    ) -> list[Summary]:
+        """Return data sets in the order in which they were made."""
+        query = {"limit": limit, "after": after, "type": type, "deleted": deleted}
+        found = self._connection.send("GET", "/v1/datasets", query=query)
+        return [one.value() for one in SummariesModel.model_validate(found).datasets]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteTrainingSet(TrainingSet):
+    """A training set of a server; the URIs of its parts are addresses below the server."""
+
+    connection: Connection = field(repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+    def download(self, folder: str | os.PathLike[str]) -> list[str]:
+        """Copy the parts into a folder; errors as for `TrainingSet.download`.
+
+        An existing part with the same bytes stays. Each part gets its name when it is complete. For
+        the type GENERIC, these are the files themselves, in both forms.
+        """
+        self._made()
+        if not self._is_of_files():
+            return self._fetched(folder)
+        base = f"{_path(self.dataset_id)}/training-sets/{_step(self.version_hash)}/contents"
+
+        def opened(content: Part) -> Any:
+            return self.connection.opened(f"{base}/{_step(content.sha256)}")
+
+        with TemporaryDirectory() as staged:
+            files = map(pq.ParquetFile, self._fetched(staged))
+            batches = (batch for file in files for batch in file.iter_batches(_BATCH_ROWS))
+            return unpack(batches, folder, opened)
+
+    def _fetched(self, folder: str | os.PathLike[str]) -> list[str]:
+        return [
+            fetch_file(part, folder, partial(self.connection.opened, part.uri))
+            for part in self.parts
+        ]
+
+    def table(self) -> Table:
+        """Raise, because a server offers files, not tables.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Always; the remedy is `download`.
+        """
+        raise UnsupportedFeatureError(
+            features=("tables over HTTP",),
+            reason="a server offers the parts of a training set as files",
+            remedy="Call download; or open the folder with txlog.training.Datasets",
+        )
+
+
+class RemoteDataset:
+    """A data set of a server, as `Dataset` has it.
+
+    There is no `table`, because a server offers files. `diff` returns no rows, and takes no `key`.
+    """
+
+    def __init__(self, connection: Connection, summary: Summary) -> None:
+        self._connection = connection
+        self._path = _path(summary.dataset_id)
+        self.dataset_id = summary.dataset_id
+        self.uuid = summary.uuid
+        self.name = summary.name
+        self.type = summary.type
+
+    def __repr__(self) -> str:
+        return f"RemoteDataset({self.dataset_id}, {self.name!r}, {self.type!r})"
+
+    def update(
+        self,
+        source: str,
+        message: str = "",
+        tags: Mapping[str, str] | None = None,
+        *,
+        inputs: Sequence[Any] = (),
+        code: Code | str | None = None,
+        schema_mode: Literal["merge"] | None = None,
+        txn: tuple[str, int] | None = None,
+    ) -> Commit:
+        """Add a commit, as `Dataset.update` does; the server reads the source."""
+        body = {
+            "source": source,
+            "message": message,
+            "schema_mode": schema_mode,
+            **_adding(tags, inputs, code),
+        }
+        made = self._send("POST", "/commits", body=body, txn=txn)
+        return CommitModel.model_validate(made).value()
+
+    def commits(self) -> list[Commit]:
+        """Return the commits in order."""
+        return [*self.summary().commits]
+
+    def commit(self, wanted: int | str | None = None) -> Commit:
+        """Return a commit by its number or name. Default: the last one."""
+        if wanted is None:
+            commits = self.commits()
+            if not commits:
+                raise NotFoundError(reason=f"the data set {self.name!r} has no commit yet")
+            return commits[-1]
+        found = self._send("GET", f"/commits/{_step(wanted)}")
+        return CommitModel.model_validate(found).value()
+
+    def summary(self) -> Summary:
+        """Return the description of the data set, and its commits."""
+        return SummaryModel.model_validate(self._send("GET", "")).value()
+
+    def verify(self, commit: int | str | None = None) -> list[Commit]:
+        """Compute digests again; return the matching commits, as `Dataset.verify` does."""
+        fits = {*self._send("POST", ":verify", query={"commit": commit})["commits"]}
+        return [one for one in self.commits() if one.commit_id in fits]
+
+    def prepare(
+        self,
+        commit: int | str | None = None,
+        tags: Mapping[str, str] | None = None,
+        form: str = "parquet",
+        options: Mapping[str, str] | None = None,
+    ) -> RemoteTrainingSet:
+        """Start to make a training set, as `Dataset.prepare` does, and return at once."""
+        body = {
+            "commit": commit,
+            "tags": dict(tags or {}),
+            "form": form,
+            "options": dict(options or {}),
+        }
+        return self._set(self._send("POST", "/training-sets", body=body))
+
+    def fetch(self, version_hash: str, wait_s: float = 0) -> RemoteTrainingSet:
+        """Return the state of a training set. While it is RUNNING, wait up to `wait_s` seconds."""
+        path = f"/training-sets/{_step(version_hash)}"
+        require_duration("wait_s", wait_s)
+        while True:
+            wait = min(wait_s, _LONGEST_WAIT_S)
+            made = self._set(self._send("GET", path, query={"wait": wait}))
+            wait_s -= wait
+            if made.state != "RUNNING" or wait_s <= 0:
+                return made
+
+    def training_sets(self) -> list[RemoteTrainingSet]:
+        """Return the requested training sets, in the order of the requests."""
+        found = TrainingSetsModel.model_validate(self._send("GET", "/training-sets"))
+        return [_set_of(one, self._connection) for one in found.training_sets]
+
+    def tag(self, name: str, target: int | str | None) -> None:
+        """Give a name to a commit or a training set; None removes it."""
+        path = f"/tags/{_step(name)}"
+        if target is None:
+            self._send("DELETE", path)
+        else:
+            self._send("PUT", path, body={"target": target})
+
+    def hide(self, commit: int | str) -> None:
+        """Exclude a commit from later training sets."""
+        self._send("POST", f"/commits/{_step(commit)}:hide")
+
+    def show(self, commit: int | str) -> None:
+        """Undo `hide`."""
+        self._send("POST", f"/commits/{_step(commit)}:show")
+
+    def delete(self) -> None:
+        """Omit the data set from lists, and refuse changes."""
+        self._send("DELETE", "")
+
+    def undelete(self) -> None:
+        """Undo `delete`."""
+        self._send("POST", ":undelete")
+
+    def purge(self, commit: int | str | None = None, *, confirm: str) -> None:
+        """Remove bytes permanently, as `Dataset.purge` does."""
+        self._send("POST", ":purge", body={"commit": commit, "confirm": confirm})
+
+    def diff(self, a: int | str, b: int | str) -> dict[str, Any]:
+        """Return the differences of `b` from `a` as in `Diff.to_json`, without the rows."""
+        found = self._send("GET", "/diff", query={"from": a, "to": b})
+        return DiffModel.model_validate(found).model_dump()
+
+    def lineage(
+        self,
+        commit: int | str | None = None,
+        direction: Direction = "up",
+        depth: int | None = None,
+    ) -> Graph:
+        """Return the sources of a commit or training set (`up`), or its results (`down`)."""
+        wanted = self.commit().commit_id if commit is None else commit
+        query = {"direction": direction, "depth": depth}
+        answer = self._send("GET", f"/commits/{_step(wanted)}/lineage", query=query)
+        found = GraphModel.model_validate(answer).model_dump()
+        return Graph(
+            tuple(Node(**one) for one in found["nodes"]),
+            tuple(Edge(**one) for one in found["edges"]),
+        )
+
+    def _send(self, method: str, below: str, **arguments: Any) -> Any:
+        return self._connection.send(method, self._path + below, **arguments)
+
+    def _set(self, answer: Any) -> RemoteTrainingSet:
+        return _set_of(TrainingSetModel.model_validate(answer), self._connection)
+
+
+def _path(dataset: int | str) -> str:
+    return f"/v1/datasets/{_step(dataset)}"
+
+
+def _step(name: int | str) -> str:
+    return quote(str(name), safe="")
+
+
+def _adding(
+    tags: Mapping[str, str] | None, inputs: Sequence[Any], code: Code | str | None
+) -> dict[str, Any]:
+    given: list[Input] = [as_input(one) for one in inputs]
+    name = Code(code) if isinstance(code, str) else code
+    return {
+        "tags": dict(tags or {}),
+        "inputs": [{**vars(one)} for one in given],
+        "code": None if name is None else {**vars(name)},
+    }
+
+
+def _set_of(model: TrainingSetModel, connection: Connection) -> RemoteTrainingSet:
+    return RemoteTrainingSet(
+        connection=connection,
+        dataset_id=model.dataset_id,
+        dataset=model.dataset,
+        version_hash=model.version_hash,
+        state=model.state,
+        commits=tuple(one.value() for one in model.commits),
+        form=model.form,
+        options=model.options,
+        parts=tuple(
+            Part(one.name, one.url, one.bytes, one.rows, one.sha256) for one in model.parts
+        ),
+        statistics=model.statistics,
+        error=None if model.error is None else Failure(model.error.code, model.error.text),
+    )
