@@ -18,6 +18,7 @@ from pathlib import Path
 from log_tables import BULK_COMMITS, adds, compact, write_bulk
 
 import txlog
+from txlog.tools.report import report
 
 
 def make(root: Path, files: int, kept: int) -> None:
@@ -48,7 +49,7 @@ def main() -> None:
     if not txlog.Table.exists(root):
         make(root, asked.files, asked.commits)
     begin, busy = time.perf_counter(), time.process_time()
-    made = txlog.Table(root).report()
+    made = report(txlog.Table(root))
     took, worked = time.perf_counter() - begin, time.process_time() - busy
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     facts = made.facts

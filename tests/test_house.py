@@ -25,25 +25,25 @@ ORDER = (
     "schema", "variant", "actions", "log", "protocol", "expressions", "fragments", "parquet",
     "stats", "reconcile",
     "store", "checkpoint", "snapshot",
-    "scan", "lookup", "changes", "stream", "commit", "data_files", "verbs", "report", "table",
+    "scan", "lookup", "changes", "stream", "commit", "data_files", "verbs", "table",
     "spark_ext",
-    "training.loader", "training.datasets", "training.service", "training", "ui",
-    "cli", "testing", "__main__",
+    "training.loader", "training.datasets", "training.service", "training",
+    "tools.report", "tools.ui", "tools.cli", "testing", "__main__",
 )  # fmt: skip
-SHELVES = {"base", "training"}  # Folders of rooms.
+SHELVES = {"base", "training", "tools"}  # Folders of rooms.
 PURE = ORDER[ORDER.index("schema") : ORDER.index("store")]
 IMPURE = {"os", "io", "time", "random", "uuid", "threading", "socket", "subprocess", "pathlib",
           "tempfile", "shutil", "secrets"}  # fmt: skip
 ONLY_IN = {
     "fsspec": {"store"},
-    "pyspark": {"spark_ext", "cli"},  # The command line only names its types.
+    "pyspark": {"spark_ext", "tools.cli"},  # The command line only names its types.
     "time": {"base.effects"},
     "random": {"base.effects"},
     "uuid": {"base.effects"},
-    "logging": {"base.observe", "cli", "training.service"},
+    "logging": {"base.observe", "tools.cli", "training.service"},
     "opentelemetry": {"base.observe"},
-    "rich": {"cli"},
-    "typer": {"cli"},
+    "rich": {"tools.cli"},
+    "typer": {"tools.cli"},
     "polars": {"scan", "table"},  # Tables only name its types.
     "torch": {"training.loader"},
     "jax": {"training.loader"},
@@ -55,7 +55,7 @@ ONLY_IN = {
     "google": {"training.service"},
     "httpx": {"training.service"},
 }
-FACES = {"spark_ext", "cli"}
+FACES = {"spark_ext", "tools.cli"}
 
 MODULES = sorted(HOME.rglob("*.py"))
 
@@ -302,7 +302,7 @@ def test_the_wheel_holds_the_two_packages_and_no_more(tmp_path: Path) -> None:
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"txlog", "pyspark_txlog"}
     assert "txlog/py.typed" in names
-    assert {"txlog/cli/data/flights.parquet", "txlog/cli/data/errors.md"} <= set(names)
+    assert {"txlog/tools/cli/data/flights.parquet", "txlog/tools/cli/data/errors.md"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 

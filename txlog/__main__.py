@@ -1,6 +1,6 @@
 """`python -m txlog`: the command line."""
 
-from txlog.cli import main
+from txlog.tools.cli import main
 
 if __name__ == "__main__":
     main()

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import txlog
+from txlog.tools.report import report as report_on
+from txlog.tools.ui.places import place_of
 from txlog.training import Datasets
-from txlog.ui.places import place_of
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -90,7 +91,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "lake"
         table = make_table(folder)
-        table.report().save(Path(scratch) / "report.html")
+        report_on(table).save(Path(scratch) / "report.html")
         make_data_set(folder / "sets")
         with serving(folder) as url, browser(Path(scratch) / "profile") as window:
             window.go(url)

@@ -102,7 +102,7 @@ def commands() -> str:
     """Return the page of the command line: what `--help` of each command says."""
     from typer.main import get_command
 
-    from txlog.cli.app import app
+    from txlog.tools.cli.app import app
 
     found, parts = [("txlog", get_command(app))], ["# Command line\n"]
     while found:

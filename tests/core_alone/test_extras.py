@@ -87,12 +87,14 @@ def test_polars(table: txlog.Table) -> None:
 
 
 def test_reports(table: txlog.Table) -> None:
+    from txlog.tools.report import report
+
     if has("report"):
-        report = table.report()
-        assert (report.facts.rows, report.html[:15]) == (2, "<!doctype html>")
+        made = report(table)
+        assert (made.facts.rows, made.html[:15]) == (2, "<!doctype html>")
     else:
         with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[report\]"):
-            table.report()
+            report(table)
 
 
 def test_pages(table: txlog.Table, tmp_path: Path) -> None:

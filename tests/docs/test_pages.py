@@ -71,7 +71,7 @@ def test_the_code_of_a_page_with_spark_runs(
 
 def test_the_commands_of_the_flow_run(tmp_path: Path) -> None:
     pytest.importorskip("typer")
-    from txlog.cli.app import run
+    from txlog.tools.cli.app import run
 
     page = (DOCS / "neighbours" / "kestra.md").read_text("utf-8")
     listed = page.partition("    commands:\n")[2].partition("    env:")[0].splitlines()

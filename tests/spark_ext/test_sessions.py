@@ -92,7 +92,7 @@ def test_what_is_hidden_already_stays_hidden(before: dict[str, str]) -> None:
         "from txlog.spark_ext import session; session()",
         "from txlog import spark_ext; spark_ext.read",
         "from txlog.spark_ext import DeltaTable",
-        "from txlog.cli.demo import run_demo; run_demo(None, excerpt=True)",
+        "from txlog.tools.cli.demo import run_demo; run_demo(None, excerpt=True)",
     ],
 )
 def test_without_pyspark_the_error_says_what_to_install(call: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import txlog
-from txlog.cli.app import app
+from txlog.tools.cli.app import app
 
 ON_USE = "txlog.deletionVectors"
 ENABLED = "delta.enableDeletionVectors"

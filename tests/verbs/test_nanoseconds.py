@@ -268,7 +268,7 @@ def test_workers_write_them(tmp_path: Path) -> None:
 
 def test_the_command_line_prints_them_as_text() -> None:
     """Without pandas, Arrow makes no Python values of them."""
-    from txlog.cli.output import as_rows
+    from txlog.tools.cli.output import as_rows
 
     found = as_rows(pa.table({"t": moments(BASE + 1, None), "k": [1, 2]}))
     assert found[0] == {"t": "2023-11-14 22:13:20.000000001", "k": 1}

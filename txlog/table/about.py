@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
     from txlog.expressions.sql import Where
-    from txlog.report.page import Report
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
     from txlog.table.fragment import TableFragment, TableFragments
@@ -125,27 +124,6 @@ class About(Handle):
         from txlog.verbs.doctor import examine
 
         return examine(self._context, self._snapshot, sample=sample)
-
-    def report(self, sample: int | None = 8) -> Report:
-        """Return a report on this version: one page of HTML, which notebooks show directly.
-
-        It shows the history and its authors, the structure of the table, how well scans skip files,
-        the cost of the log, and the findings of `doctor`. `report.save("report.html")` writes the
-        page, which loads nothing from elsewhere. The log is read, and the table's folder is listed.
-
-        Parameters
-        ----------
-        sample
-            How many data files are opened to check their statistics; None means all.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            The extra `report` is not installed.
-        """
-        from txlog.report.page import report
-
-        return report(self._context, self._snapshot, self.timestamp_ms, sample)
 
     def repair(
         self,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from txlog.cli.app import run
+from txlog.tools.cli.app import run
 
 
 @pytest.fixture(autouse=True)

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from txlog.report.page import time_text
+from txlog.tools.report.page import time_text
+from txlog.tools.ui.cells import Cell, cell, grid, link, pairs_text, shortened
+from txlog.tools.ui.pages import PAGE_ROWS, Page, address, paged
+from txlog.tools.ui.places import Place, Places
 from txlog.training import Commit, Dataset, Datasets, Graph, Summary, TrainingSet
 from txlog.training.datasets.limits import number_or_name
-from txlog.ui.cells import Cell, cell, grid, link, pairs_text, shortened
-from txlog.ui.pages import PAGE_ROWS, Page, address, paged
-from txlog.ui.places import Place, Places
 
 if TYPE_CHECKING:
     from txlog.training.datasets.lineage import Direction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from txlog.report.facts import Column, Facts
+from txlog.tools.report.facts import Column, Facts
 
 Chart = dict[str, Any]
 

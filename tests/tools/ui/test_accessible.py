@@ -17,9 +17,9 @@ import pytest
 from browser import CHROMIUM, Browser, browser, serving
 
 import txlog
-from txlog.report.page import file_text
+from txlog.tools.report.page import file_text
+from txlog.tools.ui.places import Places, place_of
 from txlog.training import Datasets
-from txlog.ui.places import Places, place_of
 
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx2")
@@ -27,7 +27,7 @@ pytest.importorskip("vl_convert")
 
 from fastapi.testclient import TestClient
 
-from txlog.ui.app import make_app
+from txlog.tools.ui.app import make_app
 
 AXE = Path(txlog.__file__).parents[1] / "node_modules" / "axe-core" / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -147,7 +147,7 @@ def test_the_audit_sees_what_is_wrong() -> None:
 
 
 def test_the_structure_of_pages_is_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txlog.report.page.chart_library", str)
+    monkeypatch.setattr("txlog.tools.report.page.chart_library", str)
     make_tables(tmp_path)
     app = make_app(Places([str(tmp_path)]), "token", 1, writes=True)
     client: Any = TestClient(app, base_url="http://localhost")

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from txlog.base.errors import InvalidInputError
-from txlog.cli.examine import Dry, Json, TableUri
-from txlog.cli.output import print_outcome, print_text
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Cast
 from txlog.schema.types import DataType, StructField
 from txlog.table.table import Table
+from txlog.tools.cli.examine import Dry, Json, TableUri
+from txlog.tools.cli.output import print_outcome, print_text
 
 alter = typer.Typer(help="Change the columns of a table, without rewriting its files.")
 

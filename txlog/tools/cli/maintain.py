@@ -7,11 +7,11 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from txlog.cli.examine import Dry, Json, TableUri
-from txlog.cli.output import clock, print_json, print_outcome, print_rows, print_text, working
 from txlog.schema.timestamps import moment_text
 from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
+from txlog.tools.cli.examine import Dry, Json, TableUri
+from txlog.tools.cli.output import clock, print_json, print_outcome, print_rows, print_text, working
 
 maintenance = typer.Typer()
 

@@ -20,14 +20,14 @@ from starlette.exceptions import HTTPException
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError, UnsupportedFeatureError
 from txlog.base.threads import Threads
 from txlog.base.uris import without_secrets
-from txlog.report.page import Report, chart_library, file_text, templates
 from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
-from txlog.ui import datasets, pages
-from txlog.ui.cells import Cell, grid, link
-from txlog.ui.guard import App, Guard, form_secret, is_form_secret
-from txlog.ui.pages import Visit
-from txlog.ui.places import Place, Places
+from txlog.tools.report.page import Report, chart_library, file_text, report, templates
+from txlog.tools.ui import datasets, pages
+from txlog.tools.ui.cells import Cell, grid, link
+from txlog.tools.ui.guard import App, Guard, form_secret, is_form_secret
+from txlog.tools.ui.pages import Visit
+from txlog.tools.ui.places import Place, Places
 
 MOST_FORM_BYTES = 64 << 10
 _TABLES_AT_ONCE = 50
@@ -170,7 +170,7 @@ class Site:
     def report(self, visit: Visit) -> Report:
         """Return the report of a version; the last few are cached."""
         key = (visit.place.uri, visit.table.version)
-        return self.places.reports.get(key, lambda: visit.table.report(pages.SAMPLE))
+        return self.places.reports.get(key, lambda: report(visit.table, pages.SAMPLE))
 
     def table_row(self, place: Place) -> list[Cell]:
         """Return the row of a table for the list; if it cannot be opened, with the reason."""

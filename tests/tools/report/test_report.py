@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.report.charts import size_text
-from txlog.report.facts import histogram, mean_depth
-from txlog.report.page import script_text, time_text
+from txlog.tools.report import report
+from txlog.tools.report.charts import size_text
+from txlog.tools.report.facts import histogram, mean_depth
+from txlog.tools.report.page import script_text, time_text
 
 pytest.importorskip("jinja2")
 pytest.importorskip("vl_convert")
@@ -42,7 +43,7 @@ def table(tmp_path: Path) -> txlog.Table:
 
 
 def test_the_facts_are_those_of_the_table(table: txlog.Table) -> None:
-    facts = table.report().facts
+    facts = report(table).facts
     assert (facts.version, facts.files, facts.rows, facts.deleted) == (3, 4, 103, 10)
     assert facts.bytes == sum(table.files()["size_bytes"].to_pylist())
     assert facts.small == 4
@@ -99,7 +100,7 @@ def test_text_never_leaves_its_script(text: str) -> None:
 
 
 def test_the_page_fetches_nothing_and_escapes_what_a_table_says(table: txlog.Table) -> None:
-    page = table.report().html
+    page = report(table).html
     without = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
     assert not re.findall(r"(?:src|href)\s*=", without)
     assert "a &lt;/script&gt; name" in without
@@ -109,21 +110,21 @@ def test_the_page_fetches_nothing_and_escapes_what_a_table_says(table: txlog.Tab
 
 
 def test_a_notebook_shows_it(table: txlog.Table) -> None:
-    shown = table.report()._repr_html_()
+    shown = report(table)._repr_html_()
     assert shown.startswith("<iframe srcdoc=")
-    assert repr(table.report()).endswith("version=3)")
+    assert repr(report(table)).endswith("version=3)")
 
 
 def test_an_empty_table_has_a_report(tmp_path: Path) -> None:
     table = txlog.Table.create(tmp_path / "t", pa.schema([("x", pa.int64())]))
-    facts = table.report().facts
+    facts = report(table).facts
     assert (facts.files, facts.rows, facts.sizes, facts.columns[0].depth) == (0, 0, [], None)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_a_browser_draws_its_charts(table: txlog.Table, tmp_path: Path) -> None:
     assert CHROMIUM is not None
-    table.report().save(tmp_path / "report.html")
+    report(table).save(tmp_path / "report.html")
     command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     done = subprocess.run(
         [*command, (tmp_path / "report.html").as_uri()],
@@ -139,7 +140,7 @@ def test_partitions_of_mapped_columns_have_their_values(tmp_path: Path) -> None:
     rows = pa.table({"n": [1, 2, 3], "part": ["a", "a", "b"]})
     properties = {"delta.columnMapping.mode": "name"}
     table = txlog.write(tmp_path / "t", rows, partition_by=["part"], properties=properties)
-    found = {one["partition"]: one["rows"] for one in table.report().facts.partitions}
+    found = {one["partition"]: one["rows"] for one in report(table).facts.partitions}
     assert found == {"part=a": 2, "part=b": 1}
 
 
@@ -153,10 +154,10 @@ def test_statistics_of_many_files_are_estimated(
         for one in txlog.write_fragments(pa.table({"n": [start, start + 3, None]}), table.uri)
     ]
     table.commit(txlog.Operation.Append(fragments))
-    exact = table.report().facts
+    exact = report(table).facts
     assert (exact.ranges, exact.columns[0].nulls) == (40, 40)
-    monkeypatch.setattr("txlog.report.facts.MOST_RANGES", 10)
-    found = table.report()
+    monkeypatch.setattr("txlog.tools.report.facts.MOST_RANGES", 10)
+    found = report(table)
     (column,) = found.facts.columns
     assert (found.facts.ranges, found.facts.files, column.known, column.nulls) == (10, 40, 1, 40)
     assert "Estimated from the statistics of 10 files" in found.html

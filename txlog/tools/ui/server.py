@@ -11,8 +11,8 @@ from threading import Thread, Timer
 from types import FrameType
 
 from txlog.base.errors import InvalidInputError, not_installed
-from txlog.report.page import chart_library
-from txlog.ui.places import Places
+from txlog.tools.report.page import chart_library
+from txlog.tools.ui.places import Places
 
 HOST = "127.0.0.1"
 _PATIENCE_S = 1.0  # After Ctrl-C, pages have this time to finish, in seconds.
@@ -58,7 +58,7 @@ def serve(
     try:
         import uvicorn
 
-        from txlog.ui.app import make_app
+        from txlog.tools.ui.app import make_app
     except ImportError as error:
         reason = f"the pages need the package {error.name}"
         raise not_installed("ui", "ui", reason) from error

@@ -11,17 +11,17 @@ import pyarrow as pa
 import typer
 
 from txlog.base.errors import InvalidInputError, NotFoundError
-from txlog.cli.examine import Dry, Json, TableUri
-from txlog.cli.output import (
+from txlog.snapshot.time_travel import version_of
+from txlog.table.query import sql as run_query
+from txlog.table.table import Table
+from txlog.tools.cli.examine import Dry, Json, TableUri
+from txlog.tools.cli.output import (
     as_rows,
     print_outcome,
     print_rows,
     print_text,
     working,
 )
-from txlog.snapshot.time_travel import version_of
-from txlog.table.query import sql as run_query
-from txlog.table.table import Table
 
 _FORMATS = {
     ".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",

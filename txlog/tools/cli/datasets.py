@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from txlog.cli.examine import Json
-from txlog.cli.output import as_rows, clock, print_json, print_rows, print_text
+from txlog.tools.cli.examine import Json
+from txlog.tools.cli.output import as_rows, clock, print_json, print_rows, print_text
 
 if TYPE_CHECKING:
     from txlog.training.datasets.dataset import Dataset

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from txlog.tools.ui.datasets import ranges_text
+from txlog.tools.ui.places import Places, place_of
 from txlog.training import Dataset, Datasets
-from txlog.ui.datasets import ranges_text
-from txlog.ui.places import Places, place_of
 
 pytest.importorskip("fastapi")
 pytest.importorskip("vl_convert")
@@ -20,7 +20,7 @@ pytest.importorskip("httpx2")
 
 from fastapi.testclient import TestClient
 
-from txlog.ui.app import make_app
+from txlog.tools.ui.app import make_app
 
 EVIL = "<script>alert(1)<\"'&"  # Without a slash, which names may not have.
 

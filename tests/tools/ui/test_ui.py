@@ -11,10 +11,10 @@ import pytest
 
 import txlog
 from txlog.scan import scan as scanning
-from txlog.ui.cells import MOST_CHARACTERS, column_cells, rows_grid
-from txlog.ui.guard import HEADERS, comes_from_here, form_secret, host_of
-from txlog.ui.places import Cache, Places, place_of, tables_below
-from txlog.ui.schemas import schema_differences
+from txlog.tools.ui.cells import MOST_CHARACTERS, column_cells, rows_grid
+from txlog.tools.ui.guard import HEADERS, comes_from_here, form_secret, host_of
+from txlog.tools.ui.places import Cache, Places, place_of, tables_below
+from txlog.tools.ui.schemas import schema_differences
 
 pytest.importorskip("fastapi")
 pytest.importorskip("vl_convert")
@@ -22,7 +22,7 @@ pytest.importorskip("httpx2")
 
 from fastapi.testclient import TestClient
 
-from txlog.ui.app import make_app
+from txlog.tools.ui.app import make_app
 
 TOKEN = "a-token-of-the-tests"
 PORT = 8765
@@ -102,7 +102,7 @@ def test_tables_below_a_folder_are_listed(tmp_path: Path) -> None:
 def test_only_so_many_folders_are_looked_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txlog.ui.places.MOST_FOLDERS", 4)
+    monkeypatch.setattr("txlog.tools.ui.places.MOST_FOLDERS", 4)
     (tmp_path / "a" / "b").mkdir(parents=True)
     for n in range(2):
         txlog.write(tmp_path / f"t{n}", pa.table({"n": [1]}))
@@ -261,7 +261,7 @@ def test_files_and_pins_are_listed(pages: Pages, flights: txlog.Table) -> None:
 
 def test_the_report_is_on_a_page_and_a_file(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     # The library takes seconds to be put together; tests of a browser have the real one.
-    monkeypatch.setattr("txlog.report.page.chart_library", lambda: "library()")
+    monkeypatch.setattr("txlog.tools.report.page.chart_library", lambda: "library()")
     page = pages.get("report")
     assert "What to do" in page
     assert '<script src="/static/charts.js">' in page
@@ -306,7 +306,7 @@ def test_a_fault_of_ours_is_a_page_too(pages: Pages, monkeypatch: pytest.MonkeyP
     def broken(visit: object, offset: int) -> None:
         raise RuntimeError("a secret <detail>")
 
-    monkeypatch.setattr("txlog.ui.pages.files", broken)
+    monkeypatch.setattr("txlog.tools.ui.pages.files", broken)
     client = pages.client
     found = client.get(f"/tables/{pages.key}/files")
     assert found.status_code == 500
@@ -350,7 +350,7 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Pages:
 def test_texts_of_a_table_are_escaped(
     evil: Pages, page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txlog.report.page.chart_library", str)
+    monkeypatch.setattr("txlog.tools.report.page.chart_library", str)
     asked = {"where": f"part <> '{EVIL.replace(chr(39), chr(39) * 2)}'", "on": EVIL, "q": EVIL}
     for query in ({}, {"version": EVIL}, asked):
         path = f"/tables/{evil.key}" + (f"/{page}" if page else "")

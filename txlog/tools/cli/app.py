@@ -12,11 +12,14 @@ from typer.core import TyperGroup
 
 from txlog.base.errors import TxlogError
 from txlog.base.version import __version__
-from txlog.cli.alter import alter
-from txlog.cli.datasets import datasets
-from txlog.cli.examine import Dry, Json, TableUri, examine, explain, with_examples
-from txlog.cli.maintain import maintenance
-from txlog.cli.output import (
+from txlog.schema.timestamps import moment_text
+from txlog.snapshot.time_travel import version_of
+from txlog.table.table import Table
+from txlog.tools.cli.alter import alter
+from txlog.tools.cli.datasets import datasets
+from txlog.tools.cli.examine import Dry, Json, TableUri, examine, explain, with_examples
+from txlog.tools.cli.maintain import maintenance
+from txlog.tools.cli.output import (
     INTERRUPTED,
     clock,
     close_output,
@@ -29,10 +32,7 @@ from txlog.cli.output import (
     print_text,
     working,
 )
-from txlog.cli.rows import append, head, index, lookup, merge, sql, update
-from txlog.schema.timestamps import moment_text
-from txlog.snapshot.time_travel import version_of
-from txlog.table.table import Table
+from txlog.tools.cli.rows import append, head, index, lookup, merge, sql, update
 
 _WITHOUT_PROGRESS = {"demo", "ui"}  # Commands that print while they work.
 
@@ -421,7 +421,7 @@ def demo(
     ] = False,
 ) -> None:
     """Stream a year of real flights into a table with Spark, and show what happens inside."""
-    from txlog.cli.demo import run_demo
+    from txlog.tools.cli.demo import run_demo
 
     if place is not None and path is not None:
         raise typer.BadParameter("the place of the table is given twice", param_hint="'--path'")

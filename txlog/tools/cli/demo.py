@@ -31,10 +31,10 @@ from rich.table import Table as Grid
 
 from txlog.base.arrow import pc, pq
 from txlog.base.errors import AlreadyExistsError, not_installed
-from txlog.cli.output import console
 from txlog.log.names import LOG_FOLDER
 from txlog.store.open import open_store
 from txlog.table.table import Table
+from txlog.tools.cli.output import console
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,7 +179,7 @@ def _started(out: Console, log: Path) -> SparkSession:
     # Py4J logs Ctrl-C with a traceback, partly with the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
-    with as_file(files("txlog.cli").joinpath("data", "log4j2.properties")) as log_settings:
+    with as_file(files("txlog.tools.cli").joinpath("data", "log4j2.properties")) as log_settings:
         quiet = {
             **_QUIET,
             "spark__driver__extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings} "
@@ -364,7 +364,7 @@ def whole_year() -> pa.Table | None:
 
 def first_days() -> pa.Table:
     """Return the excerpt: the flights of the first ten days of January."""
-    data = files("txlog.cli").joinpath("data", "flights.parquet").read_bytes()
+    data = files("txlog.tools.cli").joinpath("data", "flights.parquet").read_bytes()
     return pq.read_table(pa.BufferReader(data))
 
 

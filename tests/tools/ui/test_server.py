@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.ui.places import place_of
-from txlog.ui.server import HOST, listening
+from txlog.tools.ui.places import place_of
+from txlog.tools.ui.server import HOST, listening
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -22,7 +22,7 @@ pytest.importorskip("vl_convert")
 
 SLOW = """
     import sys, threading
-    from txlog.ui import pages, server
+    from txlog.tools.ui import pages, server
 
     def wait(visit):
         print("began", flush=True)

@@ -19,9 +19,9 @@ import pytest
 import typer.main
 
 import txlog
-from txlog.cli import app as commands
-from txlog.cli.app import run
-from txlog.cli.examine import EXAMPLES, chapters
+from txlog.tools.cli import app as commands
+from txlog.tools.cli.app import run
+from txlog.tools.cli.examine import EXAMPLES, chapters
 
 PROGRAM = [sys.executable, "-m", "txlog"]
 
@@ -124,7 +124,7 @@ def test_examples_are_of_commands() -> None:
     assert EXAMPLES.keys() == COMMANDS.keys()
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 

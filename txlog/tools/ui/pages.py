@@ -11,11 +11,11 @@ import pyarrow as pa
 from txlog.base.arrow import pc
 from txlog.base.errors import TxlogError
 from txlog.protocol.properties import index_definitions
-from txlog.report.charts import size_text
-from txlog.report.page import content, number_text, time_text
 from txlog.scan.scan import first_rows
 from txlog.table.table import Table
-from txlog.ui.cells import (
+from txlog.tools.report.charts import size_text
+from txlog.tools.report.page import content, number_text, time_text
+from txlog.tools.ui.cells import (
     Cell,
     Head,
     cell,
@@ -25,8 +25,8 @@ from txlog.ui.cells import (
     rows_grid,
     shortened,
 )
-from txlog.ui.places import Place
-from txlog.ui.schemas import columns_of, metadata_changes
+from txlog.tools.ui.places import Place
+from txlog.tools.ui.schemas import columns_of, metadata_changes
 
 PAGE_ROWS = 50
 MOST_COLUMNS = 40  # On pages of rows, unless the user names columns.

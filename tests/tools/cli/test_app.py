@@ -19,8 +19,8 @@ import pytest
 from servers import localbucket
 
 import txlog
-from txlog.cli import main
-from txlog.cli.app import run
+from txlog.tools.cli import main
+from txlog.tools.cli.app import run
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def test_ctrl_c_while_a_command_runs(
     monkeypatch.setattr(txlog.Table, "count", interrupted)
     assert run(["count", path]) == 130
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr("txlog.cli.app.run", interrupted)
+    monkeypatch.setattr("txlog.tools.cli.app.run", interrupted)
     with pytest.raises(SystemExit) as leaving:
         main()
     assert leaving.value.code == 130
@@ -346,7 +346,7 @@ def test_a_plain_count_is_that_of_the_parser(
 
 def test_a_plain_count_needs_no_parser(path: str) -> None:
     code = (
-        "import sys; from txlog.cli import main; sys.argv = ['txlog', 'count', {!r}]\n"
+        "import sys; from txlog.tools.cli import main; sys.argv = ['txlog', 'count', {!r}]\n"
         "try: main()\nfinally: print(*{{'typer', 'rich', 'pydantic', 'pandas'}} & set(sys.modules))"
     )
     done = subprocess.run(
@@ -466,7 +466,7 @@ def test_optimize_trash_and_generate(path: str, capsys: pytest.CaptureFixture[st
 
 
 def test_long_work_is_told_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    from txlog.cli import output
+    from txlog.tools.cli import output
 
     class Terminal(StringIO):
         def isatty(self) -> bool:
@@ -489,7 +489,7 @@ def test_long_work_is_told_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_long_work_shows_how_far_it_is(
     path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from txlog.cli import output
+    from txlog.tools.cli import output
 
     class Terminal(StringIO):
         def isatty(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from txlog.cli.output import INTERRUPTED, close_output
+from txlog.tools.cli.output import INTERRUPTED, close_output
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def _run(words: list[str]) -> int:
     if len(words) == 2 and words[0] == "count" and not words[1].startswith("-"):
         return _count(words[1])
     try:
-        from txlog.cli.app import run
+        from txlog.tools.cli.app import run
     except ImportError as error:
         if error.name not in ("typer", "rich", "click"):
             raise
@@ -48,8 +48,8 @@ def _run(words: list[str]) -> int:
 def _count(table: str) -> int:
     """Print the number of rows of a table, and return the exit code."""
     from txlog.base.errors import TxlogError
-    from txlog.cli.output import error_text, print_text
     from txlog.table.table import Table
+    from txlog.tools.cli.output import error_text, print_text
 
     try:
         print_text(str(Table(table).count()))

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
-from txlog.cli.app import run
+from txlog.tools.cli.app import run
 
 ROWS = pa.table(
     {

@@ -17,11 +17,11 @@ from typing import Annotated, Any
 import typer
 
 from txlog.base.errors import InvalidInputError
-from txlog.cli.output import as_rows, console, print_json, print_rows, print_table, print_text
 from txlog.commit.operation import rehearsing
 from txlog.scan.scan import first_rows
 from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
+from txlog.tools.cli.output import as_rows, console, print_json, print_rows, print_table, print_text
 
 examine = typer.Typer()
 
@@ -104,7 +104,9 @@ def report(
     json: Json = False,
 ) -> None:
     """Write a report of a table as one HTML page: history, files, data skipping, findings."""
-    made = Table(table).report(None if sample < 0 else sample)
+    from txlog.tools.report import report as made_report
+
+    made = made_report(Table(table), None if sample < 0 else sample)
     made.save(output)
     if json:
         print_json({"output": output, "version": made.facts.version, "bytes": len(made.html)})
@@ -128,7 +130,7 @@ def ui(
     json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
 ) -> None:
     """Show tables in a browser on this machine, until Ctrl-C: rows, versions, files, a report."""
-    from txlog.ui.server import serve
+    from txlog.tools.ui.server import serve
 
     def tell(url: str, count: int, catalogs: int) -> None:
         if json:
@@ -281,9 +283,9 @@ _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 def chapters() -> dict[str, str]:
     """Return the chapter of docs/errors.md about each code; a wheel contains the page."""
-    page: Any = files("txlog.cli") / "data" / "errors.md"
+    page: Any = files("txlog.tools.cli") / "data" / "errors.md"
     if not page.is_file():  # In a checkout.
-        page = Path(__file__).parents[2] / "docs" / "errors.md"
+        page = Path(__file__).parents[3] / "docs" / "errors.md"
     text = _LINK.sub(r"\1", page.read_text("utf-8"))
     return {code: body.strip() for code, body in _CHAPTER.findall(text)}
 

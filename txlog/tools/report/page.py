@@ -11,17 +11,16 @@ import orjson
 
 from txlog.base.errors import not_installed, os_errors
 from txlog.fragments.fragment import rows_left
-from txlog.report.charts import charts_of, size_text
-from txlog.report.facts import Facts, gather
 from txlog.schema.timestamps import moment_text
+from txlog.tools.report.charts import charts_of, size_text
+from txlog.tools.report.facts import Facts, gather
 
 if TYPE_CHECKING:
     import os
 
     import jinja2
 
-    from txlog.commit.context import Context
-    from txlog.snapshot.snapshot import Snapshot
+    from txlog.table.table import Table
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,17 @@ class Report:
         return f'<iframe srcdoc="{page}" title="Report" width="100%" height="900"></iframe>'
 
 
-def report(context: Context, snapshot: Snapshot, made_ms: int | None, sample: int | None) -> Report:
-    """Collect the facts of a version, and render the report.
+def report(table: Table, sample: int | None = 8) -> Report:
+    """Return a report on a table's version: one page of HTML, which notebooks show directly.
+
+    It shows the history and its authors, the structure of the table, how well scans skip files,
+    the cost of the log, and the findings of `doctor`. `report(table).save("report.html")` writes
+    the page, which loads nothing from elsewhere. The log is read, and the table's folder is listed.
+
+    Parameters
+    ----------
+    sample
+        How many data files are opened to check their statistics; None means all.
 
     Raises
     ------
@@ -63,7 +71,7 @@ def report(context: Context, snapshot: Snapshot, made_ms: int | None, sample: in
         The extra `report` is not installed.
     """
     library = chart_library()
-    facts = gather(context, snapshot, made_ms, sample)
+    facts = gather(table._context, table._snapshot, table.timestamp_ms, sample)
     return Report(facts, layout(facts, library))
 
 
@@ -137,8 +145,8 @@ def templates() -> jinja2.Environment:
 
 
 def file_text(path: str) -> str:
-    """Return a text file of a room of txlog, such as `report/page.css`."""
-    return files("txlog").joinpath(path).read_text("utf-8")
+    """Return a text file of a room of tools, such as `report/page.css`."""
+    return files("txlog.tools").joinpath(path).read_text("utf-8")
 
 
 def figures(facts: Facts) -> list[tuple[str, str]]:

@@ -1,1 +1,0 @@
-"""Reports on a table: one page that gives an overview."""

@@ -1,0 +1,1 @@
+"""Tools for people: the command line, pages of tables, reports."""
