@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -50,9 +51,11 @@ FITS: dict[str, Any] = {
     "table": "memory://bad-input", "type": pa.int64(), "updates": {"a": "1"}, "values": [1],
     "version": 0, "where": "a = 9", "writer": 2,
 }  # fmt: skip
-# Whatever is true counts as true; the last three are for anything that Arrow or Python can hold.
+# The last three are for anything that Arrow or Python can hold.
 UNCHECKED = {"transaction", "keys", "value", "load_ipython_extension"}
 LACKS = {("restore", "txn"), ("restore", "user_metadata")}  # It needs one of two.
+# What refuses an argument that is neither a flag nor a number: a check below, or Python itself.
+REFUSALS = (txlog.TxlogError, TypeError, AttributeError)
 CDF = {"delta.enableChangeDataFeed": "true"}
 
 
@@ -95,7 +98,7 @@ def calls_with_an_odd_value(face: object) -> Iterator[tuple[str, str, list[Any],
 
 
 @pytest.mark.parametrize("which", FACES)
-def test_an_argument_of_a_wrong_type_is_a_type_error_that_names_it(
+def test_an_argument_of_a_wrong_type_is_refused_before_anything_is_done(
     tmp_path: Path, which: str
 ) -> None:
     def face() -> Any:
@@ -115,9 +118,14 @@ def test_an_argument_of_a_wrong_type_is_a_type_error_that_names_it(
 
     names = set()
     for name, parameter, args, kwargs in calls_with_an_odd_value(face()):
-        with pytest.raises(txlog.InvalidTypeError) as caught:
+        kind = str(inspect.signature(getattr(face(), name)).parameters[parameter].annotation)
+        is_flag, is_number = kind == "bool", set(kind.split(" | ")) <= {"int", "None"}
+        expected = (txlog.TxlogError,) if is_flag or is_number else REFUSALS
+        with pytest.raises(expected) as caught:
             finish(getattr(face(), name)(*args, **kwargs), f"{name}({parameter})")
-        assert caught.value.argument == parameter, f"{name}: {caught.value}"
+        if is_flag:  # A wrong one would delete, drop or hide.
+            assert isinstance(caught.value, txlog.InvalidTypeError)
+            assert caught.value.argument == parameter, f"{name}: {caught.value}"
         names.add(name)
     assert names
     assert not (tmp_path / "uri").exists()
@@ -320,3 +328,22 @@ def test_remedies_name_what_there_is() -> None:
         seen += len(names)
     assert wrong_ones == []
     assert seen > 50
+
+
+@pytest.mark.parametrize("value", [None, "no", 0, 1.0])
+def test_a_flag_is_true_or_false(tmp_path: Path, value: object) -> None:
+    table = txlog.write(tmp_path / "t", ROWS)
+    table.overwrite(ROWS)
+    before = sorted(tmp_path.rglob("*"))
+    for name in ("dry_run", "lite", "trash", "enforce_retention_duration"):
+        with pytest.raises(txlog.InvalidTypeError, match="True or False was expected"):
+            table.vacuum(0, **{"enforce_retention_duration": False, name: wrong(value)})
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_whole_numbers_of_numpy_are_taken(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", ROWS)
+    assert txlog.Table(tmp_path / "t", version=wrong(np.int64(0))).version == 0
+    assert table.head(wrong(np.int32(1))).num_rows == 1
+    assert table.sample(wrong(np.uint8(1)), seed=wrong(np.int64(3))).num_rows == 1
+    assert [one["version"] for one in table.history(wrong(np.int64(1)))] == [0]

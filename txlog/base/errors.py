@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from operator import index
 from typing import Any, ClassVar, Literal
 
 Retry = Literal["never", "as_is", "after_refresh"]
@@ -115,13 +116,57 @@ class InvalidTypeError(InvalidInputError, TypeError):
     code = "invalid-type"
 
 
-def require_whole(argument: str, value: object, least: int = 0) -> None:
-    """Raise unless an argument is an integer of at least `least`."""
-    if type(value) is not int or value < least:
-        kind = InvalidInputError if type(value) is int else InvalidTypeError
-        raise kind(
-            argument=argument, reason=f"a whole number from {least} was expected, not {value!r}"
+def require_whole(argument: str, value: object, least: int = 0, *, remedy: str = "") -> int:
+    """Return an argument as a Python integer; NumPy's integers are taken too.
+
+    Raises
+    ------
+    InvalidTypeError
+        It is no integer.
+    InvalidInputError
+        It is smaller than `least`.
+    """
+    is_whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    number = index(value) if is_whole else None  # type: ignore[arg-type]
+    if number is None or number < least:
+        raise (InvalidTypeError if number is None else InvalidInputError)(
+            argument=argument,
+            reason=f"a whole number from {least} was expected, not {_shown(value)}",
+            remedy=remedy,
         )
+    return number
+
+
+def require_flags(**flags: object) -> None:
+    """Raise unless each argument is True or False.
+
+    A value such as "no" counts as true, and None as false: both may delete what a caller wants to
+    keep.
+
+    Raises
+    ------
+    InvalidTypeError
+        One is not; the error names it.
+    """
+    for name, value in flags.items():
+        if type(value) is not bool:
+            raise InvalidTypeError(
+                argument=name, reason=f"True or False was expected, not {_shown(value)}"
+            )
+
+
+def require_texts(**texts: object) -> None:
+    """Raise `InvalidTypeError` unless each argument is text or None; the error names it."""
+    for name, value in texts.items():
+        if value is not None and not isinstance(value, str):
+            raise InvalidTypeError(
+                argument=name, reason=f"text was expected, not {type(value).__name__}"
+            )
+
+
+def _shown(value: object) -> str:
+    is_plain = isinstance(value, int | str | float | None) and len(repr(value)) < 50
+    return repr(value) if is_plain else type(value).__name__
 
 
 @dataclass(eq=False, kw_only=True)

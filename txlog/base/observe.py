@@ -294,7 +294,7 @@ def creating(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Result:
             context: Any = args[0]
-            with observed(name, context.store.root):
+            with resource_errors(), observed(name, context.store.root):
                 return function(*args, **kwargs)
 
         return call
@@ -315,13 +315,14 @@ def removing(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Result:
             asked = kwargs.get("dry_run") or any(getattr(one, "dry_run", False) for one in args)
-            if asked or not is_observed("maintenance"):
-                return function(*args, **kwargs)
-            snapshot: Any = args[1]
-            with observed(name, snapshot.root, "maintenance") as seen:
-                result = function(*args, **kwargs)
-                seen.note("removed", lambda: _removed(getattr(result, "decided", result)))
-            return result
+            with resource_errors():
+                if asked or not is_observed("maintenance"):
+                    return function(*args, **kwargs)
+                snapshot: Any = args[1]
+                with observed(name, snapshot.root, "maintenance") as seen:
+                    result = function(*args, **kwargs)
+                    seen.note("removed", lambda: _removed(getattr(result, "decided", result)))
+                return result
 
         return call
 

@@ -25,6 +25,7 @@ from txlog.base.errors import (
     RetriesExhaustedError,
     TxlogError,
     UnsupportedFeatureError,
+    resource_errors,
     warn_committed,
 )
 from txlog.base.observe import note, observed
@@ -211,7 +212,11 @@ def execute(
     OutcomeUnknownError
         The store's answer was lost. Written files are kept.
     """
-    with observed(operation.name, snapshot.root) as seen, discarding(operation.discard):
+    with (
+        resource_errors(),
+        observed(operation.name, snapshot.root) as seen,
+        discarding(operation.discard),
+    ):
         seen.note("started", {"read_version": snapshot.version})
         if txn is not None:
             require_app_version(txn)

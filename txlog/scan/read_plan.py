@@ -203,13 +203,15 @@ def column_names(columns: Sequence[str]) -> list[str]:
     Raises
     ------
     InvalidTypeError
-        The argument is a single string.
+        The argument is a single string, or no list.
     """
-    if isinstance(columns, str):
+    if isinstance(columns, str) or not hasattr(columns, "__iter__"):
+        is_name = isinstance(columns, str)
         raise InvalidTypeError(
             argument="columns",
-            reason="a list of names was expected, not a string",
-            remedy=f"Write columns=[{columns!r}]",
+            reason="a list of names was expected, not "
+            + ("a string" if is_name else type(columns).__name__),
+            remedy=f"Write columns=[{columns!r}]" if is_name else "",
         )
     return list(columns)
 

@@ -16,7 +16,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal
 
-from txlog.base.errors import InvalidInputError, InvalidTypeError, NotFoundError, TxlogError
+from txlog.base.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    NotFoundError,
+    TxlogError,
+    require_whole,
+)
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.log.segment import rebuildable
@@ -435,14 +441,12 @@ def snapshot_at(
         from txlog.snapshot.references import pinned_version
 
         version = pinned_version(load_snapshot(store, catalog=catalog), version)
-    if version is not None and (type(version) is not int or version < 0):
-        kind = InvalidInputError if type(version) is int else InvalidTypeError
-        raise kind(
-            argument="version",
-            reason=f"{version!r} is not a whole number from 0",
-            remedy="Pass a version number from history(), or the name of a pin",
-        )
-    snapshot = load_snapshot(store, version=version, catalog=catalog)
+    if version is not None:
+        remedy = "Pass a version number from history(), or the name of a pin"
+        number = require_whole("version", version, remedy=remedy)
+        snapshot = load_snapshot(store, version=number, catalog=catalog)
+    else:
+        snapshot = load_snapshot(store, catalog=catalog)
     if timestamp is None:
         return snapshot
     at = version_at(store, snapshot, parse_timestamp(timestamp), out_of_range=out_of_range)

@@ -31,7 +31,6 @@ from txlog.spark_ext.statement_text import (
     tokens_of,
 )
 from txlog.spark_ext.write_frame import stored, write
-from txlog.table.handle import checked
 from txlog.verbs.merge.clauses import Clause
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ _AFFECTED = pa.schema([("num_affected_rows", pa.int64())])
 _FILES = pa.schema([("path", pa.string())])
 
 
-@checked
 def sql(
     spark: SparkSession, text: str, *, storage_options: Mapping[str, Any] | None = None
 ) -> DataFrame:

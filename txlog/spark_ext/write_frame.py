@@ -48,7 +48,6 @@ from txlog.spark_ext.write_tasks import (
     write_task,
 )
 from txlog.store.open import open_store
-from txlog.table.handle import checked
 from txlog.table.write_table import WriteMode, require_mode
 from txlog.verbs.create import already_exists, existing
 from txlog.verbs.overwrite import PartitionMode
@@ -62,7 +61,6 @@ _ADDS = "add string"
 Typed = tuple["Column", DataType]
 
 
-@checked
 def write(
     df: DataFrame,
     uri: str | os.PathLike[str],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from txlog.base.errors import require_whole
-from txlog.table.handle import Handle, checked
+from txlog.base.errors import require_flags, require_texts, require_whole
+from txlog.table.handle import Handle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +46,6 @@ def _history_row(entry: dict[str, Any]) -> list[Any]:
     ]
 
 
-@checked
 class About(Handle):
     """The part of `Table` that describes the table."""
 
@@ -156,6 +155,7 @@ class About(Handle):
         UnsupportedFeatureError
             txlog may not write the table, or it is append-only and rows would go.
         """
+        require_flags(dry_run=dry_run, missing_files=missing_files)
         from txlog.verbs.repair import repair
 
         done = repair(
@@ -271,6 +271,7 @@ class About(Handle):
         flatten
             Return the fields of the structs as columns, such as `min.x`.
         """
+        require_flags(flatten=flatten)
         from txlog.scan.files import add_actions
 
         version = self._open
@@ -324,7 +325,7 @@ class About(Handle):
 
     def get_fragment(self, fragment_id: int) -> TableFragment | None:
         """Return the fragment with an id, or None if this version has none."""
-        return self.fragments().of_id(fragment_id)
+        return self.fragments().of_id(require_whole("fragment_id", fragment_id))
 
     @property
     def outcome(self) -> Outcome | None:
@@ -336,4 +337,5 @@ class About(Handle):
 
     def transaction_version(self, app_id: str) -> int | None:
         """Return the last version that an application recorded with `txn`, or None."""
+        require_texts(app_id=app_id)
         return self._snapshot.transaction_version(app_id)

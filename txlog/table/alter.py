@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from txlog.table.handle import checked
+from txlog.base.errors import require_flags
 from txlog.table.protocol import AlterProtocol
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from txlog.verbs.metadata import SetProperties
 
 
-@checked
 class TableAlter(AlterProtocol):
     """Commits that change the columns, properties or features of a table."""
 
@@ -204,6 +203,7 @@ class TableAlter(AlterProtocol):
         InvalidInputError
             The table has no such property, and `if_exists` is not set.
         """
+        require_flags(if_exists=if_exists)
         from txlog.data_files.options import as_names
 
         unset = as_names(names)
@@ -250,6 +250,7 @@ class TableAlter(AlterProtocol):
         InvalidInputError
             The constraint does not exist, and `raise_if_not_exists` is set.
         """
+        require_flags(raise_if_not_exists=raise_if_not_exists)
         from txlog.verbs.metadata import DropConstraint
 
         operation = DropConstraint(self._table._context, name, if_exists=not raise_if_not_exists)
@@ -322,6 +323,7 @@ class TableAlter(AlterProtocol):
         InvalidInputError
             There is no such column.
         """
+        require_flags(nullable=nullable)
         return self._change_column(column, txn, user_metadata, nullable=nullable)
 
     def widen_type(
@@ -368,6 +370,7 @@ class TableAlter(AlterProtocol):
         InvalidInputError
             The column does not exist, or `after` and `first` are both given.
         """
+        require_flags(first=first)
         from txlog.base.errors import InvalidInputError
         from txlog.schema.edit import Place
 

@@ -9,6 +9,7 @@ from typing import Any, overload
 
 import pyarrow as pa
 
+from txlog.base.errors import require_flags
 from txlog.commit.context import Context
 from txlog.expressions.sql import as_expression, required_expression
 from txlog.expressions.tree import Expression
@@ -19,7 +20,6 @@ from txlog.scan.scan import Scan
 from txlog.scan.take import take_live_of, take_offsets
 from txlog.schema.arrow import fixed_schema
 from txlog.snapshot.snapshot import Snapshot
-from txlog.table.handle import checked
 from txlog.verbs.fragments.workers import (
     delete_from_fragment,
     fragment_metadata,
@@ -31,7 +31,6 @@ Filter = str | Expression | None
 _AT_ONCE = 1 << 16  # The number of fragments that an iteration creates together.
 
 
-@checked
 class TableFragment:
     """A fragment of one version of a table. It reads rows and prepares changes.
 
@@ -169,6 +168,7 @@ class TableFragment:
         batch_size_bytes: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows as Arrow batches, in sizes as for `Table.to_batches`."""
+        require_flags(strict_batch_size=strict_batch_size)
         sized = {} if batch_size is None else {"batch_size": batch_size}
         return self.scanner(columns, filter).to_batches(
             **sized, strict_batch_size=strict_batch_size, batch_size_bytes=batch_size_bytes

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from txlog.base.errors import require_flags
 from txlog.base.observe import reading
-from txlog.table.handle import Handle, OpenVersion, checked
+from txlog.table.handle import Handle, OpenVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from txlog.verbs.indexes import IndexFiles, IndexInfo, IndexReport
 
 
-@checked
 class Lookups(Handle):
     """The part of `Table` that finds rows by key."""
 
@@ -152,6 +152,7 @@ class Lookups(Handle):
         AlreadyExistsError
             An index with this name exists over other columns.
         """
+        require_flags(build=build)
         from txlog.data_files.options import as_names
         from txlog.verbs.indexes import CreateIndex
 
@@ -181,6 +182,7 @@ class Lookups(Handle):
         DataFileError
             A file is missing or unreadable.
         """
+        require_flags(rebuild=rebuild)
         return self._index_files(name).build(rebuild=rebuild)
 
     def optimize_index(self, name: str | None = None) -> IndexReport:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from txlog.table.handle import Handle, checked
+from txlog.base.errors import require_flags, require_whole
+from txlog.table.handle import Handle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from txlog.snapshot.references import Pin
 
 
-@checked
 class TableMaintenance:
     """Methods for the files of a table's log. They do not make a version."""
 
@@ -66,6 +66,7 @@ class TableMaintenance:
         UnsupportedFeatureError
             The table is managed by a catalog, or cannot be written by txlog.
         """
+        require_flags(dry_run=dry_run)
         from txlog.verbs.expire import expire
 
         table = self._table
@@ -171,8 +172,9 @@ class TableMaintenance:
         from txlog.verbs.log_files import compact_log
 
         context, snapshot = self._table._context, self._table._snapshot
-        end = snapshot.version if end_version is None else end_version
-        return compact_log(context, snapshot, start_version, end)
+        start = require_whole("start_version", start_version)
+        end = snapshot.version if end_version is None else require_whole("end_version", end_version)
+        return compact_log(context, snapshot, start, end)
 
     def verify_checksum(self) -> ChecksumReport:
         """Compare this version with its checksum (`.crc`), if its writer wrote one.
@@ -194,7 +196,6 @@ class TableMaintenance:
         return verify_checksum(self._table._context.store, version.snapshot, version.files())
 
 
-@checked
 class TablePins:
     """Names of versions. A pinned version stays readable: vacuum and expire keep its files.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from txlog.table.handle import Handle, checked
+from txlog.table.handle import Handle
 from txlog.verbs.merge.clauses import Clause, MergeRequest
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from txlog.expressions.tree import Expression
 
 
-@checked
 class TableMerger:
     """Builds a merge clause by clause; `execute` commits it.
 

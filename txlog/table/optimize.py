@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from txlog.table.handle import Handle, checked
+from txlog.base.errors import require_flags
+from txlog.table.handle import Handle
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from txlog.expressions.sql import Where
 
 
-@checked
 class TableOptimize:
     """Commits that reorganize data files without changing rows."""
 
@@ -170,6 +170,7 @@ class TableOptimize:
         InvalidInputError
             The table has no clustering columns.
         """
+        require_flags(full=full)
         from txlog.data_files.options import write_options
         from txlog.expressions.sql import as_expression
         from txlog.verbs.cluster import Cluster
@@ -224,6 +225,7 @@ class TableOptimize:
         DataFileError
             A file is missing or unreadable, or contradicts the log.
         """
+        require_flags(recompute=recompute)
         from txlog.expressions.sql import as_expression
         from txlog.verbs.statistics import ComputeStatistics
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from txlog.base.errors import InvalidTypeError
-from txlog.table.handle import Handle, checked
+from txlog.base.errors import InvalidTypeError, require_flags
+from txlog.table.handle import Handle
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from txlog.verbs.features import ProtocolChange
 
 
-@checked
 class AlterProtocol:
     """Commits that change the protocol, and so which engines can read and write a table."""
 
@@ -113,6 +112,7 @@ class AlterProtocol:
         UnsupportedFeatureError
             Something in the table still needs it, or older versions are pinned.
         """
+        require_flags(truncate_history=truncate_history)
         from txlog.verbs.drop_feature import drop_feature
 
         done = drop_feature(
@@ -137,6 +137,7 @@ class AlterProtocol:
 
         Print it to see which engines can no longer use the table, and what is rewritten.
         """
+        require_flags(truncate_history=truncate_history)
         from txlog.verbs.drop_feature import DropFeature
         from txlog.verbs.features import AddFeatures, UpgradeProtocol
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.table.handle import checked
 from txlog.table.table import Table
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 _SCHEMES = ("/", "\\", "~", ".")
 
 
-@checked
 def sql(
     query: str,
     tables: Mapping[str, Any] | None = None,

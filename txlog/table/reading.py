@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from txlog.base.errors import require_whole
+from txlog.base.errors import require_flags, require_whole
 from txlog.base.observe import reading
-from txlog.table.handle import Handle, OpenVersion, checked
+from txlog.table.handle import Handle, OpenVersion
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot
 
 
-@checked
 class Reading(Handle):
     """The part of `Table` that reads rows."""
 
@@ -85,6 +84,7 @@ class Reading(Handle):
         batch_size_bytes: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows as Arrow batches; the arguments are those of `scan` and of its result."""
+        require_flags(strict_batch_size=strict_batch_size)
         sized = {} if batch_size is None else {"batch_size": batch_size}
         return self.scan(columns, where).to_batches(
             **sized, strict_batch_size=strict_batch_size, batch_size_bytes=batch_size_bytes
@@ -121,6 +121,7 @@ class Reading(Handle):
         InvalidInputError
             The predicate does not fit the table.
         """
+        require_flags(as_large_types=as_large_types)
         from txlog.expressions.sql import as_expression
         from txlog.scan.dataset import as_dataset
         from txlog.scan.plan import plan_scan
@@ -174,9 +175,13 @@ class Reading(Handle):
         """
         import numpy as np
 
-        require_whole("num_rows", num_rows)
+        num_rows = require_whole("num_rows", num_rows)
         total = self.count()
-        begin = int(self._context.effects.jitter() * 2**53) if seed is None else seed
+        begin = (
+            int(self._context.effects.jitter() * 2**53)
+            if seed is None
+            else require_whole("seed", seed)
+        )
         chosen = np.random.default_rng(begin).choice(total, min(num_rows, total), replace=False)
         return self.take(sorted(chosen.tolist()), columns)
 
@@ -385,6 +390,7 @@ class Reading(Handle):
         UnsupportedFeatureError
             A version recorded no changes or had other columns. The error names it.
         """
+        require_flags(allow_out_of_range=allow_out_of_range)
         from txlog.changes.changes import feed_range, plan_feed
         from txlog.expressions.sql import as_expression
 

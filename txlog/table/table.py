@@ -13,6 +13,8 @@ from txlog.base.errors import (
     InvalidInputError,
     LogCorruptError,
     UnsupportedFeatureError,
+    require_flags,
+    resource_errors,
 )
 from txlog.base.observe import observed
 from txlog.base.threads import Engine
@@ -21,7 +23,6 @@ from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import threads_for
 from txlog.store.open import open_store
 from txlog.table.about import About
-from txlog.table.handle import checked
 from txlog.table.lookup import Lookups
 from txlog.table.reading import Reading
 from txlog.table.writing import Writing
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from txlog.snapshot.time_travel import OutOfRange
 
 
-@checked
 class Table(About, Reading, Lookups, Writing):
     """A Delta table at one version.
 
@@ -96,7 +96,7 @@ class Table(About, Reading, Lookups, Writing):
     ) -> None:
         store = open_store(uri, storage_options)
         context = Context(store, engine=engine or threads_for(store))
-        with observed("OPEN", store.root, "open") as seen:
+        with resource_errors(), observed("OPEN", store.root, "open") as seen:
             snapshot = snapshot_at(
                 store, version, timestamp, out_of_range=out_of_range, catalog=catalog_commits
             )
@@ -307,6 +307,7 @@ class Table(About, Reading, Lookups, Writing):
         UnsupportedFeatureError
             The table has features that txlog cannot write.
         """
+        require_flags(shallow=shallow, replace=replace, register=register)
         from txlog.verbs.clone import CloneOptions, clone
 
         here = self._context
@@ -396,6 +397,12 @@ class Table(About, Reading, Lookups, Writing):
         UnsupportedFeatureError
             The table, or the store, cannot be written by txlog.
         """
+        require_flags(
+            dry_run=dry_run,
+            enforce_retention_duration=enforce_retention_duration,
+            lite=lite,
+            trash=trash,
+        )
         from txlog.verbs.vacuum import VacuumRequest, vacuum
 
         request = VacuumRequest(
@@ -446,6 +453,7 @@ class Table(About, Reading, Lookups, Writing):
         UnsupportedFeatureError
             The table is append-only, or txlog cannot write the current or the older version.
         """
+        require_flags(ignore_missing_files=ignore_missing_files)
         from txlog.verbs.restore import Restore
 
         operation = Restore(

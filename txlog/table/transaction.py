@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from txlog.base.errors import require_flags
 from txlog.commit.context import Context
 from txlog.commit.operation import Operation, Outcome
 from txlog.data_files.assignments import Updates
@@ -12,7 +13,6 @@ from txlog.data_files.options import WriterProperties, write_options
 from txlog.expressions.sql import Where, as_expression
 from txlog.expressions.tree import Expression
 from txlog.snapshot.snapshot import Snapshot
-from txlog.table.handle import checked
 from txlog.table.merge import TableMerger
 from txlog.verbs.append import Append
 from txlog.verbs.delete import Delete
@@ -23,7 +23,6 @@ from txlog.verbs.transaction import Transaction
 from txlog.verbs.update import Update
 
 
-@checked
 class TableTransaction:
     """Changes of a table that become one version when their `with` block ends.
 
@@ -91,6 +90,7 @@ class TableTransaction:
         writer_properties: WriterProperties | None = None,
     ) -> None:
         """Update rows; arguments and errors are those of `Table.update`."""
+        require_flags(error_on_type_mismatch=error_on_type_mismatch)
         options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
         predicate = as_expression(where)
         self._add(
@@ -121,6 +121,7 @@ class TableTransaction:
 
         `execute` of the result adds the merge to the transaction.
         """
+        require_flags(error_on_type_mismatch=error_on_type_mismatch)
         request = MergeRequest(
             data=source,
             predicate=predicate,

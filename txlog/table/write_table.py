@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from txlog.base.errors import CommitConflictError, InvalidInputError
+from txlog.base.errors import CommitConflictError, InvalidInputError, require_flags
 from txlog.base.threads import Engine
 from txlog.commit.app_versions import AppVersion, require_app_version
 from txlog.commit.context import Context
@@ -24,7 +24,6 @@ from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import threads_for
 from txlog.store.open import open_store
-from txlog.table.handle import checked
 from txlog.table.table import Table
 from txlog.verbs.append import require_additive
 from txlog.verbs.create import already_exists, existing, write_new_table
@@ -35,7 +34,6 @@ from txlog.verbs.properties import Asked
 WriteMode = Literal["append", "overwrite", "error", "ignore"]
 
 
-@checked
 def write(
     uri: str | os.PathLike[str],
     data: Any,
@@ -216,7 +214,6 @@ def _folded(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return [tuple(name.lower() for name in path) for path in paths]
 
 
-@checked
 def convert_to_delta(
     uri: str | os.PathLike[str],
     partition_by: pa.Schema | Mapping[str, pa.DataType] | None = None,
@@ -270,6 +267,9 @@ def convert_to_delta(
     InvalidInputError
         The folders have other partition columns, or a value does not have the column's type.
     """
+    require_flags(
+        collect_stats=collect_stats, allow_truncated_timestamps=allow_truncated_timestamps
+    )
     from txlog.verbs.convert import convert
 
     if mode not in ("error", "ignore"):
@@ -307,7 +307,6 @@ def convert_to_delta(
     return Table._made(context, done)
 
 
-@checked
 def write_fragments(
     data: Any,
     table: Table | str | os.PathLike[str],

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from txlog.table.handle import Handle, checked
+from txlog.base.errors import require_flags
+from txlog.table.handle import Handle
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from txlog.verbs.overwrite import PartitionMode
 
 
-@checked
 class Writing(Handle):
     """The part of `Table` that changes rows and files."""
 
@@ -193,6 +193,7 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table is append-only, or cannot be written by txlog.
         """
+        require_flags(error_on_type_mismatch=error_on_type_mismatch)
         from txlog.data_files.options import write_options
         from txlog.expressions.sql import as_expression
         from txlog.verbs.update import Update
@@ -253,6 +254,7 @@ class Writing(Handle):
 
         The other arguments are those of `append`. Nothing happens before `execute`.
         """
+        require_flags(error_on_type_mismatch=error_on_type_mismatch)
         from txlog.data_files.options import write_options
         from txlog.table.merge import TableMerger
         from txlog.verbs.merge.clauses import MergeRequest

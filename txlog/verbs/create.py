@@ -16,6 +16,7 @@ from txlog.base.errors import (
     InvalidInputError,
     NotFoundError,
     UnsupportedFeatureError,
+    require_texts,
 )
 from txlog.base.observe import creating
 from txlog.commit.app_versions import (
@@ -161,6 +162,7 @@ def new_table(
         The schema, the partitioning, the clustering or a property is wrong.
     """
     properties = properties or {}
+    require_texts(name=name, description=description)
     require_columns(schema)
     check_partitioning(schema, partition_by)
     require_storable(schema, partition_by)

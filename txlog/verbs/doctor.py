@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, flat, numpy_array, pc, rows_among, table_of_rows
-from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError
+from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError, require_whole
 from txlog.checkpoint.hint import HINT_PATH, decode_hint
 from txlog.commit.context import Context
 from txlog.fragments.ids import tag_texts
@@ -134,6 +134,8 @@ def examine(
     files: FileState | None = None,  # Those of the version, if they are loaded already.
 ) -> Diagnosis:  # fmt: skip
     """Return the findings for a version of a table; arguments as for `Table.doctor`."""
+    if sample is not None:
+        sample = require_whole("sample", sample)
     log = sorted(list_log(context.store, catalog=snapshot.catalog))
     try:
         files = files or load_files(context.store, snapshot)

@@ -10,7 +10,12 @@ from typing import Any
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
 from txlog.base.arrow import pc
-from txlog.base.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from txlog.base.errors import (
+    InvalidInputError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+    require_texts,
+)
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.operation import Operation
@@ -381,9 +386,5 @@ class Describe(ChangeMetadata):
 
     def change(self, base: Snapshot) -> Changed:
         """Return the metadata with the new texts."""
-        for argument, text in self._texts.items():
-            if text is not None and not isinstance(text, str):
-                raise InvalidInputError(
-                    argument=argument, reason=f"text was expected, not {type(text).__name__}"
-                )
+        require_texts(**self._texts)
         return Changed(base.metadata.model_copy(update=dict(self._texts)), dict(self._texts))

@@ -16,7 +16,6 @@ from txlog.base.errors import (
 from txlog.commit.app_versions import require_app_version
 from txlog.data_files.incoming import SchemaMode
 from txlog.schema.timestamps import require_duration
-from txlog.table.handle import checked
 from txlog.training.datasets.commands import Ask, Mark, Tag
 from txlog.training.datasets.commits import digest_of
 from txlog.training.datasets.diff import Diff
@@ -38,7 +37,6 @@ _VERSION_HASH = re.compile("v1[0-9a-f]{40}")
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.01, 1.0
 
 
-@checked
 class Dataset:
     """A data set: a table whose rows belong to numbered commits.
 

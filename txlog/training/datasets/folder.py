@@ -8,11 +8,10 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-from txlog.base.errors import require_whole
+from txlog.base.errors import require_flags, require_whole
 from txlog.base.threads import Engine, map_ahead
 from txlog.commit.app_versions import require_app_version
 from txlog.store.open import open_store
-from txlog.table.handle import checked
 from txlog.training.datasets.dataset import Dataset
 from txlog.training.datasets.events import pending
 from txlog.training.datasets.home import Home
@@ -25,7 +24,6 @@ from txlog.training.datasets.types import type_of
 from txlog.training.datasets.values import Code, Summary
 
 
-@checked
 class Datasets:
     """The data sets in one folder, which contains only Delta tables and files.
 
@@ -188,6 +186,7 @@ class Datasets:
         deleted
             Also return deleted data sets that are not purged.
         """
+        require_flags(deleted=deleted)
         require_whole("limit", limit, 1)
         wanted = None if type is None else type_of(type).name
         found = [
