@@ -36,9 +36,9 @@ def one_commit(root: Path) -> Any:
 
     first, fragment = write_works.txlog_fragments(root, 20_000_000, 2)
     # The first one to a table of another writer looks for fragment ids in it, and notes the last.
-    txlog.Table(root).commit(txlog.Operation.Append([first]))
+    txlog.Table(root).commit(txlog.FragmentOperation.Append([first]))
     table = txlog.Table(root)
-    return lambda: table.commit(txlog.Operation.Append([fragment])).version
+    return lambda: table.commit(txlog.FragmentOperation.Append([fragment])).version
 
 
 WORKS = {

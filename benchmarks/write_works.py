@@ -82,7 +82,7 @@ def txlog_commits(root: Path, first: int = 0, count: int = COMMITS) -> Callable[
     def work() -> Any:
         table = txlog.Table(root)
         for fragment in fragments:
-            table.commit(txlog.Operation.Append([fragment]))
+            table.commit(txlog.FragmentOperation.Append([fragment]))
         return table.version
 
     return work

@@ -46,7 +46,7 @@ FITS: dict[str, Any] = {
     "description": "d", "feature": "appendOnly", "features": ["txlog.fragments"],
     "fragment_id": 0, "indices": [0], "keys": [1], "metadata": {"comment": "c"}, "name": "n",
     "names": "delta.appendOnly", "new_name": "z", "offsets": [0], "on": "a",
-    "operation": txlog.Operation.Append([]), "predicate": "a = 9", "properties": {},
+    "operation": txlog.FragmentOperation.Append([]), "predicate": "a = 9", "properties": {},
     "reader": 1, "schema": ROWS.schema, "source": ROWS, "start_version": 0, "texts": ["1"],
     "table": "memory://bad-input", "type": pa.int64(), "updates": {"a": "1"}, "values": [1],
     "version": 0, "where": "a = 9", "writer": 2,
@@ -287,7 +287,8 @@ def test_a_wrong_type_is_a_type_error_and_a_value_error(tmp_path: Path) -> None:
 
 
 METHODS: dict[str, Any] = {
-    "Table": txlog.Table, "table": txlog.Table, "txlog": txlog, "Operation": txlog.Operation,
+    "Table": txlog.Table, "table": txlog.Table, "txlog": txlog,
+    "FragmentOperation": txlog.FragmentOperation,
     "alter": TableAlter, "optimize": TableOptimize, "maintenance": TableMaintenance,
     "pins": TablePins, "spark_ext": SimpleNamespace(**dict.fromkeys(spark_ext.__all__, True)),
 }  # fmt: skip

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
         variant_type,
     )
     from txlog.verbs.capabilities import Capability
-    from txlog.verbs.fragments.operations import Operation
+    from txlog.verbs.fragments.operations import FragmentOperation
 
 __all__ = [
     "AlreadyExistsError",
@@ -83,13 +83,13 @@ __all__ = [
     "Expression",
     "Fragment",
     "FragmentMetadata",
+    "FragmentOperation",
     "Identity",
     "InternalError",
     "InvalidInputError",
     "InvalidTypeError",
     "LogCorruptError",
     "NotFoundError",
-    "Operation",
     "OutOfMemoryError",
     "Outcome",
     "OutcomeUnknownError",
@@ -135,13 +135,13 @@ _HOMES = {
     "Expression": "expressions.tree",
     "Fragment": "fragments.fragment",
     "FragmentMetadata": "fragments.metadata",
+    "FragmentOperation": "verbs.fragments.operations",
     "Identity": "data_files.identity",
     "InternalError": "base.errors",
     "InvalidInputError": "base.errors",
     "InvalidTypeError": "base.errors",
     "LogCorruptError": "base.errors",
     "NotFoundError": "base.errors",
-    "Operation": "verbs.fragments.operations",
     "Outcome": "commit.operation",
     "OutOfMemoryError": "base.errors",
     "OutcomeUnknownError": "base.errors",

@@ -43,7 +43,7 @@ GROUPS = {
     "Write": ["write", "write_fragments", "convert_to_delta", "Outcome", "WriterProperties",
               "ColumnProperties", "Identity", "Capability", "CatalogCommits", "ChecksumReport"],
     "Fragments": ["TableFragment", "Fragment", "FragmentMetadata", "DataFile", "DeletionFile",
-                  "Operation"],
+                  "FragmentOperation"],
     "Training": ["txlog.training.loader.loader.Loader", "txlog.training.loader.order.Shuffle"],
     "Data sets": [
         "txlog.training.datasets.folder.Datasets",

@@ -211,15 +211,15 @@ def test_fragments_of_workers(tmp_path: Path) -> None:
     )
     written = [fragment.to_json() for fragment in txlog.write_fragments(ROWS, table.uri)]
     fragments = [txlog.FragmentMetadata.from_json(one) for one in json.loads(json.dumps(written))]
-    table.commit(txlog.Operation.Append(fragments), txn=("nightly", 1))
+    table.commit(txlog.FragmentOperation.Append(fragments), txn=("nightly", 1))
     assert numbers(table) == [1, 2, 3, 4]
     (fragment,) = table.fragments()
     for updated in (fragment.delete("n = 1"), fragment.delete_rows([0, 1])):
         assert updated is not None
-    table.commit(txlog.Operation.Delete(updated_fragments=[updated]))
+    table.commit(txlog.FragmentOperation.Delete(updated_fragments=[updated]))
     (fragment,) = table.fragments()
     merged, schema = fragment.merge_columns({"twice": "2 * n"})
-    table.commit(txlog.Operation.Merge([merged], schema))
+    table.commit(txlog.FragmentOperation.Merge([merged], schema))
     assert table.to_arrow(["twice"]).to_pylist() == [{"twice": 6}, {"twice": 8}]
 
 

@@ -75,7 +75,7 @@ def test_a_default_stands_in_for_a_column_that_must_not_be_null(tmp_path: Path) 
 def test_a_default_holds_for_fragments_of_workers_and_merges(tmp_path: Path) -> None:
     table = table_with(tmp_path, "long", "7")
     fragments = txlog.write_fragments(ROWS, table)
-    table.commit(txlog.Operation.Append(fragments))
+    table.commit(txlog.FragmentOperation.Append(fragments))
     table.append(pa.table({"x": [3], "new": ["a"]}), schema_mode="merge")
     assert table.to_arrow()["c"].to_pylist() == [7, 7, 7]
     assert table.metadata.schema_string.count("CURRENT_DEFAULT") == 1

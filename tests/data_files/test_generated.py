@@ -195,7 +195,7 @@ def test_metadata_of_converted_files_defines_nothing(tmp_path: Path) -> None:
 def test_fragments_of_workers(tmp_path: Path) -> None:
     table = make(tmp_path / "t", **{"delta.enableDeletionVectors": "true"})
     fragments = txlog.write_fragments(data(1, 2), table)
-    table.commit(txlog.Operation.Append(fragments))
+    table.commit(txlog.FragmentOperation.Append(fragments))
     assert len(check(table)) == 2
 
 

@@ -58,7 +58,7 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
     "compact": lambda table: table.optimize.compact(writer_properties=GZIP),
     "z_order": lambda table: table.optimize.z_order("id", writer_properties=GZIP),
     "fragments": lambda table: table.commit(
-        txlog.Operation.Append(txlog.write_fragments(ROWS, table, writer_properties=GZIP))
+        txlog.FragmentOperation.Append(txlog.write_fragments(ROWS, table, writer_properties=GZIP))
     ),
 }
 

@@ -99,7 +99,7 @@ class Both(RuleBasedStateMachine):
         ]
         return pa.table(columns, schema=schema)
 
-    def commit(self, ours: txlog.Operation.Base, twin: Any) -> None:
+    def commit(self, ours: txlog.FragmentOperation.Base, twin: Any) -> None:
         self.ours.commit(ours)
         self.twin = lance.LanceDataset.commit(self.twin.uri, twin, read_version=self.twin.version)
 
@@ -115,7 +115,7 @@ class Both(RuleBasedStateMachine):
         data = self.data(rows, self.ours.schema)
         ours = txlog.write_fragments(data, self.ours, max_rows_per_file=each)
         twin = lance.fragment.write_fragments(data, self.twin.uri, max_rows_per_file=each)
-        self.commit(txlog.Operation.Append(ours), lance.LanceOperation.Append(twin))
+        self.commit(txlog.FragmentOperation.Append(ours), lance.LanceOperation.Append(twin))
 
     def over(self, texts: Sequence[str]) -> st.SearchStrategy[str]:
         """Choose from the texts whose columns are there."""
@@ -143,7 +143,8 @@ class Both(RuleBasedStateMachine):
             for found in (ours, twin)
         ]  # fmt: skip
         self.commit(
-            txlog.Operation.Delete(*arguments[0]), lance.LanceOperation.Delete(*arguments[1])
+            txlog.FragmentOperation.Delete(*arguments[0]),
+            lance.LanceOperation.Delete(*arguments[1]),
         )
 
     def new_names(self) -> list[str]:
@@ -165,7 +166,7 @@ class Both(RuleBasedStateMachine):
         twin = [fragment.merge_columns(columns) for fragment in self.twin.get_fragments()]
         if ours:
             self.commit(
-                txlog.Operation.Merge([held for held, _ in ours], ours[0][1]),
+                txlog.FragmentOperation.Merge([held for held, _ in ours], ours[0][1]),
                 lance.LanceOperation.Merge([held for held, _ in twin], twin[0][1]),
             )
 

@@ -79,10 +79,10 @@ CHECKPOINT: Step = lambda table: table.maintenance.checkpoint()  # noqa: E731
 
 def by_workers(table: txlog.Table) -> None:
     new = txlog.write_fragments(part(30, 37), table, max_rows_per_file=3)
-    table.commit(txlog.Operation.Append(new))
+    table.commit(txlog.FragmentOperation.Append(new))
     left = [(held.id, held.delete("x % 7 = 2 OR x < 3")) for held in table.fragments()]
     table.commit(
-        txlog.Operation.Delete(
+        txlog.FragmentOperation.Delete(
             [held for _, held in left if held is not None],
             [number for number, held in left if held is None],
         )
@@ -90,8 +90,8 @@ def by_workers(table: txlog.Table) -> None:
     old = table.fragments()[:2]
     rows = pa.concat_tables([held.to_table() for held in old])
     new = txlog.write_fragments(rows, table)
-    group = txlog.Operation.RewriteGroup([held.metadata for held in old], new)
-    table.commit(txlog.Operation.Rewrite([group]))
+    group = txlog.FragmentOperation.RewriteGroup([held.metadata for held in old], new)
+    table.commit(txlog.FragmentOperation.Rewrite([group]))
 
 
 def take(table: txlog.Table) -> None:

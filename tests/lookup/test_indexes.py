@@ -85,7 +85,7 @@ def _in_transaction(table: txlog.Table) -> None:
 
 
 def _by_worker(table: txlog.Table) -> None:
-    table.commit(txlog.Operation.Append(txlog.write_fragments(rows(20), table)))
+    table.commit(txlog.FragmentOperation.Append(txlog.write_fragments(rows(20), table)))
 
 
 @pytest.mark.spec("LKP-12", "LKP-8")
@@ -485,7 +485,7 @@ def test_a_segment_of_a_commit_under_way_is_left_alone(tmp_path: Path) -> None:
     table.append(rows(3))
     table.optimize_index()
     assert len(segments_of(table)) == 2
-    table.commit(txlog.Operation.Append(written))
+    table.commit(txlog.FragmentOperation.Append(written))
     assert [info.files_covered for info in table.indexes()] == [3]
 
 

@@ -292,16 +292,16 @@ def by_workers(kind: str) -> Callable[[txlog.Table], object]:
         operation: Any
         if kind == "delete":
             updated = fragment.delete("id = 12") if fragment else None
-            operation = txlog.Operation.Delete([updated] if updated else [])
+            operation = txlog.FragmentOperation.Delete([updated] if updated else [])
         elif kind == "columns":
             assert fragment is not None
             made, schema = fragment.merge_columns({"twice": "2 * n"})
-            operation = txlog.Operation.Merge([made], schema)
+            operation = txlog.FragmentOperation.Merge([made], schema)
         else:
             assert fragment is not None
             new = list(_fragments(table, fragment.to_table()))
-            group = txlog.Operation.RewriteGroup([fragment.metadata], new)
-            operation = txlog.Operation.Rewrite([group])
+            group = txlog.FragmentOperation.RewriteGroup([fragment.metadata], new)
+            operation = txlog.FragmentOperation.Rewrite([group])
         return table.commit(operation, txn=TXN)
 
     return run

@@ -126,9 +126,9 @@ def test_columns_of_workers_have_their_sizes(tmp_path: Path) -> None:
     first, schema = worked(0, VECTOR)
     other, _ = worked(1, pa.list_(pa.float32(), 2))
     with pytest.raises(txlog.InvalidInputError, match="in other types"):
-        table.commit(txlog.Operation.Merge([first, other], schema))
+        table.commit(txlog.FragmentOperation.Merge([first, other], schema))
     second, _ = worked(1, VECTOR)
-    table.commit(txlog.Operation.Merge([first, second], schema))
+    table.commit(txlog.FragmentOperation.Merge([first, second], schema))
     assert table.to_arrow().schema.field("w").type == VECTOR
 
 

@@ -108,8 +108,8 @@ def test_fragments_of_logical_names_can_be_rewritten(tmp_path: Path) -> None:
     old = [fragment.metadata for fragment in table.fragments()]
     new = txlog.write_fragments(table.to_arrow(where="p = 'x'"), table)
     here = [one for one in old if "x" in one.adds[0].partition_values.values()]
-    group = txlog.Operation.RewriteGroup(here, new)
-    table.commit(txlog.Operation.Rewrite([group]))
+    group = txlog.FragmentOperation.RewriteGroup(here, new)
+    table.commit(txlog.FragmentOperation.Rewrite([group]))
     assert values(table.to_arrow()) == values(rows)
 
 

@@ -93,7 +93,7 @@ def test_rows_that_are_already_deleted_can_be_deleted_again(table: txlog.Table) 
     assert first.delete_rows(range(10)) is None
     updated = first.delete_rows([0, 1])
     assert updated is not None
-    table.commit(txlog.Operation.Delete([updated]))
+    table.commit(txlog.FragmentOperation.Delete([updated]))
     assert table.to_arrow(where="x < 4")["x"].to_pylist() == [2, 3]
 
 
@@ -170,7 +170,7 @@ def test_columns_from_the_addresses_of_rows(tmp_path: Path) -> None:
         return pa.record_batch({"copy": batch["_rowid"], "twice": pa.array([0] * len(batch))})
 
     merged = [one.merge_columns(copied, ["_rowid", "x"]) for one in table.fragments()]
-    table.commit(txlog.Operation.Merge([one for one, _ in merged], merged[0][1]))
+    table.commit(txlog.FragmentOperation.Merge([one for one, _ in merged], merged[0][1]))
     found = table.to_arrow(["copy", "_rowid"])
     assert found["copy"].to_pylist() == found["_rowid"].to_pylist()
     assert found.num_rows == 6
@@ -194,7 +194,7 @@ def test_columns_without_nulls_stay_not_nullable(tmp_path: Path) -> None:
 
     table, some = made("t"), made("some")
     whole = pa.schema([*table.schema, *schema])
-    some.commit(txlog.Operation.Merge([merged(some.fragments()[0], 0, 2)], whole))
+    some.commit(txlog.FragmentOperation.Merge([merged(some.fragments()[0], 0, 2)], whole))
     assert some.schema.field("y").nullable  # The other fragment has nulls.
     first, second = table.fragments()
     with pytest.raises(txlog.SchemaMismatchError, match="y"):
@@ -202,8 +202,8 @@ def test_columns_without_nulls_stay_not_nullable(tmp_path: Path) -> None:
     given = [merged(first, 0, 2), merged(second, 3, 4, 5)]
     nullable, _ = second.merge_columns(pa.table({"y": [1, None, 2]}))
     with pytest.raises(txlog.InvalidInputError, match="or allow nulls that the schema does not"):
-        table.commit(txlog.Operation.Merge([given[0], nullable], whole))
-    table.commit(txlog.Operation.Merge(given, whole))
+        table.commit(txlog.FragmentOperation.Merge([given[0], nullable], whole))
+    table.commit(txlog.FragmentOperation.Merge(given, whole))
     assert not table.schema.field("y").nullable
     assert table.to_arrow().to_pydict() == {"x": [0, 2, 3, 4, 5], "y": [0, 2, 3, 4, 5]}
     with pytest.raises(txlog.SchemaMismatchError, match="y"):

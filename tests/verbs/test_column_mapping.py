@@ -255,9 +255,9 @@ def test_columns_in_files_of_their_own(tmp_path: Path) -> None:
     table.alter.add_columns({"b": "a * 2"})
     table.append(pa.table({"a": [9], "b": [9]}))
     merged = [fragment.merge_columns({"z": "a + 100"}) for fragment in table.fragments()]
-    table.commit(txlog.Operation.Merge([held for held, _ in merged], merged[0][1]))
+    table.commit(txlog.FragmentOperation.Merge([held for held, _ in merged], merged[0][1]))
     table.commit(
-        txlog.Operation.Append(txlog.write_fragments(pa.table({"a": [7]}), tmp_path / "t"))
+        txlog.FragmentOperation.Append(txlog.write_fragments(pa.table({"a": [7]}), tmp_path / "t"))
     )
     found = sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
     assert found == [(1, 2, 101), (2, 4, 102), (7, None, None), (9, 9, 109)]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
-from txlog import Operation
+from txlog import FragmentOperation
 
 FEATURE = {"delta.feature.txlog.fragments": "supported"}
 DROPPED = "txlog.droppedColumns"
@@ -104,7 +104,7 @@ def test_files_without_rows(tmp_path: Path) -> None:
     table.alter.add_columns({"y": lambda batch: pc.add(batch["x"], 1)})
     found = [f.merge_columns({"z": lambda batch: batch["x"]}) for f in table.fragments()]
     assert found[0][1] == found[1][1]
-    table.commit(Operation.Merge([held for held, _ in found], found[0][1]))
+    table.commit(FragmentOperation.Merge([held for held, _ in found], found[0][1]))
     assert sorted(len(fragment.files) for fragment in table.fragments()) == [1, 3]
     expected = [{"x": x, "y": x + 1, "z": x} for x in (1, 2, 3)]
     assert table.to_arrow().to_pylist() == expected
@@ -124,9 +124,9 @@ def test_workers_that_disagree_about_a_type(table: txlog.Table) -> None:
     wire = [txlog.FragmentMetadata.from_json(json.dumps(held.to_json())) for held, _ in halves]
     for _, schema in halves:
         with pytest.raises(txlog.InvalidInputError, match="in other types than"):
-            table.commit(Operation.Merge(wire, schema))
+            table.commit(FragmentOperation.Merge(wire, schema))
     assert txlog.Table(table.uri).version == 1
-    table.commit(Operation.Merge(wire[1:], halves[1][1]))
+    table.commit(FragmentOperation.Merge(wire[1:], halves[1][1]))
     assert column(table, "y") == [None] * 4 + [x / 2 for x in range(4, 12)]
 
 
@@ -136,10 +136,10 @@ def test_a_dropped_name_comes_back_by_fragments_only_if_all_give_it(table: txlog
     found = [fragment.merge_columns({"T": "x + 1"}) for fragment in table.fragments()]
     held, schema = [metadata for metadata, _ in found], found[0][1]
     with pytest.raises(txlog.SchemaMismatchError, match="was dropped"):
-        table.commit(Operation.Merge(held[:2], schema))
+        table.commit(FragmentOperation.Merge(held[:2], schema))
     with pytest.raises(txlog.SchemaMismatchError, match="was dropped"):
-        table.commit(Operation.Merge([], schema))
-    table.commit(Operation.Merge(held, schema))
+        table.commit(FragmentOperation.Merge([], schema))
+    table.commit(FragmentOperation.Merge(held, schema))
     assert column(table, "T") == list(range(1, 13))
     assert DROPPED not in table.properties
 
@@ -334,7 +334,7 @@ def test_a_fragment_of_four_files_loses_all_rows(table: txlog.Table) -> None:
 @pytest.mark.spec("FRG-26")
 def test_columns_for_fragments_that_were_compacted_meanwhile(table: txlog.Table) -> None:
     found = [fragment.merge_columns({"y": "x"}) for fragment in table.fragments()]
-    merge = Operation.Merge([held for held, _ in found], found[0][1])
+    merge = FragmentOperation.Merge([held for held, _ in found], found[0][1])
     txlog.Table(table.uri).optimize.compact()
     with pytest.raises(
         txlog.CommitConflictError, match="changed the rows or columns from which the fragments"

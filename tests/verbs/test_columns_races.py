@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 import txlog
-from txlog import Operation
+from txlog import FragmentOperation
 from txlog.base.effects import REAL
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
@@ -137,9 +137,9 @@ def test_a_workers_delete_by_values_that_were_replaced(table: txlog.Table) -> No
     assert by_place is not None
     table.alter.replace_columns({"score": "0 - x"})
     with pytest.raises(txlog.CommitConflictError) as raised:
-        seen.commit(Operation.Delete([by_value]))
+        seen.commit(FragmentOperation.Delete([by_value]))
     assert raised.value.rule == "CON-14"
-    seen.commit(Operation.Delete([by_place]))  # It went by no value.
+    seen.commit(FragmentOperation.Delete([by_place]))  # It went by no value.
     assert sorted(values(table, "score")) == [0, 1, 2, 3, 5, 6, 7]
 
 
@@ -149,14 +149,14 @@ def test_workers_columns_of_values_that_were_replaced(table: txlog.Table) -> Non
     found = [fragment.merge_columns({"y": "x * 2"}) for fragment in seen.fragments()]
     table.alter.replace_columns({"x": "x + 100"})
     with pytest.raises(txlog.CommitConflictError):
-        seen.commit(Operation.Merge([held for held, _ in found], found[0][1]))
+        seen.commit(FragmentOperation.Merge([held for held, _ in found], found[0][1]))
     assert txlog.Table(table.uri).schema.names == ["x"]
 
 
 @pytest.mark.spec("FRG-26")
 def test_a_merge_that_is_repeated(table: txlog.Table) -> None:
     found = [fragment.merge_columns({"y": "x * 2"}) for fragment in table.fragments()]
-    operation = Operation.Merge([held for held, _ in found], found[0][1])
+    operation = FragmentOperation.Merge([held for held, _ in found], found[0][1])
     seen = txlog.Table(table.uri)
     table.commit(operation, txn=("job", 1))
     assert seen.commit(operation, txn=("job", 1)).skipped
@@ -165,10 +165,10 @@ def test_a_merge_that_is_repeated(table: txlog.Table) -> None:
 @pytest.mark.spec("FRG-24")
 def test_a_fragment_is_committed_once_though_it_was_compacted(table: txlog.Table) -> None:
     found = txlog.write_fragments(pa.table({"x": [100]}), table)
-    table.commit(Operation.Append(found))
+    table.commit(FragmentOperation.Append(found))
     table.optimize.compact()
     with pytest.raises(txlog.InvalidInputError, match="had this file"):
-        table.commit(Operation.Append(found))
+        table.commit(FragmentOperation.Append(found))
     assert sorted(txlog.Table(table.uri).to_arrow()["x"].to_pylist()) == [*range(8), 100]
 
 
@@ -181,10 +181,10 @@ def test_a_rewrite_of_another_version_or_partition(tmp_path: Path) -> None:
     table.alter.replace_columns({"x": "x + 1"})
     old = [fragment.metadata for fragment in table.fragments()]
     with pytest.raises(txlog.InvalidInputError, match="was written on version 1, not 2"):
-        table.commit(Operation.Rewrite([Operation.RewriteGroup(old, stale)]))
+        table.commit(FragmentOperation.Rewrite([FragmentOperation.RewriteGroup(old, stale)]))
     moved = txlog.write_fragments(pa.table({"x": [2], "p": ["b"]}), table)
     with pytest.raises(txlog.InvalidInputError, match="in its partition"):
-        table.commit(Operation.Rewrite([Operation.RewriteGroup(old[:1], moved)]))
+        table.commit(FragmentOperation.Rewrite([FragmentOperation.RewriteGroup(old[:1], moved)]))
 
 
 @pytest.mark.spec("FRG-6")
@@ -195,7 +195,7 @@ def test_provisional_ids_cannot_be_committed(tmp_path: Path) -> None:
     table = txlog.Table(tmp_path / "t")
     (first, _) = table.fragments()
     with pytest.raises(txlog.InvalidInputError, match="provisional"):
-        table.commit(Operation.Delete([], deleted_fragment_ids=[first.id]))
+        table.commit(FragmentOperation.Delete([], deleted_fragment_ids=[first.id]))
 
 
 @pytest.mark.spec("FRG-19", "CON-15")
@@ -281,7 +281,7 @@ def test_workers_give_a_dropped_column_again(table: txlog.Table) -> None:
     table.alter.add_columns({"c": "x * 2", "d": "x"})
     table.alter.drop_columns("c")
     found = [fragment.merge_columns({"c": "x * 3"}) for fragment in table.fragments()]
-    table.commit(Operation.Merge([held for held, _ in found], found[0][1]))
+    table.commit(FragmentOperation.Merge([held for held, _ in found], found[0][1]))
     assert values(table, "c") == {x: 3 * x for x in range(8)}
     assert values(table, "d") == {x: x for x in range(8)}
 

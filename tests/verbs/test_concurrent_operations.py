@@ -184,7 +184,7 @@ def delete_rows(place: Context, seen: Snapshot, note: str | None) -> Any:
     assert fragment is not None
     updated = fragment.delete_rows([2])
     assert updated is not None
-    return table.commit(txlog.Operation.Delete([updated]), user_metadata=note)
+    return table.commit(txlog.FragmentOperation.Delete([updated]), user_metadata=note)
 
 
 COLUMNS = ("a", "b", "c")

@@ -148,9 +148,9 @@ def test_workers_each_bring_what_they_need(tmp_path: Path) -> None:
     first, second = (f.delete("x = 1") for f in table.fragments())
     assert first is not None
     assert second is not None
-    table.commit(txlog.Operation.Delete([first]))
+    table.commit(txlog.FragmentOperation.Delete([first]))
     assert versions(table.refresh()) == (3, 7)
-    table.commit(txlog.Operation.Delete([second]))
+    table.commit(txlog.FragmentOperation.Delete([second]))
     assert xs(table) == sorted([0, *range(2, 10)] * 2)
 
 

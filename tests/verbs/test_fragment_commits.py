@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog import FragmentMetadata, Operation
+from txlog import FragmentMetadata, FragmentOperation
 
 FEATURE = {"delta.feature.txlog.fragments": "supported"}
 WORKER = """
@@ -53,14 +53,14 @@ def test_a_held_handle_knows_what_others_committed(table: txlog.Table) -> None:
         txlog.write_fragments(pa.table({"x": range(start, start + 5)}), table.uri)
         for start in (100, 200, 300)
     )
-    table.commit(Operation.Append(one))
-    other.commit(Operation.Append(two))
+    table.commit(FragmentOperation.Append(one))
+    other.commit(FragmentOperation.Append(two))
     with pytest.raises(txlog.InvalidInputError, match="committed before"):
-        table.commit(Operation.Append(two))
-    other.commit(Operation.Append(three))
+        table.commit(FragmentOperation.Append(two))
+    other.commit(FragmentOperation.Append(three))
     other.append(pa.table({"x": range(400, 500)}), max_rows_per_file=1)
     with pytest.raises(txlog.InvalidInputError, match="committed before"):
-        table.commit(Operation.Append(three))
+        table.commit(FragmentOperation.Append(three))
     assert rows(table) == [*range(10), *range(100, 105), *range(200, 205), *range(300, 305),
                            *range(400, 500)]  # fmt: skip
 
@@ -76,7 +76,7 @@ def test_workers_write_and_one_driver_commits(table: txlog.Table) -> None:
         found += [FragmentMetadata.from_json(json.dumps(one)) for one in json.loads(done.stdout)]
     assert rows(table) == [*range(10)]  # Nothing is there before the commit.
     assert [(f.id, f.physical_rows, f.num_deletions) for f in found] == [(None, 5, 0)] * 2
-    outcome = table.commit(Operation.Append(found))
+    outcome = table.commit(FragmentOperation.Append(found))
     assert outcome.version == 2
     assert outcome.metrics["numOutputRows"] == 10
     assert rows(table) == [*range(10), *range(100, 105), *range(200, 205)]
@@ -86,10 +86,10 @@ def test_workers_write_and_one_driver_commits(table: txlog.Table) -> None:
 @pytest.mark.spec("FRG-24")
 def test_a_commit_that_is_repeated(table: txlog.Table) -> None:
     found = txlog.write_fragments(pa.table({"x": [50]}), table)
-    table.commit(Operation.Append(found), txn=("job", 1))
-    assert table.commit(Operation.Append(found), txn=("job", 1)).skipped
+    table.commit(FragmentOperation.Append(found), txn=("job", 1))
+    assert table.commit(FragmentOperation.Append(found), txn=("job", 1)).skipped
     with pytest.raises(txlog.InvalidInputError, match="committed before"):
-        table.commit(Operation.Append(found))
+        table.commit(FragmentOperation.Append(found))
     assert rows(table) == [*range(10), 50]
     assert table.to_arrow(where="x = 50").num_rows == 1  # Its file is still there.
 
@@ -98,7 +98,7 @@ def test_a_commit_that_is_repeated(table: txlog.Table) -> None:
 def test_overwrite(table: txlog.Table) -> None:
     found = over_the_wire(txlog.write_fragments(pa.table({"x": [7, 8]}), table.uri))
     table.append(pa.table({"x": [99]}))  # It goes too, though it came later.
-    table.commit(Operation.Overwrite(found))
+    table.commit(FragmentOperation.Overwrite(found))
     assert rows(table) == [7, 8]
     assert [f.id for f in table.fragments()] == [3]
 
@@ -107,12 +107,12 @@ def test_overwrite(table: txlog.Table) -> None:
 def test_fragments_of_before_a_change(table: txlog.Table) -> None:
     found = txlog.write_fragments(pa.table({"x": [50]}), table)
     table.append(pa.table({"x": [51], "y": ["a"]}), schema_mode="merge")
-    table.commit(Operation.Append(found))  # Another nullable column does no harm.
+    table.commit(FragmentOperation.Append(found))  # Another nullable column does no harm.
     assert rows(table) == [*range(10), 50, 51]
     late = txlog.write_fragments(pa.table({"x": [60]}), table)
     table.overwrite(pa.table({"x": ["text"]}), schema_mode="overwrite")
     with pytest.raises(txlog.CommitConflictError, match="columns x"):
-        table.commit(Operation.Append(late))
+        table.commit(FragmentOperation.Append(late))
     assert late[0].files[0].path in data_files(table)  # It is the worker's, not ours to delete.
 
 
@@ -128,7 +128,7 @@ def test_a_delete_in_two_steps(table: txlog.Table) -> None:
     assert rows(table) == [*range(10)]
     (sent,) = over_the_wire([part])
     outcome = table.commit(
-        Operation.Delete([sent], deleted_fragment_ids=[1], predicate="x IN (1, 2) OR x > 4")
+        FragmentOperation.Delete([sent], deleted_fragment_ids=[1], predicate="x IN (1, 2) OR x > 4")
     )
     assert outcome.metrics["numDeletedRows"] == 7
     assert rows(table) == [0, 3, 4]
@@ -143,18 +143,18 @@ def test_other_rows_unite_and_the_same_row_is_a_conflict(table: txlog.Table) -> 
     assert all(first)
     table.delete("x = 1")
     txlog.Table(table.uri).delete("x = 7")
-    seen.commit(Operation.Delete([first[0]]))
+    seen.commit(FragmentOperation.Delete([first[0]]))
     assert rows(table) == [2, 3, 4, 5, 6, 8, 9]
     stale = txlog.Table(table.uri, version=1)
-    stale.commit(Operation.Delete([first[1]]))
+    stale.commit(FragmentOperation.Delete([first[1]]))
     assert rows(table) == [2, 5, 6, 8, 9]
     with pytest.raises(txlog.CommitConflictError, match="position 4") as raised:
-        txlog.Table(table.uri, version=1).commit(Operation.Delete([first[2]]))
+        txlog.Table(table.uri, version=1).commit(FragmentOperation.Delete([first[2]]))
     assert raised.value.path == path
     assert raised.value.rule == "CON-10"
     whole = txlog.Table(table.uri, version=1)
     with pytest.raises(txlog.CommitConflictError):  # A row of it was deleted meanwhile.
-        whole.commit(Operation.Delete([], deleted_fragment_ids=[other.id]))
+        whole.commit(FragmentOperation.Delete([], deleted_fragment_ids=[other.id]))
     assert rows(table) == [2, 5, 6, 8, 9]
 
 
@@ -167,13 +167,13 @@ def test_columns_in_two_steps(table: txlog.Table) -> None:
         held, schema = sent.merge_columns({"y": "x * 2"})
         found.append(held)
     assert "y" not in txlog.Table(table.uri).schema.names
-    outcome = table.commit(Operation.Merge(over_the_wire(found), schema))
+    outcome = table.commit(FragmentOperation.Merge(over_the_wire(found), schema))
     assert outcome.metrics["numAddedFiles"] == 2
     expected = {x: 2 * x for x in range(10) if x != 3}
     got = table.to_arrow()
     assert dict(zip(got["x"].to_pylist(), got["y"].to_pylist(), strict=True)) == expected
     with pytest.raises(txlog.CommitConflictError):
-        txlog.Table(table.uri, version=2).commit(Operation.Merge(found, schema))
+        txlog.Table(table.uri, version=2).commit(FragmentOperation.Merge(found, schema))
 
 
 @pytest.mark.spec("FRG-27")
@@ -181,7 +181,9 @@ def test_rewrite(table: txlog.Table) -> None:
     table.delete("x = 3")
     old = [f.metadata for f in table.fragments()]
     new = txlog.write_fragments(table.scan(), table)
-    table.commit(Operation.Rewrite([Operation.RewriteGroup(old, over_the_wire(new))]))
+    table.commit(
+        FragmentOperation.Rewrite([FragmentOperation.RewriteGroup(old, over_the_wire(new))])
+    )
     assert rows(table) == [x for x in range(10) if x != 3]
     assert [(f.id, f.num_deletions) for f in table.fragments()] == [(2, 0)]
     log = (Path(table.uri) / "_delta_log" / f"{3:020d}.json").read_text().splitlines()
@@ -190,19 +192,19 @@ def test_rewrite(table: txlog.Table) -> None:
     assert len(files) == 3
     assert not any(body["dataChange"] for body in files)
     less = txlog.write_fragments(pa.table({"x": [1]}), table)
-    group = Operation.RewriteGroup([f.metadata for f in table.fragments()], less)
+    group = FragmentOperation.RewriteGroup([f.metadata for f in table.fragments()], less)
     with pytest.raises(txlog.InvalidInputError, match="a rewrite must keep all rows"):
-        table.commit(Operation.Rewrite([group]))
+        table.commit(FragmentOperation.Rewrite([group]))
 
 
 @pytest.mark.spec("FRG-27")
 def test_a_rewrite_loses_to_a_delete(table: txlog.Table) -> None:
     seen = txlog.Table(table.uri)
     new = txlog.write_fragments(seen.scan(), seen)
-    group = Operation.RewriteGroup([f.metadata for f in seen.fragments()], new)
+    group = FragmentOperation.RewriteGroup([f.metadata for f in seen.fragments()], new)
     table.delete("x = 3")
     with pytest.raises(txlog.CommitConflictError):
-        seen.commit(Operation.Rewrite([group]))
+        seen.commit(FragmentOperation.Rewrite([group]))
     assert rows(table) == [x for x in range(10) if x != 3]
 
 
@@ -214,15 +216,18 @@ def test_bad_operations(table: txlog.Table) -> None:
     restored = table.fragments()[0].delete("x = 1")
     assert restored is not None
     faults: list[tuple[Any, str]] = [
-        (Operation.Append([new, new]), "given twice"),
-        (Operation.Append([old]), "not a new one"),
-        (Operation.Append([foreign]), "another table"),
-        (Operation.Append(["text"]), "FragmentMetadata was expected"),  # type: ignore[list-item]
-        (Operation.Delete([new]), "has no fragment None"),
-        (Operation.Delete([], deleted_fragment_ids=[7]), "has no fragment 7"),
-        (Operation.Delete([restored], deleted_fragment_ids=[0]), "both updated and deleted"),
-        (Operation.Merge([old], pa.schema([("x", pa.string())])), "x"),
-        ("append", "an Operation was expected"),
+        (FragmentOperation.Append([new, new]), "given twice"),
+        (FragmentOperation.Append([old]), "not a new one"),
+        (FragmentOperation.Append([foreign]), "another table"),
+        (FragmentOperation.Append(["text"]), "FragmentMetadata was expected"),  # type: ignore[list-item]
+        (FragmentOperation.Delete([new]), "has no fragment None"),
+        (FragmentOperation.Delete([], deleted_fragment_ids=[7]), "has no fragment 7"),
+        (
+            FragmentOperation.Delete([restored], deleted_fragment_ids=[0]),
+            "both updated and deleted",
+        ),
+        (FragmentOperation.Merge([old], pa.schema([("x", pa.string())])), "x"),
+        ("append", "a FragmentOperation was expected"),
     ]
     for operation, reason in faults:
         with pytest.raises(txlog.InvalidInputError, match=reason):
@@ -230,7 +235,7 @@ def test_bad_operations(table: txlog.Table) -> None:
     table.delete("x = 2")
     later = table.fragments()[1].metadata
     with pytest.raises(txlog.InvalidInputError, match="read from the versions"):
-        table.commit(Operation.Delete([restored, later]))
+        table.commit(FragmentOperation.Delete([restored, later]))
     assert txlog.Table(table.uri).version == 2
 
 
@@ -278,13 +283,13 @@ def test_columns_that_do_not_fit_their_fragment(table: txlog.Table) -> None:
     }  # fmt: skip
     for reason, found in faults.items():
         with pytest.raises(txlog.InvalidInputError, match=reason):
-            table.commit(Operation.Merge([found], schema))
+            table.commit(FragmentOperation.Merge([found], schema))
     with pytest.raises(txlog.InvalidInputError, match="the schema does not"):
-        table.commit(Operation.Merge([held], table.schema))
+        table.commit(FragmentOperation.Merge([held], table.schema))
     assert txlog.Table(table.uri).version == 1
     plain = txlog.write(f"{table.uri}-plain", pa.table({"x": [1]}))
     with pytest.raises(txlog.UnsupportedFeatureError, match="add_feature"):
-        plain.commit(Operation.Merge([plain.fragments()[0].metadata], plain.schema))
+        plain.commit(FragmentOperation.Merge([plain.fragments()[0].metadata], plain.schema))
 
 
 def replaced(held: FragmentMetadata, **fields: Any) -> FragmentMetadata:
@@ -303,23 +308,25 @@ def test_deletions_that_the_table_cannot_have(tmp_path: Path) -> None:
     lance = vector.model_copy(update={"storage_type": "lance", "path_or_inline_dv": "0-0-1.arrow"})
     sent = replace(held, adds=(held.adds[0].model_copy(update={"deletion_vector": lance}),))
     with pytest.raises(txlog.UnsupportedFeatureError, match="deletion files of this form"):
-        plain.commit(Operation.Delete([sent]))
-    assert not plain.commit(Operation.Delete([fragment.metadata]))  # Nothing to do: not a version.
-    assert plain.commit(Operation.Delete([held])).version == 1
+        plain.commit(FragmentOperation.Delete([sent]))
+    assert not plain.commit(
+        FragmentOperation.Delete([fragment.metadata])
+    )  # Nothing to do: not a version.
+    assert plain.commit(FragmentOperation.Delete([held])).version == 1
     assert plain.count() == 9
 
 
 @pytest.mark.parametrize(
     "operation",
     [
-        Operation.Append(None),  # type: ignore[arg-type]
-        Operation.Delete([], [[1]]),  # type: ignore[list-item]
-        Operation.Delete([], 5),  # type: ignore[arg-type]
-        Operation.Delete([], [0], read_version="x"),  # type: ignore[arg-type]
-        Operation.Merge([], None),  # type: ignore[arg-type]
-        Operation.Rewrite([5]),  # type: ignore[list-item]
-        Operation.Rewrite(None),  # type: ignore[arg-type]
-        Operation.Rewrite([Operation.RewriteGroup(None, [])]),  # type: ignore[arg-type]
+        FragmentOperation.Append(None),  # type: ignore[arg-type]
+        FragmentOperation.Delete([], [[1]]),  # type: ignore[list-item]
+        FragmentOperation.Delete([], 5),  # type: ignore[arg-type]
+        FragmentOperation.Delete([], [0], read_version="x"),  # type: ignore[arg-type]
+        FragmentOperation.Merge([], None),  # type: ignore[arg-type]
+        FragmentOperation.Rewrite([5]),  # type: ignore[list-item]
+        FragmentOperation.Rewrite(None),  # type: ignore[arg-type]
+        FragmentOperation.Rewrite([FragmentOperation.RewriteGroup(None, [])]),  # type: ignore[arg-type]
     ],
     ids=map(str, range(8)),
 )
@@ -354,11 +361,11 @@ def test_fragments_are_written_before_their_table(tmp_path: Path) -> None:
     table = txlog.Table.create(place, schema, ["p"], fragments=over_the_wire(found[:3]))
     assert table.version == 0
     assert len(data_files(table)) == 4  # What was refused is still there.
-    table.commit(Operation.Append(over_the_wire(found[3:])))
+    table.commit(FragmentOperation.Append(over_the_wire(found[3:])))
     assert rows(table) == [0, 1, 2, 10, 11, 12]
     assert deltalake.DeltaTable(place).to_pyarrow_table().num_rows == 6
     with pytest.raises(txlog.InvalidInputError, match="committed before"):
-        table.commit(Operation.Append(found))
+        table.commit(FragmentOperation.Append(found))
     with pytest.raises(txlog.InvalidInputError, match="partition"):
         txlog.write_fragments(data, place, partition_by="x")
     with pytest.raises(txlog.AlreadyExistsError):

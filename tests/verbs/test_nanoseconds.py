@@ -262,7 +262,7 @@ def test_workers_write_them(tmp_path: Path) -> None:
     rows = data(*VALUES)
     first = txlog.write_fragments(rows, tmp_path / "t", properties=NANOS)
     table = txlog.Table.create(tmp_path / "t", rows.schema, properties=NANOS, fragments=first)
-    table.commit(txlog.Operation.Append(txlog.write_fragments(rows, table)))
+    table.commit(txlog.FragmentOperation.Append(txlog.write_fragments(rows, table)))
     assert table.to_arrow().equals(pa.concat_tables([rows, rows]))
 
 

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from txlog.commit.intent import Kind
 from txlog.commit.winner import Effect
 
-Outcome = Literal["ok", "rebase", "redo", "fail"]
+Answer = Literal["ok", "rebase", "redo", "fail"]
 """The answers, from the mildest to the hardest.
 
 `ok`: commit on top of the winner. `rebase`: if both delete different rows, do the same, and delete
@@ -35,7 +35,7 @@ class When(StrEnum):
     TIGHTENS = "tightens"  # The intent may forbid what was permitted.
 
 
-Cell: TypeAlias = Mapping[When, Outcome]
+Cell: TypeAlias = Mapping[When, Answer]
 """The answer for each condition. The hardest answer of all true conditions counts; else ok."""
 
 _OK: Cell = {}

@@ -16,7 +16,7 @@ from txlog.actions.file import Add, Remove
 from txlog.actions.table import DomainMetadata, Txn
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.errors import CommitConflictError, TxlogError
-from txlog.commit.conflict_table import TABLE, Outcome, When
+from txlog.commit.conflict_table import TABLE, Answer, When
 from txlog.commit.intent import Intent
 from txlog.commit.winner import (
     Change,
@@ -206,7 +206,7 @@ def _tightens(intent: Intent, base: Snapshot) -> bool:
     return intent.metadata is not None and tightens(base.metadata, intent.metadata)
 
 
-_SEVERITY: tuple[Outcome, ...] = ("ok", "rebase", "redo", "fail")
+_SEVERITY: tuple[Answer, ...] = ("ok", "rebase", "redo", "fail")
 
 # Each attempt sets this domain again, so two writers may both set it.
 _ROW_TRACKING = "delta.rowTracking"
@@ -238,7 +238,7 @@ _RULES_OF_EFFECTS = {
 class Verdict:
     """What to do after a winner, and why."""
 
-    outcome: Outcome
+    outcome: Answer
     rule: str  # The rule's id in spec/commit.md.
     path: str | None = None
     column: str | None = None
@@ -308,7 +308,7 @@ def _by_name(intent: Intent, winner: Commit) -> Iterator[Verdict]:
     theirs = {action.domain for _, action in winner.controls if isinstance(action, DomainMetadata)}
     shared = theirs & {action.domain for action in intent.domains} - {_ROW_TRACKING}
     if shared:
-        outcome: Outcome = "redo" if intent.kind == "restore" else "fail"
+        outcome: Answer = "redo" if intent.kind == "restore" else "fail"
         yield Verdict(outcome, "CON-16", reason=f"set the metadata of the domain {min(shared)}")
 
 
@@ -323,7 +323,7 @@ def _by_table(
                 yield _verdict(intent, effect, when, outcome, hit)
 
 
-def _verdict(intent: Intent, effect: Effect, when: When, outcome: Outcome, hit: Hit) -> Verdict:
+def _verdict(intent: Intent, effect: Effect, when: When, outcome: Answer, hit: Hit) -> Verdict:
     rule = _RULES_OF_EFFECTS.get(effect, _RULES[when])
     if effect is Effect.COLUMNS and when is When.READ:
         rule = "CON-14"

@@ -236,8 +236,8 @@ class TableFragment:
 
         Returns
         -------
-        The fragment for `Operation.Delete(updated_fragments=…)`. None if no row remains: then add
-        its id to `deleted_fragment_ids`.
+        The fragment for `FragmentOperation.Delete(updated_fragments=…)`. None if no row remains:
+        then add its id to `deleted_fragment_ids`.
 
         Raises
         ------
@@ -274,7 +274,7 @@ class TableFragment:
 
         Returns
         -------
-        The fragment and the schema for `Operation.Merge`.
+        The fragment and the schema for `FragmentOperation.Merge`.
         """
         return merge_into_fragment(
             self._context, self._snapshot, self.metadata, self._fragment, columns, read_columns

@@ -241,7 +241,7 @@ class Table(About, Reading, Lookups, Writing):
                 raise InvalidInputError(
                     argument="fragments",
                     reason="the table exists, but the fragments were written for a new table",
-                    remedy="Write them again, and commit them with Operation.Overwrite",
+                    remedy="Write them again, and commit them with FragmentOperation.Overwrite",
                 ) from None
             if mode == "overwrite":
                 from txlog.verbs.replace import ReplaceTable

@@ -321,8 +321,8 @@ def write_fragments(
     """Write data as new fragments of a table, without committing them.
 
     Any process can do this. Send the result to one driver as JSON (`to_json`, `from_json`), which
-    commits it: `table.commit(Operation.Append(fragments))`, or `Overwrite`, or `Rewrite`. No
-    version refers to the files of fragments that are never committed.
+    commits it: `table.commit(FragmentOperation.Append(fragments))`, or `Overwrite`, or `Rewrite`.
+    No version refers to the files of fragments that are never committed.
 
     If there is no table yet, commit the fragments with `Table.create(uri, schema, …,
     fragments=fragments)`.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from txlog.table.merge import MergeInsert, TableMerger
     from txlog.table.optimize import TableOptimize
     from txlog.table.transaction import TableTransaction
-    from txlog.verbs.fragments.operations import Operation
+    from txlog.verbs.fragments.operations import FragmentOperation
     from txlog.verbs.overwrite import PartitionMode
 
 
@@ -367,7 +367,7 @@ class Writing(Handle):
 
     def commit(
         self,
-        operation: Operation.Base,
+        operation: FragmentOperation.Base,
         *,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
@@ -377,7 +377,7 @@ class Writing(Handle):
         Parameters
         ----------
         operation
-            `Operation.Append`, `Overwrite`, `Delete`, `Merge` or `Rewrite`.
+            `FragmentOperation.Append`, `Overwrite`, `Delete`, `Merge` or `Rewrite`.
 
         Raises
         ------

@@ -153,7 +153,7 @@ def test_statistics_of_many_files_are_estimated(
         for start in range(0, 80, 2)  # Each range overlaps the one before it and the one behind.
         for one in txlog.write_fragments(pa.table({"n": [start, start + 3, None]}), table.uri)
     ]
-    table.commit(txlog.Operation.Append(fragments))
+    table.commit(txlog.FragmentOperation.Append(fragments))
     exact = report(table).facts
     assert (exact.ranges, exact.columns[0].nulls) == (40, 40)
     monkeypatch.setattr("txlog.tools.report.facts.MOST_RANGES", 10)

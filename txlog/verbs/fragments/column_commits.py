@@ -27,7 +27,7 @@ from txlog.stats.files import physical_rows, require_same_partitions
 from txlog.verbs.append import require_free_names
 from txlog.verbs.columns import outdated_files, require_columns_apart
 from txlog.verbs.fragments.base_version import Base, FragmentsOperation, read_by
-from txlog.verbs.fragments.operations import Operation
+from txlog.verbs.fragments.operations import FragmentOperation
 from txlog.verbs.fragments.workers import columns_digest, required_of, with_required
 
 
@@ -36,7 +36,9 @@ class CommitColumns(FragmentsOperation):
 
     name = "ADD COLUMNS"
 
-    def __init__(self, context: Context, opened: Snapshot, request: Operation.Merge) -> None:
+    def __init__(
+        self, context: Context, opened: Snapshot, request: FragmentOperation.Merge
+    ) -> None:
         super().__init__(context, opened, request.fragments)
         self._request = request
 

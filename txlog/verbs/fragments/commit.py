@@ -29,7 +29,7 @@ from txlog.verbs.create import NO_TABLE, NewTable
 from txlog.verbs.fragments.base_version import Base, FragmentsOperation
 from txlog.verbs.fragments.column_commits import CommitColumns
 from txlog.verbs.fragments.deletes import CommitDeletes
-from txlog.verbs.fragments.operations import Operation, require_operation
+from txlog.verbs.fragments.operations import FragmentOperation, require_operation
 from txlog.verbs.fragments.workers import require_distinct
 from txlog.verbs.overwrite import Overwrite
 
@@ -159,7 +159,9 @@ class CommitRewrites(FragmentsOperation):
 
     name = "OPTIMIZE"
 
-    def __init__(self, context: Context, opened: Snapshot, request: Operation.Rewrite) -> None:
+    def __init__(
+        self, context: Context, opened: Snapshot, request: FragmentOperation.Rewrite
+    ) -> None:
         self._old = [old for group in request.groups for old in group.old_fragments]
         self._new = [new for group in request.groups for new in group.new_fragments]
         super().__init__(context, opened, self._old)
@@ -197,7 +199,7 @@ class CommitRewrites(FragmentsOperation):
         )
 
 
-def _require_same_rows(group: Operation.RewriteGroup, base: Base) -> None:
+def _require_same_rows(group: FragmentOperation.RewriteGroup, base: Base) -> None:
     """Raise if new fragments have more or fewer rows than the old ones."""
     before = [base.changed(old).num_rows for old in group.old_fragments]
     after = [new.num_rows for new in group.new_fragments]
@@ -210,7 +212,7 @@ def _require_same_rows(group: Operation.RewriteGroup, base: Base) -> None:
         )
 
 
-def _require_same_place(group: Operation.RewriteGroup, base: Snapshot) -> None:
+def _require_same_place(group: FragmentOperation.RewriteGroup, base: Snapshot) -> None:
     """Raise if new fragments come from another version or partition than the old ones."""
     columns, mode = base.partition_fields, base.mapping_mode
 
@@ -235,7 +237,7 @@ def _require_same_place(group: Operation.RewriteGroup, base: Snapshot) -> None:
 
 
 def commit_fragments(
-    context: Context, snapshot: Snapshot, request: Operation.Base
+    context: Context, snapshot: Snapshot, request: FragmentOperation.Base
 ) -> commits.Operation:
     """Return the operation that commits fragments. It never deletes their files.
 
@@ -246,15 +248,15 @@ def commit_fragments(
     """
     require_operation(request)
     match request:
-        case Operation.Append(fragments):
+        case FragmentOperation.Append(fragments):
             return Append(context, _files(context, snapshot, fragments))
-        case Operation.Overwrite(fragments):
+        case FragmentOperation.Overwrite(fragments):
             return Overwrite(context, _files(context, snapshot, fragments))
-        case Operation.Delete():
+        case FragmentOperation.Delete():
             return CommitDeletes(context, snapshot, request)
-        case Operation.Merge():
+        case FragmentOperation.Merge():
             return CommitColumns(context, snapshot, request)
-        case Operation.Rewrite():
+        case FragmentOperation.Rewrite():
             return CommitRewrites(context, snapshot, request)
     raise AssertionError(f"there is no such operation: {request!r}")
 

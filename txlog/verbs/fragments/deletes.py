@@ -27,7 +27,7 @@ from txlog.snapshot.commits import Commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.fragments.base_version import Base, FragmentsOperation, read_by
-from txlog.verbs.fragments.operations import Operation
+from txlog.verbs.fragments.operations import FragmentOperation
 from txlog.verbs.fragments.workers import deletions_of
 
 
@@ -37,7 +37,9 @@ class CommitDeletes(FragmentsOperation):
     name = "DELETE"
     removes_rows = True
 
-    def __init__(self, context: Context, opened: Snapshot, request: Operation.Delete) -> None:
+    def __init__(
+        self, context: Context, opened: Snapshot, request: FragmentOperation.Delete
+    ) -> None:
         super().__init__(context, opened, request.updated_fragments, request.read_version)
         self._request = request
         self._deletes: RowDeletes | None = None
@@ -82,7 +84,7 @@ class CommitDeletes(FragmentsOperation):
         discard_deletes(self.context, union)
 
 
-def _row_deletes(context: Context, base: Base, request: Operation.Delete) -> RowDeletes:
+def _row_deletes(context: Context, base: Base, request: FragmentOperation.Delete) -> RowDeletes:
     deletes = []
     vectors = {}
     for metadata in request.updated_fragments:

@@ -11,7 +11,7 @@ from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.fragments.metadata import FragmentMetadata
 
 
-class Operation:
+class FragmentOperation:
     """An operation of a commit of fragments; the names are those of Lance."""
 
     class Base:
@@ -50,7 +50,7 @@ class Operation:
     class Rewrite(Base):
         """Replace old fragments by new ones that have the same rows."""
 
-        groups: Sequence[Operation.RewriteGroup]
+        groups: Sequence[FragmentOperation.RewriteGroup]
 
     @dataclass(frozen=True)
     class RewriteGroup:
@@ -68,11 +68,11 @@ def require_operation(operation: object) -> None:
     InvalidInputError
         The error names the field.
     """
-    if not isinstance(operation, Operation.Base):
+    if not isinstance(operation, FragmentOperation.Base):
         raise InvalidTypeError(
             argument="operation",
-            reason=f"an Operation was expected, not {type(operation).__name__}",
-            remedy="Pass txlog.Operation.Append(fragments), or another of these operations",
+            reason=f"a FragmentOperation was expected, not {type(operation).__name__}",
+            remedy="Pass txlog.FragmentOperation.Append(fragments), or another of these operations",
         )
     for name, value in vars(operation).items():
         if not isinstance(value, _KINDS.get(name, object)) or isinstance(value, bool):
@@ -81,7 +81,7 @@ def require_operation(operation: object) -> None:
         if type(number) is not int:
             raise _wrong("deleted_fragment_ids", number)
     for group in getattr(operation, "groups", ()):
-        if not isinstance(group, Operation.RewriteGroup):
+        if not isinstance(group, FragmentOperation.RewriteGroup):
             raise _wrong("groups", group)
         for name in ("old_fragments", "new_fragments"):
             if not isinstance(getattr(group, name), _MANY):
