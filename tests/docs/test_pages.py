@@ -55,6 +55,15 @@ def test_the_code_of_a_page_runs(
         exec(compile(code, page.name, "exec"), names)
 
 
+def test_the_first_lines_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(blocks(DOCS.parent / "README.md")[0][1], names)
+    assert names["rows"].to_pydict() == {"carrier": ["UA", "AA"], "delay": [15, 47]}
+    assert names["late"].to_pydict() == {"carrier": ["AA", "UA"]}
+    assert (names["first"], names["t"].count()) == (3, 3)
+
+
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("page", [*filter(with_spark, PAGES)], ids=lambda page: page.stem)
