@@ -1,16 +1,18 @@
 """The columnar decoding of file actions, compared with the models."""
 
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from bodies import ODD, bodies
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txlog.actions.columns import FIELDS, FILE_ROWS, decode_rows
 from txlog.actions.file import Add, Remove
-from txlog.actions.ndjson import decode, rows
+from txlog.actions.ndjson import decode, decode_action, rows
 from txlog.base.arrow import gathered
 from txlog.base.errors import LogCorruptError
 
@@ -109,6 +111,31 @@ def test_objects_that_are_alike_are_columns_as_others_are(
     assert together.schema == FILE_ROWS
     together.validate(full=True)
     assert together.to_pylist() == among_others.slice(0, len(alike)).to_pylist()
+
+
+surrogates = st.sampled_from(["\ud800", {"\ud800": "x"}, {"x": "\ud800"}])
+
+
+@settings(max_examples=examples(300))
+@given(st.data())
+def test_odd_bodies_are_read_or_refused_as_by_the_models(data: st.DataObject) -> None:
+    kinds = data.draw(st.lists(st.sampled_from(["add", "remove"]), min_size=1, max_size=3))
+    objects = [{kind: data.draw(bodies(kind, ODD | surrogates))} for kind in kinds]
+    found: Any
+    wanted: Any
+    try:
+        wanted = [
+            as_row(cast("Add | Remove", decode_action(kind, body, path="f", line=line)))
+            for line, row in enumerate(objects, start=1)
+            for kind, body in row.items()
+        ]
+    except LogCorruptError as error:
+        wanted = str(error)
+    try:
+        found = decode_rows([(7, objects, "f")]).to_pylist(maps_as_pydicts="strict")
+    except LogCorruptError as error:
+        found = str(error)
+    assert found == wanted
 
 
 GOOD = {"path": "p", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.actions.base import Action
+from txlog.actions.action import Action
 from txlog.actions.columns import FILE_ROWS, decode_rows
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.checkpoint.hint import Hint, read_hint

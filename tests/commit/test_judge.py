@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.actions.base import Action
+from txlog.actions.action import Action
 from txlog.actions.columns import empty_rows
 from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
 from txlog.actions.ndjson import encode

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.actions.base import Action
+from txlog.actions.action import Action
 from txlog.actions.ndjson import BLANK, COMMIT_MARK, decode_action, sealed
 from txlog.base.errors import LogCorruptError
 from txlog.log.names import LogFile, commit_name

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from txlog.actions.base import Action
+from txlog.actions.action import Action
 from txlog.actions.columns import empty_rows
 from txlog.actions.file import Add, Remove
 from txlog.actions.ndjson import encode

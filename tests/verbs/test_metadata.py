@@ -449,7 +449,7 @@ def test_a_commit_notes_fields_of_ones_own(table: txlog.Table) -> None:
         tx.delete("x = 4")
         tx.append(rows(5))
     assert table.history(1)[0]["job"] == "two"
-    for name in ("operation", "readVersion", "read_version", "txlogCrc32", "model_extra"):
+    for name in ("operation", "readVersion", "read_version", "txlogCrc32"):
         with pytest.raises(InvalidInputError, match="txlog itself sets"):
             table.append(rows(4), user_metadata={name: "x"})
 

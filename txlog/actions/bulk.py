@@ -27,9 +27,12 @@ from txlog.actions.columns import (
     DELETION_VECTOR,
     FIELDS,
     FILE_ROWS,
+    MAPS,
     STRING_MAP,
     UNREADABLE,
+    VECTOR_REQUIRED,
     require_fields,
+    vector_ids,
 )
 from txlog.actions.ndjson import rows
 from txlog.base.arrow import (
@@ -48,7 +51,6 @@ _BLOCK_BYTES = 1 << 20  # The bytes that one core reads at a time.
 # The most lines of other actions; each of them splits the file actions into one more piece.
 _MOST_OTHERS = 64
 _STARTS = (b'{"add"', b'{"remov')  # The length of a line's first word, without its spaces.
-_MAPS = {"partitionValues": "partition_values", "tags": "tags"}
 
 Object = dict[str, Any]
 
@@ -177,7 +179,7 @@ def _struct_of(bodies: list[Object]) -> pa.StructType:
     for name in dict.fromkeys(name for body in bodies for name in body):
         if name in FIELDS:
             fields.append((name, FILE_ROWS.field(FIELDS[name]).type))
-        elif name in _MAPS:
+        elif name in MAPS:
             keys = dict.fromkeys(key for body in bodies for key in body.get(name) or ())
             fields.append((name, pa.struct([(key, pa.string()) for key in keys])))
         elif name == "deletionVector":
@@ -210,7 +212,7 @@ def _file_rows(table: pa.Table, kind: str, version: int, lines: _Lines) -> pa.Ta
         columns[column] = (
             _of_type(fields[name], target) if name in fields else pa.nulls(count, target)
         )
-    for name, column in _MAPS.items():
+    for name, column in MAPS.items():
         structs = fields.get(name)
         if structs is None:
             columns[column] = pa.nulls(count, STRING_MAP)
@@ -271,14 +273,12 @@ def _vectors(structs: pa.ChunkedArray) -> tuple[Any, pa.ChunkedArray | pa.Array]
     array = flat(structs)
     parts = {field.name: _part(array, field) for field in DELETION_VECTOR}
     for name, part in parts.items():
-        if name != "offset" and part.null_count > array.null_count:
+        if name in VECTOR_REQUIRED and part.null_count > array.null_count:
             raise KeyError(name)
-    plain = pc.binary_join_element_wise(parts["storageType"], parts["pathOrInlineDv"], "")
-    with_offset = pc.binary_join_element_wise(plain, parts["offset"].cast(pa.string()), "@")
     vectors = pa.StructArray.from_arrays(
         list(parts.values()), fields=list(DELETION_VECTOR), mask=array.is_null()
     )
-    return vectors, pc.coalesce(with_offset, plain)
+    return vectors, vector_ids(vectors)
 
 
 def _part(vectors: pa.StructArray, field: pa.Field) -> pa.Array:

@@ -1,69 +1,78 @@
 """The files of a table as Arrow columns, decoded straight from the log's JSON.
 
 A table may have millions of files, so they never become models: `FILE_ROWS` has one row for each
-`add` or `remove` from any log file. The models in `file.py` describe the same fields, and a
-property test compares the two decoders.
+`add` or `remove` from any log file. Its columns and their types are derived from the models in
+`file.py`, as are the structs of checkpoints, and a property test compares the two decoders.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import numpy as np
 import pyarrow as pa
 
-from txlog.actions.fields import texts_of
+from txlog.actions.action import Action, texts_of
+from txlog.actions.file import Add, DeletionVectorDescriptor, Remove, vector_id
 from txlog.actions.ndjson import decode_action
 from txlog.base.arrow import arrow_array, empty_table, pc
 from txlog.base.errors import LogCorruptError
 
-DELETION_VECTOR = pa.struct(
-    [
-        ("storageType", pa.string()),
-        ("pathOrInlineDv", pa.string()),
-        ("offset", pa.int32()),
-        ("sizeInBytes", pa.int32()),
-        ("cardinality", pa.int64()),
-    ]
-)
 STRING_MAP = pa.map_(pa.string(), pa.string())
+_STRING_LIST = pa.list_(pa.field("element", pa.string()))
 
+
+def struct_of(model: type[Action]) -> pa.StructType:
+    """Return the Arrow type of an action's JSON object: a field for each field of the model."""
+    return pa.struct(
+        [
+            (str(info.alias), _arrow_type(info.rebuild_annotation()))
+            for info in model.model_fields.values()
+        ]
+    )
+
+
+def _arrow_type(annotation: Any) -> pa.DataType:
+    """Return the Arrow type of a field's annotation, with or without `| None`."""
+    simple = {
+        str: pa.string(), bool: pa.bool_(), list[str]: _STRING_LIST,
+        dict[str, str | None]: STRING_MAP,
+    }  # fmt: skip
+    if annotation in simple:
+        return simple[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, Action):
+        return struct_of(annotation)
+    marks = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
+    for mark in marks:
+        if isinstance(mark, pa.DataType):
+            return mark
+    return _arrow_type(get_args(annotation)[0])  # Of a union, whose last type is None.
+
+
+def required_of(model: type[Action]) -> dict[str, str]:
+    """Return the required fields of a model: the name in the log, and that of the column."""
+    fields = model.model_fields.items()
+    return {str(info.alias): name for name, info in fields if info.is_required()}
+
+
+COLUMNS = {str(info.alias): name for name, info in (Add.model_fields | Remove.model_fields).items()}
+"""Log field → column, for all fields of file actions."""
+DELETION_VECTOR = struct_of(DeletionVectorDescriptor)
+_TYPES = {field.name: field.type for model in (Remove, Add) for field in struct_of(model)}
 FILE_ROWS = pa.schema(
     [
         ("version", pa.int64()),  # The version of the log file that the row came from.
         ("is_add", pa.bool_()),  # False for a `remove`.
-        ("path", pa.string()),  # As in the log.
-        ("deletion_vector", DELETION_VECTOR),
+        *((column, _TYPES[name]) for name, column in COLUMNS.items()),
         ("dv_id", pa.string()),  # The vector's unique id; null without one.
-        ("partition_values", STRING_MAP),
-        ("size", pa.int64()),
-        ("modification_time", pa.int64()),
-        ("data_change", pa.bool_()),
-        ("stats", pa.string()),
-        ("tags", STRING_MAP),
-        ("base_row_id", pa.int64()),
-        ("default_row_commit_version", pa.int64()),
-        ("clustering_provider", pa.string()),
-        ("deletion_timestamp", pa.int64()),
-        ("extended_file_metadata", pa.bool_()),
     ]
 )
 
-# Log field → column, for the fields that need no conversion.
-FIELDS = {
-    "path": "path",
-    "size": "size",
-    "modificationTime": "modification_time",
-    "dataChange": "data_change",
-    "stats": "stats",
-    "baseRowId": "base_row_id",
-    "defaultRowCommitVersion": "default_row_commit_version",
-    "clusteringProvider": "clustering_provider",
-    "deletionTimestamp": "deletion_timestamp",
-    "extendedFileMetadata": "extended_file_metadata",
-}
+MAPS = {name: column for name, column in COLUMNS.items() if _TYPES[name] == STRING_MAP}
+FIELDS = {name: column for name, column in COLUMNS.items() if not pa.types.is_nested(_TYPES[name])}
+"""Log field → column, for the fields that need no conversion."""
 
 UNREADABLE = (
     pa.ArrowException,
@@ -74,12 +83,9 @@ UNREADABLE = (
     OverflowError,
 )
 """The errors that a body with an unexpected shape can cause."""
-_REQUIRED = {  # The fields of an `add`.
-    "partitionValues": "partition_values",
-    "size": "size",
-    "modificationTime": "modification_time",
-    "dataChange": "data_change",
-}
+_REQUIRED = required_of(Add)
+VECTOR_REQUIRED = required_of(DeletionVectorDescriptor)
+_VECTOR_SIZES = ("sizeInBytes", "cardinality")
 _INTEGERS = {int, type(None)}
 _NOTHING = {type(None)}
 _FEW_KEYS = 4096
@@ -158,7 +164,7 @@ def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any
         "version": arrow_array(versions, pa.int64()),
         "is_add": arrow_array(is_add, pa.bool_()),
     }
-    for name, column in (("partitionValues", "partition_values"), ("tags", "tags")):
+    for name, column in MAPS.items():
         columns[column] = _maps(fields[name]) if name in fields else pa.nulls(count, STRING_MAP)
     for name, column in FIELDS.items():
         kind = FILE_ROWS.field(column).type
@@ -217,7 +223,7 @@ def require_sizes(
             raise KeyError("a required field is null")
     vectors = columns.get("deletion_vector")
     if vectors is not None and vectors.null_count < len(vectors):
-        sizes += [pc.struct_field(vectors, name) for name in ("sizeInBytes", "cardinality")]
+        sizes += [pc.struct_field(vectors, name) for name in _VECTOR_SIZES]
     if any((pc.min(numbers).as_py() or 0) < 0 for numbers in sizes):
         raise ValueError("a size is below 0")
 
@@ -280,24 +286,28 @@ def _vectors(values: Sequence[dict[str, Any] | None]) -> tuple[pa.Array, pa.Arra
     for value in values:
         if value is None:
             continue
-        for name in ("storageType", "pathOrInlineDv", "sizeInBytes", "cardinality"):
+        for name in VECTOR_REQUIRED:
             if value[name] is None:
                 raise KeyError(name)
-        for name in ("sizeInBytes", "cardinality", "offset"):
-            number = value.get(name)
-            if type(number) not in (int, type(None)):
+        for name in (*_VECTOR_SIZES, "offset"):
+            if type(value.get(name)) not in (int, type(None)):
                 raise TypeError(f"{name} is not an integer")
-            if name != "offset" and number is not None and number < 0:
-                raise ValueError(f"{name} is below 0")
-    return arrow_array(values, DELETION_VECTOR), arrow_array(map(_unique_id, values), pa.string())
+        if any(value[name] < 0 for name in _VECTOR_SIZES):
+            raise ValueError("a size is below 0")
+    ids = [
+        None if v is None else vector_id(v["storageType"], v["pathOrInlineDv"], v.get("offset"))
+        for v in values
+    ]
+    return arrow_array(values, DELETION_VECTOR), arrow_array(ids, pa.string())
 
 
-def _unique_id(value: dict[str, Any] | None) -> str | None:
-    if value is None:
-        return None
-    offset = value.get("offset")
-    suffix = "" if offset is None else f"@{offset}"
-    return f"{value['storageType']}{value['pathOrInlineDv']}{suffix}"
+def vector_ids(vectors: pa.StructArray) -> pa.Array:
+    """Return the ids of deletion vectors, as `vector_id` makes them."""
+    kinds, texts, offsets = (
+        pc.struct_field(vectors, name) for name in ("storageType", "pathOrInlineDv", "offset")
+    )
+    plain = pc.binary_join_element_wise(kinds, texts, "")
+    return pc.coalesce(pc.binary_join_element_wise(plain, offsets.cast(pa.string()), "@"), plain)
 
 
 def files_at(rows: pa.Table, paths: Iterable[str]) -> pa.Table:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from txlog.actions.base import Action, Integer, Long, ShortSize, Size, Texts
+from pydantic import ConfigDict
+
+from txlog.actions.action import Action, Integer, Long, ShortSize, Size, Texts
 from txlog.actions.stats_text import StatsText
 
 
-class DeletionVectorDescriptor(Action):
+def vector_id(storage_type: str, path_or_inline_dv: str, offset: int | None) -> str:
+    """Return the second part of a logical file's key; an offset of 0 differs from no offset."""
+    suffix = "" if offset is None else f"@{offset}"
+    return f"{storage_type}{path_or_inline_dv}{suffix}"
+
+
+class _FileAction(Action):
+    """An action that also becomes columns: a text that UTF-8 cannot encode is refused, as there."""
+
+    model_config = ConfigDict(str_min_length=0)  # To compare a length, Pydantic reads the text.
+
+
+class DeletionVectorDescriptor(_FileAction):
     """Where the deleted row positions of a data file are, and how many there are."""
 
     storage_type: str  # `u`: relative file, `p`: absolute file, `i`: inline.
@@ -17,12 +31,11 @@ class DeletionVectorDescriptor(Action):
 
     @property
     def unique_id(self) -> str:
-        """The second part of a logical file's key; an offset of 0 differs from no offset."""
-        suffix = "" if self.offset is None else f"@{self.offset}"
-        return f"{self.storage_type}{self.path_or_inline_dv}{suffix}"
+        """The vector's id, as `vector_id` makes it."""
+        return vector_id(self.storage_type, self.path_or_inline_dv, self.offset)
 
 
-class Add(Action):
+class Add(_FileAction):
     """A logical file that is in the table from this version on."""
 
     path: str  # Percent-encoded. Relative to the table's root, or absolute.
@@ -43,7 +56,7 @@ class Add(Action):
         return StatsText(self.stats).num_records
 
 
-class Remove(Action):
+class Remove(_FileAction):
     """A logical file that left the table, remembered until its bytes may be deleted."""
 
     path: str

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from txlog.actions.base import Action
+from txlog.actions.action import Action
 from txlog.actions.file import Add, Cdc, CheckpointMetadata, Remove, Sidecar
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from txlog.base.errors import InvalidInputError, LogCorruptError

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, TypeVar
 
-from txlog.actions.base import Action, Integer, Long, Texts
-from txlog.actions.fields import OR_DEFAULT, OR_NONE, made
+from pydantic import (
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+
+from txlog.actions.action import Action, Integer, Long, Texts
+from txlog.base.texts import is_unicode
 
 
 class Format(Action):
     """The encoding of data files. Only `parquet` is in use."""
 
-    provider: Annotated[str, OR_DEFAULT] = "parquet"
-    options: Annotated[Texts, OR_DEFAULT] = made(default_factory=dict)
+    provider: str = "parquet"
+    options: Texts = Field(default_factory=dict)
 
 
 class Metadata(Action):
@@ -21,12 +30,12 @@ class Metadata(Action):
     id: str
     name: str | None = None
     description: str | None = None
-    format: Annotated[Format, OR_DEFAULT] = made(default_factory=Format)
+    format: Format = Field(default_factory=Format)
     # Logical names. Required, but the first versions of very old tables lack it.
     schema_string: str | None = None
-    partition_columns: Annotated[list[str], OR_DEFAULT] = made(default_factory=list)
+    partition_columns: list[str] = Field(default_factory=list)
     created_time: Long | None = None  # Milliseconds since the epoch, UTC.
-    configuration: Annotated[Texts, OR_DEFAULT] = made(default_factory=dict)
+    configuration: Texts = Field(default_factory=dict)
 
 
 class Protocol(Action):
@@ -51,7 +60,19 @@ class DomainMetadata(Action):
 
     domain: str
     configuration: str
-    removed: Annotated[bool, OR_DEFAULT] = False
+    removed: bool = False
+
+
+def _or_none(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return read(value)
+    except ValidationError:
+        return None
+
+
+_Value = TypeVar("_Value")
+OrNone = Annotated[_Value | None, WrapValidator(_or_none)]
+"""A value of another type means that the field is absent."""
 
 
 class CommitInfo(Action):
@@ -60,8 +81,8 @@ class CommitInfo(Action):
     Its content is free, and no decision depends on it.
     """
 
-    keeps_unknown: ClassVar[bool] = True
-    model_extra: ClassVar[dict[str, Any]]  # The unknown fields.
+    # `model_extra` has the unknown fields. A text that UTF-8 cannot encode is of another type.
+    model_config = ConfigDict(extra="allow", str_min_length=0)
 
     timestamp: Any = None  # Milliseconds since the epoch, UTC.
     operation: Any = None
@@ -73,11 +94,27 @@ class CommitInfo(Action):
     engine_info: Any = None
     user_metadata: Any = None
     tags: Any = None
-    txn_id: Annotated[str | None, OR_NONE] = None
-    in_commit_timestamp: Annotated[Long | None, OR_NONE] = None
+    txn_id: OrNone[str] = None
+    in_commit_timestamp: OrNone[Long] = None
     # The seal of the commit's bytes, see `txlog.actions.ndjson`.
-    txlog_crc32: Annotated[str | None, OR_NONE] = None
+    txlog_crc32: OrNone[str] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, body: Any) -> Any:
+        """Keep the nulls of unknown fields, but not names that Pydantic cannot read."""
+        if isinstance(body, dict) and not all(map(is_unicode, body)):
+            return {name: value for name, value in body.items() if is_unicode(name)}
+        return body
 
     def to_json(self) -> dict[str, Any]:
-        """Return the action's JSON object, unknown fields included."""
-        return {**self.model_extra, **super().to_json()}
+        """Return the action's JSON object, unknown fields included.
+
+        The values are those of this action, which may be nested more deeply than Pydantic writes.
+        """
+        fields = {
+            str(info.alias): value
+            for name, info in type(self).model_fields.items()
+            if (value := getattr(self, name)) is not None
+        }
+        return {**(self.model_extra or {}), **fields}

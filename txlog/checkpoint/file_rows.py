@@ -33,11 +33,12 @@ from functools import reduce
 import pyarrow as pa
 
 from txlog.actions.columns import (
+    COLUMNS,
     DELETION_VECTOR,
-    FIELDS,
     FILE_ROWS,
     STRING_MAP,
     require_sizes,
+    vector_ids,
 )
 from txlog.base.arrow import arrow_array, arrow_scalar, pc
 from txlog.checkpoint.parquet import KEYS, Opened
@@ -54,12 +55,7 @@ _SMALL_BATCH_ROWS = 4096
 # A decoded file may use 256 MiB, or 1,000 times its size. No file of file actions reaches both.
 _LEAST_BOUND = 256 << 20
 _MOST_TIMES = 1000
-_LOGGED = {column: name for name, column in FIELDS.items()} | {
-    "partition_values": "partitionValues",
-    "tags": "tags",
-    "deletion_vector": "deletionVector",
-    "dv_id": "deletionVector",
-}
+_LOGGED = {column: name for name, column in COLUMNS.items()} | {"dv_id": "deletionVector"}
 STRUCTS = "stats_parsed"
 """The additional column for statistics that exist as structs."""
 
@@ -270,9 +266,7 @@ def _vectors(vectors: pa.StructArray) -> tuple[pa.Array, pa.Array]:
     typed = pa.StructArray.from_arrays(
         list(children.values()), fields=list(DELETION_VECTOR), mask=absent
     )
-    base = pc.binary_join_element_wise(children["storageType"], children["pathOrInlineDv"], "")
-    offset = children["offset"].cast(pa.string())
-    return typed, pc.coalesce(pc.binary_join_element_wise(base, offset, "@"), base)
+    return typed, vector_ids(typed)
 
 
 def united(tables: Sequence[pa.Table]) -> pa.Table:

@@ -15,8 +15,9 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from txlog.actions.columns import STRING_MAP
-from txlog.actions.file import Sidecar
+from txlog.actions.columns import struct_of
+from txlog.actions.file import CheckpointMetadata, Sidecar
+from txlog.actions.ndjson import NAMES
 from txlog.base.arrow import arrow_array, flat, pc, table_of_rows
 from txlog.base.errors import TxlogError
 from txlog.checkpoint.hint import Hint
@@ -30,22 +31,7 @@ from txlog.store.base import Store
 # The number of file actions in a sidecar, which is small so that rewriting one is quick.
 PART_ROWS = 50_000
 
-_MARKS = pa.schema(
-    [
-        ("checkpointMetadata", pa.struct([("version", pa.int64()), ("tags", STRING_MAP)])),
-        (
-            "sidecar",
-            pa.struct(
-                [
-                    ("path", pa.string()),
-                    ("sizeInBytes", pa.int64()),
-                    ("modificationTime", pa.int64()),
-                    ("tags", STRING_MAP),
-                ]
-            ),
-        ),
-    ]
-)
+_MARKS = pa.schema([(NAMES[model], struct_of(model)) for model in (CheckpointMetadata, Sidecar)])
 _FILES = ["add", "remove"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions.base import Action
+from txlog.actions.action import Action
 from txlog.actions.ndjson import decode_action, rows
 from txlog.actions.table import Metadata, Protocol
 from txlog.base.arrow import pc

@@ -15,8 +15,9 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from txlog.actions.base import Action
-from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP, empty_rows
+from txlog.actions.action import Action
+from txlog.actions.columns import COLUMNS, FILE_ROWS, empty_rows, struct_of
+from txlog.actions.file import Add, Remove
 from txlog.actions.ndjson import BLANK, FOOTER_MARK, NAMES, sealed
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.base.arrow import arrow_scalar, empty_table, flat, numpy_array, pc, pq, table_of_rows
@@ -31,63 +32,14 @@ from txlog.schema.types import StructField
 from txlog.stats.structs import typed_partition_values, typed_stats, with_json_stats
 from txlog.store.base import Store
 
-_STRINGS = pa.list_(pa.field("element", pa.string()))
+_NOT_OF_TOMBSTONES = {"stats", "tags"}  # The fields of `remove` that checkpoints leave out.
 _TYPES: dict[str, pa.DataType] = {
-    "txn": pa.struct(
-        [("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]
-    ),
-    "add": pa.struct(
-        [
-            ("path", pa.string()),
-            ("partitionValues", STRING_MAP),
-            ("size", pa.int64()),
-            ("modificationTime", pa.int64()),
-            ("dataChange", pa.bool_()),
-            ("stats", pa.string()),
-            ("tags", STRING_MAP),
-            ("deletionVector", DELETION_VECTOR),
-            ("baseRowId", pa.int64()),
-            ("defaultRowCommitVersion", pa.int64()),
-            ("clusteringProvider", pa.string()),
-        ]
-    ),
-    "remove": pa.struct(
-        [
-            ("path", pa.string()),
-            ("deletionTimestamp", pa.int64()),
-            ("dataChange", pa.bool_()),
-            ("extendedFileMetadata", pa.bool_()),
-            ("partitionValues", STRING_MAP),
-            ("size", pa.int64()),
-            ("deletionVector", DELETION_VECTOR),
-            ("baseRowId", pa.int64()),
-            ("defaultRowCommitVersion", pa.int64()),
-        ]
-    ),
-    "metaData": pa.struct(
-        [
-            ("id", pa.string()),
-            ("name", pa.string()),
-            ("description", pa.string()),
-            ("format", pa.struct([("provider", pa.string()), ("options", STRING_MAP)])),
-            ("schemaString", pa.string()),
-            ("partitionColumns", _STRINGS),
-            ("createdTime", pa.int64()),
-            ("configuration", STRING_MAP),
-        ]
-    ),
-    "protocol": pa.struct(
-        [
-            ("minReaderVersion", pa.int32()),
-            ("minWriterVersion", pa.int32()),
-            ("readerFeatures", _STRINGS),
-            ("writerFeatures", _STRINGS),
-        ]
-    ),
-    "domainMetadata": pa.struct(
-        [("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]
-    ),
+    NAMES[model]: struct_of(model)
+    for model in (Txn, Add, Remove, Metadata, Protocol, DomainMetadata)
 }
+_TYPES["remove"] = pa.struct(
+    [field for field in _TYPES["remove"] if field.name not in _NOT_OF_TOMBSTONES]
+)
 SCHEMA = pa.schema(list(_TYPES.items()))
 
 
@@ -116,12 +68,6 @@ def checkpoint_schema(structs: Structs | None = None) -> pa.Schema:
 
 
 _ROW_GROUP = 50_000
-_COLUMNS = {
-    **FIELDS,
-    "partitionValues": "partition_values",
-    "tags": "tags",
-    "deletionVector": "deletion_vector",
-}
 
 
 def checkpoint_rows(
@@ -391,7 +337,7 @@ def _file_structs(
         if parsed and field.name in parsed:
             children.append(parsed[field.name])
             continue
-        column = flat(rows[_COLUMNS[field.name]])
+        column = flat(rows[COLUMNS[field.name]])
         if field.name == "dataChange":
             column = pa.repeat(arrow_scalar(False), count)
         children.append(column.cast(field.type))

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import orjson
 import pyarrow as pa
 
-from txlog.actions.base import Action
+from txlog.actions.action import Action
 from txlog.actions.file import Add, Cdc, Remove
 from txlog.actions.ndjson import BLANK, COMMIT_MARK, as_rows, encode_rows, json_of, seal_of, sealed
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
@@ -366,7 +366,9 @@ def _with_ids(adds: tuple[Add, ...], highest: int) -> tuple[list[Add], int]:
 
 CALLERS_TEXTS = frozenset({"userId", "userName", "userMetadata"})
 """Fields of `commitInfo` that a caller may set to text."""
-COMMIT_INFO_NAMES = (CommitInfo.field_names | {"version", "model_extra"}) - CALLERS_TEXTS
+COMMIT_INFO_NAMES = {"version"}.union(
+    *({name, str(info.alias)} for name, info in CommitInfo.model_fields.items())
+).difference(CALLERS_TEXTS)
 """Fields of `commitInfo` that commits fill in themselves."""
 
 
@@ -379,27 +381,26 @@ def _commit_info(
         own = orjson.loads(json_of(dict(noted)))
         parameters = {**own.pop("operationParameters", {}), **parameters}
         noted = own.pop("userMetadata", None)
-    values = {
-        "model_extra": own,  # `require_user_metadata` refuses names of fields.
-        "timestamp": timestamp_ms,
-        "operation": intent.operation,
-        "operation_parameters": {
+    return CommitInfo(
+        timestamp=timestamp_ms,
+        operation=intent.operation,
+        operation_parameters={
             name: value if isinstance(value, str) else json_of(value).decode()
             for name, value in parameters.items()
             if value is not None
         },
-        "operation_metrics": {name: str(value) for name, value in intent.metrics.items()},
-        "read_version": intent.read_version if intent.read_version >= 0 else None,
-        "isolation_level": intent.isolation,
-        "is_blind_append": intent.is_blind_append,
-        "engine_info": f"txlog/{__version__}",
-        "user_metadata": noted,
-        "tags": {PRESERVED_TAG: "true"} if tracked else None,
-        "txn_id": txn_id,
-        "in_commit_timestamp": timestamp_ms if stamped else None,
-        "txlog_crc32": BLANK,
-    }
-    return CommitInfo.of_values(values)
+        operation_metrics={name: str(value) for name, value in intent.metrics.items()},
+        read_version=intent.read_version if intent.read_version >= 0 else None,
+        isolation_level=intent.isolation,
+        is_blind_append=intent.is_blind_append,
+        engine_info=f"txlog/{__version__}",
+        user_metadata=noted,
+        tags={PRESERVED_TAG: "true"} if tracked else None,
+        txn_id=txn_id,
+        in_commit_timestamp=timestamp_ms if stamped else None,
+        txlog_crc32=BLANK,
+        **own,  # `require_user_metadata` refuses names of fields.
+    )
 
 
 def txn_id_of(row: dict[str, Any]) -> str | None:

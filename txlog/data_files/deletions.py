@@ -194,13 +194,11 @@ def removes_of(rows: pa.Table, now_ms: int, *, data_change: bool = True) -> list
 
 def adds_of(rows: pa.Table) -> list[Add]:
     """Return live `FILE_ROWS` as `add` actions: for the few that a commit touches."""
-    names = [
-        "path", "partition_values", "size", "modification_time", "data_change", "stats", "tags",
-        "deletion_vector", "base_row_id", "default_row_commit_version", "clustering_provider",
-    ]  # fmt: skip
     return [
         Add.model_validate({**row, "partition_values": row["partition_values"] or {}})
-        for row in with_json_stats(rows).select(names).to_pylist(maps_as_pydicts="lossy")
+        for row in with_json_stats(rows)
+        .select(list(Add.model_fields))
+        .to_pylist(maps_as_pydicts="lossy")
     ]
 
 

@@ -15,8 +15,8 @@ import orjson
 import pyarrow as pa
 from pydantic import AliasChoices, Field, ValidationError, model_validator
 
+from txlog.actions.action import Action, Long
 from txlog.actions.file import Add
-from txlog.actions.model import Long, Record
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.errors import LogCorruptError, NotFoundError
@@ -30,7 +30,7 @@ from txlog.store.base import Store
 _REMEDY = "No version needs this file. Restore it from a copy, or delete it"
 
 
-class FileSizeHistogram(Record):
+class FileSizeHistogram(Action):
     """Files and their bytes by size: bin i begins at boundary i; the last bin has no end."""
 
     sorted_bin_boundaries: list[Long]  # Bytes, from 0 upwards.
@@ -47,13 +47,13 @@ class FileSizeHistogram(Record):
         return self
 
 
-class DeletedRecordCountsHistogram(Record):
+class DeletedRecordCountsHistogram(Action):
     """The files by their number of deleted rows."""
 
     deleted_record_counts: list[Long]
 
 
-class VersionChecksum(Record):
+class VersionChecksum(Action):
     """The content of a `.crc` file.
 
     The protocol also requires `metadata` and `protocol`, but old writers omit them.

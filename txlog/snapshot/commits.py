@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions.base import Action
+from txlog.actions.action import Action
 from txlog.actions.columns import decode_rows, empty_rows
 from txlog.actions.ndjson import COMMIT_MARK, decode_action, is_broken, rows, rows_of_all
 from txlog.actions.table import CommitInfo, Metadata, Protocol

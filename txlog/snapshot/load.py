@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from txlog.actions.base import Action
+from txlog.actions.action import Action
 from txlog.actions.file import Sidecar
 from txlog.base.errors import (
     CommitConflictError,

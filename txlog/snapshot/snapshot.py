@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from txlog.actions.action import texts_of
 from txlog.actions.columns import empty_rows
-from txlog.actions.fields import texts_of
 from txlog.actions.file import Sidecar
 from txlog.actions.table import Metadata, Protocol
 from txlog.base.errors import InvalidInputError, LogCorruptError
