@@ -23,7 +23,12 @@ from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.checkpoint.hint import Hint, read_hint
 from txlog.checkpoint.read import read_files
 from txlog.checkpoint.table_state import read_controls
-from txlog.checkpoint.write import checkpoint_rows, encode_checkpoint, row_group_states
+from txlog.checkpoint.write import (
+    checkpoint_rows,
+    checkpoint_schema,
+    encode_checkpoint,
+    row_group_states,
+)
 from txlog.checkpoint.write import write_checkpoint as write
 from txlog.log.names import LogFile, log_path, parse_name
 from txlog.reconcile.files import Controls, FileState
@@ -382,3 +387,31 @@ def test_rows_of_any_batches_are_written_by_path(
     written = [add for table in found for add in table["add"].to_pylist()]
     assert [add["path"] for add in written] == [f"{at:02}" for at in range(12)]
     assert [add["stats"] for add in written] == [f"{{{at}}}" for at in range(12)]
+
+
+TEXTS = "map<string, string>"
+VECTOR = (
+    "struct<storageType: string, pathOrInlineDv: string, offset: int32, sizeInBytes: int32, "
+    "cardinality: int64>"
+)
+COLUMNS = {
+    "txn": "appId: string, version: int64, lastUpdated: int64",
+    "add": f"path: string, partitionValues: {TEXTS}, size: int64, modificationTime: int64, "
+    f"dataChange: bool, stats: string, tags: {TEXTS}, deletionVector: {VECTOR}, "
+    "baseRowId: int64, defaultRowCommitVersion: int64, clusteringProvider: string",
+    "remove": "path: string, deletionTimestamp: int64, dataChange: bool, "
+    f"extendedFileMetadata: bool, partitionValues: {TEXTS}, size: int64, "
+    f"deletionVector: {VECTOR}, baseRowId: int64, defaultRowCommitVersion: int64",
+    "metaData": "id: string, name: string, description: string, "
+    f"format: struct<provider: string, options: {TEXTS}>, schemaString: string, "
+    f"partitionColumns: list<element: string>, createdTime: int64, configuration: {TEXTS}",
+    "protocol": "minReaderVersion: int32, minWriterVersion: int32, "
+    "readerFeatures: list<element: string>, writerFeatures: list<element: string>",
+    "domainMetadata": "domain: string, configuration: string, removed: bool",
+}
+
+
+def test_the_columns_of_a_checkpoint_are_those_of_the_protocol() -> None:
+    found = {field.name: str(field.type) for field in checkpoint_schema()}
+    assert found == {name: f"struct<{fields}>" for name, fields in COLUMNS.items()}
+    assert [*found] == [*COLUMNS]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
-from typing import Annotated, Any, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,12 @@ from txlog.base.arrow import arrow_array, empty_table, pc
 from txlog.base.errors import LogCorruptError
 
 STRING_MAP = pa.map_(pa.string(), pa.string())
-_STRING_LIST = pa.list_(pa.field("element", pa.string()))
+_ARROW_TYPES: dict[Any, pa.DataType] = {
+    str: pa.string(),
+    bool: pa.bool_(),
+    list[str]: pa.list_(pa.field("element", pa.string())),
+    dict[str, str | None]: STRING_MAP,
+}
 
 
 def struct_of(model: type[Action]) -> pa.StructType:
@@ -36,19 +42,15 @@ def struct_of(model: type[Action]) -> pa.StructType:
 
 def _arrow_type(annotation: Any) -> pa.DataType:
     """Return the Arrow type of a field's annotation, with or without `| None`."""
-    simple = {
-        str: pa.string(), bool: pa.bool_(), list[str]: _STRING_LIST,
-        dict[str, str | None]: STRING_MAP,
-    }  # fmt: skip
-    if annotation in simple:
-        return simple[annotation]
-    if isinstance(annotation, type) and issubclass(annotation, Action):
-        return struct_of(annotation)
-    marks = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
-    for mark in marks:
-        if isinstance(mark, pa.DataType):
-            return mark
-    return _arrow_type(get_args(annotation)[0])  # Of a union, whose last type is None.
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:  # An integer states its type; a validator changes none.
+        marks = [mark for mark in arguments[1:] if isinstance(mark, pa.DataType)]
+        return marks[0] if marks else _arrow_type(arguments[0])
+    if origin in (Union, UnionType):
+        return _arrow_type(arguments[0])
+    if annotation in _ARROW_TYPES:
+        return _ARROW_TYPES[annotation]
+    return struct_of(annotation)
 
 
 def required_of(model: type[Action]) -> dict[str, str]:
