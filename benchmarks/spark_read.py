@@ -20,7 +20,7 @@ from spark_bench import Works, arguments, make_source, measure, report, session
 
 import txlog
 from txlog.spark_ext import read
-from txlog.spark_ext.native.parquet_columns import POSITION
+from txlog.spark_ext.reads.parquet_columns import POSITION
 
 MANY = 100_000  # Files of the table that is only planned.
 

@@ -12,7 +12,7 @@ __all__ = ["DefaultSource"]
 def __getattr__(name: str) -> Any:
     if name == "DefaultSource":
         try:
-            from txlog.spark_ext.source import TxlogDataSource
+            from txlog.spark_ext.source.source import TxlogDataSource
         except ImportError as error:  # Not our interpreter: some dependency is missing.
             raise AttributeError(f"txlog cannot be imported here: {error}") from error
         return TxlogDataSource

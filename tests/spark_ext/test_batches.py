@@ -17,12 +17,12 @@ import txlog
 from txlog.base.errors import EngineError
 from txlog.spark_ext import write
 from txlog.spark_ext import write_frame as by_frame
-from txlog.spark_ext.write_frame import by_rows, rows_in_batch
+from txlog.spark_ext.writes.write_frame import by_rows, rows_in_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from txlog.spark_ext.write_tasks import Target
+    from txlog.spark_ext.writes.write_tasks import Target
 
 MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 MAX_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"

@@ -17,10 +17,10 @@ from txlog.base.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from txlog.spark_ext.options import Options
-from txlog.spark_ext.reader import ChangesReader
-from txlog.spark_ext.source import TxlogDataSource
-from txlog.spark_ext.tasks import ChangesPartition
+from txlog.spark_ext.source.options import Options
+from txlog.spark_ext.source.reader import ChangesReader
+from txlog.spark_ext.source.source import TxlogDataSource
+from txlog.spark_ext.source.tasks import ChangesPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -93,7 +93,7 @@ def test_native_reads(remote: "Callable[..., Any]", tmp_path: Path) -> None:
 
     def work(spark: "SparkSession", path: str, lists: str) -> Any:
         import txlog.spark_ext
-        from txlog.spark_ext.native import frame as native_frame
+        from txlog.spark_ext.reads import frame as native_frame
 
         own = native_frame._temporary
         del native_frame._temporary  # The server need see no folder but that of the lists.

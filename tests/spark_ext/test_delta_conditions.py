@@ -12,7 +12,7 @@ import pytest
 import txlog
 from txlog.schema.arrow import from_arrow
 from txlog.schema.types import StructField, StructType
-from txlog.spark_ext.conditions import as_predicate
+from txlog.spark_ext.writes.conditions import as_predicate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
 )
 from txlog.spark_ext import DeltaTable, SparkEngine
-from txlog.spark_ext.conditions import as_predicate
+from txlog.spark_ext.writes.conditions import as_predicate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import txlog
 import txlog.spark_ext
-from txlog.spark_ext.source import TxlogDataSource
-from txlog.spark_ext.write_frame import _writing
+from txlog.spark_ext.source.source import TxlogDataSource
+from txlog.spark_ext.writes.write_frame import _writing
 
 HOME = Path(txlog.spark_ext.__file__).parent
 ROWS = pa.table({"id": [1, 2, 3]})
@@ -72,7 +72,7 @@ def test_a_reading_worker_loads_no_more(table: txlog.Table, options: dict[str, s
     loaded = _loaded_for(reader.read, list(reader.partitions()))
     assert "txlog.scan.read" in loaded
     assert _rooms(loaded).isdisjoint(_NOT_TO_READ)
-    assert {"txlog.spark_ext.engine", "txlog.spark_ext.partitions"}.isdisjoint(loaded)
+    assert {"txlog.spark_ext.engine", "txlog.spark_ext.source.partitions"}.isdisjoint(loaded)
     assert {"polars", "sqlglot", "fsspec", "typer", "deltalake"}.isdisjoint(loaded)
     if not options:
         assert "pandas" not in loaded
@@ -92,7 +92,7 @@ def test_a_writing_worker_loads_no_more(table: txlog.Table) -> None:
     for write in (lambda batches: writer.write(iter(batches)), _writing(writer.target)):
         loaded = _loaded_for(write, [ROWS.to_batches()])
         assert _rooms(loaded).isdisjoint(_NOT_TO_WRITE)
-        assert {"txlog.spark_ext.target", "txlog.spark_ext.engine"}.isdisjoint(loaded)
+        assert {"txlog.spark_ext.writes.target", "txlog.spark_ext.engine"}.isdisjoint(loaded)
         assert {"polars", "fsspec", "typer", "deltalake"}.isdisjoint(loaded)
 
 

@@ -17,7 +17,7 @@ from tests.examples import examples
 from txlog import spark_ext
 from txlog.base.errors import EngineError, InvalidInputError, SchemaMismatchError
 from txlog.spark_ext import DeltaTable
-from txlog.spark_ext.small_sources import LOCAL_ROWS
+from txlog.spark_ext.writes.small_sources import LOCAL_ROWS
 from txlog.table.merge import TableMerger
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import txlog
 from tests.examples import examples
 from txlog import spark_ext
 from txlog.base.errors import InvalidInputError, TxlogError, UnsupportedFeatureError
-from txlog.spark_ext.merge import SPARK
-from txlog.spark_ext.small_sources import LOCAL_ROWS
+from txlog.spark_ext.writes.merge import SPARK
+from txlog.spark_ext.writes.small_sources import LOCAL_ROWS
 from txlog.table.merge import TableMerger
 from txlog.verbs.merge.clauses import CORE, Clause, MergeRequest, Understood
 

@@ -22,8 +22,8 @@ from pyspark.sql.types import StructField, StructType
 import txlog
 from txlog.expressions.sql import quote_name
 from txlog.spark_ext import DeltaTable, create_view, read
-from txlog.spark_ext.native import parquet_columns, read_frame, vectors
-from txlog.spark_ext.native.read_frame import can_open
+from txlog.spark_ext.reads import parquet_columns, read_frame, vectors
+from txlog.spark_ext.reads.read_frame import can_open
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -358,7 +358,7 @@ def test_what_spark_cannot_read_goes_through_txlog(spark: SparkSession, tmp_path
 def test_many_deletions_are_broadcast(
     spark: SparkSession, flights: txlog.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txlog.spark_ext.native.vectors.INLINE_BYTES", 0)
+    monkeypatch.setattr("txlog.spark_ext.reads.vectors.INLINE_BYTES", 0)
     frame = read(spark, flights.uri)
     assert plan_of(frame).count("BroadcastHashJoin") == 1
     assert rows_sha256(frame.toArrow()) == rows_sha256(flights.to_arrow())
@@ -369,7 +369,7 @@ def test_a_log_that_counts_too_few_rows_is_an_error(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: int
 ) -> None:
     """Else the words of another file would be looked up."""
-    monkeypatch.setattr("txlog.spark_ext.native.vectors.INLINE_BYTES", inline)
+    monkeypatch.setattr("txlog.spark_ext.reads.vectors.INLINE_BYTES", inline)
     table = txlog.write(tmp_path / "t", pa.table({"id": range(200)}))
     table.delete("id = 5")
     changed(table, lambda add: add.update(stats=add["stats"].replace(":200", ":100")))
@@ -384,12 +384,12 @@ def test_a_reader_that_tells_no_positions_is_an_error(
     """Else all rows of files with deletions would be left out."""
     unknown = "_tmp_nobody_fills_this"
     for name in ("POSITION", "_WORD", "_BIT"):
-        place = f"txlog.spark_ext.native.vectors.{name}"
+        place = f"txlog.spark_ext.reads.vectors.{name}"
         monkeypatch.setattr(
             place, getattr(vectors, name).replace(parquet_columns.POSITION, unknown)
         )
-    monkeypatch.setattr("txlog.spark_ext.native.parquet_columns.POSITION", unknown)
-    monkeypatch.setattr("txlog.spark_ext.native.vectors.INLINE_BYTES", inline)
+    monkeypatch.setattr("txlog.spark_ext.reads.parquet_columns.POSITION", unknown)
+    monkeypatch.setattr("txlog.spark_ext.reads.vectors.INLINE_BYTES", inline)
     table = txlog.write(tmp_path / "t", pa.table({"id": range(200)}))
     table.delete("id = 5")
     with pytest.raises(Exception, match=r"\[data-file\]"):

@@ -17,10 +17,10 @@ from corpus import rows_sha256
 
 import txlog
 from txlog.spark_ext import DeltaTable, read
-from txlog.spark_ext.native import read_frame
-from txlog.spark_ext.native.parquet_columns import POSITION
-from txlog.spark_ext.native.read_frame import IGNORES_MANIFESTS
-from txlog.spark_ext.small_sources import LOCAL_ROWS
+from txlog.spark_ext.reads import read_frame
+from txlog.spark_ext.reads.parquet_columns import POSITION
+from txlog.spark_ext.reads.read_frame import IGNORES_MANIFESTS
+from txlog.spark_ext.writes.small_sources import LOCAL_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from txlog.log.paths import decode_path, encode_path
-from txlog.spark_ext.native.places import (
+from txlog.spark_ext.reads.places import (
     FRAGMENT_COLUMN,
     NULL_FOLDER,
     Constant,
@@ -21,7 +21,7 @@ from txlog.spark_ext.native.places import (
     virtual_uris,
     volume_of,
 )
-from txlog.spark_ext.native.vectors import Vectors, deletion_words
+from txlog.spark_ext.reads.vectors import Vectors, deletion_words
 from txlog.store.open import open_store
 
 STEPS = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1)

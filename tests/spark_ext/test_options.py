@@ -11,8 +11,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 import txlog
 import txlog.spark_ext
 from txlog.base.errors import InvalidInputError, NotFoundError, SchemaMismatchError
-from txlog.spark_ext.options import KNOWN, Options
-from txlog.spark_ext.source import TxlogDataSource
+from txlog.spark_ext.source.options import KNOWN, Options
+from txlog.spark_ext.source.source import TxlogDataSource
 
 _ASKED = re.compile(r"\.(?:text|flag|number|size|names|moment|choice)\(\s*\"(\w+)\"")
 

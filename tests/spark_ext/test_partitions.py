@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType as Struct
 
 import txlog
 from txlog.base.errors import SchemaMismatchError
-from txlog.spark_ext.reader import FragmentsReader
-from txlog.spark_ext.source import TxlogDataSource
-from txlog.spark_ext.tasks import FragmentPartition
+from txlog.spark_ext.source.reader import FragmentsReader
+from txlog.spark_ext.source.source import TxlogDataSource
+from txlog.spark_ext.source.tasks import FragmentPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
 
     They are small, but each has a task of its own.
     """
-    monkeypatch.setattr("txlog.spark_ext.partitions._LEAST_BYTES", 1)
+    monkeypatch.setattr("txlog.spark_ext.source.partitions._LEAST_BYTES", 1)
     monkeypatch.setattr("txlog.data_files.write.ROW_GROUP_ROWS", 3)
     data = pa.table({"x": list(range(40)), "text": [f"t{n}" for n in range(40)]})
     made = txlog.write(tmp_path / "t", data, max_rows_per_file=10)
@@ -202,8 +202,8 @@ def test_no_columns_of_fragments_that_must_be_read(table: txlog.Table) -> None:
 def test_very_many_rows_are_counted_in_parts(
     table: txlog.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txlog.spark_ext.partitions._COUNTED_ROWS", 15)
-    monkeypatch.setattr("txlog.spark_ext.tasks.BATCH_ROWS", 4)
+    monkeypatch.setattr("txlog.spark_ext.source.partitions._COUNTED_ROWS", 15)
+    monkeypatch.setattr("txlog.spark_ext.source.tasks.BATCH_ROWS", 4)
     reader, partitions = planned(table, columns="")
     sizes = [[batch.num_rows for batch in reader.read(one)] for one in partitions]
     assert sizes == [[4, 4, 4, 3], [4, 4, 4, 3], [4, 4]]

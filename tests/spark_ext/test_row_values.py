@@ -13,8 +13,8 @@ import pytest
 import txlog
 from txlog.spark_ext import DeltaTable, sql, write
 from txlog.spark_ext import table as spark_table
-from txlog.spark_ext.change_tasks import PLACE
-from txlog.spark_ext.small_sources import LOCAL_ROWS
+from txlog.spark_ext.writes.change_tasks import PLACE
+from txlog.spark_ext.writes.small_sources import LOCAL_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

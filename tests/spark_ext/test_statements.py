@@ -10,7 +10,7 @@ import pytest
 import txlog
 from txlog.base.errors import EngineError, InvalidInputError, NotFoundError
 from txlog.spark_ext import sql
-from txlog.spark_ext.statement_text import Reader, Relation, references, tokens_of
+from txlog.spark_ext.statements.statement_text import Reader, Relation, references, tokens_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,10 +22,10 @@ from txlog.base.errors import (
 )
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.scan.read_plan import ReadPlan
-from txlog.spark_ext.partitions import task_shares
-from txlog.spark_ext.source import TxlogDataSource
-from txlog.spark_ext.stream_reader import StreamReader
-from txlog.spark_ext.tasks import FragmentPartition
+from txlog.spark_ext.source.partitions import task_shares
+from txlog.spark_ext.source.source import TxlogDataSource
+from txlog.spark_ext.source.stream_reader import StreamReader
+from txlog.spark_ext.source.tasks import FragmentPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -203,7 +203,7 @@ def test_metadata_columns_are_none_of_a_stream(table: txlog.Table) -> None:
 def test_older_sparks_are_told_what_is_missing(
     table: txlog.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "txlog.spark_ext.stream_reader", None)
+    monkeypatch.setitem(sys.modules, "txlog.spark_ext.source.stream_reader", None)
     with pytest.raises(UnsupportedFeatureError, match=r"need Spark 4\.2"):
         reader_of(table)
 

@@ -14,7 +14,12 @@ from txlog.base.errors import EngineError, InvalidInputError
 from txlog.commit.app_versions import QueryBatch
 from txlog.spark_ext import DeltaTable
 from txlog.spark_ext.transactions import in_settings, of_batch, of_stream, transaction
-from txlog.spark_ext.write_tasks import QUERY_ID, SESSION_APP_ID, SESSION_AUTO_RESET, SESSION_TXN
+from txlog.spark_ext.writes.write_tasks import (
+    QUERY_ID,
+    SESSION_APP_ID,
+    SESSION_AUTO_RESET,
+    SESSION_TXN,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

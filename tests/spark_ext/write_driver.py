@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from streaming_driver import SETTINGS
 
 import txlog.spark_ext
-from txlog.spark_ext.source import TxlogDataSource
-from txlog.spark_ext.writer import BatchWriter
+from txlog.spark_ext.source.source import TxlogDataSource
+from txlog.spark_ext.source.writer import BatchWriter
 
 
 class LateWriter(BatchWriter):

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
         IdentityGenerator,
     )
     from txlog.spark_ext.engine import SparkEngine
-    from txlog.spark_ext.lookups import lookup, lookup_join
-    from txlog.spark_ext.merge import table
-    from txlog.spark_ext.native import read
+    from txlog.spark_ext.reads import read
+    from txlog.spark_ext.reads.lookups import lookup, lookup_join
     from txlog.spark_ext.sessions import ensure_java, register, session
-    from txlog.spark_ext.source import TxlogDataSource
-    from txlog.spark_ext.statements import sql
-    from txlog.spark_ext.write_frame import write
+    from txlog.spark_ext.source.source import TxlogDataSource
+    from txlog.spark_ext.statements.statements import sql
+    from txlog.spark_ext.writes.merge import table
+    from txlog.spark_ext.writes.write_frame import write
 
 __all__ = [
     "DeltaMergeBuilder",
@@ -54,18 +54,18 @@ _HOMES = {
     "DeltaTableBuilder": "delta",
     "IdentityGenerator": "delta",
     "SparkEngine": "engine",
-    "TxlogDataSource": "source",
+    "TxlogDataSource": "source.source",
     "create_view": "catalog",
     "ensure_java": "sessions",
-    "lookup": "lookups",
-    "lookup_join": "lookups",
-    "read": "native",
+    "lookup": "reads.lookups",
+    "lookup_join": "reads.lookups",
+    "read": "reads",
     "register": "sessions",
     "session": "sessions",
-    "sql": "statements",
-    "table": "merge",
+    "sql": "statements.statements",
+    "table": "writes.merge",
     "table_location": "catalog",
-    "write": "write_frame",
+    "write": "writes.write_frame",
 }
 
 

@@ -18,8 +18,8 @@ from txlog.protocol.access import features_of
 from txlog.protocol.properties import FEATURE_PREFIX, split_features
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import format_known
-from txlog.spark_ext.native import read
-from txlog.spark_ext.options import plain_path
+from txlog.spark_ext.reads import read
+from txlog.spark_ext.source.options import plain_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

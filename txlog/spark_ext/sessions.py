@@ -83,8 +83,8 @@ def register(spark: SparkSession) -> None:
     """
     from pyspark.sql.types import StructType
 
-    from txlog.spark_ext.options import STORAGE
-    from txlog.spark_ext.source import TxlogDataSource
+    from txlog.spark_ext.source.options import STORAGE
+    from txlog.spark_ext.source.source import TxlogDataSource
 
     spark.dataSource.register(TxlogDataSource)
     if getattr(spark, "sparkContext", None) is not None:  # Spark Connect has none.

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 
 from txlog.base.errors import InvalidInputError
 from txlog.commit.app_versions import AnyAppVersion, AppVersion, QueryBatch, require_app_version
-from txlog.spark_ext.write_tasks import QUERY_ID, SESSION_APP_ID, SESSION_AUTO_RESET, SESSION_TXN
+from txlog.spark_ext.writes.write_tasks import (
+    QUERY_ID,
+    SESSION_APP_ID,
+    SESSION_AUTO_RESET,
+    SESSION_TXN,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -35,8 +35,8 @@ from txlog.spark_ext.delta.arguments import (
     names_in,
     of_type,
 )
-from txlog.spark_ext.merge import table
 from txlog.spark_ext.spark_types import require_storable
+from txlog.spark_ext.writes.merge import table
 from txlog.store.base import file_path, is_file_uri, scheme_of
 from txlog.store.open import open_store
 from txlog.store.places import same_place
@@ -209,7 +209,7 @@ class DeltaTableBuilder(Generic[Handle]):
 
     def _filled(self, frame: DataFrame) -> None:
         """Create the table with a frame's rows, in one version; errors as for `execute`."""
-        from txlog.spark_ext.write_frame import write
+        from txlog.spark_ext.writes.write_frame import write
 
         location = self._place()
         mode: WriteMode = "ignore" if self._how == "createIfNotExists" else "error"

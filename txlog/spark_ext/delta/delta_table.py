@@ -15,7 +15,6 @@ from txlog.commit.context import Context
 from txlog.commit.operation import Operation, Outcome
 from txlog.schema.arrow import arrow_schema
 from txlog.spark_ext.catalog import catalog_entry, path_in, require_in_log
-from txlog.spark_ext.conditions import as_predicate, rows_found
 from txlog.spark_ext.delta.arguments import (
     as_errors_of_spark,
     checks_retention,
@@ -38,11 +37,12 @@ from txlog.spark_ext.delta.frames import (
 from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder
 from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
 from txlog.spark_ext.engine import SparkEngine
-from txlog.spark_ext.merge import SparkUpdate, table, text_of
-from txlog.spark_ext.native import read
+from txlog.spark_ext.reads import read
 from txlog.spark_ext.spark_types import frame_schema, moment_text
 from txlog.spark_ext.transactions import transaction
-from txlog.spark_ext.write_frame import require_batch
+from txlog.spark_ext.writes.conditions import as_predicate, rows_found
+from txlog.spark_ext.writes.merge import SparkUpdate, table, text_of
+from txlog.spark_ext.writes.write_frame import require_batch
 from txlog.table.table import Table
 from txlog.table.write_table import convert_to_delta
 from txlog.verbs.delete import Delete, DeleteFound

@@ -16,8 +16,8 @@ from txlog.spark_ext.delta.arguments import (
     updates_in,
 )
 from txlog.spark_ext.delta.frames import as_frame
-from txlog.spark_ext.merge import merge_of
 from txlog.spark_ext.transactions import transaction
+from txlog.spark_ext.writes.merge import merge_of
 from txlog.verbs.merge.clauses import Action, Clause, Kind
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from txlog.spark_ext.catalog import split_name, table_location
 from txlog.spark_ext.delta.builder import DeltaTableBuilder, one_field
 from txlog.spark_ext.delta.delta_table import DeltaTable
 from txlog.spark_ext.delta.frames import as_frame
-from txlog.spark_ext.merge import SparkTable, table
-from txlog.spark_ext.statement_text import Reader, tokens_of
+from txlog.spark_ext.statements.statement_text import Reader, tokens_of
+from txlog.spark_ext.writes.merge import SparkTable, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

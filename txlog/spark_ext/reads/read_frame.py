@@ -33,11 +33,11 @@ from txlog.schema.types import (
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.spark_ext.engine import format_known, is_on
-from txlog.spark_ext.native.frame import Part, frame, reads_of
-from txlog.spark_ext.native.parquet_columns import never_null, own_names
-from txlog.spark_ext.native.places import passed_over, uris_in, volume_of
-from txlog.spark_ext.native.predicates import as_spark
-from txlog.spark_ext.native.vectors import Vectors, load_vectors, word_bytes
+from txlog.spark_ext.reads.frame import Part, frame, reads_of
+from txlog.spark_ext.reads.parquet_columns import never_null, own_names
+from txlog.spark_ext.reads.places import passed_over, uris_in, volume_of
+from txlog.spark_ext.reads.predicates import as_spark
+from txlog.spark_ext.reads.vectors import Vectors, load_vectors, word_bytes
 from txlog.spark_ext.spark_types import moment_text, read_schema
 from txlog.store.base import Store, threads_for
 from txlog.store.open import open_store, require_allowed

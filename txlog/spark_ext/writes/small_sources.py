@@ -17,9 +17,9 @@ from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Column, Expression, Literal
 from txlog.schema.types import DecimalType, PrimitiveType, StructType
-from txlog.spark_ext.conditions import is_alike, is_plain_text
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.spark_types import frame_schema
+from txlog.spark_ext.writes.conditions import is_alike, is_plain_text
 from txlog.verbs.merge.clauses import Clause, MergeRequest, columns_of_same_name, own_path
 from txlog.verbs.merge.condition import Sides, merge_condition
 from txlog.verbs.merge.merge import Merge

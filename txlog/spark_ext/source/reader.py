@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema
-from txlog.spark_ext.options import Options, option_names
-from txlog.spark_ext.tasks import (
+from txlog.spark_ext.source.options import Options, option_names
+from txlog.spark_ext.source.tasks import (
     ChangesPartition,
     FragmentPartition,
     read_changes_of,
@@ -93,7 +93,7 @@ class FragmentsReader(DataSourceReader):
         from txlog.scan.lazy_plan import plan_snapshot
         from txlog.scan.plan import FoundPlan, parts_of
         from txlog.snapshot.live_files import load_files
-        from txlog.spark_ext.partitions import fragment_partitions
+        from txlog.spark_ext.source.partitions import fragment_partitions
 
         assert self._snapshot is not None
         store, snapshot = self._store, self._snapshot
@@ -179,7 +179,7 @@ class ChangesReader(DataSourceReader):
         from txlog.changes.changes import feed_read_plan, plan_feed
         from txlog.changes.forms import require_loaded
         from txlog.schema.types import StructType
-        from txlog.spark_ext.partitions import change_partitions
+        from txlog.spark_ext.source.partitions import change_partitions
 
         store, first, last = feed_of(self._options)
         every = StructType(feed_read_plan(last, None, None).columns)

@@ -22,8 +22,8 @@ from pyspark.sql.types import StructType as SparkStruct
 from txlog.base.threads import cached_property
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema
-from txlog.spark_ext.options import Options, stream_options
-from txlog.spark_ext.tasks import (
+from txlog.spark_ext.source.options import Options, stream_options
+from txlog.spark_ext.source.tasks import (
     ChangesPartition,
     FragmentPartition,
     read_changes_of,
@@ -122,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the partitions for tasks: everything between two offsets."""
         from txlog.changes.change_plan import ChangeFile
         from txlog.fragments.fragment import Fragment
-        from txlog.spark_ext.partitions import change_partitions, task_shares
+        from txlog.spark_ext.source.partitions import change_partitions, task_shares
 
         plan = self._stream.plan
         work = self._stream.work(start, end)

@@ -15,8 +15,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.base.errors import InvalidInputError
-from txlog.spark_ext.options import Options, option_names
-from txlog.spark_ext.write_tasks import (
+from txlog.spark_ext.source.options import Options, option_names
+from txlog.spark_ext.writes.write_tasks import (
     OF_SESSION,
     QUERY_ID,
     SESSION_AUTO_RESET,
@@ -112,7 +112,7 @@ def query_of(written: Sequence[Written]) -> str | None:
 def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> BatchWriter:
     """Plan a batch write; errors as for `plan_target`."""
     from txlog.commit.app_versions import require_app_version
-    from txlog.spark_ext.target import plan_target
+    from txlog.spark_ext.writes.target import plan_target
     from txlog.verbs.create import existing
 
     request = write_request(options, overwrite)
@@ -133,7 +133,7 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
         option would let some rows stay.
     """
     from txlog.commit.app_versions import require_app_version
-    from txlog.spark_ext.target import plan_target
+    from txlog.spark_ext.writes.target import plan_target
     from txlog.verbs.create import existing
 
     request = write_request(options, overwrite)
@@ -183,7 +183,7 @@ class BatchWriter(DataSourceArrowWriter):
         """
         from txlog.commit.operation import discarding
         from txlog.data_files.write import discard_files
-        from txlog.spark_ext.target import commit_files
+        from txlog.spark_ext.writes.target import commit_files
 
         written = written_of(messages)
         adds, settings = adds_of(written), settings_of(written)
@@ -233,8 +233,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Commit a micro-batch, unless its id is recorded already."""
         from txlog.commit.operation import discarding
         from txlog.data_files.write import discard_files
-        from txlog.spark_ext.target import commit_files
         from txlog.spark_ext.transactions import of_stream
+        from txlog.spark_ext.writes.target import commit_files
 
         written = written_of(messages)
         adds = adds_of(written)

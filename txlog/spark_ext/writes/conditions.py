@@ -22,7 +22,7 @@ from txlog.schema.json import schema_json
 from txlog.schema.types import DataType, PrimitiveType, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import before_commit
-from txlog.spark_ext.native import read
+from txlog.spark_ext.reads import read
 from txlog.verbs.delete import FindRows
 
 if TYPE_CHECKING:

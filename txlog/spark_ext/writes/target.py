@@ -35,7 +35,7 @@ from txlog.protocol.mapping import MAPPING_MODE
 from txlog.protocol.properties import Properties
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.spark_types import frame_schema, require_storable
-from txlog.spark_ext.write_tasks import StreamBatch, Target, WriteRequest
+from txlog.spark_ext.writes.write_tasks import StreamBatch, Target, WriteRequest
 from txlog.store.base import Store
 from txlog.table.write_table import require_same
 from txlog.verbs.append import Append

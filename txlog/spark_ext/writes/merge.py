@@ -22,10 +22,12 @@ from txlog.expressions.sql import as_expression, quote_name, to_sql
 from txlog.expressions.tree import And, Column, Expression
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.spark_ext.change_tasks import ADDRESS, PLACE, SOURCE, Written
-from txlog.spark_ext.conditions import as_predicate, is_alike, is_plain_text
 from txlog.spark_ext.engine import SparkEngine
-from txlog.spark_ext.row_changes import (
+from txlog.spark_ext.spark_types import frame_schema
+from txlog.spark_ext.transactions import transaction
+from txlog.spark_ext.writes.change_tasks import ADDRESS, PLACE, SOURCE, Written
+from txlog.spark_ext.writes.conditions import as_predicate, is_alike, is_plain_text
+from txlog.spark_ext.writes.row_changes import (
     ClauseValues,
     Given,
     PlannedChange,
@@ -33,10 +35,8 @@ from txlog.spark_ext.row_changes import (
     require_free_names,
     target_frame,
 )
-from txlog.spark_ext.small_sources import small_merge
-from txlog.spark_ext.spark_types import frame_schema
-from txlog.spark_ext.transactions import transaction
-from txlog.spark_ext.write_frame import require_batch
+from txlog.spark_ext.writes.small_sources import small_merge
+from txlog.spark_ext.writes.write_frame import require_batch
 from txlog.table.handle import Handle
 from txlog.table.merge import TableMerger
 from txlog.table.table import Table

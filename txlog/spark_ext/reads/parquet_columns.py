@@ -27,7 +27,7 @@ from txlog.schema.types import (
     StructField,
     StructType,
 )
-from txlog.spark_ext.native.places import FRAGMENT_COLUMN, Constant
+from txlog.spark_ext.reads.places import FRAGMENT_COLUMN, Constant
 from txlog.spark_ext.spark_types import spark_schema
 from txlog.stats.files import file_bounds
 from txlog.stats.skip import keep

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.sql import as_expression
 from txlog.schema.types import StructType
-from txlog.spark_ext.options import OF_CHANGES, Options
+from txlog.spark_ext.source.options import OF_CHANGES, Options
 from txlog.spark_ext.spark_types import read_schema
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class TxlogDataSource(DataSource):
         """Return the schema of changes; for a stream, the options name no last version."""
         from txlog.changes.changes import feed_read_plan
         from txlog.snapshot.time_travel import snapshot_at
-        from txlog.spark_ext.reader import feed_of
+        from txlog.spark_ext.source.reader import feed_of
 
         options = self._options
         last = snapshot_at(options.store())
@@ -109,11 +109,11 @@ class TxlogDataSource(DataSource):
 
     def reader(self, schema: SparkStruct) -> DataSourceReader:
         """Return a reader of the columns of `schema`."""
-        from txlog.spark_ext.reader import FragmentsReader
+        from txlog.spark_ext.source.reader import FragmentsReader
 
         options = self._options
         if options.reads_changes:
-            from txlog.spark_ext.reader import ChangesReader
+            from txlog.spark_ext.source.reader import ChangesReader
 
             where = as_expression(options.text("where"))
             return ChangesReader(options, schema, where, options.max_partition_bytes)
@@ -139,7 +139,7 @@ class TxlogDataSource(DataSource):
             Spark is older than 4.2, which brought limits of micro-batches to Python sources.
         """
         try:
-            from txlog.spark_ext.stream_reader import StreamReader
+            from txlog.spark_ext.source.stream_reader import StreamReader
         except ImportError as error:
             raise UnsupportedFeatureError(
                 features=("streaming",),
@@ -150,7 +150,7 @@ class TxlogDataSource(DataSource):
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> DataSourceArrowWriter:
         """Return a writer of one batch."""
-        from txlog.spark_ext.writer import batch_writer
+        from txlog.spark_ext.source.writer import batch_writer
 
         self._options.require_writing()
         return batch_writer(self._options, schema, overwrite)
@@ -159,7 +159,7 @@ class TxlogDataSource(DataSource):
         self, schema: SparkStruct, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
         """Return a writer of micro-batches; `overwrite` is Spark's complete mode."""
-        from txlog.spark_ext.writer import stream_writer
+        from txlog.spark_ext.source.writer import stream_writer
 
         self._options.require_writing()
         return stream_writer(self._options, schema, overwrite)

@@ -24,7 +24,7 @@ from txlog.data_files.write import FileLayout, discard_files, write_data_files
 from txlog.fragments.deletion_vector import as_array
 from txlog.scan.take import by_fragment
 from txlog.schema.arrow import arrow_schema
-from txlog.spark_ext.write_tasks import counting
+from txlog.spark_ext.writes.write_tasks import counting
 
 if TYPE_CHECKING:
     from txlog.data_files.change_files import ChangeType

@@ -15,14 +15,14 @@ from txlog.commit.operation import Outcome
 from txlog.expressions.sql import quote_name
 from txlog.schema.types import StructType
 from txlog.spark_ext.catalog import split_name
-from txlog.spark_ext.definitions import NOTHING, Definitions, NotOursError
 from txlog.spark_ext.delta.arguments import checks_retention
 from txlog.spark_ext.delta.delta_table import DeltaTable
 from txlog.spark_ext.delta.frames import as_frame
 from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder
-from txlog.spark_ext.native import read
+from txlog.spark_ext.reads import read
 from txlog.spark_ext.spark_types import read_schema
-from txlog.spark_ext.statement_text import (
+from txlog.spark_ext.statements.definitions import NOTHING, Definitions, NotOursError
+from txlog.spark_ext.statements.statement_text import (
     Moment,
     Reader,
     Reference,
@@ -30,7 +30,7 @@ from txlog.spark_ext.statement_text import (
     references,
     tokens_of,
 )
-from txlog.spark_ext.write_frame import stored, write
+from txlog.spark_ext.writes.write_frame import stored, write
 from txlog.verbs.merge.clauses import Clause
 
 if TYPE_CHECKING:

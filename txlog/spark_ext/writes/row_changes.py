@@ -33,7 +33,10 @@ from txlog.expressions.tree import Expression
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.spark_ext.change_tasks import (
+from txlog.spark_ext.engine import answered, before_commit, unpacked
+from txlog.spark_ext.reads.read_frame import read
+from txlog.spark_ext.spark_types import read_schema, require_storable
+from txlog.spark_ext.writes.change_tasks import (
     ADDRESS,
     MOST_NAMED,
     PLACE,
@@ -47,10 +50,7 @@ from txlog.spark_ext.change_tasks import (
     new_name,
     old_name,
 )
-from txlog.spark_ext.engine import answered, before_commit, unpacked
-from txlog.spark_ext.native.read_frame import read
-from txlog.spark_ext.spark_types import read_schema, require_storable
-from txlog.spark_ext.write_frame import assigned, by_rows, stored
+from txlog.spark_ext.writes.write_frame import assigned, by_rows, stored
 from txlog.verbs.append import evolved
 from txlog.verbs.merge.clauses import REMOVING
 from txlog.verbs.merge.match import must_not_match, several_match

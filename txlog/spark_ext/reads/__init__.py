@@ -3,6 +3,6 @@
 Rules: spec/spark.md, SPK-1 to SPK-7.
 """
 
-from txlog.spark_ext.native.read_frame import read
+from txlog.spark_ext.reads.read_frame import read
 
 __all__ = ["read"]

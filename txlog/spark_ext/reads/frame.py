@@ -25,13 +25,13 @@ from txlog.fragments.rows import FragmentRows
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.read_plan import ReadPlan
 from txlog.spark_ext.engine import is_on
-from txlog.spark_ext.native.parquet_columns import (
+from txlog.spark_ext.reads.parquet_columns import (
     ReadColumn,
     has_inner_floats,
     partition_name,
     project,
 )
-from txlog.spark_ext.native.places import (
+from txlog.spark_ext.reads.places import (
     Constant,
     locations,
     parse_volume,
@@ -40,7 +40,7 @@ from txlog.spark_ext.native.places import (
     virtual_uris,
     volume_of,
 )
-from txlog.spark_ext.native.vectors import Vectors, alive, vector_constants
+from txlog.spark_ext.reads.vectors import Vectors, alive, vector_constants
 from txlog.spark_ext.session_settings import Reads
 from txlog.stats.files import partition_values
 from txlog.store.base import Store, file_path, is_file_uri, scheme_of

@@ -39,9 +39,9 @@ from txlog.expressions.tree import Expression
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.session_settings import with_settings
 from txlog.spark_ext.spark_types import neutral
-from txlog.spark_ext.target import commit_files, plan_target
 from txlog.spark_ext.transactions import transaction
-from txlog.spark_ext.write_tasks import (
+from txlog.spark_ext.writes.target import commit_files, plan_target
+from txlog.spark_ext.writes.write_tasks import (
     SESSION_PARTITION_MODE,
     Target,
     WriteRequest,

@@ -23,8 +23,8 @@ from txlog.fragments.fragment import Fragment
 from txlog.scan.deletions import load_deletions
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan
-from txlog.spark_ext.native.parquet_columns import POSITION
-from txlog.spark_ext.native.places import FRAGMENT_COLUMN, Constant
+from txlog.spark_ext.reads.parquet_columns import POSITION
+from txlog.spark_ext.reads.places import FRAGMENT_COLUMN, Constant
 from txlog.store.base import Store
 
 WORD = 64

@@ -12,7 +12,7 @@ from txlog.scan.data_file import RowRange
 from txlog.scan.plan import ScanPlan
 from txlog.scan.read_plan import ReadPlan
 from txlog.scan.scan import limited, packed, row_ranges
-from txlog.spark_ext.tasks import ChangesPartition, FragmentPartition
+from txlog.spark_ext.source.tasks import ChangesPartition, FragmentPartition
 
 _OPEN_BYTES = 4 * 1024 * 1024  # Opening a file costs as much as reading so many. As in Spark.
 _LEAST_BYTES = 32 * 1024 * 1024  # A smaller task would take longer to start than to read.

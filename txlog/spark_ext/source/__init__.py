@@ -1,0 +1,1 @@
+"""The format `txlog`: batch and streaming sources and sinks, and the tasks of readers."""

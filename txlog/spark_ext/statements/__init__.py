@@ -1,0 +1,1 @@
+"""SQL statements: their text, definitions, and how they are carried out."""

@@ -1,0 +1,1 @@
+"""Write frames, and change rows of tables, on executors."""
