@@ -3,6 +3,7 @@
 import re
 import runpy
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from txlog.table.maintenance import TableMaintenance, TablePins
 from txlog.table.merge import TableMerger
 from txlog.table.optimize import TableOptimize
 from txlog.table.transaction import TableTransaction
+from txlog.training.datasets import types as registry
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(
@@ -38,6 +40,16 @@ def blocks(page: Path) -> list[tuple[set[str], str]]:
 
 def with_spark(page: Path) -> bool:
     return any("spark" in words for words, _ in blocks(page))
+
+
+@pytest.fixture(autouse=True)
+def same_types() -> Iterator[None]:
+    """Types of data sets that a page registers are known on this page alone."""
+    registry.types()
+    known = dict(registry._known)
+    yield
+    registry._known.clear()
+    registry._known.update(known)
 
 
 @pytest.mark.parametrize(

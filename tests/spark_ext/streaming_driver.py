@@ -22,10 +22,10 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import txlog.spark_ext
 from txlog.base.errors import OutcomeUnknownError, StoreError
-from txlog.spark_ext import write_frame
 from txlog.spark_ext.source.options import Options
 from txlog.spark_ext.source.source import TxlogDataSource
 from txlog.spark_ext.source.writer import StreamWriter, stream_writer
+from txlog.spark_ext.writes import write_frame
 from txlog.spark_ext.writes.write_tasks import task_property
 from txlog.store.base import BasicStore
 from txlog.store.open import open_store

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 import txlog
 from txlog.base.errors import EngineError
 from txlog.spark_ext import write
-from txlog.spark_ext import write_frame as by_frame
+from txlog.spark_ext.writes import write_frame as by_frame
 from txlog.spark_ext.writes.write_frame import by_rows, rows_in_batch
 
 if TYPE_CHECKING:

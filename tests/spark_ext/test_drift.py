@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType as Struct
 
 import txlog
 from txlog.base.errors import AlreadyExistsError, CommitConflictError, InvalidInputError
-from txlog.spark_ext import writer
+from txlog.spark_ext.source import writer
 from txlog.spark_ext.source.options import Options
 from txlog.spark_ext.source.writer import BatchWriter, StreamWriter, Written
 from txlog.testing import FaultyStore

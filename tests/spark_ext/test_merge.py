@@ -304,7 +304,7 @@ def peak_bytes() -> int:
 def test_files_are_ruled_out_and_other_writers_pass(
     spark: "SparkSession", table: DeltaTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from txlog.spark_ext import row_changes
+    from txlog.spark_ext.writes import row_changes
 
     asked: list[Any] = []
     whole = row_changes._computed
@@ -330,7 +330,7 @@ def test_files_are_ruled_out_and_other_writers_pass(
 def test_few_plain_rows_are_merged_by_the_core(
     spark: "SparkSession", table: DeltaTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from txlog.spark_ext import row_changes
+    from txlog.spark_ext.writes import row_changes
 
     joined: list[bool] = []
     whole = row_changes._computed

@@ -8,7 +8,7 @@ from pyspark.sql import types as spark
 
 import txlog
 from txlog.base.errors import InvalidInputError
-from txlog.spark_ext import writer
+from txlog.spark_ext.source import writer
 from txlog.spark_ext.source.options import Options
 
 LONG = spark.LongType()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from operator import index
 from typing import Any, ClassVar, Literal
@@ -161,6 +161,15 @@ def require_texts(**texts: object) -> None:
         if value is not None and not isinstance(value, str):
             raise InvalidTypeError(
                 argument=name, reason=f"text was expected, not {type(value).__name__}"
+            )
+
+
+def require_mappings(**mappings: object) -> None:
+    """Raise `InvalidTypeError` unless each argument is a mapping or None; the error names it."""
+    for name, value in mappings.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise InvalidTypeError(
+                argument=name, reason=f"a mapping was expected, not {_shown(value)}"
             )
 
 

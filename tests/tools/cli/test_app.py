@@ -21,6 +21,7 @@ from servers import localbucket
 import txlog
 from txlog.tools.cli import main
 from txlog.tools.cli.app import run
+from txlog.tools.report import report
 
 
 @pytest.fixture
@@ -595,4 +596,4 @@ def test_a_time_of_any_year_is_shown_at_each_door(path: str, stamp_ms: int) -> N
     assert table.blame().to_arrow().num_rows == 2
     for command in (["show"], ["history"], ["versions"], ["versions", "--json"]):
         assert run([*command, root]) == 0
-    assert "version" in table.report()._repr_html_()
+    assert "version" in report(table)._repr_html_()

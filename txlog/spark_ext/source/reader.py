@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
+from txlog.base.errors import InvalidInputError
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema
 from txlog.spark_ext.source.options import Options, option_names
@@ -125,7 +126,10 @@ def _named(
 
     if columns is None:
         return list(loaded), schema
-    chosen, nested = choose_fields(schema, columns)
+    try:
+        chosen, nested = choose_fields(schema, columns)
+    except InvalidInputError:  # A column is gone: whoever compares the schemas names it.
+        return list(loaded), schema
     asked = {one.name: name for one, name in zip(chosen, columns, strict=True)}
     more = tuple(one for one in chosen if one.name in nested)
     return [asked.get(name, name) for name in loaded], StructType((*schema.fields, *more))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from txlog.base.effects import REAL
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, require_mappings
 from txlog.commit.operation import Outcome
 from txlog.expressions.sql import quote_name
 from txlog.schema.types import StructType
@@ -70,6 +70,7 @@ def sql(
     NotFoundError
         There is no table at a path, or no such version.
     """
+    require_mappings(storage_options=storage_options)
     from sqlglot.errors import SqlglotError
 
     try:

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from txlog.actions.file import Add
-from txlog.base.errors import InvalidInputError, InvalidTypeError
+from txlog.base.errors import InvalidInputError, InvalidTypeError, require_mappings, require_texts
 from txlog.commit.app_versions import AnyAppVersion, AppVersion, require_app_version
 from txlog.commit.operation import Outcome, skip_recorded
 from txlog.data_files.incoming import SchemaMode
@@ -130,6 +130,8 @@ def write(
     """
     chosen: PartitionMode = partition_mode or "static"
     require_mode(mode, where, chosen, schema_mode)
+    require_mappings(properties=properties, storage_options=storage_options)
+    require_texts(description=description)
     require_app_version(txn)
     require_batch(df)
     store = open_store(uri, storage_options)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.base.arrow import numpy_array
-from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.data_files.assignments import Assignments, assignments
 from txlog.data_files.constraints import has_default, is_generated
 from txlog.expressions.bind import bind, columns_of
@@ -72,6 +72,15 @@ class MergeRequest:
     options: WriteOptions | None = None
 
     def __post_init__(self) -> None:
+        # Without a condition, each row would match each row.
+        is_column = hasattr(self.data, "mapInArrow") and type(self.predicate).__name__ == "Column"
+        if not (is_column or isinstance(self.predicate, str | Expression)):
+            raise InvalidTypeError(
+                argument="predicate",
+                reason="a condition was expected, not "
+                + ("None" if self.predicate is None else type(self.predicate).__name__),
+                remedy='Pass SQL text such as "target.id = source.id", or an expression',
+            )
         if self.schema_mode not in (None, "merge"):
             raise InvalidInputError(
                 argument="schema_mode",
