@@ -235,7 +235,7 @@ def test_data_sets(tmp_path: Path) -> None:
 
 
 def test_the_service_of_data_sets(tmp_path: Path) -> None:
-    import txlog.training.service
+    import txlog.training
     from txlog.training import Datasets
 
     catalog = Datasets(tmp_path / "root")
@@ -249,7 +249,7 @@ def test_the_service_of_data_sets(tmp_path: Path) -> None:
             if is_there(module):  # Another extra brought it.
                 continue
             with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[serve\]"):
-                getattr(txlog.training.service, name)
+                getattr(txlog.training, name)
     if has("grpc"):
         server, port = txlog.training.create_server(catalog, address="127.0.0.1:0")
         assert port > 0

@@ -958,7 +958,8 @@ NEEDED: dict[str, Any] = {
     "name": "n", "type": "TABLE", "wanted": 1, "version_hash": "v1", "a": 1, "b": 1,
     "confirm": "no", "target": 1, "commit": 1, "source": rows_of("a"), "application": "a",
 }  # fmt: skip
-TAKEN = {("list", "deleted", "True"), ("diff", "key", "['x']"), ("update", "inputs", "['x']")}
+TAKEN = {("list", "deleted", "True"), ("diff", "key", "['x']"), ("diff", "key", "b'x'"),
+         ("update", "inputs", "['x']")}  # fmt: skip
 
 
 def test_arguments_of_a_wrong_type_are_named(catalog: Datasets, ds: Dataset) -> None:

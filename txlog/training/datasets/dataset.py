@@ -11,6 +11,7 @@ from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
     NotFoundError,
+    require_mappings,
     require_whole,
 )
 from txlog.commit.app_versions import require_app_version
@@ -426,6 +427,7 @@ class Dataset:
 
 
 def _options(limits: Limits, options: Mapping[str, str] | None) -> dict[str, str]:
+    require_mappings(options=options)
     given = dict(options or {})
     for text in (*given.keys(), *given.values()):
         limits.require_text("options", text)

@@ -106,7 +106,7 @@ class LedgerState:
         NotFoundError
             There is no such data set; the error lists the existing ones.
         """
-        if isinstance(wanted, int):
+        if isinstance(wanted, int) and not isinstance(wanted, bool):
             return self.dataset(wanted)
         for one in self.datasets.values():
             if not one.purged and (one.uuid == wanted or (one.name == wanted and not one.deleted)):

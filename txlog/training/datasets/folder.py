@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-from txlog.base.errors import require_flags, require_whole
+from txlog.base.errors import require_flags, require_texts, require_whole
 from txlog.base.threads import Engine, map_ahead
 from txlog.commit.app_versions import require_app_version
 from txlog.store.open import open_store
@@ -147,6 +147,7 @@ class Datasets:
 
     def recorded(self, application: str) -> int | None:
         """Return the version of `txn` with which an application created a data set, or None."""
+        require_texts(application=application)
         state = self._home.ledger.state()
         made = [
             one.txn[1] for one in state.datasets.values() if one.txn and one.txn[0] == application
@@ -188,6 +189,8 @@ class Datasets:
         """
         require_flags(deleted=deleted)
         require_whole("limit", limit, 1)
+        if after is not None:
+            after = require_whole("after", after)
         wanted = None if type is None else type_of(type).name
         found = [
             one
