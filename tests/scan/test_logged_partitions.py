@@ -125,3 +125,21 @@ def test_a_renamed_partition_column_keeps_the_values_of_its_logical_name(tmp_pat
         "x", None, "z",
     ]  # fmt: skip
     assert table.refresh().doctor().findings == ()
+
+
+@pytest.mark.parametrize("logical", [True, False])
+def test_the_feed_keeps_logical_values_of_a_column_that_was_renamed(
+    tmp_path: Path, logical: bool
+) -> None:
+    properties = {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"}
+    table = txlog.Table.create(str(tmp_path / "t"), SCHEMA, ["p", "q"], properties)
+    rows = [{"p": "x", "q": 1, "v": 1}, {"p": "y z", "q": None, "v": 2}]
+    for row in rows:
+        table.append(pa.Table.from_pylist([row], schema=SCHEMA))
+    table = logged_by(tmp_path / "t", [logical] * 9)
+    table.alter.rename_column("p", "new")
+    table.delete("v = 2")
+    found = table.changes(1).to_arrow().select(["new", "q", "v", "_change_type"]).to_pylist()
+    assert [list(row.values()) for row in found] == [
+        ["x", 1, 1, "insert"], ["y z", None, 2, "insert"], ["y z", None, 2, "delete"],
+    ]  # fmt: skip

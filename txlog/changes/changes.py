@@ -27,7 +27,7 @@ from txlog.changes.change_plan import (
     changed_files,
 )
 from txlog.changes.file_changes import read_changes
-from txlog.changes.forms import faults_between, form_of
+from txlog.changes.forms import Form, faults_between, form_of, in_names_of_files
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.tree import Expression
 from txlog.log.paths import canonical_keys
@@ -235,10 +235,12 @@ def plan_feed(
     if starting_version < last.version:
         first = load_snapshot(store, version=starting_version, catalog=last.catalog)
     _require_same_partitioning(store, commits[0], last)
-    _require_feed(first, last, commits)
+    forms = _forms(first, last, commits)
     known = RemovedValues(store, last)
     files = [
-        file for commit in commits for file in changed_files(commit, times.of_commit(commit), known)
+        in_names_of_files(file, form)
+        for commit, form in zip(commits, forms, strict=True)
+        for file in changed_files(commit, times.of_commit(commit), known)
     ]
     files = possible_changes(files, plan, last)
     engine = engine or threads_for(store)
@@ -312,9 +314,10 @@ def _commits(times: VersionTimes, starting_version: int) -> list[Commit]:
     return [read_commit(store, listed[version]) for version in sorted(listed)]
 
 
-def _require_feed(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) -> None:
-    """Raise unless all versions record changes that fit the last."""
+def _forms(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) -> list[Form]:
+    """Return the form of each version; raise unless all record changes that fit the last."""
     protocol, metadata = first.protocol, first.metadata
+    forms: list[Form] = []
     for commit in commits:
         changed = commit.version == first.version
         for _, action in commit.controls:
@@ -325,6 +328,8 @@ def _require_feed(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) ->
         if changed:
             require_enabled(protocol, metadata, commit.version, last)
             _require_compatible(protocol, metadata, commit.version, last)
+        forms.append(form_of(protocol, metadata) if changed else forms[-1])
+    return forms
 
 
 def require_enabled(protocol: Protocol, metadata: Metadata, version: int, last: Snapshot) -> None:

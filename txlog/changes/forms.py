@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txlog.actions.table import Metadata, Protocol
 from txlog.base.errors import SchemaMismatchError
-from txlog.changes.change_plan import incompatible
+from txlog.changes.change_plan import ChangeFile, incompatible
 from txlog.protocol.access import is_active
 from txlog.protocol.properties import Properties
 from txlog.schema.json import parse_schema
 from txlog.schema.types import ArrayType, DataType, MapType, StructField, StructType, type_name
+from txlog.stats.partition import logged_partition_value
 
 _MAPPING = ("delta.columnMapping.physicalName", "delta.columnMapping.id")
 
@@ -43,6 +44,25 @@ def form_of(protocol: Protocol, metadata: Metadata) -> Form:
         tuple(metadata.partition_columns),
         str(properties.get("delta.columnMapping.mode")) if mapped else "none",
     )
+
+
+def in_names_of_files(file: ChangeFile, form: Form) -> ChangeFile:
+    """Return a change whose partition values have the names that the columns have in files.
+
+    Some writers log the logical names, which a later version may have given to other columns.
+    """
+    mode, values = form.mapping_mode, file.fragment.partition_values
+    if mode == "none":
+        return file
+    fields = [form.schema.get(name) for name in form.partition_columns]
+    named = {
+        field.name_in_files(mode): logged_partition_value(values, field, mode)
+        for field in fields
+        if field is not None
+    }
+    if named == values:
+        return file
+    return replace(file, fragment=replace(file.fragment, partition_values=named))
 
 
 def faults_between(old: Form, new: Form) -> list[str]:
