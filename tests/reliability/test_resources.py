@@ -341,3 +341,31 @@ def test_what_lacks_memory_or_threads_is_not_blamed(
     monkeypatch.undo()
     assert table.delete("n % 2 = 1").version == 1
     assert visible(tmp_path / "t") >= set(table.files()["path"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("step", "verb"),
+    [
+        ("txlog.snapshot.live_files.read_files", lambda t: t.files()),
+        ("txlog.verbs.checkpoint.encode_checkpoint", lambda t: t.maintenance.checkpoint()),
+        (
+            "txlog.table.write_table.write_new_fragments",
+            lambda t: txlog.write_fragments(rows(9, 12), t),
+        ),
+    ],
+)
+def test_lacking_memory_is_an_error_of_verbs_without_a_scan_or_an_operation(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    verb: Callable[[txlog.Table], object],
+) -> None:
+    txlog.write(tmp_path / "t", rows(0, 9))
+    table = txlog.Table(tmp_path / "t")
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(step, fail)
+    with pytest.raises(txlog.OutOfMemoryError):
+        verb(table)

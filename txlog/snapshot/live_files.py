@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from txlog.actions.columns import empty_rows
 from txlog.base.arrow import flat, pc
-from txlog.base.errors import LogCorruptError, NotFoundError
+from txlog.base.errors import LogCorruptError, NotFoundError, resource_errors
 from txlog.base.threads import prefetch
 from txlog.checkpoint.file_rows import Wanted
 from txlog.checkpoint.parquet import Footers
@@ -66,7 +66,8 @@ def load_files(store: Store, snapshot: Snapshot) -> FileState:
         require_sound(current, found.live)
         return found
 
-    return _from_sound_files(store, snapshot, read)
+    with resource_errors():
+        return _from_sound_files(store, snapshot, read)
 
 
 def has_large_checkpoint(snapshot: Snapshot) -> bool:

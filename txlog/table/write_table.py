@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from txlog.base.errors import CommitConflictError, InvalidInputError, require_flags
+from txlog.base.errors import CommitConflictError, InvalidInputError, require_flags, resource_errors
 from txlog.base.threads import Engine
 from txlog.commit.app_versions import AppVersion, require_app_version
 from txlog.commit.context import Context
@@ -341,22 +341,23 @@ def write_fragments(
     InvalidInputError
         The table cannot be created, or an existing one has other partition columns.
     """
-    if isinstance(table, Table):
-        context, snapshot = Context(table.store), table.snapshot
-    else:
-        context = Context(open_store(table, storage_options))
-        found = existing(context.store)
-        if found is None:
-            return write_first_fragments(
-                context,
-                data,
-                write_options(target_file_bytes, max_rows_per_file, writer_properties),
-                partition_by=as_names(partition_by),
-                properties=properties or {},
-            )
-        snapshot = found
-    require_same(
-        snapshot, None if partition_by is None else as_names(partition_by), properties or {}
-    )
-    options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
-    return write_new_fragments(context, snapshot, data, options)
+    with resource_errors():
+        if isinstance(table, Table):
+            context, snapshot = Context(table.store), table.snapshot
+        else:
+            context = Context(open_store(table, storage_options))
+            found = existing(context.store)
+            if found is None:
+                return write_first_fragments(
+                    context,
+                    data,
+                    write_options(target_file_bytes, max_rows_per_file, writer_properties),
+                    partition_by=as_names(partition_by),
+                    properties=properties or {},
+                )
+            snapshot = found
+        require_same(
+            snapshot, None if partition_by is None else as_names(partition_by), properties or {}
+        )
+        options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
+        return write_new_fragments(context, snapshot, data, options)

@@ -17,6 +17,7 @@ from txlog.base.errors import (
     OutcomeUnknownError,
     StoreError,
     TxlogError,
+    resource_errors,
     warn_committed,
 )
 from txlog.base.observe import observed
@@ -74,7 +75,7 @@ def checkpoint(context: Context, snapshot: Snapshot) -> None:
     UnsupportedFeatureError
         The store or the table cannot be written by txlog.
     """
-    with observed("CHECKPOINT", snapshot.root, "maintenance") as seen:
+    with resource_errors(), observed("CHECKPOINT", snapshot.root, "maintenance") as seen:
         _checkpoint(context, snapshot)
         seen.note("checkpointed", {"version": snapshot.version})
 
