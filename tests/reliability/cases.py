@@ -40,7 +40,6 @@ from txlog.verbs.convert import convert
 from txlog.verbs.create import create, write_new_table
 from txlog.verbs.delete import Delete, DeleteFound
 from txlog.verbs.drop_feature import DropFeature
-from txlog.verbs.expire import NoteTruncation
 from txlog.verbs.features import AddFeatures, ClusterBy, UpgradeProtocol
 from txlog.verbs.fragments.column_commits import CommitColumns
 from txlog.verbs.fragments.commit import CommitRewrites
@@ -58,8 +57,8 @@ from txlog.verbs.restore import Restore
 from txlog.verbs.schema import AddFields, ChangeColumn, SetDefault, SyncIdentity
 from txlog.verbs.statistics import ComputeStatistics
 from txlog.verbs.transaction import Transaction
+from txlog.verbs.trash import DeletionNote
 from txlog.verbs.update import Update
-from txlog.verbs.vacuum import _Note
 
 TXN = ("job", 1)
 FEATURES = ("domainMetadata", "deletionVectors")  # Of a table with pins.
@@ -447,7 +446,7 @@ CASES: dict[str, Case] = {
     ),
     "drop a feature and its history": on(
         lambda t: t.alter.drop_feature("deletionVectors", truncate_history=True, txn=TXN),
-        NoteTruncation,
+        DeletionNote,
         commits=4,
         between=lambda _, t: t.alter.drop_feature("deletionVectors", txn=TXN),
         holds=has_no_history,
@@ -492,7 +491,7 @@ CASES: dict[str, Case] = {
         retries=False,
     ),
     "vacuum": on(
-        lambda t: t.vacuum(0, False, False), _Note,
+        lambda t: t.vacuum(0, False, False), DeletionNote,
         make=with_history, commits=2, retries=False, hours=2,
     ),
     "vacuum to the trash": on(

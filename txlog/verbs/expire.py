@@ -26,8 +26,7 @@ from txlog.checkpoint.hint import hinted_version
 from txlog.checkpoint.read import file_batches, sources_of
 from txlog.checkpoint.table_state import read_controls
 from txlog.commit.context import Context
-from txlog.commit.intent import Intent
-from txlog.commit.operation import Operation, execute, require_table_writable
+from txlog.commit.operation import execute, require_table_writable
 from txlog.log.names import LOG_FOLDER, LogFile, log_path, parse_name
 from txlog.log.paths import decode_path
 from txlog.log.segment import choose_segment, complete_checkpoints
@@ -39,7 +38,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import version_until
 from txlog.store.base import ObjectInfo, Store, is_older
 from txlog.store.file_times import ahead_ms
-from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms
+from txlog.verbs.trash import DECISIONS, HOUR_MS, DeletionNote, delete_files, hours_ms
 
 _DAY_MS = 24 * HOUR_MS
 _SIDECARS = log_path("_sidecars")
@@ -142,7 +141,8 @@ def truncate(context: Context, snapshot: Snapshot, version: int) -> Snapshot:
     latest = refresh(context.store, snapshot)
     if not _truncation(context, latest, version).gone:
         return latest
-    latest = execute(NoteTruncation(context, "START"), latest).snapshot
+    parameters = {"truncateHistory": True}
+    latest = execute(DeletionNote(context, "VACUUM START", parameters), latest).snapshot
     status = "FAILED"
     try:
         # After the first commit nobody can pin an older version, so this sees all pins.
@@ -154,7 +154,8 @@ def truncate(context: Context, snapshot: Snapshot, version: int) -> Snapshot:
             _delete(context, plan)
         status = "COMPLETED"
     finally:
-        latest = execute(NoteTruncation(context, "END", status), latest).snapshot
+        end = DeletionNote(context, "VACUUM END", {**parameters, "status": status})
+        latest = execute(end, latest).snapshot
     return latest
 
 
@@ -166,27 +167,6 @@ def _truncation(context: Context, latest: Snapshot, version: int) -> Expiry:
         held=held_versions(latest, context.effects.now_ms()),
         protected=min(version, protected_before(latest)),
     )
-
-
-class NoteTruncation(Operation):
-    """Record that older versions of the log are about to be deleted, or that they are."""
-
-    def __init__(self, context: Context, step: str, status: str | None = None) -> None:
-        """Take the step, `START` or `END`, and the status at the end."""
-        super().__init__(context)
-        self.name = f"VACUUM {step}"
-        self._status = status
-
-    def intent(self, base: Snapshot) -> Intent:
-        """Return the intent with the information."""
-        parameters = {"truncateHistory": True}
-        status = {} if self._status is None else {"status": self._status}
-        return Intent(
-            operation=self.name,
-            kind="append",
-            read_version=base.version,
-            parameters={**parameters, **status},
-        )
 
 
 def oldest_version(store: Store) -> int:

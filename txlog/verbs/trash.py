@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -14,6 +15,8 @@ from txlog.base.arrow import arrow_array
 from txlog.base.errors import NotFoundError
 from txlog.base.threads import map_all
 from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.commit.operation import Operation
 from txlog.data_files.change_files import FOLDER as CHANGES_FOLDER
 from txlog.fragments.deletion_file import DELETIONS_FOLDER, is_deletion_file
 from txlog.fragments.rows import FEATURE
@@ -206,3 +209,29 @@ def empty_trash(context: Context) -> int:
     found = [f"{TRASH}/{info.name}" for info in context.store.list_tree(TRASH)]
     delete_files(context, found)
     return len(found)
+
+
+class DeletionNote(Operation):
+    """A commit that only records that files are about to be deleted, or that they are."""
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        parameters: Mapping[str, Any],
+        metrics: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(context)
+        self.name = name
+        self._parameters = parameters
+        self._metrics = metrics
+
+    def intent(self, base: Snapshot) -> Intent:
+        """Return the intent with the information."""
+        return Intent(
+            operation=self.name,
+            kind="append",
+            read_version=base.version,
+            parameters=self._parameters,
+            metrics=self._metrics,
+        )

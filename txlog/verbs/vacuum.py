@@ -25,9 +25,8 @@ from txlog.base.errors import (
 )
 from txlog.base.observe import removing
 from txlog.commit.context import Context
-from txlog.commit.intent import Intent, UserMetadata
+from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import (
-    Operation,
     execute,
     require_table_writable,
     require_user_metadata,
@@ -54,6 +53,7 @@ from txlog.verbs.restore import VACUUM_HOLDS_MS
 from txlog.verbs.trash import (
     DECISIONS,
     HOUR_MS,
+    DeletionNote,
     delete_files,
     hours_ms,
     listed_files,
@@ -310,38 +310,12 @@ class _VacuumLog:
         parameters: Mapping[str, Any],
         metrics: Mapping[str, int],
     ) -> Snapshot:
-        note = _Note(self.context, name, parameters, metrics)
+        note = DeletionNote(self.context, name, parameters, metrics)
         done = execute(
             note, snapshot, user_metadata=self.request.user_metadata, looked_s=self._started_s
         )
         checkpoint_if_due(self.context, done)
         return done.snapshot
-
-
-class _Note(Operation):
-    """A commit that only records information."""
-
-    def __init__(
-        self,
-        context: Context,
-        name: str,
-        parameters: Mapping[str, Any],
-        metrics: Mapping[str, int],
-    ) -> None:
-        super().__init__(context)
-        self.name = name
-        self._parameters = parameters
-        self._metrics = metrics
-
-    def intent(self, base: Snapshot) -> Intent:
-        """Return the intent with the information."""
-        return Intent(
-            operation=self.name,
-            kind="append",
-            read_version=base.version,
-            parameters=self._parameters,
-            metrics=self._metrics,
-        )
 
 
 def needed_elsewhere(
