@@ -546,7 +546,7 @@ def moved(held: txlog.Table) -> txlog.Table:
 
 
 def seen(move: Callable[[], txlog.Table]) -> tuple[Any, ...]:
-    """Return what a handle shows after a move, or the class of its error."""
+    """Move a handle; return its version, files and rows, or the class of the error."""
     try:
         table = move()
         files = sorted(table.files(["path"])["path"].to_pylist())

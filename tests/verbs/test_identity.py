@@ -266,7 +266,7 @@ def test_no_value_is_given_twice_whatever_the_column_is_called(
 
 
 def append_one(table: txlog.Table, given: set[int]) -> set[int]:
-    """Append a row and return all values of identities, of which its own is a new one."""
+    """Append a row, whose identity must be new; return all identities, with this one."""
     (name,) = [f.name for f in table.snapshot.schema.fields if f.is_identity]
     x = len(given)
     table.append(xs(x))

@@ -89,7 +89,7 @@ def put_commit(
 
 
 @dataclass(frozen=True)
-class Put:
+class PutCommit:
     """A commit that was put."""
 
     version: int
@@ -104,7 +104,7 @@ class Put:
         return log_path(commit_name(self.version))
 
 
-def require_landed(store: Store, put: Put, effects: Effects) -> int | None:
+def require_landed(store: Store, put: PutCommit, effects: Effects) -> int | None:
     """Return the store's time of the commit that was put; raise if it is not valid.
 
     None means that the store has no time. Usually this costs one request each for the commit, the
@@ -160,7 +160,7 @@ def _is_gone(store: Store, version: int) -> bool:
     return False
 
 
-def _search_latest(store: Store, put: Put, effects: Effects) -> None:
+def _search_latest(store: Store, put: PutCommit, effects: Effects) -> None:
     """Raise unless the latest version is built on a commit or contains something of it alone."""
     version = put.version
     try:
@@ -320,7 +320,7 @@ def _unknown(
     )
 
 
-def _cleaned(put: Put) -> OutcomeUnknownError:
+def _cleaned(put: PutCommit) -> OutcomeUnknownError:
     return _unknown(
         put.path,
         put.version,

@@ -28,7 +28,7 @@ from txlog.commit.intent import (
     highest_row_id,
 )
 from txlog.commit.judge import Verdict, judge, passes_blindly, refusal, worse
-from txlog.commit.landed import Put, put_commit, require_landed, wait_s
+from txlog.commit.landed import PutCommit, put_commit, require_landed, wait_s
 from txlog.fragments.ids import ID_APP, ROW_TRACKING_DOMAIN, highest_id, row_id_mark
 from txlog.log.names import LogFile, commit_name
 from txlog.log.segment import Segment
@@ -371,7 +371,7 @@ def _commit(
             attempt = prepare(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=now_ms)
             first = put_commit(store, put, version, attempt.data, txn_id, effects)
             if first is None:
-                mine = Put(version, attempt.data, txn_id, intent.own_files, began_ms=now_ms)
+                mine = PutCommit(version, attempt.data, txn_id, intent.own_files, began_ms=now_ms)
                 stamped = _stamped(attempt.after, require_landed(store, mine, effects))
                 return Committed(stamped, intent, tried, *_changed_features(snapshot, stamped))
         if snapshot is None:

@@ -408,13 +408,13 @@ STAMPED_SINCE = (  # The version and the timestamp from which in-commit timestam
 
 
 def owner_of(name: str) -> Owner:
-    """Return who owns a property."""
+    """Return the owner of a property: the user, the writers, the log or a feature."""
     if name.startswith(FEATURE_PREFIX):
         return Owner.FEATURE
     return OWNERS.get(name, Owner.USER)
 
 
-def is_recorded(name: str) -> bool:
+def is_of_writers(name: str) -> bool:
     """Return whether writers record a property, so that no caller sets or unsets it."""
     return owner_of(name) in (Owner.WRITER, Owner.LOG)
 

@@ -140,7 +140,7 @@ def live_among(
     Parameters
     ----------
     actions
-        `FILE_ROWS` of commits, of which the columns `path` and `dv_id` are needed.
+        `FILE_ROWS` of commits. Only the columns `path` and `dv_id` are used.
     """
     keys = pc.unique(flat(file_keys(actions)))
 

@@ -87,7 +87,7 @@ def clock_mark(effects: Effects) -> str:
 
 
 def store_now_ms(store: Store, mark: str) -> int | None:
-    """Return what the clock of a store says, in milliseconds; None if it tells no times of files.
+    """Return the time of a store's clock in milliseconds; None if it has no times of files.
 
     A file `mark` is written and deleted for this.
     """

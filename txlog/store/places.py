@@ -211,7 +211,7 @@ def _plain(path: str) -> str:
 
 
 def _mark(path: str) -> tuple[int, int] | None:
-    """Return what identifies a file or folder on this machine; None if there is none."""
+    """Return the device and the inode of a file or folder; None if it does not exist."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

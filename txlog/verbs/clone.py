@@ -23,7 +23,6 @@ from txlog.base.arrow import pc
 from txlog.base.errors import (
     CommitConflictError,
     InvalidInputError,
-    LogCorruptError,
     OutcomeUnknownError,
     RetriesExhaustedError,
     TxlogError,
@@ -68,7 +67,7 @@ from txlog.protocol.properties import (
 )
 from txlog.scan.deletions import vector_path
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import load_snapshot, refresh
+from txlog.snapshot.load import refresh
 from txlog.snapshot.references import (
     ATTEMPT_HOLDS_MS,
     CloneAttempt,
@@ -138,7 +137,7 @@ def clone(
         raise InvalidInputError(
             argument="register", reason="a deep clone needs no file of its source"
         )
-    latest = _latest(source.store, snapshot) if options.shallow else snapshot
+    latest = refresh(source.store, snapshot) if options.shallow else snapshot
     if options.register:
         require_table_writable(latest, removes_rows=False)
     place = without_links(target.store.root)
@@ -281,7 +280,7 @@ class _Registration:
         """
         for left in reversed(range(_TRIES)):
             try:
-                self.latest = _latest(self.source.store, self.latest)
+                self.latest = refresh(self.source.store, self.latest)
                 self.latest = execute(operation, self.latest).snapshot
                 return
             except OutcomeUnknownError:
@@ -290,14 +289,6 @@ class _Registration:
             except CommitConflictError as error:
                 if not left or isinstance(error, RetriesExhaustedError) or error.rule == "CON-25":
                     raise
-
-
-def _latest(store: Store, snapshot: Snapshot) -> Snapshot:
-    """Return the latest version of a table; the commits since a snapshot may be cleaned up."""
-    try:
-        return refresh(store, snapshot)
-    except LogCorruptError:
-        return load_snapshot(store, catalog=snapshot.catalog)
 
 
 def _require_apart(source: Store, target: Store) -> None:

@@ -82,6 +82,7 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
     while True:
         now_ms = context.effects.now_ms() - (ahead or 0)
         require_table_writable(snapshot, removes_rows=False)
+        held = held_versions(snapshot, now_ms)
         try:
             cutoff_ms = _cutoff_ms(snapshot, hours, now_ms)
             log = list_log(store)
@@ -89,7 +90,7 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
                 log,
                 last_kept=min(_version_at(store, snapshot, cutoff_ms), _last_old(log, cutoff_ms)),
                 hinted=hinted_version(store),
-                held=held_versions(snapshot, now_ms),
+                held=held,
                 protected=protected_before(snapshot),
             )
             if dry_run or not plan.gone:
@@ -104,11 +105,11 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
                 _require_known_protocols(store, plan.gone, snapshot.root)
         except (NotFoundError, LogCorruptError):
             latest = refresh(store, snapshot)
-            if held_versions(latest, now_ms) == held_versions(snapshot, now_ms):
+            if held_versions(latest, now_ms) == held:
                 raise
         else:
             latest = refresh(store, snapshot)
-            if held_versions(latest, now_ms) == held_versions(snapshot, now_ms):
+            if held_versions(latest, now_ms) == held:
                 break
         snapshot = latest  # Another writer has changed a pin, or registered or made a clone.
     if not dry_run:

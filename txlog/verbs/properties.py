@@ -16,7 +16,7 @@ from txlog.protocol.properties import (
     Properties,
     asked_versions,
     index_definitions,
-    is_recorded,
+    is_of_writers,
     split_features,
     validate_properties,
 )
@@ -60,7 +60,7 @@ class Asked:
         InvalidInputError
             A property is unknown, is not the caller's to set or unset, or has a wrong value.
         """
-        recorded = sorted(filter(is_recorded, (*properties, *unset)))
+        recorded = sorted(filter(is_of_writers, (*properties, *unset)))
         if recorded:
             raise _refused(
                 recorded[0],
