@@ -106,7 +106,7 @@ def test_inserts_and_deletes_of_whole_files(writer: Writer) -> None:
         (1, "insert", 1, "x"), (1, "insert", 2, "y"),
         (2, "delete", 1, "x"), (2, "delete", 2, "y"),
     ]  # fmt: skip
-    assert (changes.starting_version, changes.ending_version) == (0, 2)
+    assert (changes.start_version, changes.end_version) == (0, 2)
     assert changes.count() == 4
     assert changes.schema.names == [
         "a",
@@ -318,23 +318,23 @@ def moment(version: int, extra_ms: int = 0) -> datetime:
 def test_ranges_by_time(writer: Writer, starting: Any, ending: Any, expected: Any) -> None:
     for _ in range(3):
         writer.commit({"txn": {"appId": "a", "version": 1}})
-    changes = txlog.Table(writer.root).changes(starting_timestamp=starting, ending_timestamp=ending)
-    assert (changes.starting_version, changes.ending_version) == expected
+    changes = txlog.Table(writer.root).changes(start_timestamp=starting, end_timestamp=ending)
+    assert (changes.start_version, changes.end_version) == expected
 
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ({"starting_version": 9}, NotFoundError),
-        ({"ending_version": 9}, NotFoundError),
-        ({"starting_version": 1, "ending_version": 0}, InvalidInputError),
-        ({"starting_version": -1}, InvalidInputError),
-        ({"starting_version": True}, InvalidInputError),
-        ({"starting_version": 0, "starting_timestamp": 0}, InvalidInputError),
-        ({"ending_version": 0, "ending_timestamp": 0}, InvalidInputError),
-        ({"starting_timestamp": moment(5)}, NotFoundError),
-        ({"ending_timestamp": moment(0, -1)}, NotFoundError),
-        ({"starting_timestamp": "soon"}, InvalidInputError),
+        ({"start_version": 9}, NotFoundError),
+        ({"end_version": 9}, NotFoundError),
+        ({"start_version": 1, "end_version": 0}, InvalidInputError),
+        ({"start_version": -1}, InvalidInputError),
+        ({"start_version": True}, InvalidInputError),
+        ({"start_version": 0, "start_timestamp": 0}, InvalidInputError),
+        ({"end_version": 0, "end_timestamp": 0}, InvalidInputError),
+        ({"start_timestamp": moment(5)}, NotFoundError),
+        ({"end_timestamp": moment(0, -1)}, NotFoundError),
+        ({"start_timestamp": "soon"}, InvalidInputError),
     ],
 )
 def test_ranges_that_are_none(
@@ -345,14 +345,21 @@ def test_ranges_that_are_none(
         txlog.Table(writer.root).changes(**arguments)
 
 
+THEIRS = {
+    f"{end}_{what}": f"{end}ing_{what}"
+    for end in ("start", "end")
+    for what in ("version", "timestamp")
+}
+
+
 @pytest.mark.parametrize(
     ("arguments", "versions"),
     [
-        ({"starting_version": 9}, []),
-        ({"starting_version": 9, "ending_version": 12}, []),
-        ({"starting_timestamp": "2999-01-01T00:00:00Z"}, []),
-        ({"starting_version": 1, "ending_version": 9}, [1, 2]),
-        ({"ending_timestamp": "2999-01-01T00:00:00Z"}, [0, 1, 2]),
+        ({"start_version": 9}, []),
+        ({"start_version": 9, "end_version": 12}, []),
+        ({"start_timestamp": "2999-01-01T00:00:00Z"}, []),
+        ({"start_version": 1, "end_version": 9}, [1, 2]),
+        ({"end_timestamp": "2999-01-01T00:00:00Z"}, [0, 1, 2]),
     ],
 )
 def test_ranges_that_may_be_out_of_the_history(
@@ -363,13 +370,34 @@ def test_ranges_that_may_be_out_of_the_history(
     )
     table.append(pa.table({"x": [1]}))
     table.append(pa.table({"x": [2]}))
-    found = table.changes(**arguments, allow_out_of_range=True)
+    found = table.changes(**arguments, out_of_range="clip")
     assert found.to_arrow()["_commit_version"].to_pylist() == versions
     assert found.count() == len(versions)
-    theirs = deltalake.DeltaTable(tmp_path).load_cdf(**arguments, allow_out_of_range=True)
+    theirs = deltalake.DeltaTable(tmp_path).load_cdf(
+        **{THEIRS[name]: value for name, value in arguments.items()},
+        allow_out_of_range=True,
+    )
     told = theirs.read_all()
     rows = told["_commit_version"].to_pylist() if told.num_rows else []
     assert sorted(rows) == versions
+
+
+def test_ranges_between_pins(tmp_path: Path) -> None:
+    table = txlog.write(
+        tmp_path, pa.table({"x": [0]}), properties={"delta.enableChangeDataFeed": "true"}
+    )
+    for x in (1, 2, 3):
+        table.append(pa.table({"x": [x]}))
+    table.pins.create("first", 1)
+    table.pins.create("second", 2)
+    found = table.changes("first", "second")
+    assert (found.start_version, found.end_version) == (1, 2)
+    assert found.to_arrow()["x"].to_pylist() == [1, 2]
+    assert table.at(2).changes("second").count() == 1
+    with pytest.raises(NotFoundError, match="no pin 'third'"):
+        table.changes("third")
+    with pytest.raises(InvalidInputError, match="'cut' is not error or clip"):
+        table.changes(0, out_of_range="cut")  # type: ignore[arg-type]
 
 
 @pytest.mark.spec("FED-5")
@@ -391,7 +419,7 @@ def test_commits_that_were_cleaned_up(writer: Writer) -> None:
     with pytest.raises(NotFoundError, match="from version 1 on"):
         table.changes()
     with pytest.raises(NotFoundError, match="there were versions before it"):
-        table.changes(starting_timestamp=moment(0))
+        table.changes(start_timestamp=moment(0))
 
 
 def test_tight_statistics_hide_no_deleted_row(tmp_path: Path) -> None:

@@ -283,7 +283,7 @@ def test_indexes(table: txlog.Table) -> None:
 def test_versions_by_name_and_copies(table: txlog.Table, tmp_path: Path) -> None:
     table.pins.create("good", version=0, reason="a test")
     assert txlog.Table(table.uri, version="good").count() == 4
-    assert table.checkout_version("good").latest_version == table.version
+    assert table.at("good").at().version == table.version
     assert list(table.tags.list()) == ["good"]
     assert table.clone(tmp_path / "copy", shallow=False).count() == 4
     assert table.scan().engine is not None

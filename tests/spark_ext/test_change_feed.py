@@ -85,9 +85,9 @@ def test_tasks_never_see_the_log(table: txlog.Table) -> None:
 @pytest.mark.parametrize(
     ("options", "arguments"),
     [
-        ({"startingVersion": 1}, {"starting_version": 1}),
-        ({"startingVersion": 1, "endingVersion": 2}, {"starting_version": 1, "ending_version": 2}),
-        ({"startingVersion": 0, "endingVersion": 0}, {"ending_version": 0}),
+        ({"startingVersion": 1}, {"start_version": 1}),
+        ({"startingVersion": 1, "endingVersion": 2}, {"start_version": 1, "end_version": 2}),
+        ({"startingVersion": 0, "endingVersion": 0}, {"end_version": 0}),
         ({"columns": "x,_commit_version"}, {"columns": ["x", "_commit_version"]}),
         (
             {"where": "_change_type = 'insert' AND x > 2"},
@@ -108,7 +108,7 @@ def test_ranges_by_time(table: txlog.Table) -> None:
     since = txlog.Table(table.uri, version=2).timestamp_ms
     text = pa.scalar(since, pa.timestamp("ms", "UTC")).as_py().isoformat()
     reader = reader_of(table, startingTimestamp=text)
-    expected = told(table.changes(starting_timestamp=since))
+    expected = told(table.changes(start_timestamp=since))
     assert read(reader, reader.partitions()) == expected
     assert min(row[3] for row in expected) == 2
 

@@ -231,7 +231,7 @@ def test_a_commit_that_was_not_copied_is_seen_by_all(
     store = CoordinatedStore(LatencyStore(inner, delay_s=0) if far else inner, coordinator)
     create(Context(store), as_schema(rows(0, 0).schema))
     writer, held = open_table(store), open_table(store)
-    stream = TableStream(store, StreamOptions(starting_version="latest"))
+    stream = TableStream(store, StreamOptions(start_version="latest"))
     at = stream.latest(stream.latest(UNDECIDED))
     if outside:  # Its entry comes after those of all commits.
         assert store.put_if_absent("zone/data", b"x") == "created"

@@ -178,32 +178,32 @@ def test_where_streams_begin(table: txlog.Table) -> None:
     end, rows = pull(open_stream(table), table)
     assert {name: end[name] for name in old} == old
     assert rows == list(range(8))
-    end, rows = pull(open_stream(table, starting_version=2), table)
+    end, rows = pull(open_stream(table, start_version=2), table)
     assert (end["began"], end["initial"], rows) == (2, False, [6, 7])
     second_ms = txlog.Table(table.uri, version=2).timestamp_ms
-    assert pull(open_stream(table, starting_ms=second_ms), table)[1][-2:] == [6, 7]
-    latest = open_stream(table, starting_version="latest")
+    assert pull(open_stream(table, start_ms=second_ms), table)[1][-2:] == [6, 7]
+    latest = open_stream(table, start_version="latest")
     end, rows = pull(latest, table)
     assert (end["began"], end["version"], rows) == (4, 4, [])
     table.append(xs(8))
     assert pull(latest, table, end)[1] == [8]
     with pytest.raises(NotFoundError, match="later than the latest version, 4"):
-        open_stream(table, starting_version=5).latest(UNDECIDED)
+        open_stream(table, start_version=5).latest(UNDECIDED)
     with pytest.raises(NotFoundError, match="after the last version"):
-        open_stream(table, starting_ms=2**42).latest(UNDECIDED)
+        open_stream(table, start_ms=2**42).latest(UNDECIDED)
 
 
 @pytest.mark.spec("STR-2")
 @pytest.mark.parametrize("start", [None, "latest", 1])
 def test_a_first_batch_begins_where_it_did(table: txlog.Table, start: Any) -> None:
-    stream = open_stream(table, starting_version=start)
+    stream = open_stream(table, start_version=start)
     end = stream.latest(UNDECIDED, Limits(files=2))
     planned = stream.work(UNDECIDED, end)
     # Only the end was stored when the process died, and the table went on.
     table.append(xs(6))
     table.delete("x < 3")
     table.maintenance.checkpoint()
-    again = open_stream(table, starting_version=start)
+    again = open_stream(table, start_version=start)
     assert again.work(UNDECIDED, end) == planned
     if start == "latest":
         policy = ChangePolicy(skip_change_commits=True)
@@ -444,7 +444,7 @@ def test_column_mapping_ends_a_running_stream_as_well(table: txlog.Table) -> Non
         stream.latest(at)
     table.refresh()
     assert pull(open_stream(table), table, at)[1] == [6]
-    assert pull(open_stream(table, starting_version=1), table)[1] == [0, 1, 2, 3, 4, 5, 6]
+    assert pull(open_stream(table, start_version=1), table)[1] == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_comments_end_no_stream(table: txlog.Table) -> None:
@@ -456,13 +456,13 @@ def test_comments_end_no_stream(table: txlog.Table) -> None:
 @pytest.mark.spec("STR-9")
 def test_older_versions_must_be_tellable(table: txlog.Table) -> None:
     with_schema(table, added)
-    assert pull(open_stream(table, starting_version=1), table)[1] == [0, 1, 2, 3, 4, 5, 9]
+    assert pull(open_stream(table, start_version=1), table)[1] == [0, 1, 2, 3, 4, 5, 9]
     with_schema(table, dropped)
     with pytest.raises(
         UnsupportedFeatureError, match=r"version 1 has other columns.*p was dropped"
     ):
-        open_stream(table, starting_version=1).latest(UNDECIDED)
-    assert open_stream(table, starting_version=3).latest(UNDECIDED)["version"] == 4
+        open_stream(table, start_version=1).latest(UNDECIDED)
+    assert open_stream(table, start_version=3).latest(UNDECIDED)["version"] == 4
 
 
 @pytest.mark.spec("STR-9")
@@ -473,7 +473,7 @@ def test_columns_that_could_be_null_before(table: txlog.Table) -> None:
 
     with_schema(table, strict)
     with pytest.raises(UnsupportedFeatureError, match="column x could be null"):
-        open_stream(table, starting_version=1).latest(UNDECIDED)
+        open_stream(table, start_version=1).latest(UNDECIDED)
 
 
 def lose(table: txlog.Table, *versions: int) -> None:
@@ -518,7 +518,7 @@ def test_lost_commits_behind_which_only_a_checkpoint_is_left(table: txlog.Table)
     table.append(xs(7))
     assert pull(open_stream(table, fail_on_data_loss=False), table, at)[1] == [7]
     with pytest.raises(NotFoundError, match="version 2"):
-        open_stream(table, starting_version=2).latest(UNDECIDED)
+        open_stream(table, start_version=2).latest(UNDECIDED)
 
 
 @pytest.mark.spec("STR-9")
@@ -713,7 +713,7 @@ def test_the_last_version_can_be_pinned(table: txlog.Table) -> None:
 
 
 def test_options_pickle() -> None:
-    options = StreamOptions(starting_version=3, where=as_expression("x > 1"))
+    options = StreamOptions(start_version=3, where=as_expression("x > 1"))
     found = pickle.loads(pickle.dumps(options))
     assert repr(found) == repr(options)
 
@@ -760,7 +760,7 @@ def test_changes_come_version_by_version(table: txlog.Table) -> None:
     table.overwrite(xs(8))
     table = record_changes(table)
     # The stream begins with version 1, when the others were not there yet.
-    at = {**fresh(table, changes=True, starting_version=1)[1], "initial": True, "version": 1}
+    at = {**fresh(table, changes=True, start_version=1)[1], "initial": True, "version": 1}
     stream = open_stream(table, changes=True)
     batches = []
     while (end := stream.latest(at, Limits(files=2))) != at:
@@ -778,7 +778,7 @@ def test_changes_come_version_by_version(table: txlog.Table) -> None:
     assert len(rest[-1]) > 4  # Over the limit, yet never cut.
     assert sorted(row for batch in rest for row in batch) == as_told(table, 2)
     where = as_expression("x = 6 AND _change_type = 'insert'")
-    later = open_stream(table, changes=True, starting_version=2, where=where)
+    later = open_stream(table, changes=True, start_version=2, where=where)
     found = told(later, table, later.work(UNDECIDED, later.latest(UNDECIDED)))
     assert [row[:3] for row in found] == [(3, "insert", 6)]
 
@@ -810,7 +810,7 @@ def test_changes_have_the_times_of_the_history(table: txlog.Table, enabled: int 
 
     for version in (2, 3):
         write(version)
-    stream = open_stream(txlog.Table(table.uri), changes=True, starting_version=1)
+    stream = open_stream(txlog.Table(table.uri), changes=True, start_version=1)
     end = stream.latest(UNDECIDED)
     found = told(stream, table, stream.work(UNDECIDED, end))
     for version in (4, 5, 6):

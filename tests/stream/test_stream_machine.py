@@ -71,8 +71,8 @@ class Streaming(History, RuleBasedStateMachine):
         """Begin anew, with a new checkpoint."""
         at = max(len(self.versions) - 1 - back, 0)
         self.options = StreamOptions(
-            starting_version={"latest": "latest", "version": at}.get(begins),
-            starting_ms=self.versions[at].made_ms if begins == "moment" else None,
+            start_version={"latest": "latest", "version": at}.get(begins),
+            start_ms=self.versions[at].made_ms if begins == "moment" else None,
             policy=policy, changes=changes, fail_on_data_loss=fails_on_loss,
             columns=names and (*names, "_change_type", "_commit_version")[: 3 if changes else 1],
         )  # fmt: skip
@@ -128,7 +128,7 @@ class Streaming(History, RuleBasedStateMachine):
 
     def beginning(self) -> tuple[int, bool]:
         """Return the version that the stream begins with, and whether with all its rows."""
-        first, moment_ms = self.options.starting_version, self.options.starting_ms
+        first, moment_ms = self.options.start_version, self.options.start_ms
         if moment_ms is not None:
             first = next(v for v, it in enumerate(self.versions) if it.made_ms >= moment_ms)
         if first is None:
@@ -144,7 +144,7 @@ class Streaming(History, RuleBasedStateMachine):
     def fault_at(self, offset: Mapping[str, Any]) -> Fault:
         """Return the error that a batch must end with which begins at an offset."""
         version, whole = self.place(offset)
-        if offset == UNDECIDED and self.options.starting_ms and version <= self.kept > 0:
+        if offset == UNDECIDED and self.options.start_ms and version <= self.kept > 0:
             return NotFoundError, "before the first version that is kept|keeps no commit"
         return self.fault(version, whole)
 

@@ -314,11 +314,18 @@ def test_versions_by_their_tags(tmp_path: Path) -> None:
     table.append(ROWS)
     table.tags.create("first", 0)
     assert list(table.tags.list()) == ["first"]
-    old = table.checkout_version("first")
-    assert (old.version, old.latest_version, old.count()) == (0, table.version, ROWS.num_rows)
-    assert old.checkout_version(1).count() == table.count() == 2 * ROWS.num_rows
+    old = table.at("first")
+    assert (old.version, old.at().version, old.count()) == (0, table.version, ROWS.num_rows)
+    assert old.at(1).count() == table.count() == 2 * ROWS.num_rows
     with pytest.raises(txlog.NotFoundError):
-        table.checkout_version(99)
+        table.at(99)
+    assert old.timestamp_ms is not None
+    assert table.at(timestamp=old.timestamp_ms).version == 0
+    assert table.at(timestamp="1999-01-01", out_of_range="nearest").version == 0
+    with pytest.raises(txlog.NotFoundError, match="before the first"):
+        table.at(timestamp="1999-01-01")
+    with pytest.raises(InvalidInputError, match="both given"):
+        table.at(0, timestamp="1999-01-01")
 
 
 def test_a_cast_brings_back_the_types_that_delta_lacks(tmp_path: Path) -> None:

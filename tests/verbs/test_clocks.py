@@ -399,7 +399,7 @@ def test_who_looks_for_a_time_on_a_store_without_times_is_told() -> None:
     for act in (
         lambda: snapshot_at(store, timestamp=T0),
         lambda: table.restore(timestamp=T0),
-        lambda: table.changes(starting_timestamp=T0),
+        lambda: table.changes(start_timestamp=T0),
     ):
         with pytest.raises(NotFoundError, match=r"has no time of _delta_log/0+.json"):
             act()

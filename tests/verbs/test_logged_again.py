@@ -120,7 +120,7 @@ def changes_of(rows: pa.Table) -> Counter[str]:
 
 def streamed(table: txlog.Table, version: int) -> list[int]:
     """Return the rows of a stream that begins with a version."""
-    stream = TableStream(table.store, StreamOptions(starting_version=version))
+    stream = TableStream(table.store, StreamOptions(start_version=version))
     work: Any = stream.work(UNDECIDED, stream.latest(UNDECIDED))
     batches = [batch for one in work for batch in read_fragment(table.store, stream.plan, one)]
     return sorted(x for batch in batches for x in batch.column("x").to_pylist())

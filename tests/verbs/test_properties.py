@@ -417,7 +417,7 @@ def test_any_order_of_doors_gives_what_the_owners_say(
 
 
 def of_the_user(table: txlog.Table, version: int | None = None) -> dict[str, str | None]:
-    there = table if version is None else table.checkout_version(version)
+    there = table if version is None else table.at(version)
     # A delete that writes vectors may set this one; no step here deletes.
     return owned(there, Owner.USER)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from typing import Literal
 
 import pyarrow as pa
 
@@ -40,6 +41,7 @@ from txlog.schema.types import StructType
 from txlog.snapshot.commits import Commit, read_commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.references import pinned_version
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import (
     VersionTimes,
@@ -53,17 +55,19 @@ from txlog.stats.files import file_bounds
 from txlog.stats.skip import keep
 from txlog.store.base import Store, threads_for
 
-Bound = tuple[int | None, str | datetime | int | None]
-"""A version, or a time, or neither."""
+Bound = tuple[int | str | None, str | datetime | int | None]
+"""A version or the name of a pin, or a time, or neither."""
+Clipping = Literal["error", "clip"]
+"""What to do about a range that is not in the history: raise, or read its part that is."""
 
 
 def feed_range(
     store: Store,
     snapshot: Snapshot,
     *,
-    starting: Bound,
-    ending: Bound,
-    allow_out_of_range: bool = False,
+    start: Bound,
+    end: Bound,
+    out_of_range: Clipping = "error",
 ) -> tuple[int, Snapshot]:
     """Return the first version of a range, and its last one, loaded.
 
@@ -71,27 +75,33 @@ def feed_range(
     ----------
     snapshot
         The last version of the range by default; the range cannot end later.
-    starting
+    start
         Default: the first version of the table.
-    allow_out_of_range
-        An end after the last version counts as the last version, and a start after it gives no
-        changes.
+    out_of_range
+        With `clip`, an end after the last version counts as the last version, and a start after it
+        gives no changes.
 
     Raises
     ------
     InvalidInputError
-        A bound has both a version and a time, or the range ends before it begins.
+        A bound has both a version and a time, the range ends before it begins, or `out_of_range`
+        is neither `error` nor `clip`.
     NotFoundError
-        A bound is outside the table's history.
+        A bound is outside the table's history, or there is no such pin.
     """
-    begin, end = _one_of("starting", *starting), _one_of("ending", *ending)
-    if allow_out_of_range and _is_beyond(store, snapshot, *begin):
+    if out_of_range not in ("error", "clip"):
+        raise InvalidInputError(
+            argument="out_of_range", reason=f"{out_of_range!r} is not error or clip"
+        )
+    begin = _one_of(store, snapshot, "start", *start)
+    until = _one_of(store, snapshot, "end", *end)
+    if out_of_range == "clip" and _is_beyond(store, snapshot, *begin):
         return snapshot.version + 1, snapshot
-    first = _starting(store, snapshot, *begin)
-    last = _ending(store, snapshot, *end)
-    if allow_out_of_range:
+    first = _first(store, snapshot, *begin)
+    last = _last(store, snapshot, *until)
+    if out_of_range == "clip":
         last = min(last, snapshot.version)
-    for name, version in (("starting_version", first), ("ending_version", last)):
+    for name, version in (("start_version", first), ("end_version", last)):
         if version > snapshot.version:
             raise NotFoundError(
                 path=store.root,
@@ -101,7 +111,7 @@ def feed_range(
             )
     if last < first:
         raise InvalidInputError(
-            argument="ending_version",
+            argument="end_version",
             reason=f"the range ends with version {last}, before it begins with version {first}",
         )
     if last == snapshot.version:
@@ -120,7 +130,11 @@ def _is_beyond(
 
 
 def _one_of(
-    name: str, version: int | None, moment: str | datetime | int | None
+    store: Store,
+    snapshot: Snapshot,
+    name: str,
+    version: int | str | None,
+    moment: str | datetime | int | None,
 ) -> tuple[int | None, int | None]:
     if version is not None and moment is not None:
         raise InvalidInputError(
@@ -128,6 +142,8 @@ def _one_of(
             reason=f"{name}_version and {name}_timestamp both bound the range",
             remedy="Pass only one of them",
         )
+    if isinstance(version, str):
+        version = pinned_version(load_snapshot(store, catalog=snapshot.catalog), version)
     if version is not None and (type(version) is not int or version < 0):
         raise InvalidInputError(
             argument=f"{name}_version", reason=f"{version!r} is not a whole number from 0"
@@ -135,13 +151,13 @@ def _one_of(
     return version, None if moment is None else parse_timestamp(moment)
 
 
-def _starting(store: Store, snapshot: Snapshot, version: int | None, moment_ms: int | None) -> int:
+def _first(store: Store, snapshot: Snapshot, version: int | None, moment_ms: int | None) -> int:
     if moment_ms is not None:
         return version_from(store, snapshot, moment_ms)
     return version or 0
 
 
-def _ending(store: Store, snapshot: Snapshot, version: int | None, moment_ms: int | None) -> int:
+def _last(store: Store, snapshot: Snapshot, version: int | None, moment_ms: int | None) -> int:
     if moment_ms is not None:
         return version_until(store, snapshot, moment_ms)
     return snapshot.version if version is None else version
@@ -160,8 +176,8 @@ class Changes(ArrowStream):
     store: Store
     plan: ReadPlan
     files: tuple[ChangeFile, ...] = field(repr=False)
-    starting_version: int
-    ending_version: int
+    start_version: int
+    end_version: int
     engine: Engine = field(default_factory=Threads)
 
     @property
@@ -203,7 +219,7 @@ def _count(store: Store, plan: ReadPlan, file: ChangeFile) -> int:
 def plan_feed(
     store: Store,
     last: Snapshot,
-    starting_version: int,
+    start_version: int,
     *,
     columns: list[str] | None = None,
     where: Expression | None = None,
@@ -227,13 +243,13 @@ def plan_feed(
     """
     require_feed(last)
     plan = feed_read_plan(last, columns, where)
-    if starting_version > last.version:  # `allow_out_of_range` permits this.
-        return Changes(store, plan, (), starting_version, last.version, engine or Threads())
+    if start_version > last.version:  # `out_of_range="clip"` permits this.
+        return Changes(store, plan, (), start_version, last.version, engine or Threads())
     times = version_times(store, last, latest=latest)
-    commits = _commits(times, starting_version)
+    commits = _commits(times, start_version)
     first = last
-    if starting_version < last.version:
-        first = load_snapshot(store, version=starting_version, catalog=last.catalog)
+    if start_version < last.version:
+        first = load_snapshot(store, version=start_version, catalog=last.catalog)
     _require_same_partitioning(store, commits[0], last)
     forms = _forms(first, last, commits)
     known = RemovedValues(store, last)
@@ -244,7 +260,7 @@ def plan_feed(
     ]
     files = possible_changes(files, plan, last)
     engine = engine or threads_for(store)
-    return Changes(store, plan, tuple(files), starting_version, last.version, engine)
+    return Changes(store, plan, tuple(files), start_version, last.version, engine)
 
 
 def possible_changes(files: list[ChangeFile], plan: ReadPlan, last: Snapshot) -> list[ChangeFile]:
@@ -298,10 +314,10 @@ def feed_read_plan(last: Snapshot, columns: list[str] | None, where: Expression 
     )
 
 
-def _commits(times: VersionTimes, starting_version: int) -> list[Commit]:
+def _commits(times: VersionTimes, start_version: int) -> list[Commit]:
     store, last = times.store, times.snapshot
-    listed = {file.version: file for file in times.commits if file.version >= starting_version}
-    missing = [v for v in range(starting_version, last.version + 1) if v not in listed]
+    listed = {file.version: file for file in times.commits if file.version >= start_version}
+    missing = [v for v in range(start_version, last.version + 1) if v not in listed]
     if missing:
         raise NotFoundError(
             path=store.root,

@@ -79,6 +79,14 @@ def _spelt_otherwise(moment: str) -> int:
         ) from error
 
 
+def require_out_of_range(value: str) -> None:
+    """Raise `InvalidInputError` unless a value is an `OutOfRange`."""
+    if value not in ("error", "nearest"):
+        raise InvalidInputError(
+            argument="out_of_range", reason=f"{value!r} is not error or nearest"
+        )
+
+
 def version_of(text: str | None) -> int | str | None:
     """Return the version that a text means: a number, or the name of a pin."""
     return int(text) if text is not None and text.isdecimal() else text
@@ -198,10 +206,7 @@ def version_at(
     InvalidInputError
         `out_of_range` is neither `error` nor `nearest`.
     """
-    if out_of_range not in ("error", "nearest"):
-        raise InvalidInputError(
-            argument="out_of_range", reason=f"{out_of_range!r} is not error or nearest"
-        )
+    require_out_of_range(out_of_range)
     times = version_times(store, latest)
     known = set(rebuildable(times.files))
     commits = [file for file in times.commits if file.version in known]
@@ -427,10 +432,11 @@ def snapshot_at(
     Raises
     ------
     InvalidInputError
-        Both are given, or the argument is not a version or not a timestamp.
+        Both are given, or an argument is not a version, not a timestamp, or not an `OutOfRange`.
     NotFoundError, UnsupportedFeatureError, LogCorruptError
         As for `load_snapshot`.
     """
+    require_out_of_range(out_of_range)
     if version is not None and timestamp is not None:
         raise InvalidInputError(
             argument="timestamp",

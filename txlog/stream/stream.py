@@ -158,8 +158,8 @@ MAX_FILES = 1000  # The default limit of a micro-batch.
 class StreamOptions:
     """The options of a stream. An immutable value that pickles."""
 
-    starting_version: int | Literal["latest"] | None = None
-    starting_ms: int | None = None  # Instead of a version: the first version at this time or later.
+    start_version: int | Literal["latest"] | None = None
+    start_ms: int | None = None  # Instead of a version: the first version at this time or later.
     limits: Limits = field(default_factory=lambda: Limits(files=MAX_FILES))
     policy: ChangePolicy = field(default_factory=ChangePolicy)
     changes: bool = False  # Read the change data feed.
@@ -273,9 +273,9 @@ class TableStream:
 
     def _begin(self) -> StreamOffset:
         """Return the start of a new stream (rule STR-3)."""
-        latest, chosen = self._table.version, self._options.starting_version
-        if self._options.starting_ms is not None:
-            chosen = version_from(self._store, self._table, self._options.starting_ms)
+        latest, chosen = self._table.version, self._options.start_version
+        if self._options.start_ms is not None:
+            chosen = version_from(self._store, self._table, self._options.start_ms)
         if chosen is None:
             return self._offset(latest, initial=True)
         first = latest + 1 if chosen == "latest" else chosen

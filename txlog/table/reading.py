@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from txlog.changes.blame import Blame
-    from txlog.changes.changes import Changes
+    from txlog.changes.changes import Changes, Clipping
     from txlog.changes.diff import Diff
     from txlog.expressions.sql import Where
     from txlog.scan.plan import ScanPlan
@@ -352,14 +352,14 @@ class Reading(Handle):
 
     def changes(
         self,
-        starting_version: int | None = None,
-        ending_version: int | None = None,
+        start_version: int | str | None = None,
+        end_version: int | str | None = None,
         *,
-        starting_timestamp: str | datetime | int | None = None,
-        ending_timestamp: str | datetime | int | None = None,
+        start_timestamp: str | datetime | int | None = None,
+        end_timestamp: str | datetime | int | None = None,
         columns: list[str] | None = None,
         where: Where = None,
-        allow_out_of_range: bool = False,
+        out_of_range: Clipping = "error",
     ) -> Changes:
         """Plan a read of the change data feed: inserted, deleted and updated rows.
 
@@ -370,16 +370,17 @@ class Reading(Handle):
 
         Parameters
         ----------
-        starting_version, ending_version
-            The range, both included. Default: from the first version to this one.
-        starting_timestamp, ending_timestamp
+        start_version, end_version
+            The range, both included: versions or names of pins. Default: from the first version to
+            this one.
+        start_timestamp, end_timestamp
             Instead of versions: the first version at or after the first timestamp, and the last
             version at or before the second one.
         columns, where
             As for `scan`; the three columns of the feed can be named too.
-        allow_out_of_range
-            If the range begins after the last version, return no rows; if it ends later, end with
-            the last version. Default: raise.
+        out_of_range
+            `clip`: if the range begins after the last version, return no rows; if it ends later,
+            end with the last version. `error` raises in both cases.
 
         Raises
         ------
@@ -390,7 +391,6 @@ class Reading(Handle):
         UnsupportedFeatureError
             A version recorded no changes or had other columns. The error names it.
         """
-        require_flags(allow_out_of_range=allow_out_of_range)
         from txlog.changes.changes import feed_range, plan_feed
         from txlog.expressions.sql import as_expression
 
@@ -398,9 +398,9 @@ class Reading(Handle):
         first, last = feed_range(
             store,
             self._snapshot,
-            starting=(starting_version, starting_timestamp),
-            ending=(ending_version, ending_timestamp),
-            allow_out_of_range=allow_out_of_range,
+            start=(start_version, start_timestamp),
+            end=(end_version, end_timestamp),
+            out_of_range=out_of_range,
         )
         changes = plan_feed(
             store, last, first, columns=columns, where=as_expression(where),

@@ -19,7 +19,7 @@ from txlog.base.errors import (
 from txlog.base.observe import observed
 from txlog.base.threads import Engine
 from txlog.commit.context import Context
-from txlog.snapshot.time_travel import snapshot_at
+from txlog.snapshot.time_travel import require_out_of_range, snapshot_at
 from txlog.store.base import threads_for
 from txlog.store.open import open_store
 from txlog.table.about import About
@@ -326,16 +326,42 @@ class Table(About, Reading, Lookups, Writing):
         )
         return Table._made(there, done)
 
-    def checkout_version(self, version: int | str) -> Table:
-        """Return another object of this table at a version or pin."""
-        catalog = self._snapshot.catalog
-        context = self._context
-        return Table._of(context, snapshot_at(context.store, version, catalog=catalog))
+    def at(
+        self,
+        version: int | str | None = None,
+        *,
+        timestamp: str | datetime | int | None = None,
+        out_of_range: OutOfRange = "error",
+    ) -> Table:
+        """Return another object of this table at a version; without arguments, at the latest one.
 
-    @property
-    def latest_version(self) -> int:
-        """The table's latest version. Each use checks the log."""
-        return self._latest().version
+        Parameters
+        ----------
+        version, timestamp
+            The version, the name of its pin, or a time at which it was the latest version. Pass at
+            most one of them.
+        out_of_range
+            For a time before the first or after the last version: `error` raises, `nearest` uses
+            that version.
+
+        Raises
+        ------
+        InvalidInputError
+            Both are given, or one is not a version or not a timestamp.
+        NotFoundError
+            There is no such version, or no version at that time.
+        """
+        require_out_of_range(out_of_range)
+        if version is None and timestamp is None:
+            snapshot = self._latest()
+        else:
+            catalog = self._snapshot.catalog
+            snapshot = snapshot_at(
+                self._context.store, version, timestamp, out_of_range=out_of_range, catalog=catalog
+            )
+        table = Table._of(self._context, snapshot)
+        table._index_cache = self._index_cache
+        return table
 
     def refresh(self) -> Table:
         """Move to the latest version, and return this table."""

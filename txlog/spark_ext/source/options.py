@@ -74,8 +74,8 @@ _OPTIONS = {
     "properties": "tableProperties",
     "txn": "txnAppId",
     **{
-        f"{end}_{what}": f"{end}{what.capitalize()}"
-        for end in ("starting", "ending")
+        f"{end}_{what}": f"{end}ing{what.capitalize()}"
+        for end in ("start", "end")
         for what in ("version", "timestamp")
     },
 }
@@ -443,8 +443,8 @@ def stream_options(options: Options) -> StreamOptions:
     files = options.number("maxFilesPerTrigger", least=1)
     size = options.size("maxBytesPerTrigger")
     return StreamOptions(
-        starting_version=start,
-        starting_ms=moment,
+        start_version=start,
+        start_ms=moment,
         limits=Limits(MAX_FILES if files is None and size is None else files, size),
         policy=policy,
         changes=changes,

@@ -158,8 +158,8 @@ def feed_of(options: Options) -> tuple[Store, int, Snapshot]:
     first, last = feed_range(
         store,
         load_snapshot(store),
-        starting=(options.number("startingVersion", least=0), options.moment("startingTimestamp")),
-        ending=(options.number("endingVersion", least=0), options.moment("endingTimestamp")),
+        start=(options.number("startingVersion", least=0), options.moment("startingTimestamp")),
+        end=(options.number("endingVersion", least=0), options.moment("endingTimestamp")),
     )
     return store, first, last
 

@@ -190,14 +190,14 @@ class Places:
         if version is None or version == newest.version:
             return newest
         if isinstance(version, str):  # Pins move.
-            return newest.checkout_version(version)
+            return newest.at(version)
         chosen = version
-        return self._versions.get((place.uri, version), lambda: newest.checkout_version(chosen))
+        return self._versions.get((place.uri, version), lambda: newest.at(chosen))
 
 
 def _is_newest(table: Table) -> bool:
     with suppress(TxlogError):  # Opening it again raises the right error.
-        return table.latest_version == table.version
+        return table.at().version == table.version
     return False
 
 
