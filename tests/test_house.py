@@ -191,6 +191,40 @@ def test_modules_import_each_other_in_no_knot() -> None:
     assert knots({path: modules_imported(path) for path in MODULES}) == []
 
 
+def parts_of(room: Path) -> set[str]:
+    """Return the names of a room, of its folders and of its modules."""
+    folders = {path.parent for path in room.rglob("*.py")}
+    modules = {path.stem for path in room.rglob("*.py")} - {"__init__"}
+    return modules | {folder.name for folder in folders} | {room.name}
+
+
+def is_named_after(stem: str, parts: set[str]) -> bool:
+    """Whether the name of a file of tests is that of a part, alone or before what it tests."""
+    words = stem.removeprefix("test_").split("_")
+    return any("_".join(words[:end]) in parts for end in range(1, len(words) + 1))
+
+
+def test_names_of_tests_are_told_apart() -> None:
+    parts = parts_of(HOME / "data_files")
+    assert {"data_files", "write", "write_plan"} <= parts
+    for right in ("test_write", "test_write_plan", "test_write_void", "test_data_files_odd"):
+        assert is_named_after(right, parts)
+    for wrong in ("test_writer", "test_void", "test_plan_write"):
+        assert not is_named_after(wrong, parts)
+
+
+def test_tests_are_named_after_what_they_test() -> None:
+    """In a folder that mirrors a room, by a module, a folder, or the room (tests/README.md)."""
+    tests = ROOT / "tests"
+    wrong = [
+        path.relative_to(tests).as_posix()
+        for path in sorted(tests.rglob("test_*.py"))
+        if (room := HOME / path.parent.relative_to(tests)) != HOME and room.is_dir()
+        if not is_named_after(path.stem, parts_of(room))
+    ]
+    assert wrong == []
+
+
 def test_the_example_of_the_package_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = txlog.__doc__ or ""
     example = "\n".join(line for line in text.splitlines() if line.startswith("    "))

@@ -1,6 +1,6 @@
 """All orders of the steps of two or three verbs, compared with one verb after the other.
 
-The verbs and the model are those of `test_concurrent_operations`. Of a schedule the log tells the
+The verbs and the model are those of `test_verbs_concurrent`. Of a schedule the log tells the
 order of the commits; the model does them in it, and must come to the same rows in each version.
 Each failure needs a reason, and `Orders` shows that no order is lacking.
 """
@@ -30,8 +30,8 @@ from tests.examples import examples
 from tests.reliability.cases import HOUR_MS, Files, Later, clear, files_below, fill
 from tests.reliability.orders import Orders
 from tests.verb_calls import restore
-from tests.verbs import test_concurrent_operations
-from tests.verbs.test_concurrent_operations import (
+from tests.verbs import test_verbs_concurrent
+from tests.verbs.test_verbs_concurrent import (
     FORBIDDEN,
     Operation,
     State,
@@ -132,14 +132,14 @@ def world(start: Start, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 # Actors ---------------------------------------------------------------------------------------
 
 GIVEN_ONCE = {  # Version 1 has other columns.
-    **test_concurrent_operations.GIVEN_ONCE,
+    **test_verbs_concurrent.GIVEN_ONCE,
     **{
-        name: {*test_concurrent_operations.GIVEN_ONCE[name], "restore 1"}
-        for name in test_concurrent_operations.WRITE_ROWS
+        name: {*test_verbs_concurrent.GIVEN_ONCE[name], "restore 1"}
+        for name in test_verbs_concurrent.WRITE_ROWS
     },
 }
 OPERATIONS = {
-    **test_concurrent_operations.OPERATIONS,
+    **test_verbs_concurrent.OPERATIONS,
     "restore 1": Operation(  # Which needs one file.
         lambda place, seen, note: restore(place, seen, 1, user_metadata=note),
         lambda _, held: held[1],

@@ -15,7 +15,7 @@ import txlog
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parents[1] / "docs" / "coming-from.md"
+PAGE = Path(__file__).parents[2] / "docs" / "coming-from.md"
 SCHEMA = pa.schema([("n", pa.int64()), ("p", pa.string())])
 ROWS = pa.table({"n": [1, 2, 3, 4], "p": ["x", "x", "y", "y"]}, SCHEMA)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import txlog
 from txlog.commit.operation import execute
 
-GUIDE = Path(__file__).parent.parent / "CONTRIBUTING.md"
+GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
 
 def test_the_verb_of_the_guide_works(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).parents[3] / "docs" / "loader.md"
+PAGE = Path(__file__).parents[2] / "docs" / "loader.md"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:'set_vital':UserWarning")
