@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 import txlog
 from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.data_files import write as files
+from txlog.protocol.form import are_there, entries
 from txlog.schema.arrow import arrow_type, from_arrow
 from txlog.schema.types import DataType, DecimalType, PrimitiveType
 from txlog.stats.partition import (
-    are_there,
     by_partition,
     encoded,
-    entries,
     format_partition_values,
     parse_partition_values,
 )

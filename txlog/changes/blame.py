@@ -16,7 +16,7 @@ from txlog.changes.change_plan import COMMIT_TIMESTAMP, COMMIT_VERSION
 from txlog.expressions.tree import Expression
 from txlog.log.names import LogFile
 from txlog.log.paths import canonical_keys
-from txlog.scan.columns import FRAGMENT_ID, ROW_VERSION, row_tracking
+from txlog.scan.columns import FRAGMENT_ID, ROW_VERSION
 from txlog.scan.lazy_plan import plan_snapshot
 from txlog.scan.read_plan import column_names
 from txlog.scan.scan import ArrowStream, Scan
@@ -124,7 +124,7 @@ def plan_blame(
             raise InvalidInputError(
                 argument="columns", field=name, reason="blame needs this name for itself"
             )
-    tracked = row_tracking(snapshot) is not None
+    tracked = snapshot.has_stable_row_ids
     marker = ROW_VERSION if tracked else FRAGMENT_ID
     plan = plan_snapshot(
         store,

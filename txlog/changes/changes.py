@@ -28,14 +28,15 @@ from txlog.changes.change_plan import (
     changed_files,
 )
 from txlog.changes.file_changes import read_changes
-from txlog.changes.forms import Form, faults_between, form_of, in_names_of_files
+from txlog.changes.forms import faults_between, in_names_of_files
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.tree import Expression
 from txlog.log.paths import canonical_keys
 from txlog.protocol.access import is_active
+from txlog.protocol.form import ReadForm, form_of
 from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.read_plan import ReadPlan, choose_fields, needed_columns
+from txlog.scan.read_plan import ReadPlan, choose_fields, form_for, needed_columns
 from txlog.scan.scan import ArrowStream
 from txlog.schema.types import StructType
 from txlog.snapshot.commits import Commit, read_commit
@@ -272,7 +273,7 @@ def possible_changes(files: list[ChangeFile], plan: ReadPlan, last: Snapshot) ->
         last.schema,
         last.partition_columns,
         plan.where,
-        mapping_mode=plan.mapping_mode,
+        mapping_mode=plan.form.mapping_mode,
     )
     kept = keep(plan.where, bounds).to_pylist()
     return [file for file, wanted in zip(files, kept, strict=True) if wanted]
@@ -302,14 +303,14 @@ def feed_read_plan(last: Snapshot, columns: list[str] | None, where: Expression 
     schema = StructType((*last.schema.fields, *CHANGE_COLUMNS.fields))
     bound = None if where is None else bind(where, schema)
     chosen, nested = choose_fields(schema, schema.names() if columns is None else columns)
+    needed = needed_columns(last.schema, chosen, bound, nested)
     return ReadPlan(
         root=last.root,
         version=last.version,
         columns=chosen,
-        needed=needed_columns(last.schema, chosen, bound, nested),
+        needed=needed,
         nested=nested,
-        partition_columns=frozenset(last.partition_columns),
-        mapping_mode=last.mapping_mode,
+        form=form_for(last.form, needed),
         where=bound,
     )
 
@@ -330,10 +331,10 @@ def _commits(times: VersionTimes, start_version: int) -> list[Commit]:
     return [read_commit(store, listed[version]) for version in sorted(listed)]
 
 
-def _forms(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) -> list[Form]:
+def _forms(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) -> list[ReadForm]:
     """Return the form of each version; raise unless all record changes that fit the last."""
     protocol, metadata = first.protocol, first.metadata
-    forms: list[Form] = []
+    forms: list[ReadForm] = []
     for commit in commits:
         changed = commit.version == first.version
         for _, action in commit.controls:
@@ -365,7 +366,7 @@ def require_enabled(protocol: Protocol, metadata: Metadata, version: int, last: 
 def _require_compatible(
     protocol: Protocol, metadata: Metadata, version: int, last: Snapshot
 ) -> None:
-    faults = faults_between(form_of(protocol, metadata), form_of(last.protocol, last.metadata))
+    faults = faults_between(form_of(protocol, metadata), last.form)
     if faults:
         raise UnsupportedFeatureError(
             path=last.root,

@@ -23,13 +23,13 @@ from txlog.base.threads import Engine, Threads
 from txlog.changes.change_plan import CHANGE_COLUMNS, ChangeFile, file_differences
 from txlog.changes.changes import possible_changes
 from txlog.changes.file_changes import read_changes
-from txlog.changes.forms import faults_between, form_of
+from txlog.changes.forms import faults_between
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FEATURE
 from txlog.log.paths import canonical_keys
 from txlog.reconcile.files import file_keys, overlay, text_hashes
-from txlog.scan.columns import ROW_ID, row_tracking
+from txlog.scan.columns import ROW_ID
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.deletions import load_deletions
 from txlog.scan.files import as_fragments, live_sequence
@@ -311,8 +311,7 @@ def plan_diff(
         A column is unknown, or the predicate does not fit.
     """
     first, last = (start, end) if start.version <= end.version else (end, start)
-    old, new = (form_of(one.protocol, one.metadata) for one in (first, last))
-    if faults := faults_between(old, new):
+    if faults := faults_between(first.form, last.form):
         raise UnsupportedFeatureError(
             path=last.root,
             features=("diff",),
@@ -321,7 +320,7 @@ def plan_diff(
             remedy="Compare versions before it, or after it, with each other",
         )
     require_table_columns(where, last)
-    by_id = on is None and all(map(row_tracking, (first, last)))
+    by_id = on is None and first.has_stable_row_ids and last.has_stable_row_ids
     names = last.schema.names() if columns is None else _known("columns", last.schema, columns)
     key = (
         [ROW_ID] if by_id else _known("on", last.schema, [on] if isinstance(on, str) else on or ())

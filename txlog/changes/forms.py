@@ -3,50 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from txlog.actions.table import Metadata, Protocol
 from txlog.base.errors import SchemaMismatchError
 from txlog.changes.change_plan import ChangeFile, incompatible
-from txlog.protocol.access import is_active
-from txlog.protocol.properties import Properties
-from txlog.schema.json import parse_schema
+from txlog.protocol.form import ReadForm
 from txlog.schema.types import ArrayType, DataType, MapType, StructField, StructType, type_name
-from txlog.stats.partition import logged_partition_value
 
 _MAPPING = ("delta.columnMapping.physicalName", "delta.columnMapping.id")
 
 
-@dataclass(frozen=True)
-class Form:
-    """The properties of a version that determine how its files are read."""
-
-    schema: StructType
-    partition_columns: tuple[str, ...]
-    mapping_mode: str  # `none`, `name` or `id`.
-
-    @property
-    def physical_partition_columns(self) -> list[str]:
-        """The names of the partition columns in data files and `partitionValues`."""
-        if self.mapping_mode == "none":
-            return list(self.partition_columns)
-        fields = ((name, self.schema.get(name)) for name in self.partition_columns)
-        return [name if field is None else field.physical_name for name, field in fields]
-
-
-def form_of(protocol: Protocol, metadata: Metadata) -> Form:
-    """Return the form of a version from its table state."""
-    properties = Properties(metadata.configuration)
-    mapped = is_active("columnMapping", protocol, properties)
-    text = metadata.schema_string
-    return Form(
-        StructType() if text is None else parse_schema(text),
-        tuple(metadata.partition_columns),
-        str(properties.get("delta.columnMapping.mode")) if mapped else "none",
-    )
-
-
-def in_names_of_files(file: ChangeFile, form: Form) -> ChangeFile:
+def in_names_of_files(file: ChangeFile, form: ReadForm) -> ChangeFile:
     """Return a change whose partition values have the names that the columns have in files.
 
     Some writers log the logical names, which a later version may have given to other columns.
@@ -54,21 +21,19 @@ def in_names_of_files(file: ChangeFile, form: Form) -> ChangeFile:
     mode, values = form.mapping_mode, file.fragment.partition_values
     if mode == "none":
         return file
-    fields = [form.schema.get(name) for name in form.partition_columns]
     named = {
-        field.name_in_files(mode): logged_partition_value(values, field, mode)
-        for field in fields
-        if field is not None
+        field.name_in_files(mode): form.partition_text(values, field)
+        for field in form.partition_fields
     }
     if named == values:
         return file
     return replace(file, fragment=replace(file.fragment, partition_values=named))
 
 
-def faults_between(old: Form, new: Form) -> list[str]:
+def faults_between(old: ReadForm, new: ReadForm) -> list[str]:
     """Return why rows of an old form do not fit a new one; empty if they fit (FED-6)."""
     faults = list(incompatible(old.schema, new.schema, new.mapping_mode))
-    in_new_terms = Form(old.schema, old.partition_columns, new.mapping_mode)
+    in_new_terms = replace(old, mapping_mode=new.mapping_mode)
     if in_new_terms.physical_partition_columns != new.physical_partition_columns:
         faults.append("the table was partitioned by other columns")
     return faults
@@ -101,7 +66,7 @@ def _tightened(old: DataType, new: DataType, mode: str, above: str) -> Iterator[
             yield from _tightened(old.value, new.value, mode, f"{above}value.")
 
 
-def differences(old: Form, new: Form) -> list[str]:
+def differences(old: ReadForm, new: ReadForm) -> list[str]:
     """Return the differences of columns; empty if the files of both are read in the same way."""
     found = []
     for field in old.schema.fields:

@@ -60,7 +60,7 @@ class ColumnWriter:
             (),
             self.properties,
             _ONE_FILE,
-            mapping_mode=self.plan.mapping_mode,
+            mapping_mode=self.plan.form.mapping_mode,
         )
         batches = self._batches(fragment)
         (add,) = write_data_files(self.context.store, batches, layout, effects=self.context.effects)
@@ -74,7 +74,7 @@ class ColumnWriter:
                 remedy="The log's numRecords is wrong. Correct it with "
                 "optimize.compute_statistics(recompute=True)",
             )
-        names = self.values.names_in_files(self.plan.mapping_mode)
+        names = self.values.names_in_files(self.plan.form.mapping_mode)
         return add.model_copy(
             update={
                 "partition_values": dict(fragment.partition_values),

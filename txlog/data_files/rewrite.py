@@ -19,11 +19,12 @@ from txlog.data_files.options import WriteOptions
 from txlog.data_files.write import FileLayout, write_data_files
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import Fragment
-from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN, settled_ids
+from txlog.fragments.ids import settled_ids
 from txlog.protocol.access import materializes_partitions
+from txlog.protocol.form import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.iceberg import moved_ids
 from txlog.protocol.mapping import ID
-from txlog.scan.columns import ROW_ID, ROW_VERSION, row_tracking, visible_metadata
+from txlog.scan.columns import ROW_ID, ROW_VERSION, visible_metadata
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan, read_plan
@@ -79,7 +80,7 @@ def require_movable(snapshot: Snapshot) -> None:
 
 def _moved_columns(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the names of the files' columns for ids and versions, if the table tracks rows."""
-    tracking = row_tracking(snapshot)
+    tracking = snapshot.form.row_tracking
     if tracking is None:
         return ()
     named = (tracking.row_id_column, tracking.row_version_column)

@@ -308,7 +308,7 @@ def _updated(steps: _ChangePlan, places: Sequence[Places], rows: pa.RecordBatch)
         if name not in rows.schema.names or not new.column(name).equals(rows.column(name)):
             return given_list_error(column)
         ((fragment, _),) = places  # Only rows of one fragment are read together.
-        physical = column.name_in_files(steps.read.mapping_mode)
+        physical = column.name_in_files(steps.read.form.mapping_mode)
         others = (file for file in fragment.files[1:] if physical in (file.fields or ()))
         path = next(others, fragment.files[0]).path
         return stored_list_error(path, steps.read.version, column)

@@ -25,6 +25,7 @@ from txlog.data_files.options import (
     parquet_writer,
 )
 from txlog.log.paths import decode_path, encode_path
+from txlog.protocol.form import physical_path
 from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.protocol.properties import Properties, compatibilities, index_definitions
 from txlog.schema.arrow import arrow_schema
@@ -37,7 +38,6 @@ from txlog.schema.types import (
     stored_fields,
 )
 from txlog.stats.collect import StatsCollector, stats_leaves
-from txlog.stats.files import physical_path
 from txlog.stats.partition import by_partition, partition_folder
 from txlog.store.base import OpenOutput, Store
 

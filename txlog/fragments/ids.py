@@ -214,8 +214,6 @@ def highest_id(files: pa.Table, recorded: int | None) -> int:
     return max(-1 if recorded is None else recorded, -1 if highest is None else highest)
 
 
-ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
-ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 PRESERVED_TAG = "delta.rowTracking.preserved"  # A field of `commitInfo`.
 

@@ -196,7 +196,7 @@ class Lookup:
 
     def _coverage(self, plan: ScanPlan) -> Coverage:
         """Return the coverage of the version by the runs of an index over the key columns."""
-        columns = tuple(column.name_in_files(plan.mapping_mode) for column in self.key_columns)
+        columns = tuple(column.name_in_files(plan.form.mapping_mode) for column in self.key_columns)
         coverage = self.coverages.get(columns)
         if coverage is None:
             named = [one.name for one in self.indexes if one.columns == columns]
@@ -216,7 +216,7 @@ class Lookup:
     ) -> list[tuple[Fragment, KeyRun]]:
         """Return the runs in memory of fragments that may have a key; missing runs are built."""
         physical = tuple(
-            (column.name_in_files(plan.mapping_mode), type_name(column.type))
+            (column.name_in_files(plan.form.mapping_mode), type_name(column.type))
             for column in self.key_columns
         )
         names = {

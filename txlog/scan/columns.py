@@ -12,7 +12,6 @@ Gregorian calendar.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,7 @@ import pyarrow as pa
 from txlog.base.arrow import arrow_array, arrow_scalar, pc
 from txlog.base.errors import DataFileError, LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment
-from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from txlog.protocol.form import RowTracking
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import DAY_US, days_of
 from txlog.schema.types import (
@@ -320,24 +319,14 @@ METADATA_COLUMNS = StructType(
 )
 
 
-@dataclass(frozen=True)
-class RowTracking:
-    """The columns in which a table with row tracking stores the ids and versions of moved rows."""
+def stored_metadata(name: str, tracking: RowTracking | None) -> str | None:
+    """Return the data files' column for a metadata column; None if it is not stored.
 
-    row_id_column: str | None
-    row_version_column: str | None
-
-    def stored(self, name: str) -> str | None:
-        """Return the data files' column for a metadata column; files may lack it."""
-        return {ROW_ID: self.row_id_column, ROW_VERSION: self.row_version_column}.get(name)
-
-
-def row_tracking(snapshot: Snapshot) -> RowTracking | None:
-    """Return the row tracking columns of a table, or None without row tracking."""
-    if not snapshot.has_stable_row_ids:
+    Files may lack it.
+    """
+    if tracking is None:
         return None
-    properties = snapshot.metadata.configuration
-    return RowTracking(properties.get(ROW_ID_COLUMN), properties.get(ROW_VERSION_COLUMN))
+    return {ROW_ID: tracking.row_id_column, ROW_VERSION: tracking.row_version_column}.get(name)
 
 
 def visible_metadata(snapshot: Snapshot) -> Mapping[str, StructField]:

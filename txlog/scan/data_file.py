@@ -176,7 +176,7 @@ class OpenFile:
                 self._footer.schema.field(self._places[column]).type,
                 kinds.get(column),
                 name,
-                self._plan.mapping_mode,
+                self._plan.form.mapping_mode,
             )
         ]
 
@@ -340,7 +340,7 @@ class OpenFile:
         if plan.where is None or len(self._footer.groups) < 2:
             return None
         paths = columns_of(plan.where)
-        if plan.mapping_mode != "none" and any(len(path) > 1 for path in paths):
+        if plan.form.mapping_mode != "none" and any(len(path) > 1 for path in paths):
             return None  # Nested columns may have other names in the file.
         schema = self._footer.schema
         ours = [
@@ -365,7 +365,7 @@ class OpenFile:
         starts = arrow_array([start for start, _ in groups], pa.int64())
         rows = arrow_array([stop - start for start, stop in groups], pa.int64())
         ids = pa.repeat(arrow_scalar(self._fragment_id, pa.int64()), len(groups))
-        found = metadata_bounds(ids, rows, self._plan.row_tracking, starts=starts)
+        found = metadata_bounds(ids, rows, self._plan.form.row_tracking, starts=starts)
         ours = self._plan.metadata_columns  # A table's own column may hide one.
         return Bounds(rows, {(name,): bound for name, bound in found.items() if name in ours})
 

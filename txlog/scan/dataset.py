@@ -39,7 +39,7 @@ from txlog.schema.types import (
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import leaf_types
 from txlog.stats.files import fragment_bounds
-from txlog.stats.partition import logged_partition_value, parse_partition_values
+from txlog.stats.partition import parse_partition_values
 from txlog.stats.skip import ALL, Bounds, ColumnBounds
 from txlog.store.base import Store, is_confined
 from txlog.store.open import locate
@@ -342,8 +342,7 @@ def _guarantees(
     columns = {name: snapshot.schema.get(name) for name in snapshot.partition_columns}
     for name, column in columns.items():
         assert column is not None
-        mode = snapshot.mapping_mode
-        texts = [logged_partition_value(f.partition_values, column, mode) for f in fragments]
+        texts = [snapshot.form.partition_text(one.partition_values, column) for one in fragments]
         values = parse_partition_values(arrow_array(texts, pa.string()), column.type)
         for at, value in enumerate(values):
             if pa.types.is_floating(values.type) and value.as_py() != value.as_py():

@@ -169,7 +169,7 @@ def _constants(reader: FragmentReader, plan: ReadPlan, found: Layout) -> dict[st
     values = {
         column.name: pa.repeat(reader.partition_value(column), 1)
         for column in plan.needed
-        if column.name in plan.partition_columns
+        if column.name in plan.form.partition_columns
     } | {column.name: pa.nulls(1, arrow_type(column.type)) for column in found.absent}
     return {} if not values else as_frame(pa.table(values)).to_dict()
 
@@ -224,5 +224,5 @@ def _statistics_agree(plan: ReadPlan) -> bool:
     return all(
         isinstance(column.type, PrimitiveType) and column.type.name in ORDERED
         for column in plan.needed
-        if column.name in asked and column.name not in plan.partition_columns
+        if column.name in asked and column.name not in plan.form.partition_columns
     )

@@ -25,6 +25,7 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import FRAGMENT_COLUMNS, Fragment
 from txlog.fragments.ids import fragment_ids, provisional_ids
 from txlog.fragments.rows import FEATURE, single_files
+from txlog.protocol.form import physical_path
 from txlog.reconcile.files import are_different, file_keys
 from txlog.scan.plan import (
     Explanation,
@@ -45,7 +46,7 @@ from txlog.snapshot.live_files import (
     load_files,
 )
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.files import num_records, physical_path, require_same_partitions
+from txlog.stats.files import num_records, require_same_partitions
 from txlog.store.base import Store
 
 NARROW = ("path", "size", "dv_id")
@@ -186,7 +187,7 @@ class LoggedPlan(ScanPlan):
         counted = any(name in files.column_names for name in _STATISTICS)
         if not counted and files["dv_id"].null_count < files.num_rows:
             return None
-        given = {column.name for column in self.needed} & self.partition_columns
+        given = {column.name for column in self.needed}.intersection(self.form.partition_columns)
         names = ["path", "dv_id"]
         if given and "partition_values" not in files.column_names:
             names.append("partition_values")
@@ -302,12 +303,12 @@ def is_large(snapshot: Snapshot, reading: ReadPlan | None = None) -> bool:
 def wanted_by(snapshot: Snapshot, reading: ReadPlan) -> Wanted:
     """Return the columns of the log that show which files a scan can skip."""
     paths = [] if reading.where is None else columns_of(reading.where)
-    partitions = [path for path in paths if path[0] in reading.partition_columns]
+    partitions = [path for path in paths if path[0] in reading.form.partition_columns]
     others = [path for path in paths if path not in partitions and snapshot.schema.get(path[0])]
     columns = [*NARROW, *(["partition_values"] if partitions else [])]
     if not others:
         return Wanted(columns, encoded=True)
-    mode = reading.mapping_mode
+    mode = reading.form.mapping_mode
     physical = tuple(physical_path(snapshot.schema, path, mode) for path in others)
     return Wanted((*columns, "stats"), bounds_of=physical, encoded=True)
 

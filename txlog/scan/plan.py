@@ -23,7 +23,8 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import And, Arithmetic, Call, Case, Cast, Expression, nodes
 from txlog.fragments.fragment import Fragment, FragmentSequence
 from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows
-from txlog.scan.columns import RowTracking, metadata_bounds, visible_metadata
+from txlog.protocol.form import RowTracking
+from txlog.scan.columns import metadata_bounds, visible_metadata
 from txlog.scan.read_plan import ReadPlan, read_plan
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import (
@@ -316,7 +317,7 @@ def plan_rows(
         counts = physical_rows(rows) if counted is None else counted
     else:
         require_same_counts(rows)
-        rows, known, in_partition = narrowed(snapshot, where, rows, reading.row_tracking)
+        rows, known, in_partition = narrowed(snapshot, where, rows, reading.form.row_tracking)
         counts, certain = known.rows, always(where, known)
     left = len(rows.ids)
     explanation = Explanation(

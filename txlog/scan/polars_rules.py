@@ -66,7 +66,7 @@ def may_read(plan: ReadPlan, fragment: Fragment) -> bool:
     return (
         len(fragment.files) == 1
         and not plan.metadata_columns
-        and any(column.name not in plan.partition_columns for column in plan.columns)
+        and any(column.name not in plan.form.partition_columns for column in plan.columns)
         and all(
             isinstance(column.type, DecimalType)
             or (isinstance(column.type, PrimitiveType) and column.type.name in _READ_ALIKE)
@@ -119,9 +119,9 @@ def _layout(plan: ReadPlan, footer: FileFooter) -> Layout | None:
     schema = footer.schema
     names, absent = {}, []
     for column in plan.needed:
-        if column.name in plan.partition_columns:
+        if column.name in plan.form.partition_columns:
             continue
-        place = find_column(schema, column, plan.mapping_mode)
+        place = find_column(schema, column, plan.form.mapping_mode)
         if place is None:
             absent.append(column)
             continue
@@ -188,7 +188,7 @@ def _read_alike(one: Layout, other: Layout) -> bool:
 
 def _partition(plan: ReadPlan, fragment: Fragment) -> Mapping[str, str | None]:
     """Return the partition values to compare: all of them, or none if no column is needed."""
-    needed = any(column.name in plan.partition_columns for column in plan.needed)
+    needed = any(column.name in plan.form.partition_columns for column in plan.needed)
     return fragment.partition_values if needed else {}
 
 

@@ -23,7 +23,7 @@ from txlog.fragments.deletion_vector import alive_mask, as_array, as_bitmap
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.paths import decode_path
 from txlog.parquet.file_footer import FileFooter
-from txlog.scan.columns import conform, find_column, metadata_column
+from txlog.scan.columns import conform, find_column, metadata_column, stored_metadata
 from txlog.scan.data_file import (
     BATCH_ROWS,
     OpenFile,
@@ -37,7 +37,7 @@ from txlog.scan.deletions import load_deletions
 from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField
-from txlog.stats.partition import logged_partition_value, parse_partition_values
+from txlog.stats.partition import parse_partition_values
 from txlog.store.base import Store, naming
 from txlog.store.open import locate, uri_of
 
@@ -174,7 +174,7 @@ class FragmentReader:
         arrays = []
         for column in needed:
             stored = file.column(raw, column.name)
-            if column.name not in self._plan.partition_columns and column.name not in constant:
+            if column.name not in self._plan.form.partition_columns and column.name not in constant:
                 arrays.append(self._array(column, stored, file.path, range(raw.num_rows)))
                 continue
             begin, pieces = 0, []
@@ -197,7 +197,7 @@ class FragmentReader:
         """
         wanted: dict[DataFile, list[StructField]] = {}
         for column in needed:
-            if column.name not in self._plan.partition_columns:
+            if column.name not in self._plan.form.partition_columns:
                 wanted.setdefault(self._giving(column), []).append(column)
         constant = self._plan.metadata_columns
         primary = self._fragment.files[0]
@@ -214,15 +214,14 @@ class FragmentReader:
         """Return the file that a column is read from."""
         files = self._fragment.files
         if column.name not in self._plan.metadata_columns:
-            name = column.name_in_files(self._plan.mapping_mode)
+            name = column.name_in_files(self._plan.form.mapping_mode)
             for file in files[1:]:
                 if name in (file.fields or ()):
                     return file
         return files[0]
 
     def _stored(self, column: StructField) -> str | None:
-        tracking = self._plan.row_tracking
-        return None if tracking is None else tracking.stored(column.name)
+        return stored_metadata(column.name, self._plan.form.row_tracking)
 
     def _open_file(
         self, stack: ExitStack, file: DataFile, columns: list[StructField], *, by_pages: bool
@@ -273,7 +272,7 @@ class FragmentReader:
         if column.name in self._plan.metadata_columns:
             stored = self._stored(column)
             return file.names.index(stored) if stored in file.names else None
-        place = find_column(file, column, self._plan.mapping_mode)
+        place = find_column(file, column, self._plan.form.mapping_mode)
         # Parquet allows groups without columns, from which nothing can be read.
         return None if place is None or file.field(place).type == pa.struct([]) else place
 
@@ -334,25 +333,24 @@ class FragmentReader:
     def _array(
         self, column: StructField, stored: pa.Array | None, path: str, rows: range | pa.Array
     ) -> pa.Array:
-        if column.name in self._plan.partition_columns:
+        if column.name in self._plan.form.partition_columns:
             return pa.repeat(self.partition_value(column), len(rows))
         if column.name in self._plan.metadata_columns:
             return metadata_column(
                 column.name,
                 self._fragment,
-                self._plan.row_tracking,
+                self._plan.form.row_tracking,
                 rows=rows,
                 stored=stored,
             )
         if stored is None:
             return pa.nulls(len(rows), arrow_type(column.type))
-        mode = self._plan.mapping_mode
+        mode = self._plan.form.mapping_mode
         return conform(stored, column.type, mode, path=path, column=column.name)
 
     def partition_value(self, column: StructField) -> pa.Scalar:
         """Return the value that a partition column has in all rows."""
-        values = self._fragment.partition_values
-        text = logged_partition_value(values, column, self._plan.mapping_mode)
+        text = self._plan.form.partition_text(self._fragment.partition_values, column)
         kept = self._plan.memo.partition_values
         value = kept.get((column.name, text))
         if value is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -14,13 +14,12 @@ from txlog.base.errors import DataFileError, InvalidInputError, InvalidTypeError
 from txlog.base.threads import cached_property
 from txlog.expressions.bind import bind, column_path, columns_of
 from txlog.expressions.tree import Expression, col
+from txlog.protocol.form import ReadForm
 from txlog.protocol.mapping import all_fields
 from txlog.scan.columns import (
     ROW_ID,
     ROW_VERSION,
-    RowTracking,
     require_row_tracking,
-    row_tracking,
     visible_metadata,
 )
 from txlog.schema.arrow import FIXED_SIZE, arrow_schema, fixed_rows, fixed_schema
@@ -69,10 +68,8 @@ class ReadPlan:
     columns: tuple[StructField, ...]  # The columns in the order of the result.
     needed: tuple[StructField, ...]  # With the predicate's; first the table's.
     metadata_columns: frozenset[str] = frozenset()  # The needed metadata columns.
-    partition_columns: frozenset[str]  # Logical names.
-    mapping_mode: str
+    form: ReadForm  # The table's, with only the needed columns that its files have.
     where: Expression | None  # Bound to the table's schema.
-    row_tracking: RowTracking | None = None
     # The columns that are fields of structs, with their paths. In `needed`, their structs may have
     # only the fields that are read.
     nested: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -157,12 +154,18 @@ def read_plan(
         columns=chosen,
         needed=needed,
         metadata_columns=frozenset(column.name for column in needed if column.name in metadata),
-        partition_columns=frozenset(snapshot.partition_columns),
-        mapping_mode=snapshot.mapping_mode,
+        form=form_for(snapshot.form, needed, metadata),
         where=bound,
-        row_tracking=row_tracking(snapshot),
         nested=nested,
     )
+
+
+def form_for(
+    form: ReadForm, needed: Sequence[StructField], metadata: Collection[str] = ()
+) -> ReadForm:
+    """Return a table's form with only some of its columns, for a plan that workers get."""
+    columns = tuple(column for column in needed if column.name not in metadata)
+    return replace(form, schema=StructType(columns))
 
 
 def require_table_columns(

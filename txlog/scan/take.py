@@ -258,7 +258,7 @@ def addresses_of(scan: Scan, row_ids: Sequence[int]) -> pa.Array:
         No row has one of the ids; the error names them.
     """
     asked = _numbers(row_ids, "row_ids")
-    if scan.plan.reading.row_tracking is None:
+    if scan.plan.reading.form.row_tracking is None:
         return asked
     found = _where_they_began(scan, asked)
     missing = asked.filter(pc.invert(pc.is_in(asked, value_set=found[ROW_ID])))

@@ -33,6 +33,7 @@ from txlog.protocol.access import (
     supports,
 )
 from txlog.protocol.features import CATALOG_MANAGED
+from txlog.protocol.form import ReadForm, form_of
 from txlog.protocol.properties import Properties
 from txlog.reconcile.files import Controls, controls_of
 from txlog.schema.json import parse_schema
@@ -241,27 +242,30 @@ class Snapshot:
         """The table's properties, typed."""
         return Properties(self.metadata.configuration)
 
+    @cached_property
+    def form(self) -> ReadForm:
+        """What determines how its data files are read."""
+        return form_of(self.protocol, self.metadata, self.schema)
+
     @property
     def partition_columns(self) -> list[str]:
         """The logical names of the partition columns, in order, as the schema spells them."""
-        found = (self.schema.get(name) for name in self.metadata.partition_columns)
-        return [column.name for column in found if column is not None]
+        return list(self.form.partition_columns)
 
     @property
     def partition_fields(self) -> list[StructField]:
         """The partition columns, in their order."""
-        found = (self.schema.get(name) for name in self.metadata.partition_columns)
-        return [column for column in found if column is not None]
+        return self.form.partition_fields
 
     @property
     def physical_partition_columns(self) -> list[str]:
         """The names of the partition columns in `partitionValues`."""
-        return [column.name_in_files(self.mapping_mode) for column in self.partition_fields]
+        return self.form.physical_partition_columns
 
     @property
     def mapping_mode(self) -> str:
         """The column mapping in force: `none`, `name` or `id`."""
-        return mapping_mode(self.protocol, self.properties)
+        return self.form.mapping_mode
 
     def is_active(self, feature: str) -> bool:
         """Return whether a feature is enabled by a property and supported by the protocol."""

@@ -12,16 +12,16 @@ from functools import partial
 
 import pyarrow as pa
 
-from txlog.actions.stats_text import Path
 from txlog.base.arrow import flat, pc
 from txlog.base.errors import LogCorruptError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.rows import FragmentRows
-from txlog.schema.types import DataType, StructField, StructType
+from txlog.protocol.form import logged_partition_values, physical_path
+from txlog.schema.types import StructField, StructType
 from txlog.stats.file_bounds import bound_type, struct_bounds, struct_count
 from txlog.stats.json_bounds import json_bounds, json_counts
-from txlog.stats.partition import logged_partition_values, parse_partition_values
+from txlog.stats.partition import parse_partition_values
 from txlog.stats.skip import ALL, EVERYTHING, Bounds, ColumnBounds, Known, merged
 
 
@@ -83,21 +83,6 @@ def file_bounds(
         parsed = struct_bounds(files["stats_parsed"], schema, others, physical, known=known)
         stated = merged(stated, parsed)
     return merged(bounds, stated)
-
-
-def physical_path(schema: StructType, path: Path, mode: str) -> Path:
-    """Return a column's path in physical names, which data files and statistics use."""
-    if mode == "none":
-        return path
-    kind: DataType = schema
-    names = []
-    for name in path:
-        field = kind.get(name) if isinstance(kind, StructType) else None
-        if field is None:
-            return path
-        names.append(field.physical_name)
-        kind = field.type
-    return tuple(names)
 
 
 def _partition_bounds(files: pa.Table, schema: StructType, name: str, mode: str) -> ColumnBounds:

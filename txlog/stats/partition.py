@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.base.arrow import arrow_array, arrow_scalar, flat, numpy_array, pc
+from txlog.base.arrow import arrow_array, flat, numpy_array, pc
 from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import (
@@ -29,60 +29,11 @@ from txlog.schema.types import (
     DataType,
     DecimalType,
     PrimitiveType,
-    StructField,
     type_name,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-def entries(maps: pa.MapArray, name: str) -> pa.Array:
-    """Return the value of a name in each map, or null; the last value if there are several.
-
-    Parameters
-    ----------
-    maps
-        Maps of strings. If these are dictionary arrays, the result may be one too.
-    """
-    regular = _regular(maps)
-    if regular is None:
-        return pc.map_lookup(_string_maps(maps), arrow_scalar(name), "last")
-    names, items = regular
-    if name not in names:
-        return pa.nulls(len(maps), pa.string())
-    last = len(names) - 1 - names[::-1].index(name)
-    return pc.take(items, arrow_array(np.arange(last, len(items), len(names))))
-
-
-def are_there(maps: pa.MapArray, name: str) -> pa.Array:
-    """Return which maps have a name, even with a null value."""
-    regular = _regular(maps)
-    if regular is None:
-        return pc.is_valid(pc.map_lookup(_string_maps(maps), arrow_scalar(name), "all"))
-    return pa.repeat(arrow_scalar(name in regular[0]), len(maps))
-
-
-def _string_maps(maps: pa.MapArray) -> pa.MapArray:
-    is_plain = not pa.types.is_dictionary(maps.type.key_type)
-    return maps if is_plain else maps.cast(pa.map_(pa.string(), pa.string()))
-
-
-def _regular(maps: pa.MapArray) -> tuple[list[str], pa.Array] | None:
-    """Return the names and the values of maps; None unless all maps have the same names."""
-    if not len(maps) or maps.null_count:
-        return None
-    offsets = numpy_array(maps.offsets)
-    start, count = int(offsets[0]), int(offsets[-1] - offsets[0])
-    width = count // len(maps)
-    if not width or (np.diff(offsets) != width).any():
-        return None
-    keys = pc.dictionary_encode(maps.keys.slice(start, count))
-    numbers = numpy_array(keys.indices).reshape(len(maps), width)
-    if (numbers != numbers[0]).any():
-        return None
-    names = [keys.dictionary[number].as_py() for number in numbers[0].tolist()]
-    return names, maps.items.slice(start, count)
 
 
 def encoded(texts: pa.Array) -> pa.DictionaryArray:
@@ -100,45 +51,6 @@ def encoded(texts: pa.Array) -> pa.DictionaryArray:
 
 _INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
 _YEAR_DIGITS = 6
-
-
-def logged_partition_values(maps: pa.Array, column: StructField, mode: str) -> pa.Array:
-    """Return a column's logged texts from maps of partition values.
-
-    All readers of partition values resolve their names here, or with `logged_partition_value`:
-    with column mapping they are physical names, but some writers log logical ones.
-
-    Parameters
-    ----------
-    mode
-        The table's column mapping.
-    """
-    name = column.name_in_files(mode)
-    texts = entries(maps, name)
-    if name == column.name:
-        return texts
-    is_there = are_there(maps, name)
-    if pc.all(is_there).as_py():
-        return texts
-    # Some writers log the logical name. It is read if the physical name is absent.
-    return pc.if_else(is_there, _plain(texts), _plain(entries(maps, column.name)))
-
-
-def logged_partition_value(
-    values: Mapping[str, str | None], column: StructField, mode: str
-) -> str | None:
-    """Return a column's logged text from one file's partition values, as the function above."""
-    name = column.name_in_files(mode)
-    return values[name] if name in values else values.get(column.name)
-
-
-def logged_otherwise(maps: pa.Array, column: StructField, mode: str) -> pa.Array:
-    """Return which maps of partition values lack the name that a column has in files."""
-    return pc.invert(are_there(maps, column.name_in_files(mode)))
-
-
-def _plain(texts: pa.Array) -> pa.Array:
-    return texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
 
 
 def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:

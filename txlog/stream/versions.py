@@ -16,10 +16,11 @@ from txlog.base.errors import (
 )
 from txlog.changes.change_plan import ChangeFile, changed_files
 from txlog.changes.changes import RemovedValues, require_enabled
-from txlog.changes.forms import Form, differences, faults_between, form_of, tightened
+from txlog.changes.forms import differences, faults_between, tightened
 from txlog.fragments.rows import FEATURE, require_fragments_feature
 from txlog.log.names import LogFile
 from txlog.protocol.access import is_stamped, require_readable, supports
+from txlog.protocol.form import ReadForm, form_of
 from txlog.reconcile.files import Controls, controls_of
 from txlog.snapshot.commits import Commit, file_rows, read_commit
 from txlog.snapshot.live_files import load_files
@@ -59,7 +60,7 @@ class StreamVersions:
     ) -> None:
         self._store = store
         self._table = table
-        self._form = form_of(table.protocol, table.metadata)
+        self._form = table.form
         self._policy = policy
         self._changes = changes
         self._removed = RemovedValues(store, table)
@@ -235,7 +236,7 @@ class StreamVersions:
                 remedy=remedy,
             )
 
-    def _untellable(self, form: Form) -> list[str]:
+    def _untellable(self, form: ReadForm) -> list[str]:
         nullable = tightened(form.schema, self._form.schema, self._form.mapping_mode)
         return [
             *faults_between(form, self._form),

@@ -15,7 +15,7 @@ from txlog.data_files.identity import marks_of, with_marks
 from txlog.data_files.incoming import SchemaMode, merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.write_plan import AddedFiles, require_same_mapping, settled
-from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from txlog.protocol.form import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.mapping import unmapped, with_schema
 from txlog.protocol.properties import require_not_dropped
 from txlog.schema.types import StructType

@@ -39,7 +39,6 @@ from txlog.data_files.write import (
 )
 from txlog.data_files.write_plan import WritePlan, plan_write
 from txlog.expressions.tree import Expression
-from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.access import (
     DELETION_VECTORS,
     VECTORS_ON_USE,
@@ -47,6 +46,7 @@ from txlog.protocol.access import (
     new_protocol,
     with_features,
 )
+from txlog.protocol.form import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.iceberg import completed
 from txlog.protocol.mapping import (
     MAPPING_MODE,

@@ -45,7 +45,7 @@ from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, plan_rewrite
 from txlog.data_files.write import discard_files
 from txlog.fragments.fragment import Fragment
-from txlog.fragments.ids import ROW_ID_COLUMN, ROW_TRACKING_DOMAIN, ROW_VERSION_COLUMN
+from txlog.fragments.ids import ROW_TRACKING_DOMAIN
 from txlog.log.segment import complete_checkpoints
 from txlog.protocol.access import (
     DELETION_VECTORS,
@@ -55,6 +55,7 @@ from txlog.protocol.access import (
     lowest_protocol,
 )
 from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, CLUSTERING, FEATURES, REQUIRES
+from txlog.protocol.form import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.properties import DROPPED, dropped_columns
 from txlog.scan.plan import plan_scan
 from txlog.schema.json import schema_json

@@ -31,6 +31,7 @@ from txlog.protocol.access import (
     with_features,
 )
 from txlog.protocol.features import CLUSTERING, FEATURES
+from txlog.protocol.form import physical_path
 from txlog.protocol.mapping import MAPPING_MODE
 from txlog.protocol.properties import Properties
 from txlog.scan.plan import plan_scan
@@ -40,7 +41,6 @@ from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import has_bounds, stats_leaves
-from txlog.stats.files import physical_path
 from txlog.store.base import Store
 
 

@@ -27,6 +27,7 @@ from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FEATURE
 from txlog.protocol.access import require_writable
 from txlog.protocol.features import CLUSTERING
+from txlog.protocol.form import logged_otherwise, logged_partition_value, physical_path
 from txlog.protocol.mapping import HIGHEST_ID, MAPPING_MODE, odd_names, unmapped
 from txlog.protocol.properties import (
     INDEX_PREFIX,
@@ -42,8 +43,6 @@ from txlog.schema.types import DataType, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import LISTED, require_stats_columns
-from txlog.stats.files import physical_path
-from txlog.stats.partition import logged_otherwise, logged_partition_value
 from txlog.verbs.compact import rewrite_all
 from txlog.verbs.metadata import Changed, SetProperties
 from txlog.verbs.schema import ChangeSchema

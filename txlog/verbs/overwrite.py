@@ -22,17 +22,14 @@ from txlog.data_files.options import WriteOptions
 from txlog.data_files.write_plan import AddedFiles, partitioned_by
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
+from txlog.protocol.form import logged_partition_value
 from txlog.protocol.mapping import with_schema
 from txlog.protocol.properties import with_dropped
 from txlog.schema.types import DataType, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import partition_texts
-from txlog.stats.partition import (
-    format_partition_values,
-    logged_partition_value,
-    parse_partition_values,
-)
+from txlog.stats.partition import format_partition_values, parse_partition_values
 from txlog.verbs.append import evolved, require_free_names, write_metrics
 
 PartitionMode = Literal["static", "dynamic"]

@@ -23,6 +23,7 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import And, Column, Expression, IsNull
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FIELDS_TAG, FragmentRows
+from txlog.protocol.form import physical_path
 from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.scan.columns import is_legacy
 from txlog.scan.data_file import BATCH_ROWS
@@ -43,7 +44,7 @@ from txlog.stats.collect import (
     stats_leaves,
 )
 from txlog.stats.file_bounds import bound_type, child_of, struct_count
-from txlog.stats.files import file_bounds, num_records, physical_path
+from txlog.stats.files import file_bounds, num_records
 from txlog.stats.skip import ColumnBounds
 from txlog.store.base import Store
 from txlog.verbs.compact import require_partition_columns
@@ -206,7 +207,7 @@ def _computed(store: Store, plan: ReadPlan, job: _Job) -> str:
 
     A column is read only if the footer does not give the same statistics as its rows.
     """
-    schema = in_files(StructType(plan.columns), plan.mapping_mode)
+    schema = in_files(StructType(plan.columns), plan.form.mapping_mode)
     collector = StatsCollector(schema, indexed=-1, only=job.columns)
     fragment = job.fragment
     if fragment.deletion is None:  # The footer has the true row count; the log has the deletions.
@@ -215,13 +216,13 @@ def _computed(store: Store, plan: ReadPlan, job: _Job) -> str:
     footer = reader.footer()
     kinds = leaf_types(schema)
     # A footer has names, and with the mode `id` these may differ from the physical names.
-    silent = is_legacy(footer.pairs) or plan.mapping_mode == "id"
+    silent = is_legacy(footer.pairs) or plan.form.mapping_mode == "id"
     asked = {} if silent else {path: kinds[path] for path in job.columns}
     collector.settle(footer.num_rows, footer_extents(footer, asked))
     needed = tuple(
-        c for c in plan.needed if c.name_in_files(plan.mapping_mode) in collector.open_columns
+        c for c in plan.needed if c.name_in_files(plan.form.mapping_mode) in collector.open_columns
     )
-    names = parquet_schema(in_files(StructType(needed), plan.mapping_mode))
+    names = parquet_schema(in_files(StructType(needed), plan.form.mapping_mode))
     if needed or fragment.deletion is not None:
         for _, rows in reader.batches(needed, prune=False, batch_rows=BATCH_ROWS, threads=False):
             collector.update(with_names(rows, names) if needed else rows)

@@ -135,7 +135,7 @@ def reads_of(spark: SparkSession, plan: ReadPlan) -> Reads | None:
 
     A session of Spark Connect can only do so if it has both settings of Spark for it.
     """
-    if plan.mapping_mode != "id" or all(is_on(spark, name) for name in _BY_FIELD_ID):
+    if plan.form.mapping_mode != "id" or all(is_on(spark, name) for name in _BY_FIELD_ID):
         return Reads(spark)
     return Reads.with_settings(spark, _BY_FIELD_ID)
 
@@ -195,7 +195,9 @@ def frame(
     # for all parts.
     found = reduce(DataFrame.unionAll, frames)
     names = [column.name for column in projection.columns]
-    by_id = plan.mapping_mode == "id"  # Columns have field ids as metadata; `_cast` removes them.
+    by_id = (
+        plan.form.mapping_mode == "id"
+    )  # Columns have field ids as metadata; `_cast` removes them.
     if by_id or any(column.cast is not None for column in projection.columns):
         found = found.select(*map(_cast, projection.columns))
     else:  # SQL text needs one call to Spark, and not several for each column.
@@ -224,10 +226,10 @@ def _constants(plan: ReadPlan, part: Part) -> list[Constant]:
     found = [] if part.vectors is None else vector_constants(part.vectors, part.rows.ids)
     return found + [
         partition_text(
-            partition_name(at), partition_values(files, column, plan.mapping_mode), column
+            partition_name(at), partition_values(files, column, plan.form.mapping_mode), column
         )
         for at, column in enumerate(plan.needed)
-        if column.name in plan.partition_columns
+        if column.name in plan.form.partition_columns
     ]
 
 

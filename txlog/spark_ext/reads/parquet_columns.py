@@ -86,13 +86,13 @@ def project(
     for at, column in enumerate(plan.needed):
         if column.name in plan.metadata_columns:
             columns.append(ReadColumn(column.name, _metadata_sql(column.name)))
-        elif column.name in plan.partition_columns:
+        elif column.name in plan.form.partition_columns:
             sql = by_name[partition_name(at)].sql
             if column.name in not_null:  # Spark derives from `coalesce` that no value is null.
                 sql = f"coalesce({sql}, {_DEFAULTS[column.type]})"
             columns.append(ReadColumn(column.name, sql))
         else:
-            stored_type = _in_files(column, plan.mapping_mode)
+            stored_type = _in_files(column, plan.form.mapping_mode)
             # Spark keeps the flag for files that a manifest lists, also over Spark Connect.
             stored.append(replace(stored_type, nullable=column.name not in not_null))
             cast = _spark(column) if _renames(stored_type.type, column.type) else None
@@ -160,14 +160,14 @@ def never_null(plan: ReadPlan, files: pa.Table) -> frozenset[str]:
         for column in plan.columns
         if not column.nullable
         and column.name not in plan.metadata_columns
-        and (column.name not in plan.partition_columns or column.type in _DEFAULTS)
+        and (column.name not in plan.form.partition_columns or column.type in _DEFAULTS)
     ]
     if not files.num_rows:
         return frozenset(column.name for column in declared)
     if "stats" not in files.column_names:
         return frozenset()
-    schema, mode = StructType(tuple(declared)), plan.mapping_mode
-    partitions = tuple(plan.partition_columns)
+    schema, mode = StructType(tuple(declared)), plan.form.mapping_mode
+    partitions = tuple(plan.form.partition_columns)
     found = []
     for column in declared:
         is_null = bind(IsNull(Column((column.name,))), schema)
@@ -184,7 +184,7 @@ def partition_name(at: int) -> str:
 
 def own_names(plan: ReadPlan) -> set[str]:
     """Return the names in files that are equal to names which this package uses for itself."""
-    names = {column.name_in_files(plan.mapping_mode).lower() for column in plan.needed}
+    names = {column.name_in_files(plan.form.mapping_mode).lower() for column in plan.needed}
     return {name for name in names if name == POSITION or name.startswith("_txlog_")}
 
 

@@ -169,7 +169,7 @@ def _typed(rows: DataFrame, plan: ReadPlan, not_null: Collection[str]) -> DataFr
     text = wanted.json()  # Spark has collations in the metadata, too.
     # Field ids of nested fields are metadata of the read columns. (Asking a frame for its schema
     # may be a request to a server.)
-    inner = plan.mapping_mode == "id" and text.count('"type":"struct"') > 1
+    inner = plan.form.mapping_mode == "id" and text.count('"type":"struct"') > 1
     return rows.to(wanted) if inner or '"metadata":{"' in text else rows
 
 
@@ -227,9 +227,11 @@ def needs_python(plan: ReadPlan, rows: FragmentRows) -> bool:
         return True
     added = rows.columns
     in_column_files = {name for names in added.field_sets for name in names if added.rows.num_rows}
-    if any(column.name_in_files(plan.mapping_mode) in in_column_files for column in plan.needed):
+    if any(
+        column.name_in_files(plan.form.mapping_mode) in in_column_files for column in plan.needed
+    ):
         return True
-    if plan.row_tracking is not None and plan.metadata_columns - {FRAGMENT_ID, ROW_ADDRESS}:
+    if plan.form.row_tracking is not None and plan.metadata_columns - {FRAGMENT_ID, ROW_ADDRESS}:
         return True
     if any(_becomes_decimal(column) for column in plan.needed):
         return True

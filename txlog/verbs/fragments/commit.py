@@ -20,10 +20,10 @@ from txlog.data_files.options import WriteOptions
 from txlog.data_files.write_plan import AddedFiles, plan_append, require_still_fits
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.log.paths import canonical_keys
+from txlog.protocol.form import logged_partition_value
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.partition import logged_partition_value
 from txlog.verbs.append import Append
 from txlog.verbs.create import NO_TABLE, NewTable
 from txlog.verbs.fragments.base_version import Base, FragmentsOperation
