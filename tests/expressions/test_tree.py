@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txlog.expressions.bind import bind
+from txlog.expressions.operators import Operator
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Column, Expression, Literal
 from txlog.expressions.type_rules import Dialect, OtherwiseError, translated
@@ -29,8 +30,8 @@ class Ids(Dialect[frozenset[int]]):
             raise OtherwiseError
         return frozenset({1, 3})
 
-    def compare(self, op: str, left: Expression, right: Expression) -> frozenset[int]:
-        match op, left, right:
+    def compare(self, op: Operator, left: Expression, right: Expression) -> frozenset[int]:
+        match op.sign, left, right:
             case "<", Column(("a",)), Literal(int(bound)):
                 return frozenset(row for row in self.every if row < bound)
         raise OtherwiseError

@@ -9,6 +9,7 @@ from decimal import Decimal, localcontext
 from typing import Any
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError
+from txlog.expressions.operators import OPERATORS, Comparator
 from txlog.expressions.tree import (
     And,
     Arithmetic,
@@ -16,7 +17,6 @@ from txlog.expressions.tree import (
     Case,
     Cast,
     Column,
-    Comparator,
     Comparison,
     Expression,
     In,
@@ -70,7 +70,6 @@ def column_path(schema: StructType, name: str) -> tuple[str, ...]:
     return (name,) if isinstance(name, str) and schema.get(name) is not None else col(name).path
 
 
-_FLIPPED: dict[Comparator, Comparator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _BAD_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")
 
 
@@ -255,7 +254,7 @@ def _comparison(
         for node, kind in (left, right)
     )
     if isinstance(a, Literal) and not isinstance(b, Literal):
-        a, have, b, other, op = b, other, a, have, _FLIPPED.get(op, op)
+        a, have, b, other, op = b, other, a, have, OPERATORS[op].flipped.sign
     if VOID in (have, other):
         return Comparison(op, a, b)
     if isinstance(b, Literal) and not isinstance(a, Literal):
@@ -366,22 +365,18 @@ def _against(
     """Return a comparison with a constant that may replace the original constant.
 
     `exact` means that both are equal. Otherwise the original is below the constant (`above`), or
-    between the constant and the next value of the type.
+    between the constant and the next value of the type: no value equals it.
     """
     if exact:
         return Comparison(op, node, constant)
+    operator = OPERATORS[op]
+    if operator.null_safe:
+        return Literal(False, BOOLEAN)
     less = Comparison("<" if above else "<=", node, constant)
     greater = Comparison(">=" if above else ">", node, constant)
-    match op:
-        case "<" | "<=":
-            return less
-        case ">" | ">=":
-            return greater
-        case "=":
-            return And((less, greater))
-        case "<>":
-            return Or((less, greater))
-    return Literal(False, BOOLEAN)
+    if operator.less != operator.greater:
+        return less if operator.less else greater
+    return Or((less, greater)) if operator.less else And((less, greater))
 
 
 def _steps(steps: int, kind: DataType, scale: int) -> Literal:

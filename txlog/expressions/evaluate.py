@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.base.errors import InvalidInputError, resource_error
+from txlog.expressions.operators import ARITHMETIC, OPERATORS, Operator
 from txlog.expressions.signatures import (
     cast_number,
     numbers,
@@ -100,7 +101,7 @@ def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
         case Literal(value, kind):
             return arrow_scalar(value, arrow_type(kind) if kind else None)
         case Comparison(op, left, right):
-            return _compare(op, _value(left, data), _value(right, data))
+            return _compare(OPERATORS[op], _value(left, data), _value(right, data))
         case And(parts):
             return reduce(pc.and_kleene, (_truth(part, data) for part in parts))
         case Or(parts):
@@ -191,23 +192,19 @@ def _truth(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
     return value.cast(pa.bool_()) if pa.types.is_null(value.type) else value
 
 
-def _compare(op: str, left: Any, right: Any) -> Any:
+def _compare(op: Operator, left: Any, right: Any) -> Any:
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
-        if op != "<=>":
+        if not op.null_safe:
             rows = left if isinstance(right, pa.Scalar) else right
             return _all_null(rows)
         return pc.and_(pc.is_null(left), pc.is_null(right))
     left, right = alike(left, right)
-    if op == "<=>":
+    of_floats = pa.types.is_floating(left.type)
+    found = _compare_floats(op, left, right) if of_floats else op.compute(left, right)
+    if op.null_safe:
         both = pc.and_(pc.is_null(left), pc.is_null(right))
-        return pc.or_(both, pc.fill_null(_compare("=", left, right), False))
-    plain = {
-        "=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal,
-        ">": pc.greater, ">=": pc.greater_equal,
-    }  # fmt: skip
-    if not pa.types.is_floating(left.type):
-        return plain[op](left, right)
-    return _compare_floats(op, left, right)
+        return pc.or_(both, pc.fill_null(found, False))
+    return found
 
 
 def _all_null(rows: Any) -> Any:
@@ -216,17 +213,19 @@ def _all_null(rows: Any) -> Any:
     return pa.nulls(len(rows), pa.bool_())
 
 
-def _compare_floats(op: str, left: Any, right: Any) -> Any:
+def _compare_floats(op: Operator, left: Any, right: Any) -> Any:
     """Compare floats; NaN is equal to itself and greater than every number."""
     left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
-    if op in ("=", "<>"):
-        equal = pc.or_(pc.equal(left, right), pc.and_(left_nan, right_nan))
-        return equal if op == "=" else pc.invert(equal)
-    if op in ("<", ">="):
+    # Each operator is true of one of the three orders, or of all others.
+    if op.less == op.greater:
+        found, wanted = pc.or_(pc.equal(left, right), pc.and_(left_nan, right_nan)), op.equal
+    elif op.equal == op.greater:
         less = pc.or_(pc.less(left, right), pc.and_(pc.invert(left_nan), right_nan))
-        return less if op == "<" else pc.invert(less)
-    greater = pc.or_(pc.greater(left, right), pc.and_(left_nan, pc.invert(right_nan)))
-    return greater if op == ">" else pc.invert(greater)
+        found, wanted = less, op.less
+    else:
+        greater = pc.or_(pc.greater(left, right), pc.and_(left_nan, pc.invert(right_nan)))
+        found, wanted = greater, op.greater
+    return found if wanted else pc.invert(found)
 
 
 def alike(left: Any, right: Any) -> tuple[Any, Any]:
@@ -276,7 +275,6 @@ def _in(operand: Any, values: tuple[Literal, ...]) -> Any:
     return is_one
 
 
-_EXACT = {"+": "add_checked", "-": "subtract_checked", "*": "multiply_checked"}
 _LONG_DIGITS = 19
 
 
@@ -302,8 +300,9 @@ def _arithmetic(op: str, left: Any, right: Any) -> Any:
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         return arrow_scalar(None, pa.float64())
     integers = pa.types.is_integer(left.type) and pa.types.is_integer(right.type)
-    if op in _EXACT and not integers and _fits(op, left.type, right.type):
-        return pc.call_function(_EXACT[op], [_as_decimal(left), _as_decimal(right)])
+    function = ARITHMETIC[op].arrow
+    if function is not None and op != "/" and not integers and _fits(op, left.type, right.type):
+        return getattr(pc, function)(_as_decimal(left), _as_decimal(right))
     decimals = [one.type for one in (left, right) if pa.types.is_decimal(one.type)]
     if op == "%" and decimals and not any(pa.types.is_floating(one.type) for one in (left, right)):
         scale = max(one.scale for one in decimals)
@@ -317,15 +316,8 @@ def _arithmetic(op: str, left: Any, right: Any) -> Any:
         left, right = left.cast(kind), right.cast(kind)
     if op == "/":
         right = pc.if_else(pc.equal(right, arrow_scalar(0, kind)), arrow_scalar(None, kind), right)
-    match op:
-        case "+":
-            return pc.add_checked(left, right)
-        case "-":
-            return pc.subtract_checked(left, right)
-        case "*":
-            return pc.multiply_checked(left, right)
-        case "/":
-            return pc.divide(left, right)
+    if function is not None:
+        return getattr(pc, function)(left, right)
     if integers and isinstance(right, pa.Scalar) and not isinstance(left, pa.Scalar):
         divisor = right.as_py()
         if divisor is not None and abs(divisor) > 1:

@@ -18,6 +18,7 @@ from txlog.expressions.calls import (
     interval_text,
     plus_interval,
 )
+from txlog.expressions.operators import PARSED, Operator
 from txlog.expressions.tree import (
     And,
     Arithmetic,
@@ -143,13 +144,6 @@ def _converted(node: Any, depth: int) -> Expression:
     def sub(child: Any) -> Expression:
         return _converted(child, depth + 1)
 
-    comparators: dict[type[Any], Any] = {
-        exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
-        exp.NullSafeEQ: "<=>",
-    }  # fmt: skip
-    operators: dict[type[Any], Any] = {
-        exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%",
-    }  # fmt: skip
     kind = type(node)
     if kind is exp.Paren:
         return sub(node.this)
@@ -158,10 +152,11 @@ def _converted(node: Any, depth: int) -> Expression:
     if kind in (exp.And, exp.Or):
         parts = tuple(sub(part) for part in _chain(node, kind))
         return And(parts) if kind is exp.And else Or(parts)
-    if kind in comparators:
-        return Comparison(comparators[kind], sub(node.this), sub(node.expression))
-    if kind in operators:
-        return Arithmetic(operators[kind], sub(node.this), sub(node.expression))
+    if (op := PARSED.get(kind.__name__)) is not None:
+        left, right = sub(node.this), sub(node.expression)
+        if isinstance(op, Operator):
+            return Comparison(op.sign, left, right)
+        return Arithmetic(op.sign, left, right)
     if kind is exp.Not:
         return Not(sub(node.this))
     if kind is exp.Is:

@@ -11,13 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NoReturn, TypeAlias, TypeVar
-from typing import Literal as OneOf
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError
+from txlog.expressions.operators import FILTERS, ArithmeticSign, Comparator
 from txlog.schema.types import PRIMITIVES, SQL_NAMES, DataType, DecimalType, PrimitiveType
-
-Comparator = OneOf["=", "<>", "<", "<=", ">", ">=", "<=>"]
-Operator = OneOf["+", "-", "*", "/", "%"]
 
 
 class Expression:
@@ -210,7 +207,7 @@ class Like(Expression):
 class Arithmetic(Expression):
     """A number that is computed from two numbers."""
 
-    op: Operator
+    op: ArithmeticSign
     left: Expression
     right: Expression
 
@@ -382,10 +379,6 @@ def _literal(value: object) -> Literal:
 Filters: TypeAlias = "Sequence[tuple[str, str, Any] | Sequence[tuple[str, str, Any]]]"
 """Filters as in pyarrow and deltalake: a list of comparisons (AND), or a list of lists (OR)."""
 
-_OPERATORS: dict[str, Comparator] = {
-    "=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=",
-}  # fmt: skip
-
 
 def of_filters(filters: Sequence[Any]) -> Expression | None:
     """Return the predicate for filters, None if there are no filters."""
@@ -409,11 +402,11 @@ def _of_filter(given: Any) -> Expression:
         raise _bad_filter(f"{given!r} is not a filter")
     name, operator, value = given
     column = Column((name,))  # A name with dots is one name, not a path.
-    if operator in _OPERATORS:
-        return Comparison(_OPERATORS[operator], column, lit(value))
+    if operator in FILTERS:
+        return Comparison(FILTERS[operator].sign, column, lit(value))
     if operator not in ("in", "not in"):
         raise _bad_filter(
-            f"the operator {operator!r} is not one of {', '.join(_OPERATORS)}, in, not in"
+            f"the operator {operator!r} is not one of {', '.join(FILTERS)}, in, not in"
         )
     if not isinstance(value, list | tuple | set | frozenset):
         raise _bad_filter(f"{operator} needs a list, not {value!r}")

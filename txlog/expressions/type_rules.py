@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from txlog.base.errors import InvalidInputError
 from txlog.base.texts import is_unicode
+from txlog.expressions.operators import OPERATORS, Operator
 from txlog.expressions.tree import (
     And,
     Column,
@@ -253,7 +254,7 @@ class Dialect(Generic[Condition]):
         """Return whether a condition is neither true nor false."""
         raise OtherwiseError
 
-    def compare(self, op: str, left: Expression, right: Expression) -> Condition:
+    def compare(self, op: Operator, left: Expression, right: Expression) -> Condition:
         """Return a comparison of two operands."""
         raise OtherwiseError
 
@@ -301,7 +302,7 @@ def _translated(node: Expression, dialect: Dialect[Condition]) -> Condition:
         case Column() | Literal():
             return dialect.truth(node)
         case Comparison(op, left, right):
-            return dialect.compare(op, left, right)
+            return dialect.compare(OPERATORS[op], left, right)
         case In(operand, values):
             return dialect.is_in(operand, values)
         case Like(operand, pattern):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.errors import InvalidInputError
-from txlog.expressions.tree import And, Column, Comparison, Expression, In, Literal, Or
+from txlog.expressions.tree import And, Column, Expression, In, Literal, Or
 from txlog.schema.timestamps import Nanos
 from txlog.schema.types import NANOS, DecimalType, PrimitiveType, StructField, type_name
 
@@ -362,12 +362,7 @@ def within(column: Expression, distinct: pa.Array) -> Expression:
     firsts = _literals(distinct.take(arrow_array(starts)))
     ends = np.minimum(starts + step, len(distinct)) - 1
     lasts = _literals(distinct.take(arrow_array(ends)))
-    return Or(
-        tuple(
-            And((Comparison(">=", column, first), Comparison("<=", column, last)))
-            for first, last in zip(firsts, lasts, strict=True)
-        )
-    )
+    return Or(tuple(column.between(first, last) for first, last in zip(firsts, lasts, strict=True)))
 
 
 def _literals(values: pa.Array) -> tuple[Literal, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -10,6 +10,7 @@ from operator import or_
 import polars as pl
 import pyarrow as pa
 
+from txlog.expressions.operators import Operator
 from txlog.expressions.tree import Column, Expression, Literal
 from txlog.expressions.type_rules import Dialect, OtherwiseError, translated
 from txlog.fragments.fragment import Fragment
@@ -202,15 +203,6 @@ _OTHERS: Mapping[str, pl.DataType] = {
     "timestamp": pl.Datetime("us", "UTC"),
     "timestamp_ntz": pl.Datetime("us"),
 }
-_COMPARED: Mapping[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
-    "=": pl.Expr.eq,
-    "<>": pl.Expr.ne,
-    "<": pl.Expr.lt,
-    "<=": pl.Expr.le,
-    ">": pl.Expr.gt,
-    ">=": pl.Expr.ge,
-    "<=>": pl.Expr.eq_missing,
-}
 
 
 def as_polars(where: Expression, columns: Mapping[str, pl.Expr]) -> pl.Expr | None:
@@ -243,11 +235,12 @@ class _Polars(Dialect[pl.Expr]):
             raise OtherwiseError
         return self.columns[column.path[0]].is_null()
 
-    def compare(self, op: str, left: Expression, right: Expression) -> pl.Expr:
+    def compare(self, op: Operator, left: Expression, right: Expression) -> pl.Expr:
         (kind, a), (other, b) = _value(left, self.columns), _value(right, self.columns)
-        if kind != other or (kind == pl.Boolean and op not in ("=", "<>", "<=>")):
+        if kind != other or (kind == pl.Boolean and op.less != op.greater):
             raise OtherwiseError
-        return _COMPARED[op](a, b)
+        found: pl.Expr = a.eq_missing(b) if op.null_safe else op.python(a, b)
+        return found
 
     def is_in(self, operand: Expression, values: tuple[Literal, ...]) -> pl.Expr:
         kind, value = _value(operand, self.columns)

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from txlog.actions.stats_text import Path
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.expressions.operators import OPERATORS, Operator
 from txlog.expressions.tree import (
     And,
     Column,
@@ -110,7 +111,6 @@ def merged(first: Bounds, second: Bounds) -> Bounds:
 
 _TRUE = Literal(True)
 _LONG_LIST = 100  # Longer lists are compared with the bounds as a range.
-_OPPOSITE: dict[str, str] = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
 def keep(where: Expression, bounds: Bounds) -> pa.Array:
@@ -155,7 +155,7 @@ def _holds(node: Expression, bounds: Bounds, negated: bool, *, certain: bool) ->
             column.path
         ):
             compared = _must_compare if certain else _may_compare
-            return compared(op, known, right, bounds, negated)
+            return compared(OPERATORS[op], known, right, bounds, negated)
         case In(Column() as column, values) if known := bounds.columns.get(column.path):
             among = _must_be_in if certain else _may_be_in
             return among(known, values, bounds, negated)
@@ -193,54 +193,17 @@ def _constant(literal: Literal) -> pa.Scalar | None:
     return None if is_nan else scalar
 
 
-def _compared(function: Any, bound: pa.Array, constant: pa.Scalar) -> pa.Array:
-    """Return the comparison of bounds with a constant; null if the bound is unknown."""
-    if pa.types.is_decimal(bound.type) or pa.types.is_decimal(constant.type):
-        scale = max(getattr(bound.type, "scale", 0), getattr(constant.type, "scale", 0))
-        wide = pa.decimal256(76, scale)
-        if pa.types.is_integer(bound.type):
-            bound = bound.cast(pa.decimal256(19, 0))
-        if pa.types.is_integer(constant.type):
-            constant = constant.cast(pa.decimal256(19, 0))
-        return function(pc.cast(bound, wide), pc.cast(constant, wide))
-    return function(bound, constant)
-
-
 def _may_compare(
-    op: str, known: ColumnBounds, right: Literal, bounds: Bounds, negated: bool
+    op: Operator, known: ColumnBounds, right: Literal, bounds: Bounds, negated: bool
 ) -> pa.Array:
-    if op == "<=>":
-        if negated:
-            return _all(bounds, True)
-        if right.value is None:
-            return _may_be_null(known, bounds, False)
-        op = "="
-    elif right.value is None:
-        return _all(bounds, False)  # The comparison is neither true nor false for any row.
-    op = _OPPOSITE[op] if negated else op
+    if op.null_safe and negated:
+        return _all(bounds, True)
+    if right.value is None:  # Otherwise the comparison is neither true nor false for any row.
+        return _may_be_null(known, bounds, False) if op.null_safe else _all(bounds, False)
     constant = _constant(right)
     if constant is None:  # NaN.
         return pc.invert(_all_null(known, bounds))
-    match op:
-        case "<":
-            possible = _compared(pc.less, known.low, constant)
-        case "<=":
-            possible = _compared(pc.less_equal, known.low, constant)
-        case ">":
-            possible = _compared(pc.greater, known.high, constant)
-        case ">=":
-            possible = _compared(pc.greater_equal, known.high, constant)
-        case "=":
-            possible = pc.and_kleene(
-                _compared(pc.less_equal, known.low, constant),
-                _compared(pc.greater_equal, known.high, constant),
-            )
-        case _:
-            only = pc.and_(
-                _compared(pc.equal, known.low, constant),
-                _compared(pc.equal, known.high, constant),
-            )
-            possible = pc.invert(pc.fill_null(only, False))
+    possible = (op.negated if negated else op).possible(known.low, known.high, constant)
     possible = pc.fill_null(possible, True) if possible.null_count else possible
     return pc.and_not(possible, _all_null(known, bounds))
 
@@ -255,9 +218,9 @@ def _may_be_in(
             pc.invert(_all_null(known, bounds)) if negated else _may_be_among(known, values, bounds)
         )
     if negated:
-        differs = [_may_compare("<>", known, value, bounds, False) for value in values]
+        differs = [_may_compare(OPERATORS["<>"], known, value, bounds, False) for value in values]
         return reduce(pc.and_, differs)
-    possible = [_may_compare("=", known, value, bounds, False) for value in values]
+    possible = [_may_compare(OPERATORS["="], known, value, bounds, False) for value in values]
     return reduce(pc.or_, possible)
 
 
@@ -278,8 +241,8 @@ def _may_be_among(known: ColumnBounds, values: tuple[Literal, ...], bounds: Boun
         return pc.and_not(_is_within(ours, known), _all_null(known, bounds))
     least, greatest = Literal(min(constants), kind), Literal(max(constants), kind)
     return pc.and_(
-        _may_compare(">=", known, least, bounds, False),
-        _may_compare("<=", known, greatest, bounds, False),
+        _may_compare(OPERATORS[">="], known, least, bounds, False),
+        _may_compare(OPERATORS["<="], known, greatest, bounds, False),
     )
 
 
@@ -353,36 +316,16 @@ def _must_be_in(
 ) -> pa.Array:
     if len(values) > _LONG_LIST:
         return _all(bounds, False)
-    op = "<>" if negated else "="
+    op = OPERATORS["<>" if negated else "="]
     certain = [_must_compare(op, known, value, bounds, False) for value in values]
     return reduce(pc.and_ if negated else pc.or_, certain)
 
 
 def _must_compare(
-    op: str, known: ColumnBounds, right: Literal, bounds: Bounds, negated: bool
+    op: Operator, known: ColumnBounds, right: Literal, bounds: Bounds, negated: bool
 ) -> pa.Array:
     constant = _constant(right)
-    if constant is None or (op == "<=>" and negated):
+    if constant is None or (op.null_safe and negated):
         return _all(bounds, False)
-    op = "=" if op == "<=>" else op
-    op = _OPPOSITE[op] if negated else op
-    match op:
-        case "<":
-            certain = _compared(pc.less, known.high, constant)
-        case "<=":
-            certain = _compared(pc.less_equal, known.high, constant)
-        case ">":
-            certain = _compared(pc.greater, known.low, constant)
-        case ">=":
-            certain = _compared(pc.greater_equal, known.low, constant)
-        case "=":
-            certain = pc.and_(
-                _compared(pc.equal, known.low, constant),
-                _compared(pc.equal, known.high, constant),
-            )
-        case _:
-            certain = pc.or_kleene(
-                _compared(pc.greater, known.low, constant),
-                _compared(pc.less, known.high, constant),
-            )
+    certain = (op.negated if negated else op).certain(known.low, known.high, constant)
     return pc.and_(pc.fill_null(certain, False), _no_nulls(known))

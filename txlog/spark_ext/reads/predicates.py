@@ -6,8 +6,7 @@ mode, are not translated.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
+from txlog.expressions.operators import Operator
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Column, Expression, Literal
 from txlog.expressions.type_rules import Dialect, OtherwiseError, translated
@@ -24,15 +24,6 @@ _EXACT_IN_DOUBLES = 1 << 53
 _MAX_PRECISION = 38  # Spark rounds decimals that need more digits.
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}  # As Spark makes them decimals.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_COMPARED: dict[str, Callable[[SparkColumn, SparkColumn], SparkColumn]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<=>": lambda left, right: left.eqNullSafe(right),
-}
 
 
 def as_spark(where: Expression) -> SparkColumn | None:
@@ -49,10 +40,12 @@ class _Spark(Dialect[SparkColumn]):
     def is_null(self, column: Column) -> SparkColumn:
         return _column(column).isNull()
 
-    def compare(self, op: str, left: Expression, right: Expression) -> SparkColumn:
+    def compare(self, op: Operator, left: Expression, right: Expression) -> SparkColumn:
         if not _alike(left, right):
             raise OtherwiseError
-        return _COMPARED[op](_operand(left), _operand(right))
+        a, b = _operand(left), _operand(right)
+        found: SparkColumn = a.eqNullSafe(b) if op.null_safe else op.python(a, b)
+        return found
 
     def is_in(self, operand: Expression, values: tuple[Literal, ...]) -> SparkColumn:
         if not isinstance(operand, Column) or not all(_alike(operand, value) for value in values):

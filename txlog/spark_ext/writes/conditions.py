@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.operators import Operator
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Cast, Column, Expression, Literal
 from txlog.expressions.type_rules import Dialect, OtherwiseError, translated
@@ -100,7 +101,7 @@ class _SparkText(Dialect[bool]):
     def is_unknown(self, condition: bool) -> bool:
         return condition
 
-    def compare(self, op: str, left: Expression, right: Expression) -> bool:
+    def compare(self, op: Operator, left: Expression, right: Expression) -> bool:
         return self._same((left, right))
 
     def is_in(self, operand: Expression, values: tuple[Literal, ...]) -> bool:

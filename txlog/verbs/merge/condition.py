@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from txlog.base.errors import InvalidInputError
 from txlog.base.threads import cached_property
 from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.operators import OPERATORS
 from txlog.expressions.sql import required_expression
 from txlog.expressions.tree import And, Column, Comparison, Expression, rewritten
 from txlog.schema.types import StructField, StructType
@@ -221,15 +222,15 @@ def conjuncts(expression: Expression) -> Sequence[Expression]:
 
 
 def _key(part: Expression, sides: Sides) -> Key | None:
-    if not isinstance(part, Comparison) or part.op not in ("=", "<=>"):
+    if not isinstance(part, Comparison) or not (op := OPERATORS[part.op]).is_equality:
         return None
     left, right = (
         {sides.is_target(path) for path in columns_of(side)} for side in (part.left, part.right)
     )
     if (left, right) == ({True}, {False}):
-        return Key(part.left, part.right, part.op == "<=>")
+        return Key(part.left, part.right, op.null_safe)
     if (left, right) == ({False}, {True}):
-        return Key(part.right, part.left, part.op == "<=>")
+        return Key(part.right, part.left, op.null_safe)
     return None
 
 
