@@ -84,7 +84,10 @@ def make_tables(folder: Path, rows: int, fragments: int) -> None:
     per_file = -(-rows // fragments // 4) * 4
     print(f"making {rows:,} rows in {fragments} fragments …", flush=True)
     table = txlog.Table.create(folder / "txlog", SCHEMA, properties=FEATURE)
-    table.append(reader(rows, fragments), max_rows_per_file=per_file, target_file_bytes=1 << 40)
+    table.append(
+        reader(rows, fragments),
+        options=txlog.WriteOptions(max_rows_per_file=per_file, target_file_bytes=1 << 40),
+    )
     lance.write_dataset(
         reader(rows, fragments),
         str(folder / "lance"),

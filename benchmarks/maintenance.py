@@ -54,7 +54,11 @@ def z_order(folder: Path, rows: int) -> None:
             tables[name].append(data.slice(part * (rows // 10), rows // 10))
     size = sum(tables["txlog"].files()["size_bytes"].to_pylist()) // 32
     before = [share_read(tables["txlog"], column) for column in ("x", "y")]
-    took = timed(lambda: tables["txlog"].optimize.z_order(["x", "y"], max_rows_per_file=rows // 32))
+    took = timed(
+        lambda: tables["txlog"].optimize.z_order(
+            ["x", "y"], options=txlog.WriteOptions(max_rows_per_file=rows // 32)
+        )
+    )
     other = deltalake.DeltaTable(folder / "deltalake")
     theirs = timed(lambda: other.optimize.z_order(["x", "y"], target_size=size))
     print(f"z_order of {rows} rows; read before: x {before[0]:.0%}, y {before[1]:.0%} of files")

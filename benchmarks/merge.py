@@ -62,7 +62,7 @@ def make(folder: Path, rows: int, files: int) -> None:
         properties = {"delta.enableDeletionVectors": vectors}
         table = txlog.Table.create(root, SCHEMA, properties=properties)
         reader = pa.RecordBatchReader.from_batches(SCHEMA, batches(rows, rows // files))
-        table.append(reader, max_rows_per_file=rows // files)
+        table.append(reader, options=txlog.WriteOptions(max_rows_per_file=rows // files))
 
 
 def work(engine: str, root: Path, data: pa.Table | None) -> Any:

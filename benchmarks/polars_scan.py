@@ -41,7 +41,10 @@ def make_tables(folder: Path, rows: int, files: int) -> None:
         properties = {"delta.enableDeletionVectors": enabled}
         table = txlog.Table.create(folder / name, SCHEMA, properties=properties)
         table.append(
-            reader(rows, files), max_rows_per_file=-(-rows // files), target_file_bytes=1 << 40
+            reader(rows, files),
+            options=txlog.WriteOptions(
+                max_rows_per_file=-(-rows // files), target_file_bytes=1 << 40
+            ),
         )
     txlog.Table(folder / "deleted").delete("a % 100 = 7")
     (folder / "made").touch()

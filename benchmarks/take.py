@@ -67,7 +67,10 @@ def make_lz4(folder: Path) -> None:
         }
         table = txlog.Table.create(folder / "lz4.part", SCHEMA, properties=properties)
         for fragment in source.fragments():
-            table.append(fragment.to_table(), max_rows_per_file=1 << 30, target_file_bytes=1 << 40)
+            table.append(
+                fragment.to_table(),
+                options=txlog.WriteOptions(max_rows_per_file=1 << 30, target_file_bytes=1 << 40),
+            )
         (folder / "lz4.part").rename(folder / "lz4")
 
 

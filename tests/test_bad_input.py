@@ -222,7 +222,7 @@ CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
     ),
     "a size as text": (
         txlog.InvalidTypeError, "max_rows_per_file",
-        lambda p: txlog.write(p / "u", ROWS, max_rows_per_file=wrong("5")),
+        lambda _: txlog.WriteOptions(max_rows_per_file=wrong("5")),
     ),
     "a transaction": (
         txlog.InvalidTypeError, "txn",

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from txlog.changes.changes import Changes
     from txlog.commit.operation import Outcome
     from txlog.data_files.identity import Identity
-    from txlog.data_files.options import ColumnProperties, WriterProperties
+    from txlog.data_files.options import ColumnProperties, WriteOptions, WriterProperties
     from txlog.expressions.tree import Expression, col, lit
     from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
     from txlog.fragments.metadata import FragmentMetadata
@@ -102,6 +102,7 @@ __all__ = [
     "TxlogError",
     "TxlogWarning",
     "UnsupportedFeatureError",
+    "WriteOptions",
     "WriterProperties",
     "__version__",
     "col",
@@ -154,6 +155,7 @@ _HOMES = {
     "TxlogError": "base.errors",
     "TxlogWarning": "base.errors",
     "UnsupportedFeatureError": "base.errors",
+    "WriteOptions": "data_files.options",
     "WriterProperties": "data_files.options",
     "col": "expressions.tree",
     "convert_to_delta": "table.write_table",

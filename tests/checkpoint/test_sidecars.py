@@ -105,9 +105,11 @@ def without_commits(path: Path, version: int) -> None:
 def test_the_parts_are_together_what_the_log_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
+    table = txlog.write(
+        tmp_path, data(*range(40)), options=txlog.WriteOptions(max_rows_per_file=2), properties=V2
+    )
     table.maintenance.checkpoint()  # The first one has nothing to begin with but commits.
-    table.append(data(*range(40, 50)), max_rows_per_file=2)
+    table.append(data(*range(40, 50)), options=txlog.WriteOptions(max_rows_per_file=2))
     table.delete("x < 4 OR x = 21 OR x = 44")
     engine = Workers()
     held = txlog.Table(tmp_path, engine=engine)
@@ -140,7 +142,9 @@ def test_the_parts_are_together_what_the_log_says(
 
 
 def test_tombstones_are_kept_until_they_expire(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, data(*range(20)), max_rows_per_file=2, properties=V2)
+    table = txlog.write(
+        tmp_path, data(*range(20)), options=txlog.WriteOptions(max_rows_per_file=2), properties=V2
+    )
     table.maintenance.checkpoint()
     table.delete("x < 6")
     txlog.Table(tmp_path).maintenance.checkpoint()
@@ -201,7 +205,9 @@ class FailingOnce(Threads):
 @pytest.mark.usefixtures("_every_part_anew")
 @pytest.mark.spec("ENG-3")
 def test_a_lost_worker_leaves_no_checkpoint_and_no_sidecar(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
+    table = txlog.write(
+        tmp_path, data(*range(40)), options=txlog.WriteOptions(max_rows_per_file=2), properties=V2
+    )
     table.maintenance.checkpoint()
     table.append(data(99))
     before = sidecars(tmp_path)
@@ -213,7 +219,9 @@ def test_a_lost_worker_leaves_no_checkpoint_and_no_sidecar(tmp_path: Path) -> No
 
 
 def test_a_damaged_sidecar_is_made_good_by_the_commits(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
+    table = txlog.write(
+        tmp_path, data(*range(40)), options=txlog.WriteOptions(max_rows_per_file=2), properties=V2
+    )
     table.maintenance.checkpoint()
     table.append(data(99))
     lost = log_of(tmp_path) / "_sidecars" / named_by(manifests(tmp_path)[0])[0]["path"]
@@ -231,7 +239,9 @@ def test_a_damaged_sidecar_is_made_good_by_the_commits(tmp_path: Path) -> None:
 def test_damage_after_the_checkpoint_leaves_no_sidecar_that_no_checkpoint_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
+    table = txlog.write(
+        tmp_path, data(*range(40)), options=txlog.WriteOptions(max_rows_per_file=2), properties=V2
+    )
     table.maintenance.checkpoint()
     table.append(data(99))
 
@@ -264,7 +274,9 @@ class Elsewhere(Threads):
 @pytest.mark.usefixtures("_every_part_anew")
 @pytest.mark.spec("ENG-5")
 def test_a_worker_that_finds_another_checkpoint_writes_nothing(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
+    table = txlog.write(
+        tmp_path, data(*range(40)), options=txlog.WriteOptions(max_rows_per_file=2), properties=V2
+    )
     table.maintenance.checkpoint()
     table.append(data(99))
     engine = Elsewhere(tmp_path)

@@ -167,7 +167,9 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
         "delta.feature.v2Checkpoint": "supported", "delta.enableDeletionVectors": "false"
     }  # fmt: skip
     data = pa.table({"x": list(range(64))})
-    made = txlog.write(tmp_path, data, max_rows_per_file=1, properties=properties)
+    made = txlog.write(
+        tmp_path, data, options=txlog.WriteOptions(max_rows_per_file=1), properties=properties
+    )
     made.maintenance.checkpoint()
     return made
 

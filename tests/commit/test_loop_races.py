@@ -102,7 +102,9 @@ def test_all_of_many_append_though_none_found_a_table(tmp_path: Path) -> None:
 
 def test_threads_that_delete_and_append_at_once(tmp_path: Path) -> None:
     root = str(tmp_path / "t")
-    txlog.write(root, pa.table({"x": list(range(40))}), max_rows_per_file=10)
+    txlog.write(
+        root, pa.table({"x": list(range(40))}), options=txlog.WriteOptions(max_rows_per_file=10)
+    )
 
     def work(number: int) -> None:
         table = txlog.Table(root)

@@ -253,10 +253,13 @@ def test_variants_are_written(tmp_path: Path) -> None:
 
 
 def test_looking_into_a_table(table: txlog.Table) -> None:
-    table.append(ROWS.slice(0, 1), writer_properties=txlog.WriterProperties(compression="gzip"))
+    table.append(
+        ROWS.slice(0, 1),
+        options=txlog.WriteOptions(writer_properties=txlog.WriterProperties(compression="gzip")),
+    )
     one_column = {"n": txlog.ColumnProperties(dictionary_enabled=False)}
     properties = txlog.WriterProperties(column_properties=one_column)
-    table.append(ROWS.slice(1, 1), writer_properties=properties)
+    table.append(ROWS.slice(1, 1), options=txlog.WriteOptions(writer_properties=properties))
     assert [row["version"] for row in table.versions()] == [0, 1, 2]
     assert {row["p"] for row in table.partitions()} == {"x", "y", None}
     assert table.get_add_actions(flatten=True).num_rows == 5

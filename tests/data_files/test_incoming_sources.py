@@ -100,16 +100,21 @@ def test_input_that_fails_half_way_leaves_nothing(tmp_path: Path, partition_by: 
         return pa.RecordBatchReader.from_batches(DATA.schema, broken())
 
     with pytest.raises(OSError, match="source is gone"):
-        txlog.write(tmp_path / "new", reader(), partition_by=partition_by, max_rows_per_file=2)
+        txlog.write(
+            tmp_path / "new",
+            reader(),
+            partition_by=partition_by,
+            options=txlog.WriteOptions(max_rows_per_file=2),
+        )
     assert not txlog.Table.exists(tmp_path / "new")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
     table = txlog.write(tmp_path / "t", DATA, partition_by=partition_by)
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     for act in (
-        lambda: table.append(reader(), max_rows_per_file=2),
-        lambda: table.overwrite(reader(), max_rows_per_file=2),
-        lambda: table.overwrite(reader(), "x < 9", max_rows_per_file=2),
+        lambda: table.append(reader(), options=txlog.WriteOptions(max_rows_per_file=2)),
+        lambda: table.overwrite(reader(), options=txlog.WriteOptions(max_rows_per_file=2)),
+        lambda: table.overwrite(reader(), "x < 9", options=txlog.WriteOptions(max_rows_per_file=2)),
     ):
         with pytest.raises(OSError, match="source is gone"):
             act()
@@ -123,7 +128,7 @@ def test_a_bad_row_late_in_the_stream_leaves_nothing(tmp_path: Path) -> None:
     batches = [pa.record_batch({"x": pa.array([v])}) for v in (1, 2, 2**40)]
     data = pa.RecordBatchReader.from_batches(batches[0].schema, batches)
     with pytest.raises(txlog.SchemaMismatchError, match="x"):
-        table.append(data, max_rows_per_file=1)
+        table.append(data, options=txlog.WriteOptions(max_rows_per_file=1))
     assert not list(tmp_path.rglob("*.parquet"))
 
 
@@ -325,14 +330,14 @@ def test_what_is_no_transaction_is_refused(tmp_path: Path, txn: Any) -> None:
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "1"])
 def test_odd_sizes_are_refused(tmp_path: Path, value: Any) -> None:
     with pytest.raises(txlog.InvalidInputError, match="max_rows_per_file"):
-        txlog.write(tmp_path / "t", DATA, max_rows_per_file=value)
+        txlog.write(tmp_path / "t", DATA, options=txlog.WriteOptions(max_rows_per_file=value))
     with pytest.raises(txlog.InvalidInputError, match="target_file_bytes"):
-        txlog.write(tmp_path / "t", DATA, target_file_bytes=value)
+        txlog.write(tmp_path / "t", DATA, options=txlog.WriteOptions(target_file_bytes=value))
 
 
 def test_files_are_cut_as_told(tmp_path: Path) -> None:
     data = pa.table({"x": list(range(10))})
-    table = txlog.write(tmp_path, data, max_rows_per_file=4)
+    table = txlog.write(tmp_path, data, options=txlog.WriteOptions(max_rows_per_file=4))
     assert table.files()["num_records"].to_pylist() == [4, 4, 2]
     assert table.to_arrow() == data
     assert table.history()[0]["operationMetrics"]["numFiles"] == "3"

@@ -20,7 +20,7 @@ ROWS = pa.table(
         "st": [{"x": n % 5, "l": [n, n]} for n in range(1000)],
     }
 )
-GZIP = WriterProperties(compression="GZIP")
+GZIP = txlog.WriteOptions(writer_properties=WriterProperties(compression="GZIP"))
 
 
 def footer(path: str) -> pq.FileMetaData:
@@ -33,32 +33,34 @@ def columns(path: str) -> dict[str, Any]:
 
 
 def merge(table: txlog.Table) -> None:
-    merger = table.merge(ROWS.slice(0, 9), "target.id = source.id", writer_properties=GZIP)
+    merger = table.merge(
+        ROWS.slice(0, 9),
+        "target.id = source.id",
+        options=GZIP,
+    )
     merger.when_matched_update({"text": "'new'"}).execute()
 
 
 def change(table: txlog.Table) -> None:
     with table.transaction() as tx:
-        tx.update({"text": "'new'"}, "id < 3", writer_properties=GZIP)
-        tx.append(ROWS, writer_properties=GZIP)
+        tx.update({"text": "'new'"}, "id < 3", options=GZIP)
+        tx.append(ROWS, options=GZIP)
 
 
 VERBS: dict[str, Callable[[txlog.Table], Any]] = {
-    "append": lambda table: table.append(ROWS, writer_properties=GZIP),
-    "overwrite": lambda table: table.overwrite(ROWS, writer_properties=GZIP),
-    "overwrite where": lambda table: table.overwrite(
-        ROWS.slice(0, 5), "id < 5", writer_properties=GZIP
-    ),
-    "delete": lambda table: table.delete("id < 5", writer_properties=GZIP),
-    "update": lambda table: table.update({"text": "'x'"}, "id < 5", writer_properties=GZIP),
-    "upsert": lambda table: table.upsert(ROWS.slice(0, 5), "id", writer_properties=GZIP),
+    "append": lambda table: table.append(ROWS, options=GZIP),
+    "overwrite": lambda table: table.overwrite(ROWS, options=GZIP),
+    "overwrite where": lambda table: table.overwrite(ROWS.slice(0, 5), "id < 5", options=GZIP),
+    "delete": lambda table: table.delete("id < 5", options=GZIP),
+    "update": lambda table: table.update({"text": "'x'"}, "id < 5", options=GZIP),
+    "upsert": lambda table: table.upsert(ROWS.slice(0, 5), "id", options=GZIP),
     "merge": merge,
     "transaction": change,
-    "write": lambda table: txlog.write(table.uri, ROWS, "append", writer_properties=GZIP),
-    "compact": lambda table: table.optimize.compact(writer_properties=GZIP),
-    "z_order": lambda table: table.optimize.z_order("id", writer_properties=GZIP),
+    "write": lambda table: txlog.write(table.uri, ROWS, "append", options=GZIP),
+    "compact": lambda table: table.optimize.compact(options=GZIP),
+    "z_order": lambda table: table.optimize.z_order("id", options=GZIP),
     "fragments": lambda table: table.commit(
-        txlog.FragmentOperation.Append(txlog.write_fragments(ROWS, table, writer_properties=GZIP))
+        txlog.FragmentOperation.Append(txlog.write_fragments(ROWS, table, options=GZIP))
     ),
 }
 
@@ -79,8 +81,17 @@ def test_verbs_write_as_they_are_told(tmp_path: Path, verb: str, vectors: str) -
     assert all(path.endswith(".gzip.parquet") for path in new)
 
 
+def append(table: txlog.Table, **properties: Any) -> None:
+    options = txlog.WriteOptions(writer_properties=WriterProperties(**properties))
+    table.append(ROWS, options=options)
+
+
 def written(tmp_path: Path, **properties: Any) -> str:
-    table = txlog.write(tmp_path / "t", ROWS, writer_properties=WriterProperties(**properties))
+    table = txlog.write(
+        tmp_path / "t",
+        ROWS,
+        options=txlog.WriteOptions(writer_properties=WriterProperties(**properties)),
+    )
     assert table.to_arrow() == ROWS.cast(table.schema)
     assert deltalake.DeltaTable(table.uri).count() == 1000
     return table.file_uris()[0]
@@ -135,7 +146,10 @@ def test_names_are_those_of_the_table_where_columns_are_mapped(tmp_path: Path) -
         tmp_path / "t", ROWS.schema, properties={"delta.columnMapping.mode": "name"}
     )
     of_id = {"id": ColumnProperties(encoding="PLAIN")}
-    table.append(ROWS, writer_properties=WriterProperties(column_properties=of_id))
+    table.append(
+        ROWS,
+        options=txlog.WriteOptions(writer_properties=WriterProperties(column_properties=of_id)),
+    )
     found = list(columns(table.file_uris()[0]).values())
     assert [one.has_dictionary_page for one in found[:2]] == [False, True]
     assert found[0].path_in_schema != "id"
@@ -165,8 +179,10 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
         ),
     ):
         with pytest.raises(InvalidInputError, match=reason):
-            table.append(ROWS, writer_properties=WriterProperties(**properties))  # type: ignore[arg-type]
+            append(table, **properties)
     with pytest.raises(InvalidTypeError, match="WriterProperties were expected"):
-        table.append(ROWS, writer_properties={"compression": "zstd"})  # type: ignore[arg-type]
+        txlog.WriteOptions(writer_properties={"compression": "zstd"})  # type: ignore[arg-type]
+    with pytest.raises(InvalidTypeError, match="WriteOptions were expected, not WriterProperties"):
+        table.append(ROWS, options=WriterProperties(compression="zstd"))  # type: ignore[arg-type]
     assert table.refresh().version == 0
     assert sorted(Path(table.uri).rglob("*.parquet")) == files

@@ -45,5 +45,5 @@ def test_other_metadata_has_another_plan(tmp_path: Path) -> None:
     after = plan_append(table.snapshot, table.snapshot.schema, WriteOptions())
     assert before.schema.names() == ["x", "p"]
     assert after.schema.names() == ["x", "p", "y"]
-    table.append(ROWS, max_rows_per_file=1)
+    table.append(ROWS, options=txlog.WriteOptions(max_rows_per_file=1))
     assert table.files().num_rows == 4

@@ -218,7 +218,7 @@ def writer_defaults(f: Path) -> None:
     assert "RLE_DICTIONARY" not in encodings()
     asked = {"x": txlog.ColumnProperties(dictionary_enabled=True)}
     properties = txlog.WriterProperties(column_properties=asked)
-    assert "RLE_DICTIONARY" in encodings(writer_properties=properties)
+    assert "RLE_DICTIONARY" in encodings(options=txlog.WriteOptions(writer_properties=properties))
 
 
 def history(f: Path) -> None:

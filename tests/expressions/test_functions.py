@@ -748,7 +748,7 @@ def test_arrays_do_as_the_same_in_python(lists: list[Any], others: list[Any], cu
 
 def test_lambdas_in_verbs(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2, 3], "l": [[1, 2], [5], None]})
-    table = txlog.write(tmp_path / "t", rows, max_rows_per_file=1)
+    table = txlog.write(tmp_path / "t", rows, options=txlog.WriteOptions(max_rows_per_file=1))
     assert table.to_arrow(["id"], "exists(l, e -> e > 4)")["id"].to_pylist() == [2]
     assert table.count("NOT exists(l, e -> e = id)") == 1
     table.update({"l": "transform(l, e -> e + id)"}, "forall(l, e -> e < 5)")

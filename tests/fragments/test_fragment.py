@@ -127,7 +127,9 @@ def numbers(start: int, stop: int) -> pa.Table:
 
 @pytest.mark.spec("FRG-3", "FRG-5", "FRG-9")
 def test_ids_over_the_life_of_a_table(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path / "t", numbers(0, 10), max_rows_per_file=5)
+    table = txlog.write(
+        tmp_path / "t", numbers(0, 10), options=txlog.WriteOptions(max_rows_per_file=5)
+    )
     assert ids(table) == [0, 1]
     assert table.transaction_version(ID_APP) == 1
     table.append(numbers(10, 20))

@@ -186,7 +186,9 @@ def test_more_deleted_rows_than_rows_are_no_negative_number(
         properties = {
             "txlog.deletionFormat": "lance", "delta.feature.txlog.fragments": "supported",
         }  # fmt: skip
-    written = txlog.write(tmp_path, ROWS, max_rows_per_file=3, properties=properties)
+    written = txlog.write(
+        tmp_path, ROWS, options=txlog.WriteOptions(max_rows_per_file=3), properties=properties
+    )
     written.append(ROWS)
     written.delete("a = 2")
     commit = tmp_path / "_delta_log" / f"{2:020d}.json"

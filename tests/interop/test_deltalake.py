@@ -99,7 +99,9 @@ def all_agree(root: Path, expected: pa.Table, key: str = "i8") -> None:
 
 @pytest.mark.parametrize("partition_by", [[], ["p"], ["p", "b"]], ids=str)
 def test_all_types(tmp_path: Path, partition_by: list[str]) -> None:
-    txlog.write(tmp_path, DATA, partition_by=partition_by, max_rows_per_file=7)
+    txlog.write(
+        tmp_path, DATA, partition_by=partition_by, options=txlog.WriteOptions(max_rows_per_file=7)
+    )
     all_agree(tmp_path, DATA)
 
 
@@ -125,7 +127,7 @@ def test_a_life_of_a_table(tmp_path: Path, interval: str, vectors: str) -> None:
 
 
 def test_stored_vectors(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, MANY, max_rows_per_file=4000)
+    table = txlog.write(tmp_path, MANY, options=txlog.WriteOptions(max_rows_per_file=4000))
     table.delete("i8 % 3 = 0 or i8 % 7 = 1")
     table.delete("i8 = 5")
     kinds = {vector[0] for vector in table.files()["deletion_vector"].to_pylist()}

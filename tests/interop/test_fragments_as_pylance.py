@@ -71,7 +71,12 @@ class Both(RuleBasedStateMachine):
         self.versions: list[tuple[int, int, list[dict[str, Any]]]] = []
         properties = {**FEATURE, "txlog.deletionFormat": form}
         data = self.data(rows)
-        ours = txlog.write(self.home / "ours", data, properties=properties, max_rows_per_file=4)
+        ours = txlog.write(
+            self.home / "ours",
+            data,
+            properties=properties,
+            options=txlog.WriteOptions(max_rows_per_file=4),
+        )
         self.ours = ours
         self.twin = lance.write_dataset(data, str(self.home / "twin"), max_rows_per_file=4)
 
@@ -107,13 +112,15 @@ class Both(RuleBasedStateMachine):
     def append(self, rows: int, each: int, whole: bool) -> None:
         there = self.ours.schema
         data = self.data(rows, there if whole else pa.schema([f for f in BASE if f in there]))
-        self.ours.append(data, max_rows_per_file=each)
+        self.ours.append(data, options=txlog.WriteOptions(max_rows_per_file=each))
         self.twin = lance.write_dataset(data, self.twin.uri, mode="append", max_rows_per_file=each)
 
     @rule(rows=st.integers(1, 7), each=st.integers(1, 4))
     def append_fragments(self, rows: int, each: int) -> None:
         data = self.data(rows, self.ours.schema)
-        ours = txlog.write_fragments(data, self.ours, max_rows_per_file=each)
+        ours = txlog.write_fragments(
+            data, self.ours, options=txlog.WriteOptions(max_rows_per_file=each)
+        )
         twin = lance.fragment.write_fragments(data, self.twin.uri, max_rows_per_file=each)
         self.commit(txlog.FragmentOperation.Append(ours), lance.LanceOperation.Append(twin))
 
@@ -210,7 +217,9 @@ class Both(RuleBasedStateMachine):
     @rule(rows=st.integers(0, 7), each=st.integers(1, 4), whole=st.booleans())
     def overwrite(self, rows: int, each: int, whole: bool) -> None:
         data = self.data(rows, self.ours.schema if whole else BASE)
-        self.ours.overwrite(data, schema_mode="overwrite", max_rows_per_file=each)
+        self.ours.overwrite(
+            data, schema_mode="overwrite", options=txlog.WriteOptions(max_rows_per_file=each)
+        )
         self.twin = lance.write_dataset(
             data, self.twin.uri, mode="overwrite", max_rows_per_file=each
         )

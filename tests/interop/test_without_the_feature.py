@@ -71,14 +71,15 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
 }
 
 Step = Callable[[txlog.Table], Any]
-APPEND: Step = lambda table: table.append(part(20, 30), max_rows_per_file=3)  # noqa: E731
+THREE = txlog.WriteOptions(max_rows_per_file=3)
+APPEND: Step = lambda table: table.append(part(20, 30), options=THREE)  # noqa: E731
 DELETE: Step = lambda table: table.delete("x % 4 = 1 OR x > 17")  # noqa: E731
 COMPACT: Step = lambda table: table.optimize.compact(max_deleted_fraction=0.0)  # noqa: E731
 CHECKPOINT: Step = lambda table: table.maintenance.checkpoint()  # noqa: E731
 
 
 def by_workers(table: txlog.Table) -> None:
-    new = txlog.write_fragments(part(30, 37), table, max_rows_per_file=3)
+    new = txlog.write_fragments(part(30, 37), table, options=THREE)
     table.commit(txlog.FragmentOperation.Append(new))
     left = [(held.id, held.delete("x % 7 = 2 OR x < 3")) for held in table.fragments()]
     table.commit(
@@ -127,7 +128,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def lived(root: Path, life: list[Step], **shape: Any) -> txlog.Table:
-    table = txlog.write(root, part(0, 20), max_rows_per_file=4, **shape)
+    table = txlog.write(root, part(0, 20), options=txlog.WriteOptions(max_rows_per_file=4), **shape)
     for step in life:
         step(table)
     return table

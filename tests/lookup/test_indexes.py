@@ -906,7 +906,10 @@ def test_every_key_is_found_after_a_merge(made: str, is_sorted: bool, keys: list
         if made == "appends":
             for key in keys[1:9]:
                 table.append(pa.table({"k": [key]}))
-        table.append(pa.table({"k": keys}), max_rows_per_file=max(2, len(keys) // 4))
+        table.append(
+            pa.table({"k": keys}),
+            options=txlog.WriteOptions(max_rows_per_file=max(2, len(keys) // 4)),
+        )
         if made == "an index of files":
             table.create_index("k")
         table.optimize_index()

@@ -43,7 +43,7 @@ def make_far(root: Path, groups: int) -> Path:
         "delta.parquet.compression.codec": "lz4_raw", "delta.enableDeletionVectors": "true",
     }  # fmt: skip
     table = txlog.Table.create(root, data.schema, properties=properties)
-    table.append(data, max_rows_per_file=FILE_GROUPS * GROUP_ROWS)
+    table.append(data, options=txlog.WriteOptions(max_rows_per_file=FILE_GROUPS * GROUP_ROWS))
     table.delete("k % 100 = 0")
     table.create_index("k")
     assert len(table.fragments()) == groups // FILE_GROUPS

@@ -219,7 +219,12 @@ def test_a_clean_up_that_fails_too_does_not_hide_what_failed(
     tmp_path: Path, operation: str
 ) -> None:
     properties = {"txlog.deletionFormat": "lance", "delta.feature.txlog.fragments": "supported"}
-    table = txlog.write(tmp_path / "t", rows(0, 9), max_rows_per_file=3, properties=properties)
+    table = txlog.write(
+        tmp_path / "t",
+        rows(0, 9),
+        options=txlog.WriteOptions(max_rows_per_file=3),
+        properties=properties,
+    )
     for call in itertools.count(1):
         for clean in (False, True):
             faults = [Fault(operation, call, "not_done")]
@@ -258,7 +263,9 @@ threading.Thread(target=work).start()
 @pytest.mark.parametrize("before", ["cold", pytest.param("warm", marks=pytest.mark.exhaustive)])
 def test_a_thread_goes_on_when_the_main_thread_has_ended(tmp_path: Path, before: str) -> None:
     """No pool of threads can be started then; it was a `RuntimeError`."""
-    table = txlog.write(tmp_path / "t", pa.table({"a": range(12)}), max_rows_per_file=2)
+    table = txlog.write(
+        tmp_path / "t", pa.table({"a": range(12)}), options=txlog.WriteOptions(max_rows_per_file=2)
+    )
     command = [sys.executable, "-c", LAST_THREAD, table.uri, before]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str([2, 5, 8, 11, 101, 104, 107, 110]), done.stderr

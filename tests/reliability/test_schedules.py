@@ -109,7 +109,7 @@ def made_long_ago(root: Path, patch: pytest.MonkeyPatch) -> Start:
     patch.setattr(Effects, "uuid", lambda _: ids.uuid())
     held = make(root, "delta")
     table = txlog.Table(root)
-    table.optimize.compact(max_column_files=0, max_rows_per_file=4)
+    table.optimize.compact(max_column_files=0, options=txlog.WriteOptions(max_rows_per_file=4))
     held.append(held[-1])  # And files that nobody needs any more.
     assert len(held) == FIRST + 1
     old = {path.name for path in root.glob("*.parquet")} - set(table.files()["path"].to_pylist())

@@ -68,7 +68,7 @@ def cut_row_groups(table: txlog.Table, rows: int = 3) -> None:
 
 
 def plain(root: Path) -> txlog.Table:
-    return txlog.write(root, DATA, max_rows_per_file=7)
+    return txlog.write(root, DATA, options=txlog.WriteOptions(max_rows_per_file=7))
 
 
 def deleted(root: Path) -> txlog.Table:
@@ -244,7 +244,7 @@ def test_paths_are_literal(tmp_path: Path, folder: str) -> None:
 
 def test_the_order_is_that_of_fragments(tmp_path: Path) -> None:
     rows = pa.table({"k": list(range(100_000)), "s": [str(n) for n in range(100_000)]})
-    table = txlog.write(tmp_path / "t", rows, max_rows_per_file=30_000)
+    table = txlog.write(tmp_path / "t", rows, options=txlog.WriteOptions(max_rows_per_file=30_000))
     cut_row_groups(table, 2_000)
     assert require_same(table.scan())["k"].to_list() == list(range(100_000))
     require_same(table.scan(where="s like '%7'"))

@@ -87,7 +87,7 @@ def test_rows_are_those_of_filtering_after_the_scan(
 ) -> None:
     with TemporaryDirectory() as root:
         data = pa.table({"x": list(range(count))})
-        table = txlog.write(root, data, max_rows_per_file=size)
+        table = txlog.write(root, data, options=txlog.WriteOptions(max_rows_per_file=size))
         for path in Path(root).glob("*.parquet"):
             pq.write_table(pq.read_table(path), path, row_group_size=group)
         if gone is not None:
@@ -115,7 +115,9 @@ def test_rows_are_those_of_filtering_after_the_scan(
     ],
 )
 def test_no_other_file_is_opened(tmp_path: Path, where: str) -> None:
-    table = txlog.write(tmp_path, pa.table({"x": list(range(30))}), max_rows_per_file=10)
+    table = txlog.write(
+        tmp_path, pa.table({"x": list(range(30))}), options=txlog.WriteOptions(max_rows_per_file=10)
+    )
     (_, chosen, _) = fragments = table.fragments()
     number = chosen.id
     text = where.format(
@@ -136,7 +138,9 @@ def test_no_other_file_is_opened(tmp_path: Path, where: str) -> None:
 
 @pytest.mark.spec("FRG-42")
 def test_a_fragment_is_counted_by_its_id_alone(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, pa.table({"x": list(range(30))}), max_rows_per_file=10)
+    table = txlog.write(
+        tmp_path, pa.table({"x": list(range(30))}), options=txlog.WriteOptions(max_rows_per_file=10)
+    )
     table.delete("x = 12")
     first = table.fragments()[1].id << 32
     for path in tmp_path.glob("*.parquet"):
@@ -169,7 +173,7 @@ def test_a_log_that_says_no_numbers(tmp_path: Path) -> None:
 
 def test_a_column_of_the_table_keeps_its_own_statistics(tmp_path: Path) -> None:
     data = pa.table({"_fragid": [70, 71], "_rowaddr": [1, 2]})
-    table = txlog.write(tmp_path, data, max_rows_per_file=1)
+    table = txlog.write(tmp_path, data, options=txlog.WriteOptions(max_rows_per_file=1))
     assert table.to_arrow(where="_fragid = 71").to_pylist() == [{"_fragid": 71, "_rowaddr": 2}]
     assert table.count("_rowaddr = 1") == 1
     assert table.scan(where="_fragid = 1").fragments() == []

@@ -121,7 +121,7 @@ def test_pruned_rows_are_the_unpruned_ones(
             root,
             pa.Table.from_pylist(data, schema=SCHEMA),
             partition_by=["p"] if partitioned else [],
-            max_rows_per_file=size,
+            options=txlog.WriteOptions(max_rows_per_file=size),
         )
         expected = unpruned(table, where)
         assert as_text(table.to_arrow(where=where)) == as_text(expected)
@@ -178,7 +178,13 @@ def test_row_groups_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_plans_say_what_they_leave_out(tmp_path: Path) -> None:
     for p in "ab":
         data = pa.table({"x": list(range(10)), "p": [p] * 10})
-        txlog.write(tmp_path, data, "append", partition_by="p", max_rows_per_file=5)
+        txlog.write(
+            tmp_path,
+            data,
+            "append",
+            partition_by="p",
+            options=txlog.WriteOptions(max_rows_per_file=5),
+        )
     table = txlog.Table(tmp_path)
     table.delete("p = 'a' and x = 9")
     explained = table.scan(["x"], "p = 'a' and x > 6").explain()

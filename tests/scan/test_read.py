@@ -22,7 +22,7 @@ DATA = pa.table({"x": list(range(10)), "t": [str(x) for x in range(10)], "p": ["
 
 @pytest.fixture
 def table(tmp_path: Path) -> txlog.Table:
-    return txlog.write(tmp_path / "t", DATA, max_rows_per_file=5)
+    return txlog.write(tmp_path / "t", DATA, options=txlog.WriteOptions(max_rows_per_file=5))
 
 
 def first_file(table: txlog.Table) -> Path:

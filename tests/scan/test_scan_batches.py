@@ -57,7 +57,9 @@ def test_a_large_row_leaves_the_other_batches_large() -> None:
 
 
 def test_batches_of_a_table(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, pa.table({"n": range(96)}), max_rows_per_file=32)
+    table = txlog.write(
+        tmp_path, pa.table({"n": range(96)}), options=txlog.WriteOptions(max_rows_per_file=32)
+    )
 
     def sizes(**asked: int) -> list[int]:
         by_scan = [one.num_rows for one in table.scan().to_batches(**asked)]

@@ -31,7 +31,9 @@ def add(table: txlog.Table, name: str, values: list[int]) -> None:
 @pytest.fixture
 def table(tmp_path: Path) -> txlog.Table:
     """Six fragments of five rows each; of the second no row is left in the first two places."""
-    made = txlog.write(tmp_path, pa.table({"x": list(range(30))}), max_rows_per_file=5)
+    made = txlog.write(
+        tmp_path, pa.table({"x": list(range(30))}), options=txlog.WriteOptions(max_rows_per_file=5)
+    )
     made.delete("x IN (5, 6)")
     return made
 
@@ -56,7 +58,9 @@ def test_the_first_rows_are_those_of_the_whole_scan(
     values: list[int], size: int, gone: int | None, where: str | None, rows: int, silent: bool
 ) -> None:
     with TemporaryDirectory() as root:
-        table = txlog.write(root, pa.table({"x": values}), max_rows_per_file=size)
+        table = txlog.write(
+            root, pa.table({"x": values}), options=txlog.WriteOptions(max_rows_per_file=size)
+        )
         if gone is not None:
             table.delete(f"x = {gone}")
         if silent:

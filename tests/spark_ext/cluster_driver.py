@@ -158,7 +158,7 @@ def by_format(frame: DataFrame, path: str) -> None:
 
 
 def by_function(frame: DataFrame, path: str) -> None:
-    txlog.spark_ext.write(frame, path, max_rows_per_file=FILE_ROWS)
+    txlog.spark_ext.write(frame, path, options=txlog.WriteOptions(max_rows_per_file=FILE_ROWS))
 
 
 WAYS = {"format": by_format, "function": by_function}

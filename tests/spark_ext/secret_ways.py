@@ -58,10 +58,12 @@ def shown_in(text: str) -> set[str]:
 
 def make_tables(folder: Path) -> None:
     data = pa.table({"x": range(60)})
-    txlog.write(folder / "whole", data, max_rows_per_file=10)
+    txlog.write(folder / "whole", data, options=txlog.WriteOptions(max_rows_per_file=10))
     for name in ("marked", "changed"):
-        txlog.write(folder / name, data, max_rows_per_file=10).delete("x % 10 = 4")
-    txlog.write(folder / "gone", data, max_rows_per_file=10)
+        txlog.write(folder / name, data, options=txlog.WriteOptions(max_rows_per_file=10)).delete(
+            "x % 10 = 4"
+        )
+    txlog.write(folder / "gone", data, options=txlog.WriteOptions(max_rows_per_file=10))
     for path in (folder / "gone").glob("*.parquet"):
         path.unlink()
     write_deltalake(folder / "feed", data, configuration={"delta.enableChangeDataFeed": "true"})

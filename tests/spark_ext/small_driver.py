@@ -44,7 +44,9 @@ def main(path: str, where: str, kind: str, more: int) -> None:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     little = txlog.write(
-        "memory://little", pa.table({"noise": ["8", "7"] * 4}), max_rows_per_file=2
+        "memory://little",
+        pa.table({"noise": ["8", "7"] * 4}),
+        options=txlog.WriteOptions(max_rows_per_file=2),
     )
     little.delete(where)
     held = txlog.Table(path, engine=warm if kind == "spark" else None)

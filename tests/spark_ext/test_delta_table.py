@@ -47,7 +47,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> txlog.Table:
         tmp_path_factory.mktemp("t") / "ä #1",
         pa.Table.from_pylist(ROWS[:36_000]),
         partition_by=["part"],
-        max_rows_per_file=16_000,
+        options=txlog.WriteOptions(max_rows_per_file=16_000),
     )
     table.append(pa.Table.from_pylist(ROWS[36_000:]))
     table.delete("id < 10")

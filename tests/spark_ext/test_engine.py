@@ -63,7 +63,7 @@ def rows(files: int) -> pa.Table:
 def made(path: Path, files: int = FILES, **properties: str) -> txlog.Table:
     """Return a table of files of ten rows each."""
     return txlog.write(
-        path, rows(files), max_rows_per_file=10, properties=properties,
+        path, rows(files), options=txlog.WriteOptions(max_rows_per_file=10), properties=properties,
         storage_options={"token": SECRET},
     )  # fmt: skip
 
@@ -212,7 +212,7 @@ def change_columns(held: txlog.Table) -> None:
 def change_compact(held: txlog.Table) -> None:
     held.delete("x % 4 = 0")
     # Groups of two files, so that there is work for several.
-    held.optimize.compact(max_rows_per_file=16, max_deleted_fraction=0)
+    held.optimize.compact(options=txlog.WriteOptions(max_rows_per_file=16), max_deleted_fraction=0)
 
 
 def change_statistics(held: txlog.Table) -> None:

@@ -125,7 +125,7 @@ def test_random_merges_do_what_the_core_does(
     for name in ("core", "spark"):
         txlog.write(
             home / name, held, partition_by=partition_by, properties=properties,
-            max_rows_per_file=8,
+            options=txlog.WriteOptions(max_rows_per_file=8),
         )  # fmt: skip
     expected = outcome_of(txlog.Table(home / "core").merge(source, condition), calls)
     table = spark_ext.table(spark, home / "spark")
@@ -143,7 +143,9 @@ def test_random_merges_do_what_the_core_does(
 @pytest.fixture
 def table(spark: "SparkSession", tmp_path: Path) -> DeltaTable:
     rows = [{"id": n, "x": n * 0.5, "st": {"a": n, "b": "t"}} for n in range(100)]
-    made = txlog.write(tmp_path / "t", pa.Table.from_pylist(rows), max_rows_per_file=30)
+    made = txlog.write(
+        tmp_path / "t", pa.Table.from_pylist(rows), options=txlog.WriteOptions(max_rows_per_file=30)
+    )
     return DeltaTable.forPath(spark, made.uri)
 
 
@@ -268,7 +270,9 @@ def test_skewed_keys_and_many_files(spark: "SparkSession", tmp_path: Path, files
     rows = files * 20
     keys = [0 if n % 10 else n for n in range(rows)]
     made = txlog.write(
-        tmp_path / "t", pa.table({"k": keys, "n": range(rows)}), max_rows_per_file=20
+        tmp_path / "t",
+        pa.table({"k": keys, "n": range(rows)}),
+        options=txlog.WriteOptions(max_rows_per_file=20),
     )
     most = rows * 4 // 3
     source = spark.sql(f"SELECT id AS k, id % 5 = 0 AS gone FROM range(0, {most}, 4)")

@@ -67,6 +67,8 @@ def renamed(table: Any, source: Any) -> Any:
 
 UPDATE, INSERT = Clause("matched", "update"), Clause("not_matched", "insert")
 GIVEN = {"id": "source.id", "x": "source.x", "p": "source.p"}
+EACH = txlog.WriteOptions(max_rows_per_file=1)
+ZSTD = txlog.WriteOptions(writer_properties=txlog.WriterProperties(compression="zstd"))
 # For each field of a merge: what to do, and with which source.
 CASES: dict[str, list[tuple[Work, pa.Table]]] = {
     "kind": [
@@ -123,12 +125,16 @@ CASES: dict[str, list[tuple[Work, pa.Table]]] = {
     "error_on_type_mismatch": [
         (
             merged(
-                Clause("matched", "update", updates={"x": "source.p"}), error_on_type_mismatch=False
+                Clause("matched", "update", updates={"x": "source.p"}),
+                options=txlog.WriteOptions(error_on_type_mismatch=False),
             ),
             FLAT,
         )
     ],
-    "options": [(merged(Clause("matched", "update", partial=True), max_rows_per_file=1), FLAT)],
+    "options": [(merged(Clause("matched", "update", partial=True), options=EACH), FLAT)],
+    "target_file_bytes": [(merged(UPDATE, options=txlog.WriteOptions(target_file_bytes=1)), FLAT)],
+    "max_rows_per_file": [(merged(UPDATE, options=EACH), FLAT)],
+    "writer_properties": [(merged(UPDATE, options=ZSTD), FLAT)],
 }  # fmt: skip
 WAYS = ("small", "large", "other types")
 
@@ -159,7 +165,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
 
     def make() -> str:
         place = folder / str(len(list(folder.iterdir())))
-        return txlog.write(place, pa.Table.from_pylist(ROWS, COLUMNS), max_rows_per_file=2).uri
+        return txlog.write(
+            place,
+            pa.Table.from_pylist(ROWS, COLUMNS),
+            options=txlog.WriteOptions(max_rows_per_file=2),
+        ).uri
 
     return make
 
@@ -167,7 +177,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
 @pytest.mark.spec("SPK-26")
 def test_each_field_has_a_case_and_each_executor_knows_it_or_refuses_it() -> None:
     request = MergeRequest(None, "true")
-    known = {one.name for one in (*fields(request), *fields(UPDATE))}
+    known = {one.name for one in (*fields(request), *fields(EACH), *fields(UPDATE))}
     assert set(CASES) | {"predicate"} == known
     assert CORE.fields == known
     assert known - SPARK.fields == {"error_on_type_mismatch"}

@@ -35,7 +35,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
     monkeypatch.setattr("txlog.spark_ext.source.partitions._LEAST_BYTES", 1)
     monkeypatch.setattr("txlog.data_files.write.ROW_GROUP_ROWS", 3)
     data = pa.table({"x": list(range(40)), "text": [f"t{n}" for n in range(40)]})
-    made = txlog.write(tmp_path / "t", data, max_rows_per_file=10)
+    made = txlog.write(tmp_path / "t", data, options=txlog.WriteOptions(max_rows_per_file=10))
     made.delete("x IN (10, 17)")
     return made
 

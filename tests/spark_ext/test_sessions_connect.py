@@ -25,7 +25,7 @@ SECRET = "hunter2-of-the-remote-store"
 def path(tmp_path: Path) -> str:
     """A table of six files of ten rows each."""
     data = pa.table({"x": list(range(60)), "text": [f"t{n}" for n in range(60)]})
-    return txlog.write(tmp_path / "t", data, max_rows_per_file=10).uri
+    return txlog.write(tmp_path / "t", data, options=txlog.WriteOptions(max_rows_per_file=10)).uri
 
 
 def test_the_format_is_found_by_itself_and_reads(remote: "Callable[..., Any]", path: str) -> None:
@@ -187,7 +187,9 @@ def test_verbs_run_on_executors(remote: "Callable[..., Any]", path: str) -> None
         held.alter.add_columns(
             {"pid": lambda batch: pa.array([os.getpid()] * batch.num_rows), "y": "x * 2"}
         )
-        held.optimize.compact(max_rows_per_file=20, max_deleted_fraction=0)
+        held.optimize.compact(
+            options=txlog.WriteOptions(max_rows_per_file=20), max_deleted_fraction=0
+        )
         return os.getpid(), held.version, held.count("x % 2 = 1")
 
     client, version, odd = remote(work, path, SECRET)

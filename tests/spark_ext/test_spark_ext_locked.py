@@ -26,8 +26,10 @@ LOCK = "from locked_store import lock\nlock()\n"
 def drive(kind: str, folder: Path) -> dict[str, Any]:
     """Return what came of each way with each token."""
     data = pa.table({"x": BASE})
-    txlog.write(folder / "rows", data, max_rows_per_file=10).delete("x % 10 = 4")
-    txlog.write(folder / "base", data, max_rows_per_file=10)
+    txlog.write(folder / "rows", data, options=txlog.WriteOptions(max_rows_per_file=10)).delete(
+        "x % 10 = 4"
+    )
+    txlog.write(folder / "base", data, options=txlog.WriteOptions(max_rows_per_file=10))
     write_deltalake(folder / "feed", data, configuration={"delta.enableChangeDataFeed": "true"})
     site = folder / "site"
     site.mkdir()

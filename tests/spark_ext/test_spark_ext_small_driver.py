@@ -84,7 +84,7 @@ def live_files(path: Path) -> list[Path]:
 def test_a_task_that_is_tried_again_leaves_orphans_at_most(tmp_path: Path) -> None:
     path, died = tmp_path / "t", tmp_path / "died"
     rows = pa.table({"x": list(range(60))})
-    table = txlog.write(path, rows, max_rows_per_file=10)
+    table = txlog.write(path, rows, options=txlog.WriteOptions(max_rows_per_file=10))
     table.alter.add_features("txlog.fragments")
     run_small("retry_driver.py", path, died)
     assert died.exists()

@@ -77,7 +77,9 @@ class Ours:
     def __init__(self, spark: "SparkSession", home: Path) -> None:
         self.spark = spark
         rows = [{"id": n, "x": n * 0.5, "s": f"s{n}"} for n in range(10)]
-        self.table = txlog.write(home / "t", pa.Table.from_pylist(rows), max_rows_per_file=4)
+        self.table = txlog.write(
+            home / "t", pa.Table.from_pylist(rows), options=txlog.WriteOptions(max_rows_per_file=4)
+        )
         self.table.delete("id = 0")
         spark.sql(f"CREATE TABLE statements_t USING txlog LOCATION '{home / 't'}'")
         spark.sql("CREATE TABLE statements_u USING parquet AS SELECT 5 AS id, 'u' AS s")

@@ -40,7 +40,12 @@ def xs(*values: int) -> pa.Table:
 @pytest.fixture
 def table(tmp_path: Path) -> txlog.Table:
     """Five files in two partitions; two rows of one of them are deleted."""
-    made = txlog.write(tmp_path / "t", xs(*range(10)), partition_by=["p"], max_rows_per_file=2)
+    made = txlog.write(
+        tmp_path / "t",
+        xs(*range(10)),
+        partition_by=["p"],
+        options=txlog.WriteOptions(max_rows_per_file=2),
+    )
     made.delete("x IN (4, 6)")
     return made
 
@@ -398,7 +403,12 @@ def test_from_one_table_into_another_exactly_once(
 
 @pytest.mark.spark
 def test_column_mapping_and_vectors(spark: "SparkSession", tmp_path: Path) -> None:
-    made = txlog.write(tmp_path / "t", xs(*range(6)), partition_by=["p"], max_rows_per_file=2)
+    made = txlog.write(
+        tmp_path / "t",
+        xs(*range(6)),
+        partition_by=["p"],
+        options=txlog.WriteOptions(max_rows_per_file=2),
+    )
     made.delete("x = 2")
     # Columns are mapped by names from now on, and files that come have other names in them.
     log = tmp_path / "t" / "_delta_log"

@@ -70,7 +70,12 @@ def test_every_mode(spark: "SparkSession", tmp_path: Path) -> None:
     path = tmp_path / "t"
     made = write(frame(spark, 0, 6), path, partition_by="part", properties=PROPERTIES)
     assert (made.version, made.metrics["numOutputRows"], made.skipped) == (0, 6, False)
-    added = write(frame(spark, 6, 9), path, user_metadata="second", max_rows_per_file=1)
+    added = write(
+        frame(spark, 6, 9),
+        path,
+        user_metadata="second",
+        options=txlog.WriteOptions(max_rows_per_file=1),
+    )
     assert (added.version, added.metrics["numFiles"]) == (1, 3)
     assert rows(path) == expected(*range(9))
     assert txlog.Table(path).history()[0]["userMetadata"] == "second"
@@ -100,7 +105,7 @@ def test_statistics_are_those_of_the_files(spark: "SparkSession", tmp_path: Path
     data = frame(spark, 0, 100).selectExpr(
         "*", "CASE WHEN id % 7 > 0 THEN id * 0.5D END AS x", "concat('n', id) AS name"
     )
-    write(data, tmp_path / "function", max_rows_per_file=30)
+    write(data, tmp_path / "function", options=txlog.WriteOptions(max_rows_per_file=30))
     data.write.format("txlog").mode("append").save(str(tmp_path / "format"))
     for path in (tmp_path / "function", tmp_path / "format"):
         log = (path / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
@@ -383,7 +388,7 @@ def test_what_is_wrong_is_said_before_a_task_runs(spark: "SparkSession", tmp_pat
         ({"schema_mode": "overwrite"}, "together with all rows"),
         ({"mode": "overwrite", "where": "nope > 1"}, "nope"),
         ({"txn": ("job", -1)}, "from 0"),
-        ({"max_rows_per_file": 0}, "whole number from 1 to"),
+        ({"options": {"max_rows_per_file": 1}}, "WriteOptions were expected, not dict"),
         ({"df": "rows"}, "must be DataFrame of Spark, not str"),
         ({"df": spark.readStream.format("rate").load()}, "it is a stream"),
     ):

@@ -53,7 +53,11 @@ def plain_bounds(values: list[Any]) -> tuple[Any, Any]:
 @given(st.lists(rows, min_size=1, max_size=8), st.integers(1, 8))
 def test_statistics_agree_with_a_plain_loop(data: list[dict[str, Any]], size: int) -> None:
     with TemporaryDirectory() as root:
-        table = txlog.write(root, pa.Table.from_pylist(data, schema=SCHEMA), max_rows_per_file=size)
+        table = txlog.write(
+            root,
+            pa.Table.from_pylist(data, schema=SCHEMA),
+            options=txlog.WriteOptions(max_rows_per_file=size),
+        )
         for number, text in enumerate(table.files()["stats"].to_pylist()):
             part = data[number * size : (number + 1) * size]
             stats = orjson.loads(text)

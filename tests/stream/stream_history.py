@@ -139,7 +139,7 @@ class History:
         return sorted(self.live)[place % len(self.live)]
 
     def append(self, rows: int, per_file: int) -> None:
-        self.table.append(self.data(rows), max_rows_per_file=per_file)
+        self.table.append(self.data(rows), options=txlog.WriteOptions(max_rows_per_file=per_file))
         self.note()
 
     def delete(self, place: int) -> None:

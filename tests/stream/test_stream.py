@@ -139,7 +139,7 @@ def xs(*values: int) -> pa.Table:
 @pytest.fixture
 def table(tmp_path: Path) -> txlog.Table:
     made = txlog.Table.create(tmp_path / "t", xs(0).schema, properties=VECTORS)
-    made.append(xs(0, 1, 2, 3, 4, 5), max_rows_per_file=2)
+    made.append(xs(0, 1, 2, 3, 4, 5), options=txlog.WriteOptions(max_rows_per_file=2))
     return made
 
 
@@ -213,7 +213,7 @@ def test_a_first_batch_begins_where_it_did(table: txlog.Table, start: Any) -> No
 
 @pytest.mark.spec("STR-4", "STR-6")
 def test_the_first_rows_come_by_age_and_in_parts(table: txlog.Table) -> None:
-    table.append(xs(10, 11, 12, 13), max_rows_per_file=1)
+    table.append(xs(10, 11, 12, 13), options=txlog.WriteOptions(max_rows_per_file=1))
     stream, seen, at = open_stream(table), [], dict(UNDECIDED)
     for _ in range(7):
         at, rows = pull(stream, table, at, Limits(files=1))
@@ -229,7 +229,7 @@ def test_the_first_rows_come_by_age_and_in_parts(table: txlog.Table) -> None:
 
 @pytest.mark.spec("STR-6")
 def test_the_order_of_the_first_rows_outlives_the_log(table: txlog.Table) -> None:
-    table.append(xs(6, 7, 8), max_rows_per_file=1)
+    table.append(xs(6, 7, 8), options=txlog.WriteOptions(max_rows_per_file=1))
     table.delete("x = 2")
     stream = open_stream(table)
     middle = stream.latest(UNDECIDED, Limits(files=2))
@@ -755,7 +755,7 @@ def record_changes(table: txlog.Table) -> txlog.Table:
 @pytest.mark.spec("STR-13")
 def test_changes_come_version_by_version(table: txlog.Table) -> None:
     table.delete("x IN (0, 1, 2)")
-    table.append(xs(6, 7), max_rows_per_file=1)
+    table.append(xs(6, 7), options=txlog.WriteOptions(max_rows_per_file=1))
     table.optimize.compact()
     table.overwrite(xs(8))
     table = record_changes(table)

@@ -13,7 +13,9 @@ import txlog
 @pytest.fixture
 def table(tmp_path: Path) -> txlog.Table:
     table = txlog.write(
-        tmp_path / "t", pa.table({"x": range(20), "y": list("ab" * 10)}), max_rows_per_file=10
+        tmp_path / "t",
+        pa.table({"x": range(20), "y": list("ab" * 10)}),
+        options=txlog.WriteOptions(max_rows_per_file=10),
     )
     table.delete("x IN (1, 15)")
     return table
@@ -134,7 +136,7 @@ def test_a_fragment_is_validated(tmp_path: Path) -> None:
     """As pylance's `LanceFragment.validate`."""
     rows = pa.table({"x": range(20)})
     table = txlog.write(
-        tmp_path, rows, max_rows_per_file=10,
+        tmp_path, rows, options=txlog.WriteOptions(max_rows_per_file=10),
         properties={"delta.feature.txlog.fragments": "supported"},
     )  # fmt: skip
     table.alter.add_columns({"y": "x + 1"})
@@ -161,7 +163,7 @@ def test_a_fragment_is_validated(tmp_path: Path) -> None:
 def test_columns_from_the_addresses_of_rows(tmp_path: Path) -> None:
     rows = pa.table({"x": range(6)})
     table = txlog.write(
-        tmp_path, rows, max_rows_per_file=3,
+        tmp_path, rows, options=txlog.WriteOptions(max_rows_per_file=3),
         properties={"delta.feature.txlog.fragments": "supported"},
     )  # fmt: skip
 
@@ -183,7 +185,12 @@ def test_columns_without_nulls_stay_not_nullable(tmp_path: Path) -> None:
 
     def made(name: str) -> txlog.Table:
         rows = pa.table({"x": range(6)})
-        table = txlog.write(tmp_path / name, rows, max_rows_per_file=3, properties=properties)
+        table = txlog.write(
+            tmp_path / name,
+            rows,
+            options=txlog.WriteOptions(max_rows_per_file=3),
+            properties=properties,
+        )
         table.delete("x = 1")
         return table
 

@@ -142,7 +142,9 @@ def test_partitions_are_those_of_deltalake(table: txlog.Table, tmp_path: Path) -
 
 
 def _deleted_from(folder: Path) -> txlog.Table:
-    table = txlog.write(folder, pa.table({"x": range(40)}), max_rows_per_file=9)
+    table = txlog.write(
+        folder, pa.table({"x": range(40)}), options=txlog.WriteOptions(max_rows_per_file=9)
+    )
     table.delete("x % 7 = 3")
     return table
 
@@ -297,7 +299,10 @@ def test_rows_by_their_lasting_ids(tmp_path: Path) -> None:
         rows, tmp_path / "lance", max_rows_per_file=4, enable_stable_row_ids=True
     )
     table = txlog.write(
-        tmp_path / "t", rows, max_rows_per_file=4, properties={"delta.enableRowTracking": "true"}
+        tmp_path / "t",
+        rows,
+        options=txlog.WriteOptions(max_rows_per_file=4),
+        properties={"delta.enableRowTracking": "true"},
     )
     other = txlog.Table(tmp_path / "t")
     table.optimize.compact()  # The ids stay.

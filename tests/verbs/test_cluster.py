@@ -104,7 +104,9 @@ def test_rows_stay_and_files_are_skipped(
     if "delta.enableRowTracking" in properties:
         ids = sorted(map(repr, table.to_arrow(["x", "y", "_rowid"]).to_pylist()))
     table._context = Context(table.store, engine=Processes())
-    outcome = table.optimize.z_order(["x", "y"], max_rows_per_file=200, task_bytes=task_bytes)
+    outcome = table.optimize.z_order(
+        ["x", "y"], options=txlog.WriteOptions(max_rows_per_file=200), task_bytes=task_bytes
+    )
     assert outcome.operation == "OPTIMIZE"
     assert content(table) == content(txlog.Table(table.uri)) == before
     assert content(txlog.Table(table.uri, version=table.version - 1)) == before
@@ -131,7 +133,10 @@ def test_deltalake_reads_the_result_and_skips_no_more(tmp_path: Path) -> None:
     other.optimize.z_order(["x", "y"], target_size=20_000)
     theirs = txlog.Table(tmp_path / "theirs")
     table = txlog.Table(tmp_path / "ours")
-    table.optimize.z_order(["x", "y"], max_rows_per_file=-(-20_000 // theirs.files().num_rows))
+    table.optimize.z_order(
+        ["x", "y"],
+        options=txlog.WriteOptions(max_rows_per_file=-(-20_000 // theirs.files().num_rows)),
+    )
     assert content(table) == content(theirs)
     ours = deltalake.DeltaTable(tmp_path / "ours").to_pyarrow_table()
     assert sorted(ours["y"].to_pylist()) == sorted(table.to_arrow()["y"].to_pylist())
@@ -141,7 +146,9 @@ def test_deltalake_reads_the_result_and_skips_no_more(tmp_path: Path) -> None:
 
 def test_one_column_is_a_plain_order(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", rows(6000))
-    table.optimize.z_order("name", max_rows_per_file=500, task_bytes=10_000)
+    table.optimize.z_order(
+        "name", options=txlog.WriteOptions(max_rows_per_file=500), task_bytes=10_000
+    )
     stats = [json.loads(text) for text in table.files()["stats"].to_pylist()]
     ranges = sorted((s["minValues"]["name"], s["maxValues"]["name"]) for s in stats)
     assert all(one[1] <= other[0] for one, other in pairwise(ranges))
@@ -165,7 +172,7 @@ def test_only_new_files_are_clustered_again(tmp_path: Path) -> None:
     table.refresh().append(rows(1000))
     table.append(rows(1000, 1))
     before = content(table)
-    assert table.optimize.cluster(max_rows_per_file=250).version
+    assert table.optimize.cluster(options=txlog.WriteOptions(max_rows_per_file=250)).version
     assert content(table) == before
     commit = table.store.read(f"_delta_log/{table.version:020d}.json").splitlines()
     adds = [json.loads(line)["add"] for line in commit if line.startswith(b'{"add"')]

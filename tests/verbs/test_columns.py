@@ -24,7 +24,7 @@ def table(tmp_path: Path) -> txlog.Table:
     rows = pa.table({"x": range(12), "p": ["a", "b", "c", "d"] * 3})
     schema = pa.schema([("x", pa.int64()), ("p", pa.string())])
     table = txlog.Table.create(tmp_path / "t", schema, properties=FEATURE)
-    table.append(rows, max_rows_per_file=4)
+    table.append(rows, options=txlog.WriteOptions(max_rows_per_file=4))
     table.delete("x = 5")
     return table
 
@@ -166,7 +166,7 @@ def test_deletes_of_files_are_rewritten_without_vectors(tmp_path: Path) -> None:
     table = txlog.Table.create(
         tmp_path / "t", pa.schema([("x", pa.int64())]), properties=properties
     )
-    table.append(pa.table({"x": range(8)}), max_rows_per_file=4)
+    table.append(pa.table({"x": range(8)}), options=txlog.WriteOptions(max_rows_per_file=4))
     table.alter.add_columns({"y": "x * 2"})
     table.delete("y = 4")
     assert values(table, "y") == {x: 2 * x for x in range(8) if x != 2}
@@ -358,7 +358,7 @@ def test_rows_keep_their_ids_beside_new_columns(tmp_path: Path) -> None:
     table = txlog.Table.create(
         tmp_path / "t", pa.schema([("x", pa.int64())]), properties=properties
     )
-    table.append(pa.table({"x": range(8)}), max_rows_per_file=4)
+    table.append(pa.table({"x": range(8)}), options=txlog.WriteOptions(max_rows_per_file=4))
     table.delete("x = 1")
     ids = values(table, "_rowid")
     table.alter.add_columns({"y": "x * 2"})
@@ -477,7 +477,10 @@ def test_values_of_other_libraries(tmp_path: Path) -> None:
     import polars as pl
 
     table = txlog.write(
-        tmp_path, pa.table({"x": range(7)}), properties=FEATURE, max_rows_per_file=3
+        tmp_path,
+        pa.table({"x": range(7)}),
+        properties=FEATURE,
+        options=txlog.WriteOptions(max_rows_per_file=3),
     )
     given = {
         "n": np.arange(7) * 0.5,

@@ -25,7 +25,7 @@ def made(root: Path, data: pa.Table, each: int = 4, **arguments: Any) -> txlog.T
     schema = arguments.pop("schema", data.schema)
     table = txlog.Table.create(root, schema, properties=properties, **arguments)
     if data.num_rows:
-        table.append(data, max_rows_per_file=each)
+        table.append(data, options=txlog.WriteOptions(max_rows_per_file=each))
     return table
 
 

@@ -22,7 +22,7 @@ FEATURE = {"delta.feature.txlog.fragments": "supported"}
 def table(tmp_path: Path) -> txlog.Table:
     schema = pa.schema([("x", pa.int64())])
     table = txlog.Table.create(tmp_path / "t", schema, properties=FEATURE)
-    table.append(pa.table({"x": range(8)}), max_rows_per_file=4)
+    table.append(pa.table({"x": range(8)}), options=txlog.WriteOptions(max_rows_per_file=4))
     return table
 
 

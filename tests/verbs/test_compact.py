@@ -130,16 +130,23 @@ def test_large_files_are_left_alone(tmp_path: Path) -> None:
     sizes = table.files()["size_bytes"].to_pylist()
     assert table.optimize.compact(min_file_bytes=min(sizes)).version is None
     assert table.optimize.compact(min_file_bytes=0).version is None
-    assert table.optimize.compact(target_file_bytes=1).version is None
+    assert table.optimize.compact(options=txlog.WriteOptions(target_file_bytes=1)).version is None
 
 
 def test_new_files_are_no_larger_than_asked(tmp_path: Path) -> None:
     table = in_small_files(tmp_path, parts=7)
-    assert table.optimize.compact(max_rows_per_file=6).metrics["numAddedFiles"] == 3
+    assert (
+        table.optimize.compact(options=txlog.WriteOptions(max_rows_per_file=6)).metrics[
+            "numAddedFiles"
+        ]
+        == 3
+    )
     assert sorted(table.files()["num_records"].to_pylist()) == [3, 6, 6, 6]
-    assert table.optimize.compact(max_rows_per_file=6).version is None
+    assert table.optimize.compact(options=txlog.WriteOptions(max_rows_per_file=6)).version is None
     sizes = table.files()["size_bytes"].to_pylist()
-    table.optimize.compact(target_file_bytes=2 * max(sizes), min_file_bytes=10**6)
+    table.optimize.compact(
+        options=txlog.WriteOptions(target_file_bytes=2 * max(sizes)), min_file_bytes=10**6
+    )
     assert table.files().num_rows == 2
     assert sorted(values(table)) == list(range(21))
 
@@ -167,7 +174,12 @@ def test_files_that_are_packed_better_already_are_left(tmp_path: Path) -> None:
     )
     before = parquet_files(tmp_path)
     target = sum(add.size for add in adds)
-    assert table.optimize.compact(target_file_bytes=target, min_file_bytes=target).version is None
+    assert (
+        table.optimize.compact(
+            options=txlog.WriteOptions(target_file_bytes=target), min_file_bytes=target
+        ).version
+        is None
+    )
     assert parquet_files(tmp_path) == before
 
 
@@ -224,8 +236,8 @@ BAD: dict[str, tuple[str, Callable[[txlog.Table], object]]] = {
     "a share": ("max_deleted_fraction", lambda t: t.optimize.compact(max_deleted_fraction=1.5)),
     "a truth": ("max_deleted_fraction", lambda t: t.optimize.compact(max_deleted_fraction=True)),
     "NaN": ("max_deleted_fraction", lambda t: t.optimize.compact(max_deleted_fraction=math.nan)),
-    "no rows": ("max_rows_per_file", lambda t: t.optimize.compact(max_rows_per_file=0)),
-    "no bytes": ("target_file_bytes", lambda t: t.optimize.compact(target_file_bytes=0)),
+    "no rows": ("max_rows_per_file", lambda _: txlog.WriteOptions(max_rows_per_file=0)),
+    "no bytes": ("target_file_bytes", lambda _: txlog.WriteOptions(target_file_bytes=0)),
     "a note": ("user_metadata", lambda t: t.optimize.compact(user_metadata=5)),  # type: ignore[arg-type]
 }  # fmt: skip
 
@@ -417,8 +429,10 @@ def test_groups_are_of_one_partition_and_fit(
 
 def test_others_read_a_compacted_table(tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
-    table = txlog.write(tmp_path, xs(*range(20)), partition_by="p", max_rows_per_file=3)
-    table.append(xs(*range(20, 30)), max_rows_per_file=2)
+    table = txlog.write(
+        tmp_path, xs(*range(20)), partition_by="p", options=txlog.WriteOptions(max_rows_per_file=3)
+    )
+    table.append(xs(*range(20, 30)), options=txlog.WriteOptions(max_rows_per_file=2))
     table.optimize.compact()
     assert table.files().num_rows == 2
     found = deltalake.DeltaTable(str(tmp_path))
@@ -438,7 +452,7 @@ def test_the_target_size_is_a_property(tmp_path: Path) -> None:
     table.optimize.compact()
     some = table.files().num_rows
     assert 1 < some < len(sizes)
-    table.optimize.compact(target_file_bytes=1 << 27)
+    table.optimize.compact(options=txlog.WriteOptions(target_file_bytes=1 << 27))
     assert table.files().num_rows == 1
     assert table.count() == 8001
 
@@ -482,7 +496,7 @@ def test_rows_are_sorted_as_python_sorts_them(
     table.delete("k = 2")
     columns = [*SORTED.names, "_rowid"]
     before = table.to_arrow(columns).to_pylist()
-    table.optimize.compact(sort_by=by, max_rows_per_file=largest)
+    table.optimize.compact(sort_by=by, options=txlog.WriteOptions(max_rows_per_file=largest))
     names = [name.lower() for name in by]
 
     def place(row: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -501,7 +515,12 @@ def test_rows_are_sorted_as_python_sorts_them(
         stored += cells
     held = [{name: row[name] for name in SORTED.names} for row in after]
     assert sorted(map(repr, stored)) == sorted(map(repr, held))
-    assert table.optimize.compact(sort_by=by, max_rows_per_file=largest).version is None
+    assert (
+        table.optimize.compact(
+            sort_by=by, options=txlog.WriteOptions(max_rows_per_file=largest)
+        ).version
+        is None
+    )
 
 
 def test_rows_are_sorted_within_partitions_and_large_files_stay(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def table(tmp_path: Path, request: pytest.FixtureRequest) -> txlog.Table:
     made = txlog.write(
         tmp_path / "t",
         pa.table({"n": range(10)}),
-        max_rows_per_file=4,
+        options=txlog.WriteOptions(max_rows_per_file=4),
         properties={"delta.enableDeletionVectors": request.param},
     )
     made.delete("n = 1")

@@ -29,7 +29,7 @@ print(json.dumps([fragment.to_json() for fragment in found]))
 def table(tmp_path: Path) -> txlog.Table:
     schema = pa.schema([("x", pa.int64())])
     table = txlog.Table.create(tmp_path / "t", schema, properties=FEATURE)
-    table.append(pa.table({"x": range(10)}), max_rows_per_file=5)
+    table.append(pa.table({"x": range(10)}), options=txlog.WriteOptions(max_rows_per_file=5))
     return table
 
 
@@ -58,7 +58,7 @@ def test_a_held_handle_knows_what_others_committed(table: txlog.Table) -> None:
     with pytest.raises(txlog.InvalidInputError, match="committed before"):
         table.commit(FragmentOperation.Append(two))
     other.commit(FragmentOperation.Append(three))
-    other.append(pa.table({"x": range(400, 500)}), max_rows_per_file=1)
+    other.append(pa.table({"x": range(400, 500)}), options=txlog.WriteOptions(max_rows_per_file=1))
     with pytest.raises(txlog.InvalidInputError, match="committed before"):
         table.commit(FragmentOperation.Append(three))
     assert rows(table) == [*range(10), *range(100, 105), *range(200, 205), *range(300, 305),

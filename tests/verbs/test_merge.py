@@ -373,7 +373,10 @@ def test_new_rows_of_many_fragments_are_computed_together(
         properties={"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": feed},
     )
     ids = np.arange(600)
-    table.append(pa.table({"id": ids, "t": ids.astype(str)}), max_rows_per_file=20)
+    table.append(
+        pa.table({"id": ids, "t": ids.astype(str)}),
+        options=txlog.WriteOptions(max_rows_per_file=20),
+    )
     computed = []
     whole = match.pair_rows
 
@@ -611,7 +614,12 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path, vectors: str, few: 
         columns = {"k": keys, **{f"c{n}": keys * 0.5 for n in range(4)}}
         properties = {"delta.enableDeletionVectors": vectors}
         path = tmp_path / f"{vectors}{files}"
-        txlog.write(path, pa.table(columns), max_rows_per_file=1_000, properties=properties)
+        txlog.write(
+            path,
+            pa.table(columns),
+            options=txlog.WriteOptions(max_rows_per_file=1_000),
+            properties=properties,
+        )
         source = pa.table({"k": np.arange(500) * (count // 500), "c0": np.zeros(500)})
         table = txlog.Table(path)
         usual = pa.default_memory_pool()
@@ -686,7 +694,7 @@ def test_values_that_do_not_fit_become_null_on_demand(
             source,
             "source.id = target.id",
             schema_mode=schema_mode,
-            error_on_type_mismatch=False,
+            options=txlog.WriteOptions(error_on_type_mismatch=False),
         ),
         theirs.merge(
             source,

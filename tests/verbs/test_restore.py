@@ -325,7 +325,7 @@ def test_of_domains_only_clustering_goes_back(tmp_path: Path) -> None:
 
 @pytest.mark.spec("FRG-37")
 def test_data_files_that_are_gone_are_named(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, xs(*range(8)), max_rows_per_file=1)
+    table = txlog.write(tmp_path, xs(*range(8)), options=txlog.WriteOptions(max_rows_per_file=1))
     paths = table.files()["path"].to_pylist()
     table.delete(None)
     for path in paths[:7]:
@@ -461,7 +461,7 @@ def test_statistics_that_a_checkpoint_has_as_structs_tell_the_rows(tmp_path: Pat
 
 @pytest.mark.spec("FRG-35")
 def test_what_winners_did_is_undone_too(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, xs(1, 2), max_rows_per_file=1)
+    table = txlog.write(tmp_path, xs(1, 2), options=txlog.WriteOptions(max_rows_per_file=1))
     table.append(xs(3))
     place, seen = Context(table.store), load_snapshot(table.store)
     append(place, seen, xs(4))
@@ -513,7 +513,7 @@ def test_any_order_of_verbs(vectors: bool, tracked: bool, steps: list[tuple[str,
             if name == "append":
                 fresh = range(following, following + number)
                 following += number
-                table.append(xs(*fresh), max_rows_per_file=2)
+                table.append(xs(*fresh), options=txlog.WriteOptions(max_rows_per_file=2))
                 held = held | set(fresh)
             elif name == "delete":
                 table.delete(f"x % 5 = {number}")
@@ -550,7 +550,9 @@ def test_any_order_of_verbs(vectors: bool, tracked: bool, steps: list[tuple[str,
 
 def test_others_read_a_restored_table(tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
-    table = txlog.write(tmp_path, xs(*range(20)), partition_by="p", max_rows_per_file=3)
+    table = txlog.write(
+        tmp_path, xs(*range(20)), partition_by="p", options=txlog.WriteOptions(max_rows_per_file=3)
+    )
     table.delete("x % 7 = 2")
     table.overwrite(xs(50))
     table.restore(1)

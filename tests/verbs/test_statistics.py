@@ -117,7 +117,12 @@ def test_they_are_those_that_writing_gives(
 ) -> None:
     with TemporaryDirectory() as root:
         given_rows = pa.Table.from_pylist(data, schema=SCHEMA)
-        table = txlog.write(root, given_rows, partition_by=partition_by, max_rows_per_file=size)
+        table = txlog.write(
+            root,
+            given_rows,
+            partition_by=partition_by,
+            options=txlog.WriteOptions(max_rows_per_file=size),
+        )
         expected, before = texts(table), repr(table.to_arrow().to_pylist())
         table = without(table)
         assert set(texts(table).values()) == {None}
@@ -345,7 +350,9 @@ WINNERS: dict[str, Callable[[Context, Any], object]] = {
 def test_what_others_commit_meanwhile_stays(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = txlog.write(tmp_path, pa.table({"x": [1, 2, 3, 4]}), max_rows_per_file=2)
+    table = txlog.write(
+        tmp_path, pa.table({"x": [1, 2, 3, 4]}), options=txlog.WriteOptions(max_rows_per_file=2)
+    )
     table = without(table)
     place, seen = Context(table.store), load_snapshot(table.store)
     WINNERS[name](place, seen)
@@ -363,7 +370,9 @@ def test_what_others_commit_meanwhile_stays(
 @pytest.mark.spec("FRG-39")
 @pytest.mark.parametrize("name", list(WINNERS)[:3])
 def test_others_commit_on_top_of_it(tmp_path: Path, name: str) -> None:
-    table = txlog.write(tmp_path, pa.table({"x": [1, 2, 3, 4]}), max_rows_per_file=2)
+    table = txlog.write(
+        tmp_path, pa.table({"x": [1, 2, 3, 4]}), options=txlog.WriteOptions(max_rows_per_file=2)
+    )
     table = without(table)
     place, seen = Context(table.store), load_snapshot(table.store)
     compute_statistics(place, seen)
@@ -377,7 +386,11 @@ def test_others_commit_on_top_of_it(tmp_path: Path, name: str) -> None:
 
 
 def test_a_file_is_looked_into_once(tmp_path: Path, row_groups_read: list[int]) -> None:
-    table = txlog.write(tmp_path, pa.table({"f": [1.0, 2.0, 3.0, 4.0]}), max_rows_per_file=2)
+    table = txlog.write(
+        tmp_path,
+        pa.table({"f": [1.0, 2.0, 3.0, 4.0]}),
+        options=txlog.WriteOptions(max_rows_per_file=2),
+    )
     table = without(table)
     place, seen = Context(table.store), load_snapshot(table.store)
     delete(place, seen, "f = 1")

@@ -306,25 +306,29 @@ def test_values_that_do_not_fit_become_null_on_demand(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", rows)
     with pytest.raises(InvalidInputError, match="cannot be stored"):
         table.update({"n": "t"})
-    table.update({"n": "t"}, error_on_type_mismatch=False)
+    table.update({"n": "t"}, options=txlog.WriteOptions(error_on_type_mismatch=False))
     assert table.to_arrow()["n"].to_pylist() == [5, None, None]
     kinds = pa.table(
         {"d": [None], "b": [None], "t": ["2024-02-29"], "f": ["yes"]},
         pa.schema([("d", pa.date32()), ("b", pa.bool_()), ("t", pa.string()), ("f", pa.string())]),
     )
     other = txlog.write(tmp_path / "kinds", kinds)
-    other.update({"d": "t", "b": "f"}, error_on_type_mismatch=False)
+    other.update({"d": "t", "b": "f"}, options=txlog.WriteOptions(error_on_type_mismatch=False))
     assert other.to_arrow(["d", "b"]).to_pylist() == [{"d": date(2024, 2, 29), "b": True}]
-    other.update({"d": "f", "b": "t"}, error_on_type_mismatch=False)
+    other.update({"d": "f", "b": "t"}, options=txlog.WriteOptions(error_on_type_mismatch=False))
     assert other.to_arrow(["d", "b"]).to_pylist() == [{"d": None, "b": None}]
     with table.transaction() as tx:
-        tx.update(new_values={"n": 2**40}, where="t = '5'", error_on_type_mismatch=False)
+        tx.update(
+            new_values={"n": 2**40},
+            where="t = '5'",
+            options=txlog.WriteOptions(error_on_type_mismatch=False),
+        )
     assert table.to_arrow()["n"].to_pylist() == [None] * 3
     whole = txlog.write(
         tmp_path / "w",
         rows.select(["t"]).append_column(pa.field("k", pa.int64(), False), pa.array([1, 2, 3])),
     )
     with pytest.raises(SchemaMismatchError, match="null"):
-        whole.update({"k": "t"}, error_on_type_mismatch=False)
+        whole.update({"k": "t"}, options=txlog.WriteOptions(error_on_type_mismatch=False))
     with pytest.raises(InvalidInputError, match="cannot be stored"):
-        whole.update({"k": "array(1)"}, error_on_type_mismatch=False)
+        whole.update({"k": "array(1)"}, options=txlog.WriteOptions(error_on_type_mismatch=False))

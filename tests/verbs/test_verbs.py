@@ -80,18 +80,24 @@ def apply(table: txlog.Table, held: list[Row], step: tuple[Any, ...], files: int
     """Do a step to the table, and return the rows that the oracle has then."""
     match step:
         case ("append", data):
-            table.append(as_table(data), max_rows_per_file=files)
+            table.append(as_table(data), options=txlog.WriteOptions(max_rows_per_file=files))
             return held + data
         case ("overwrite", data):
-            table.overwrite(as_table(data), max_rows_per_file=files)
+            table.overwrite(as_table(data), options=txlog.WriteOptions(max_rows_per_file=files))
             return data
         case ("replace", where, data):
             test = PREDICATES[where]
             data = [row for row in data if test(row)]
-            table.overwrite(as_table(data), where, max_rows_per_file=files)
+            table.overwrite(
+                as_table(data), where, options=txlog.WriteOptions(max_rows_per_file=files)
+            )
             return [row for row in held if not test(row)] + data
         case ("dynamic", data) if table.partition_columns:
-            table.overwrite(as_table(data), partition_mode="dynamic", max_rows_per_file=files)
+            table.overwrite(
+                as_table(data),
+                partition_mode="dynamic",
+                options=txlog.WriteOptions(max_rows_per_file=files),
+            )
             touched = {row["p"] for row in data}
             return [row for row in held if row["p"] not in touched] + data
         case ("dynamic", data):
@@ -187,7 +193,7 @@ def test_a_delete_keeps_the_file_and_its_fragment(tmp_path: Any) -> None:
 
 def test_many_vectors_of_one_commit_share_a_file(tmp_path: Any) -> None:
     data = pa.table({"x": list(range(60_000))})
-    table = txlog.write(tmp_path, data, max_rows_per_file=20_000)
+    table = txlog.write(tmp_path, data, options=txlog.WriteOptions(max_rows_per_file=20_000))
     table.delete("x % 2 = 0 or x % 7 = 3")
     kinds = {vector[0] for vector in table.files()["deletion_vector"].to_pylist()}
     assert kinds == {"u"}

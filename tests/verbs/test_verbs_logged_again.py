@@ -42,7 +42,7 @@ class History:
     def append(self, count: int) -> None:
         new = range(self.following, self.following + count)
         self.following += count
-        self.table.append(xs(*new), max_rows_per_file=2)
+        self.table.append(xs(*new), options=txlog.WriteOptions(max_rows_per_file=2))
         self.note({*self.rows[-1], *new})
 
     def delete(self, number: int) -> None:

@@ -106,13 +106,14 @@ def test_a_table_of_microseconds_refuses_what_it_would_lose(tmp_path: Path) -> N
     whole = txlog.write(tmp_path / "t", rows.slice(1))  # Nothing is lost.
     assert whole.schema.field("t").type == pa.timestamp("us")
     assert whole.protocol.reader_features == ["timestampNtz"]
-    cut = txlog.WriterProperties(allow_truncated_timestamps=True)
-    whole.append(rows, writer_properties=cut)
-    whole.overwrite(pa.table({"t": moments(-1, BASE + 1999)}), writer_properties=cut)
-    whole.append(rows.to_pandas(), writer_properties=cut)
-    whole.append(pl.from_arrow(rows), writer_properties=cut)
+    properties = txlog.WriterProperties(allow_truncated_timestamps=True)
+    cut = txlog.WriteOptions(writer_properties=properties)
+    whole.append(rows, options=cut)
+    whole.overwrite(pa.table({"t": moments(-1, BASE + 1999)}), options=cut)
+    whole.append(rows.to_pandas(), options=cut)
+    whole.append(pl.from_arrow(rows), options=cut)
     source = pa.table({"t": moments(BASE + 7)})
-    merge = whole.merge(source, "target.t = source.t", writer_properties=cut)
+    merge = whole.merge(source, "target.t = source.t", options=cut)
     merge.when_matched_delete().execute()
     # As deltalake cuts them, towards the epoch.
     assert whole.to_arrow()["t"].cast(pa.int64()).to_pylist() == [0, *[BASE // 1000 + 1] * 3]

@@ -123,7 +123,9 @@ def test_a_new_table_lists_the_features_and_names_the_columns(tmp_path: Path, ve
 
 
 def test_data_of_the_first_version_has_ids(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, xs(5, 6, 7), properties=TRACKING, max_rows_per_file=2)
+    table = txlog.write(
+        tmp_path, xs(5, 6, 7), properties=TRACKING, options=txlog.WriteOptions(max_rows_per_file=2)
+    )
     assert ids(table) == {5: (0, 0), 6: (1, 0), 7: (2, 0)}
     assert check_protocol(tmp_path) == 2
 
@@ -396,7 +398,10 @@ def test_ids_stay_whatever_is_done(
         ever: set[int] = set()
         for name, number in operations:
             if name == "append":
-                table.append(xs(*range(following, following + number)), max_rows_per_file=2)
+                table.append(
+                    xs(*range(following, following + number)),
+                    options=txlog.WriteOptions(max_rows_per_file=2),
+                )
                 following += number
             elif name == "delete":
                 table.delete(f"x % 6 = {number}")
@@ -485,7 +490,7 @@ class PlainRows:
         chosen = [x for x in self.rows if x >= 0 and x % 4 == number]
         where = f"x >= 0 AND x % 4 = {number}"
         if name == "append":
-            tx.append(self.new(number), max_rows_per_file=2)
+            tx.append(self.new(number), options=txlog.WriteOptions(max_rows_per_file=2))
         elif name == "update":
             tx.update({"y": "y + 1"}, where)
             self.rows |= {x: (self.rows[x][0] + 1, self.rows[x][1], None) for x in chosen}

@@ -78,7 +78,7 @@ def test_all_land_one_after_the_other(
             "delta.enableDeletionVectors": str(vectors).lower(),
         }
         table = txlog.Table.create(root, SCHEMA, list(partition_by), properties)
-        table.append(xs(*range(10)), max_rows_per_file=4)
+        table.append(xs(*range(10)), options=txlog.WriteOptions(max_rows_per_file=4))
         table.delete("x = 3 or x = 8")
         held = [frozenset[int](), frozenset(range(10)), frozenset(range(10)) - {3, 8}]
         place, seen = Context(table.store), load_snapshot(table.store)

@@ -42,8 +42,8 @@ SchemaMode = Literal["merge", "overwrite"] | None
 VARIANT = PrimitiveType("variant")
 _UNNAMED_INDEX = "__index_level_"  # The name that pandas gives an unnamed index in Arrow.
 _TOO_FINE = (
-    "Cut the digits off with "
-    "writer_properties=txlog.WriterProperties(allow_truncated_timestamps=True), or keep them in a "
+    "Cut the digits off with options=txlog.WriteOptions(writer_properties="
+    "txlog.WriterProperties(allow_truncated_timestamps=True)), or keep them in a "
     "column of type timestamp_nanos or timestamp_nanos_ntz, which new columns have in a table "
     "with the feature timestampNanos (docs/properties.md)"
 )

@@ -13,7 +13,12 @@ import pyarrow as pa
 
 from txlog.actions.stats_text import Path
 from txlog.base.arrow import pc, pq
-from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
+from txlog.base.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    UnsupportedFeatureError,
+    require_flags,
+)
 from txlog.expressions.tree import col
 from txlog.parquet.file_footer import FileFooter
 from txlog.protocol.properties import Properties
@@ -283,15 +288,34 @@ def _bad(reason: str, remedy: str) -> InvalidInputError:
     return InvalidInputError(argument="writer_properties", reason=reason, remedy=remedy)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """The maximum size of data files, and their encoding."""
+    """How a verb writes data files; None means the default.
+
+    Parameters
+    ----------
+    target_file_bytes, max_rows_per_file
+        The approximate maximum size of new files. Default: 128 MiB, and any number of rows;
+        `optimize` uses the table's `delta.targetFileSize` first.
+    writer_properties
+        The encoding of new files: `txlog.WriterProperties(compression="zstd", …)`.
+    error_on_type_mismatch
+        For `update`, `merge` and `upsert`: if false, a computed value becomes null where its column
+        cannot store it. Other verbs refuse such values in any case.
+
+    Raises
+    ------
+    InvalidInputError
+        A size is not a whole number from 1.
+    """
 
     target_file_bytes: int | None = None
     max_rows_per_file: int | None = None
     writer_properties: WriterProperties | None = None
+    error_on_type_mismatch: bool = True
 
     def __post_init__(self) -> None:
+        require_flags(error_on_type_mismatch=self.error_on_type_mismatch)
         for name in ("target_file_bytes", "max_rows_per_file"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 1 <= value < 1 << 63):
@@ -455,10 +479,18 @@ def as_names(
     return tuple(listed)
 
 
-def write_options(
-    target_file_bytes: int | None = None,
-    max_rows_per_file: int | None = None,
-    writer_properties: WriterProperties | None = None,
-) -> WriteOptions:
-    """Return the options of a write; None means the default."""
-    return WriteOptions(target_file_bytes, max_rows_per_file, writer_properties)
+def as_options(options: WriteOptions | None) -> WriteOptions:
+    """Return the options of a write; None means the default.
+
+    Raises
+    ------
+    InvalidTypeError
+        It is something else.
+    """
+    if not isinstance(options, WriteOptions | None):
+        raise InvalidTypeError(
+            argument="options",
+            reason=f"txlog.WriteOptions were expected, not {type(options).__name__}",
+            remedy="Pass for example options=txlog.WriteOptions(max_rows_per_file=1_000_000)",
+        )
+    return options or WriteOptions()

@@ -25,7 +25,7 @@ from txlog.data_files.constraints import (
 )
 from txlog.data_files.identity import Numbering, marks_of, with_marks, without_mark
 from txlog.data_files.incoming import SchemaMode, fitted, incoming, merged_schema
-from txlog.data_files.options import WriteOptions
+from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.write import (
     FileLayout,
     check_partitioning,
@@ -331,7 +331,7 @@ class AddedFiles:
         self.schema: StructType | None = None
         self._context = context
         self._data = data
-        self._options = options or WriteOptions()
+        self._options = as_options(options)
         self._replaced = replaced
         self.partition_by = partition_by
         self._owned = True

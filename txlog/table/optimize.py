@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
     from txlog.data_files.curves import Curve
-    from txlog.data_files.options import WriterProperties
+    from txlog.data_files.options import WriteOptions
     from txlog.expressions.sql import Where
 
 
@@ -27,9 +27,7 @@ class TableOptimize:
         self,
         where: Where = None,
         *,
-        target_file_bytes: int | None = None,
-        max_rows_per_file: int | None = None,
-        writer_properties: WriterProperties | None = None,
+        options: WriteOptions | None = None,
         min_file_bytes: int | None = None,
         max_deleted_fraction: float = 0.05,
         max_column_files: int = 8,
@@ -48,9 +46,9 @@ class TableOptimize:
         where
             Only files of the partitions for which this is true; a predicate over partition
             columns alone.
-        target_file_bytes, max_rows_per_file
-            The approximate maximum size of new files. Default: the table's `delta.targetFileSize`,
-            or 128 MiB.
+        options
+            The sizes and the encoding of new files. Default size: the table's
+            `delta.targetFileSize`, or 128 MiB.
         min_file_bytes
             Files with fewer bytes count as small. Default: three quarters of the target.
         max_deleted_fraction
@@ -71,7 +69,7 @@ class TableOptimize:
         UnsupportedFeatureError
             The table cannot be written by txlog, or its rows would lose their ids.
         """
-        from txlog.data_files.options import as_names, write_options
+        from txlog.data_files.options import as_names
         from txlog.expressions.sql import as_expression
         from txlog.verbs.compact import Compact
 
@@ -82,7 +80,7 @@ class TableOptimize:
             max_deleted_fraction=max_deleted_fraction,
             max_column_files=max_column_files,
             sort_by=() if sort_by is None else as_names(sort_by, argument="sort_by"),
-            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
+            options=options,
         )
         return self._table._run(operation, txn, user_metadata)
 
@@ -92,9 +90,7 @@ class TableOptimize:
         where: Where = None,
         *,
         curve: Curve = "hilbert",
-        target_file_bytes: int | None = None,
-        max_rows_per_file: int | None = None,
-        writer_properties: WriterProperties | None = None,
+        options: WriteOptions | None = None,
         task_bytes: int | None = None,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
@@ -115,7 +111,7 @@ class TableOptimize:
             bits.
         where
             Only the partitions for which this is true; a predicate over partition columns alone.
-        target_file_bytes, max_rows_per_file, writer_properties
+        options
             As for `compact`.
         task_bytes
             The size of the files whose rows one task holds in memory. There, rows are several times
@@ -129,7 +125,7 @@ class TableOptimize:
         UnsupportedFeatureError
             The table cannot be written by txlog, or its rows would lose their ids.
         """
-        from txlog.data_files.options import as_names, write_options
+        from txlog.data_files.options import as_names
         from txlog.expressions.sql import as_expression
         from txlog.verbs.cluster import Cluster
 
@@ -138,7 +134,7 @@ class TableOptimize:
             as_names(columns, argument="columns"),
             as_expression(where),
             curve=curve,
-            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
+            options=options,
             task_bytes=task_bytes,
         )
         return self._table._run(operation, txn, user_metadata)
@@ -149,9 +145,7 @@ class TableOptimize:
         *,
         full: bool = False,
         curve: Curve = "hilbert",
-        target_file_bytes: int | None = None,
-        max_rows_per_file: int | None = None,
-        writer_properties: WriterProperties | None = None,
+        options: WriteOptions | None = None,
         task_bytes: int | None = None,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
@@ -171,7 +165,6 @@ class TableOptimize:
             The table has no clustering columns.
         """
         require_flags(full=full)
-        from txlog.data_files.options import write_options
         from txlog.expressions.sql import as_expression
         from txlog.verbs.cluster import Cluster
 
@@ -181,7 +174,7 @@ class TableOptimize:
             as_expression(where),
             curve=curve,
             full=full,
-            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
+            options=options,
             task_bytes=task_bytes,
         )
         return self._table._run(operation, txn, user_metadata)

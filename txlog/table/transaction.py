@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from txlog.base.errors import require_flags
 from txlog.commit.context import Context
 from txlog.commit.operation import Operation, Outcome
 from txlog.data_files.assignments import Updates
 from txlog.data_files.incoming import SchemaMode
-from txlog.data_files.options import WriterProperties, write_options
+from txlog.data_files.options import WriteOptions
 from txlog.expressions.sql import Where, as_expression
 from txlog.expressions.tree import Expression
 from txlog.snapshot.snapshot import Snapshot
@@ -41,12 +40,9 @@ class TableTransaction:
         data: Any,
         *,
         schema_mode: SchemaMode = None,
-        target_file_bytes: int | None = None,
-        max_rows_per_file: int | None = None,
-        writer_properties: WriterProperties | None = None,
+        options: WriteOptions | None = None,
     ) -> None:
         """Add rows; arguments and errors are those of `Table.append`."""
-        options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
         self._add(Append.of_data(self._context, data, schema_mode=schema_mode, options=options))
 
     def overwrite(
@@ -56,9 +52,7 @@ class TableTransaction:
         *,
         partition_mode: PartitionMode = "static",
         schema_mode: SchemaMode = None,
-        target_file_bytes: int | None = None,
-        max_rows_per_file: int | None = None,
-        writer_properties: WriterProperties | None = None,
+        options: WriteOptions | None = None,
     ) -> None:
         """Replace rows; arguments and errors are those of `Table.overwrite`."""
         operation = Overwrite.of_data(
@@ -67,16 +61,16 @@ class TableTransaction:
             where=as_expression(where),
             partition_mode=partition_mode,
             schema_mode=schema_mode,
-            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
+            options=options,
         )
         self._add(operation)
 
-    def delete(self, where: Where) -> None:
+    def delete(self, where: Where, *, options: WriteOptions | None = None) -> None:
         """Delete the rows for which a predicate is true; None deletes all rows.
 
         This includes rows that the transaction added before.
         """
-        self._add(Delete(self._context, as_expression(where)))
+        self._add(Delete(self._context, as_expression(where), options=options))
 
     def update(
         self,
@@ -84,14 +78,9 @@ class TableTransaction:
         where: Where = None,
         *,
         new_values: Updates | None = None,
-        error_on_type_mismatch: bool = True,
-        target_file_bytes: int | None = None,
-        max_rows_per_file: int | None = None,
-        writer_properties: WriterProperties | None = None,
+        options: WriteOptions | None = None,
     ) -> None:
         """Update rows; arguments and errors are those of `Table.update`."""
-        require_flags(error_on_type_mismatch=error_on_type_mismatch)
-        options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
         predicate = as_expression(where)
         self._add(
             Update(
@@ -99,7 +88,6 @@ class TableTransaction:
                 updates,
                 predicate,
                 new_values=new_values,
-                error_on_type_mismatch=error_on_type_mismatch,
                 options=options,
             )
         )
@@ -112,24 +100,19 @@ class TableTransaction:
         target_alias: str = "target",
         *,
         schema_mode: Literal["merge"] | None = None,
-        error_on_type_mismatch: bool = True,
-        target_file_bytes: int | None = None,
-        max_rows_per_file: int | None = None,
-        writer_properties: WriterProperties | None = None,
+        options: WriteOptions | None = None,
     ) -> TableMerger:
         """Merge a source into the table; arguments are those of `Table.merge`.
 
         `execute` of the result adds the merge to the transaction.
         """
-        require_flags(error_on_type_mismatch=error_on_type_mismatch)
         request = MergeRequest(
             data=source,
             predicate=predicate,
             source_alias=source_alias,
             target_alias=target_alias,
             schema_mode=schema_mode,
-            error_on_type_mismatch=error_on_type_mismatch,
-            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
+            options=options,
         )
         return _MergeWithin(self, request)
 

@@ -15,7 +15,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import skip_recorded
 from txlog.data_files.incoming import SchemaMode
-from txlog.data_files.options import WriterProperties, as_names, as_schema, write_options
+from txlog.data_files.options import WriteOptions, as_names, as_options, as_schema
 from txlog.expressions.sql import Where, as_expression
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.protocol.access import features_of
@@ -45,12 +45,10 @@ def write(
     partition_mode: PartitionMode = "static",
     schema_mode: SchemaMode = None,
     properties: Mapping[str, str] | None = None,
-    txn: AppVersion | None = None,
     name: str | None = None,
     description: str | None = None,
-    target_file_bytes: int | None = None,
-    max_rows_per_file: int | None = None,
-    writer_properties: WriterProperties | None = None,
+    options: WriteOptions | None = None,
+    txn: AppVersion | None = None,
     user_metadata: UserMetadata | None = None,
     storage_options: Mapping[str, Any] | None = None,
     engine: Engine | None = None,
@@ -86,7 +84,7 @@ def write(
             cluster_by=as_names(cluster_by, argument="cluster_by"),
             name=name,
             description=description,
-            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
+            options=options,
             txn=txn,
             user_metadata=user_metadata,
             allow_existing=mode != "error",
@@ -116,9 +114,7 @@ def write(
     shared: dict[str, Any] = {
         "schema_mode": schema_mode,
         "txn": txn,
-        "target_file_bytes": target_file_bytes,
-        "max_rows_per_file": max_rows_per_file,
-        "writer_properties": writer_properties,
+        "options": options,
         "user_metadata": user_metadata,
     }
     if mode == "append":
@@ -313,9 +309,7 @@ def write_fragments(
     *,
     partition_by: Sequence[str] | str | None = None,
     properties: Mapping[str, str] | None = None,
-    target_file_bytes: int | None = None,
-    max_rows_per_file: int | None = None,
-    writer_properties: WriterProperties | None = None,
+    options: WriteOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> list[FragmentMetadata]:
     """Write data as new fragments of a table, without committing them.
@@ -351,7 +345,7 @@ def write_fragments(
                 return write_first_fragments(
                     context,
                     data,
-                    write_options(target_file_bytes, max_rows_per_file, writer_properties),
+                    as_options(options),
                     partition_by=as_names(partition_by),
                     properties=properties or {},
                 )
@@ -359,5 +353,4 @@ def write_fragments(
         require_same(
             snapshot, None if partition_by is None else as_names(partition_by), properties or {}
         )
-        options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
-        return write_new_fragments(context, snapshot, data, options)
+        return write_new_fragments(context, snapshot, data, as_options(options))

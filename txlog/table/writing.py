@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from txlog.base.errors import require_flags
 from txlog.table.handle import Handle
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from txlog.commit.operation import Outcome
     from txlog.data_files.assignments import Updates
     from txlog.data_files.incoming import SchemaMode
-    from txlog.data_files.options import WriterProperties
+    from txlog.data_files.options import WriteOptions
     from txlog.expressions.sql import Where
     from txlog.expressions.tree import Expression
     from txlog.table.alter import TableAlter
@@ -35,10 +34,8 @@ class Writing(Handle):
         data: Any,
         *,
         schema_mode: SchemaMode = None,
+        options: WriteOptions | None = None,
         txn: AppVersion | None = None,
-        target_file_bytes: int | None = None,
-        max_rows_per_file: int | None = None,
-        writer_properties: WriterProperties | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Add rows, in one commit.
@@ -49,10 +46,8 @@ class Writing(Handle):
             Anything that supports Arrow: pyarrow, polars, pandas, duckdb, a reader, a scan.
         schema_mode
             `merge` adds columns that only the data has. Default: refuse them.
-        target_file_bytes, max_rows_per_file
-            The approximate maximum size of new files.
-        writer_properties
-            The encoding of new files: `txlog.WriterProperties(compression="zstd", …)`.
+        options
+            The sizes and the encoding of new files: `txlog.WriteOptions(max_rows_per_file=…)`.
         txn
             `(app_id, version)`: if the table records this or a later version of the application,
             nothing is written and the outcome is `skipped`. Otherwise the commit records it.
@@ -69,10 +64,8 @@ class Writing(Handle):
         CommitConflictError, OutcomeUnknownError, StoreError
             The commit failed; see these classes.
         """
-        from txlog.data_files.options import write_options
         from txlog.verbs.append import Append
 
-        options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
         operation = Append.of_data(self._context, data, schema_mode=schema_mode, options=options)
         return self._run(operation, txn, user_metadata)
 
@@ -84,10 +77,8 @@ class Writing(Handle):
         partition_mode: PartitionMode = "static",
         partition_by: Sequence[str] | str | None = None,
         schema_mode: SchemaMode = None,
+        options: WriteOptions | None = None,
         txn: AppVersion | None = None,
-        target_file_bytes: int | None = None,
-        max_rows_per_file: int | None = None,
-        writer_properties: WriterProperties | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Replace all rows, the rows of a predicate, or the partitions of the data.
@@ -105,7 +96,7 @@ class Writing(Handle):
 
         The other arguments and the errors are those of `append`.
         """
-        from txlog.data_files.options import as_names, write_options
+        from txlog.data_files.options import as_names
         from txlog.expressions.sql import as_expression
         from txlog.verbs.overwrite import Overwrite
 
@@ -116,7 +107,7 @@ class Writing(Handle):
             partition_mode=partition_mode,
             schema_mode=schema_mode,
             partition_by=None if partition_by is None else as_names(partition_by),
-            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
+            options=options,
         )
         return self._run(operation, txn, user_metadata)
 
@@ -124,7 +115,7 @@ class Writing(Handle):
         self,
         where: Where,
         *,
-        writer_properties: WriterProperties | None = None,
+        options: WriteOptions | None = None,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
@@ -140,11 +131,9 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table is append-only, or cannot be written by txlog.
         """
-        from txlog.data_files.options import write_options
         from txlog.expressions.sql import as_expression
         from txlog.verbs.delete import Delete
 
-        options = write_options(writer_properties=writer_properties)
         operation = Delete(self._context, as_expression(where), options=options)
         return self._run(operation, txn, user_metadata)
 
@@ -154,11 +143,8 @@ class Writing(Handle):
         where: Where = None,
         *,
         new_values: Updates | None = None,
-        error_on_type_mismatch: bool = True,
+        options: WriteOptions | None = None,
         txn: AppVersion | None = None,
-        target_file_bytes: int | None = None,
-        max_rows_per_file: int | None = None,
-        writer_properties: WriterProperties | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Update rows in one commit::
@@ -179,8 +165,6 @@ class Writing(Handle):
             Update only rows for which this is true; as for `delete`. Default: all rows.
         new_values
             Columns with Python values.
-        error_on_type_mismatch
-            If false, a value becomes null where its column cannot store it.
 
         The other arguments are those of `append`.
 
@@ -193,18 +177,14 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table is append-only, or cannot be written by txlog.
         """
-        require_flags(error_on_type_mismatch=error_on_type_mismatch)
-        from txlog.data_files.options import write_options
         from txlog.expressions.sql import as_expression
         from txlog.verbs.update import Update
 
-        options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
         operation = Update(
             self._context,
             updates,
             as_expression(where),
             new_values=new_values,
-            error_on_type_mismatch=error_on_type_mismatch,
             options=options,
         )
         return self._run(operation, txn, user_metadata)
@@ -217,11 +197,8 @@ class Writing(Handle):
         target_alias: str = "target",
         *,
         schema_mode: Literal["merge"] | None = None,
-        error_on_type_mismatch: bool = True,
+        options: WriteOptions | None = None,
         txn: AppVersion | None = None,
-        target_file_bytes: int | None = None,
-        max_rows_per_file: int | None = None,
-        writer_properties: WriterProperties | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> TableMerger:
         """Update, delete and insert rows from a source in one commit::
@@ -249,13 +226,9 @@ class Writing(Handle):
             The names of the sides in expressions. A column that only one side has needs no alias.
         schema_mode
             `merge` adds columns that only the source has.
-        error_on_type_mismatch
-            If false, a value becomes null where its column cannot store it.
 
         The other arguments are those of `append`. Nothing happens before `execute`.
         """
-        require_flags(error_on_type_mismatch=error_on_type_mismatch)
-        from txlog.data_files.options import write_options
         from txlog.table.merge import TableMerger
         from txlog.verbs.merge.clauses import MergeRequest
 
@@ -265,8 +238,7 @@ class Writing(Handle):
             source_alias=source_alias,
             target_alias=target_alias,
             schema_mode=schema_mode,
-            error_on_type_mismatch=error_on_type_mismatch,
-            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
+            options=options,
         )
         return TableMerger(self, request, {"txn": txn, "user_metadata": user_metadata})
 
@@ -276,10 +248,8 @@ class Writing(Handle):
         on: Sequence[str] | str,
         *,
         schema_mode: Literal["merge"] | None = None,
+        options: WriteOptions | None = None,
         txn: AppVersion | None = None,
-        target_file_bytes: int | None = None,
-        max_rows_per_file: int | None = None,
-        writer_properties: WriterProperties | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Update the rows whose key occurs in the source, and insert the other source rows.
@@ -301,9 +271,7 @@ class Writing(Handle):
             equal_columns(as_names(on, argument="on")),
             schema_mode=schema_mode,
             txn=txn,
-            target_file_bytes=target_file_bytes,
-            max_rows_per_file=max_rows_per_file,
-            writer_properties=writer_properties,
+            options=options,
             user_metadata=user_metadata,
         )
         merger._with(Clause("matched", "update", keeps_fields=True))

@@ -26,7 +26,7 @@ from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.curves import Curve, Numbers, bits_for, column_at, cuts_of, keys, ranks
 from txlog.data_files.deletions import removes_of
-from txlog.data_files.options import WriteOptions
+from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.rewrite import RewritePlan, moved_rows, plan_rewrite, require_movable
 from txlog.data_files.write import discard_files, write_data_files
 from txlog.expressions.bind import column_path
@@ -113,7 +113,7 @@ class Cluster(Operation):
         self._where = where
         self._curve: Curve = curve
         self._full = full
-        self._options = options or WriteOptions()
+        self._options = as_options(options)
         self._task_bytes = task_bytes or _TASK_BYTES
         self._written: list[Add] = []
 

@@ -22,7 +22,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import removes_of
-from txlog.data_files.options import WriteOptions
+from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.rewrite import (
     RewritePlan,
     RewrittenPart,
@@ -202,7 +202,7 @@ class Compact(Operation):
             A limit is not a number of its kind.
         """
         super().__init__(context)
-        self._options = options or WriteOptions()
+        self._options = as_options(options)
         self._where = where
         self._sort_by = tuple(sort_by)
         self._asked = (min_file_bytes, max_deleted_fraction, max_column_files)

@@ -32,7 +32,7 @@ from txlog.commit.operation import Done, Outcome, discarding, require_user_metad
 from txlog.data_files.constraints import constraints_of
 from txlog.data_files.identity import require_identities
 from txlog.data_files.incoming import incoming
-from txlog.data_files.options import WriteOptions
+from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.write import (
     check_partitioning,
     discard_files,
@@ -106,7 +106,7 @@ class NewTable:
         return plan_write(
             self.metadata,
             self.schema,
-            options or WriteOptions(),
+            as_options(options),
             mapping_mode=mode,
             protocol=None,
             replaced=replaced,
@@ -330,7 +330,7 @@ def write_new_table(
     cluster_by: Sequence[str] = (),
     name: str | None,
     description: str | None,
-    options: WriteOptions,
+    options: WriteOptions | None = None,
     allow_existing: bool,
     where: Expression | None = None,
     txn: AnyAppVersion | None = None,

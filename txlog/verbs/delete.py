@@ -17,7 +17,7 @@ from txlog.data_files.deletions import (
     discard_deletes,
     united_with,
 )
-from txlog.data_files.options import WriteOptions
+from txlog.data_files.options import WriteOptions, as_options
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.snapshot.commits import Commit
@@ -41,7 +41,7 @@ class Delete(Operation):
         options: WriteOptions | None = None,
     ) -> None:
         super().__init__(context)
-        self._options = options or WriteOptions()
+        self._options = as_options(options)
         self._where = where
         self._deletes: RowDeletes | None = None
 

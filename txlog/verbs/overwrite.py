@@ -18,7 +18,7 @@ from txlog.commit.operation import Operation
 from txlog.data_files.change_files import inserted_rows, write_rows_of
 from txlog.data_files.deletions import RowDeletes, delete_rows, discard_deletes, removes_of
 from txlog.data_files.incoming import SchemaMode
-from txlog.data_files.options import WriteOptions
+from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.write_plan import AddedFiles, partitioned_by
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
@@ -66,7 +66,7 @@ class Overwrite(Operation):
         self._files = files
         self._where = where
         self._partition_mode = partition_mode
-        self._options = options or WriteOptions()
+        self._options = as_options(options)
         self._deletes: RowDeletes | None = None
 
     @classmethod

@@ -12,7 +12,7 @@ from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.assignments import Assignments, Updates, assignments
 from txlog.data_files.deletions import find_rows
-from txlog.data_files.options import WriteOptions
+from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.row_changes import FileChange, Places, RowChanges, change_rows
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
@@ -35,16 +35,14 @@ class Update(Operation):
         where: Expression | None,
         *,
         new_values: Updates | None = None,
-        error_on_type_mismatch: bool = True,
         options: WriteOptions | None = None,
     ) -> None:
         """Take the new values, by column: SQL text or expressions, and Python values."""
         super().__init__(context)
         self._updates = updates
         self._new_values = new_values
-        self._error_on_type_mismatch = error_on_type_mismatch
         self._where = where
-        self._options = options or WriteOptions()
+        self._options = as_options(options)
         self._changes: RowChanges | None = None
         self._read = Reads(everything=True)
 
@@ -62,7 +60,7 @@ class Update(Operation):
             self._updates,
             self._new_values,
             base.schema,
-            error_on_type_mismatch=self._error_on_type_mismatch,
+            error_on_type_mismatch=self._options.error_on_type_mismatch,
         )
         files = load_files(self.context.store, base).live
         plan = plan_scan(base, files, columns=[], where=self._where)

@@ -14,7 +14,7 @@ from txlog.commit.context import Context
 from txlog.commit.operation import Operation
 from txlog.data_files.assignments import require_apart, target_field
 from txlog.data_files.incoming import merged_schema
-from txlog.data_files.options import WriteOptions
+from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import settled
 from txlog.expressions.bind import bind, columns_of
@@ -67,7 +67,8 @@ if TYPE_CHECKING:
 SPARK = Understood(
     "Spark",
     frozenset({"kind", "action", "predicate", "updates", "except_cols", "partial", "keeps_fields",
-               "data", "source_alias", "target_alias", "schema_mode", "options"}),
+               "data", "source_alias", "target_alias", "schema_mode", "options",
+               "target_file_bytes", "max_rows_per_file", "writer_properties"}),
     ACTIONS,
 )  # fmt: skip
 
@@ -404,15 +405,16 @@ class SparkTable(Table):
         Raises
         ------
         UnsupportedFeatureError
-            `error_on_type_mismatch` is false, which merges of frames do not support: cast the
-            values in the frame, with `try_cast`.
+            `options.error_on_type_mismatch` is false, which merges of frames do not support: cast
+            the values in the frame, with `try_cast`.
         """
         merger = super().merge(source, predicate, *aliases, **more)
         if not hasattr(source, "mapInArrow"):
             return merger
         require_batch(source)
-        SPARK.require(merger._request)
-        return SparkMerger(self, merger._request, merger._noted)
+        request = merger._request
+        SPARK.require(request, as_options(request.options))
+        return SparkMerger(self, request, merger._noted)
 
 
 def table(

@@ -24,7 +24,7 @@ from txlog.data_files.change_files import change_layout, discard_changes, record
 from txlog.data_files.constraints import is_generated
 from txlog.data_files.deletions import delete_positions
 from txlog.data_files.identity import counted, identities, with_marks
-from txlog.data_files.options import WriteOptions
+from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import plan_write
@@ -114,7 +114,7 @@ class SparkChange(Operation):
 
     def __init__(self, context: Context, options: WriteOptions | None = None) -> None:
         super().__init__(context)
-        self._options = options or WriteOptions()
+        self._options = as_options(options)
         self._changes: RowChanges | None = None
 
     @abstractmethod

@@ -33,7 +33,7 @@ from txlog.base.errors import InvalidInputError, InvalidTypeError, require_mappi
 from txlog.commit.app_versions import AnyAppVersion, AppVersion, require_app_version
 from txlog.commit.operation import Outcome, skip_recorded
 from txlog.data_files.incoming import SchemaMode
-from txlog.data_files.options import as_names, write_options
+from txlog.data_files.options import WriteOptions, as_names, as_options
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
 from txlog.spark_ext.engine import before_commit
@@ -71,10 +71,10 @@ def write(
     where: str | Expression | None = None,
     partition_mode: PartitionMode | None = None,
     schema_mode: SchemaMode = None,
-    txn: AppVersion | None = None,
     properties: Mapping[str, str] | None = None,
     description: str | None = None,
-    max_rows_per_file: int | None = None,
+    options: WriteOptions | None = None,
+    txn: AppVersion | None = None,
     user_metadata: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Outcome:
@@ -106,6 +106,8 @@ def write(
         For a new table. An existing table must have the same.
     description
         For a new table. An existing table keeps its own.
+    options
+        The sizes and the encoding of new files.
 
     Returns
     -------
@@ -145,7 +147,7 @@ def write(
         schema_mode=schema_mode,
         properties=properties or {},
         description=description,
-        options=write_options(None, max_rows_per_file),
+        options=as_options(options),
         user_metadata=user_metadata,
     )
     with transaction(txn, df.sparkSession) as recorded:

@@ -7,6 +7,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
+from txlog.data_files.options import WriteOptions
 from txlog.schema.timestamps import moment_text
 from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
@@ -61,14 +62,14 @@ def optimize(
     if (z_order and cluster) or (full and not cluster):
         raise typer.BadParameter("give --z-order, or --cluster, or --cluster --full")
     verbs = Table(table).optimize
-    size = target_file_bytes
+    options = WriteOptions(target_file_bytes=target_file_bytes)
     with working("Writing files"):
         if z_order:
-            done = verbs.z_order(z_order, where, target_file_bytes=size)
+            done = verbs.z_order(z_order, where, options=options)
         elif cluster:
-            done = verbs.cluster(where, full=full, target_file_bytes=size)
+            done = verbs.cluster(where, full=full, options=options)
         else:
-            done = verbs.compact(where, target_file_bytes=size)
+            done = verbs.compact(where, options=options)
     print_outcome(done, json)
 
 

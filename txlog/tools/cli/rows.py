@@ -11,6 +11,7 @@ import pyarrow as pa
 import typer
 
 from txlog.base.errors import InvalidInputError, NotFoundError
+from txlog.data_files.options import WriteOptions
 from txlog.snapshot.time_travel import version_of
 from txlog.table.query import sql as run_query
 from txlog.table.table import Table
@@ -110,7 +111,7 @@ def merge(
         rows,
         " AND ".join(f"({_condition(one)})" for one in on),
         schema_mode="merge" if merge_schema else None,
-        error_on_type_mismatch=error_on_type_mismatch,
+        options=WriteOptions(error_on_type_mismatch=error_on_type_mismatch),
     )
     if when_matched is Matched.UPDATE:
         merger.when_matched_update_all(except_cols=absent)
@@ -140,8 +141,8 @@ def update(
         if not equals or not name.strip():
             raise typer.BadParameter(f"COLUMN=SQL was expected, not {text!r}", param_hint="--set")
         updates[name.strip()] = value
-    tell = error_on_type_mismatch
-    print_outcome(Table(table).update(updates, where, error_on_type_mismatch=tell), json)
+    options = WriteOptions(error_on_type_mismatch=error_on_type_mismatch)
+    print_outcome(Table(table).update(updates, where, options=options), json)
 
 
 def _condition(text: str) -> str:

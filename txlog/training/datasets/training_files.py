@@ -18,7 +18,7 @@ from txlog.base.effects import Effects
 from txlog.base.errors import InvalidInputError
 from txlog.base.threads import Engine, prefetch
 from txlog.commit.context import Context
-from txlog.data_files.options import write_options
+from txlog.data_files.options import WriteOptions
 from txlog.expressions.tree import col, lit
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
@@ -337,7 +337,7 @@ def _write_run(
     written = write_first_fragments(
         Context(folder, _Numbered(number)),
         made,
-        write_options(),
+        WriteOptions(),
         partition_by=(),
         properties=part_properties(),
     )

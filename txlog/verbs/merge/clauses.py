@@ -59,8 +59,6 @@ class MergeRequest:
         The condition for matching rows, as in `Clause`.
     schema_mode
         `merge` adds the columns that only the source has.
-    error_on_type_mismatch
-        If false, a value becomes null if its column cannot store it.
     """
 
     data: Any
@@ -68,7 +66,6 @@ class MergeRequest:
     source_alias: str = "source"
     target_alias: str = "target"
     schema_mode: OneOf["merge"] | None = None
-    error_on_type_mismatch: bool = True
     options: WriteOptions | None = None
 
     def __post_init__(self) -> None:
@@ -97,8 +94,8 @@ class Understood:
     executor
         Its name, for errors.
     fields
-        The fields of `Clause` and `MergeRequest` whose values it carries out. It accepts other
-        fields only with their defaults.
+        The fields of `Clause`, `MergeRequest` and `WriteOptions` whose values it carries out. It
+        accepts other fields only with their defaults.
     actions
         The kinds of clauses with their actions.
     """
@@ -107,7 +104,7 @@ class Understood:
     fields: frozenset[str]
     actions: frozenset[tuple[Kind, Action]]
 
-    def require(self, *parts: MergeRequest | Clause) -> None:
+    def require(self, *parts: MergeRequest | WriteOptions | Clause) -> None:
         """Raise if a request or a clause has a value that the executor does not carry out.
 
         Raises
@@ -146,8 +143,9 @@ REMOVING = frozenset({"update", "delete"})
 CORE = Understood(
     "txlog",
     frozenset({"kind", "action", "predicate", "updates", "except_cols", "partial", "keeps_fields",
-               "data", "source_alias", "target_alias", "schema_mode", "error_on_type_mismatch",
-               "options"}),
+               "data", "source_alias", "target_alias", "schema_mode", "options",
+               "target_file_bytes", "max_rows_per_file", "writer_properties",
+               "error_on_type_mismatch"}),
     ACTIONS,
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.identity import with_marks
 from txlog.data_files.incoming import merged_schema
-from txlog.data_files.options import WriteOptions
+from txlog.data_files.options import as_options
 from txlog.data_files.row_changes import FileChange, RowChanges, change_rows
 from txlog.data_files.write_plan import settled
 from txlog.expressions.sql import to_sql
@@ -61,14 +61,13 @@ class Merge(Operation):
     def __init__(self, context: Context, request: MergeRequest, clauses: Sequence[Clause]) -> None:
         """Take the merge, and its clauses in their order."""
         super().__init__(context)
-        CORE.require(request, *clauses)
+        self._options = as_options(request.options)
+        CORE.require(request, self._options, *clauses)
         self._data = request.data
         self._predicate: str | Expression = request.predicate
         self._clauses = tuple(clauses)
         self._aliases = request.target_alias, request.source_alias
         self._schema_mode = request.schema_mode
-        self._error_on_type_mismatch = request.error_on_type_mismatch
-        self._options = request.options or WriteOptions()
         self._source: MergeSource | None = None
         self._changes: RowChanges | None = None
 
@@ -100,7 +99,7 @@ class Merge(Operation):
         schema = base.schema
         if self._schema_mode == "merge":
             more = source.schema
-            if not self._error_on_type_mismatch:
+            if not self._options.error_on_type_mismatch:
                 more = _of_structs_and_new(base.schema, more)
             schema = settled(base, merged_schema(base.schema, more))
         sides = Sides(base.schema, source.schema, *self._aliases)
@@ -110,7 +109,7 @@ class Merge(Operation):
             sides,
             schema,
             merges_schema=self._schema_mode == "merge",
-            error_on_type_mismatch=self._error_on_type_mismatch,
+            error_on_type_mismatch=self._options.error_on_type_mismatch,
         )
         keys = SourceKeys.of(source, condition, sides)
         every = any(clause.kind == "not_matched_by_source" for clause in clauses)
