@@ -7,6 +7,7 @@ files torn in the middle among them. So it is stricter than most file systems, w
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from dataclasses import dataclass
@@ -34,10 +35,12 @@ class PowerDisk(Disk):
         self.step = step
         self.steps = 0
         self.is_cut = False
-        self._inodes: dict[int, _Inode] = {}  # By number, of files that were made here.
-        self._open: dict[int, int] = {}  # Descriptors, to numbers.
+        self._ids: dict[int, int] = {}  # By inode number, which a later file may get again.
+        self._inodes: dict[int, _Inode] = {}  # By id, of files that were made here.
+        self._open: dict[int, int] = {}  # Descriptors, to ids.
         # By folder: what its names were at the last sync, of those that were changed since.
         self._names: dict[str, dict[str, int | None]] = {}
+        self._next = itertools.count()
         self._kept: dict[int, bytes] = {}  # Bytes of files whose last name is gone.
 
     def _step(self) -> None:
@@ -55,16 +58,15 @@ class PowerDisk(Disk):
     def create(self, path: str) -> int:
         self._step()
         descriptor = super().create(path)
-        number = os.fstat(descriptor).st_ino
-        self._inodes[number] = _Inode()
-        self._open[descriptor] = number
+        self._open[descriptor] = file = self._id(os.fstat(descriptor))
+        self._inodes[file] = _Inode()
         self._change(path, None)
         return descriptor
 
     def reopen(self, path: str) -> int:
         self._step()
         descriptor = super().reopen(path)
-        self._open[descriptor] = os.fstat(descriptor).st_ino
+        self._open[descriptor] = self._id(os.fstat(descriptor))
         return descriptor
 
     def write(self, descriptor: int, data: memoryview) -> int:
@@ -103,33 +105,45 @@ class PowerDisk(Disk):
 
     def rename(self, source: str, target: str) -> None:
         self._step()
-        before = self._number(target)
-        if before is not None:
-            self._kept[before] = Path(target).read_bytes()
-        number = self._number(source)
+        moved, before = self._file(source), self._gone(target)
         super().rename(source, target)
-        self._change(source, number)
+        self._change(source, moved)
         self._change(target, before)
 
     def unlink(self, path: str) -> None:
         self._step()
-        number = self._number(path)
-        if number is not None:
-            self._kept[number] = Path(path).read_bytes()
+        before = self._gone(path)
         super().unlink(path)
-        self._change(path, number)
+        self._change(path, before)
 
     def make_folder(self, path: str) -> None:
         self._step()
         super().make_folder(path)
         self._change(path, None)
 
-    @staticmethod
-    def _number(path: str) -> int | None:
+    def _id(self, stat: os.stat_result) -> int:
+        return self._ids.setdefault(stat.st_ino, next(self._next))
+
+    def _file(self, path: str) -> int | None:
+        """Return the id of the file that has a name."""
         try:
-            return os.lstat(path).st_ino
+            return self._id(os.lstat(path))
         except FileNotFoundError:
             return None
+
+    def _gone(self, path: str) -> int | None:
+        """Keep the bytes of a file that loses a name, and return its id."""
+        file = self._file(path)
+        if file is not None:
+            self._kept[file] = Path(path).read_bytes()
+            self._free(path)
+        return file
+
+    def _free(self, path: str) -> None:
+        """Let the next file with the inode number be another one, if this is its last name."""
+        stat = os.lstat(path)
+        if stat.st_nlink == 1:
+            self._ids.pop(stat.st_ino, None)
 
     def cut(self, chance: Cut) -> None:
         """Leave on the disk what was synced, and of the rest what chance leaves."""
@@ -139,7 +153,7 @@ class PowerDisk(Disk):
                 if chance is None or chance.random() < 0.5:
                     self._undo(f"{folder}/{name}", before)
         for path in Path(self.root).rglob("*"):
-            if path.is_file() and (held := self._inodes.get(path.stat().st_ino)):
+            if path.is_file() and (held := self._inodes.get(self._id(path.stat()))):
                 self._tear(path, held, chance)
 
     def _undo(self, path: str, before: int | None) -> None:
@@ -148,9 +162,12 @@ class PowerDisk(Disk):
             if place.is_dir():
                 _remove(place)
             elif place.exists():
+                self._free(path)
                 place.unlink()
         elif before in self._kept and place.parent.exists():
-            place.unlink(missing_ok=True)
+            if place.exists():
+                self._free(path)
+                place.unlink()
             held = self._inodes.get(before)
             data = self._kept[before] if held is None else held.durable
             place.write_bytes(data or b"")
