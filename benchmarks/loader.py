@@ -88,7 +88,7 @@ def make(folder: Path, rows: int) -> None:
 
 
 def pyarrow_in_order(folder: Path, pages: int) -> Iterator[Any]:
-    for path in txlog.Table(folder / f"table-{pages}").file_uris():
+    for path in txlog.Table(folder / f"table-{pages}").scan().file_uris():
         for batch in pq.ParquetFile(path).iter_batches(batch_size=BATCH, use_threads=False):
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             vectors = columns.pop("vector")
@@ -118,7 +118,7 @@ def lance_shuffled(folder: Path) -> Iterator[Any]:
 def datasets_buffered(folder: Path, pages: int) -> Iterator[Any]:
     from datasets import load_dataset
 
-    files = sorted(txlog.Table(folder / f"table-{pages}").file_uris())
+    files = sorted(txlog.Table(folder / f"table-{pages}").scan().file_uris())
     rows = load_dataset("parquet", data_files=files, split="train", streaming=True)
     shuffled = rows.with_format("numpy").shuffle(seed=SEED, buffer_size=10_000)
     yield from shuffled.iter(batch_size=BATCH)

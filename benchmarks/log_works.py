@@ -42,7 +42,7 @@ def txlog_plan(where: str) -> Work:
     def plan(root: Path) -> Any:
         import txlog
 
-        return len(txlog.Table(root).file_uris(where))
+        return len(txlog.Table(root).scan(where=where).file_uris())
 
     return plan
 
@@ -50,7 +50,7 @@ def txlog_plan(where: str) -> Work:
 def txlog_uris(root: Path) -> Any:
     import txlog
 
-    return len(txlog.Table(root).file_uris())
+    return len(txlog.Table(root).scan().file_uris())
 
 
 def txlog_fragments(root: Path) -> Any:

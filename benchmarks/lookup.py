@@ -100,7 +100,7 @@ def engines(home: Path, kind: str) -> dict[str, Ask]:
     """Return a function for each engine: it finds rows, and returns their number."""
     table = txlog.Table(home / "txlog")
     other = lance.dataset(str(home / "lance"))
-    files = list(table.file_uris())
+    files = list(table.scan().file_uris())
     base = duckdb.connect()
     builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(home / "txlog")))
 

@@ -31,7 +31,7 @@ def timed(call: Callable[[], object]) -> float:
 def share_read(table: txlog.Table, column: str) -> float:
     """Return which share of files a predicate over 1% of a column's values has read."""
     found = [
-        len(table.file_uris(f"{column} BETWEEN {low} AND {low + 10_000}"))
+        len(table.scan(where=f"{column} BETWEEN {low} AND {low + 10_000}").file_uris())
         for low in range(5_000, 1_000_000, 50_000)
     ]
     return sum(found) / len(found) / table.files().num_rows

@@ -32,7 +32,7 @@ def by_txlog(root: Path, chosen: list[int]) -> list[int]:
         (starts[at][1] << 32) + row - starts[at][0]
         for at, row in zip(places.tolist(), chosen, strict=True)
     ]
-    return list(table.take_rows(addresses)["id"].to_pylist())
+    return list(table.take(addresses=addresses)["id"].to_pylist())
 
 
 def by_lance(root: Path, chosen: list[int]) -> list[int]:

@@ -203,7 +203,7 @@ def write(root: Path, version: int, text: str) -> None:
 
 
 def uris(root: Path, where: str | None) -> list[str]:
-    return sorted(uri.rpartition("/")[2] for uri in txlog.Table(root).file_uris(where))
+    return sorted(uri.rpartition("/")[2] for uri in txlog.Table(root).scan(where=where).file_uris())
 
 
 @settings(max_examples=examples(20))

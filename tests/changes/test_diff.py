@@ -166,7 +166,7 @@ def test_files_that_both_have_are_not_opened(tmp_path: Path) -> None:
     table = txlog.Table.create(tmp_path / "t", SCHEMA)
     for start in range(0, 50, 10):
         table.append(rows_of(range(start, start + 10), 0.0))
-    files = table.file_uris()
+    files = table.scan().file_uris()
     table.append(rows_of(range(50, 53), 0.0))
     for file in files:
         Path(file).unlink()
@@ -174,7 +174,7 @@ def test_files_that_both_have_are_not_opened(tmp_path: Path) -> None:
     assert diff.count() == {"insert": 3, "delete": 0, "update": 0}
     (Path(table.uri) / table.files()["path"][-1].as_py()).exists()
     assert diff.to_arrow()["id"].to_pylist() == [50, 51, 52]
-    for file in table.file_uris():
+    for file in table.scan().file_uris():
         Path(file).unlink(missing_ok=True)
     assert table.diff(5).count()["insert"] == 3  # The log counts them.
 

@@ -111,7 +111,7 @@ def test_a_commit_below_the_table_is_a_conflict(
     assert (caught.value.rule, caught.value.version) == ("CON-19", 4)
     assert values(root) == [1, 2, 3, 100, 101, 102]
     assert f"{2:020d}.json" not in log_names(root)
-    live = set(txlog.Table(root).file_uris())
+    live = set(txlog.Table(root).scan().file_uris())
     assert {str(path) for path in root.glob("*.parquet")} == live  # No data file is left over.
     # Run again, the operation does what it should.
     verb(Context(LocalStore(str(root))), refresh(LocalStore(str(root)), base))

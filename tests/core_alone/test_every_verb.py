@@ -58,7 +58,7 @@ def test_what_a_table_says_of_itself(table: txlog.Table) -> None:
     assert table.store is not None
     assert table.history(1)[0]["version"] == 0
     assert table.files()["num_records"].to_pylist() == [2, 1, 1]
-    assert len(table.file_uris("n < 3")) == 1
+    assert len(table.scan(where="n < 3").file_uris()) == 1
     assert table.capabilities()["append"].can is True
     assert isinstance(table.capabilities()["append"], txlog.Capability)
     assert isinstance(table.maintenance.verify_checksum(), txlog.ChecksumReport)
@@ -72,11 +72,11 @@ def test_reading(table: txlog.Table) -> None:
     assert table.head(2).num_rows == 2
     assert table.count("p IS NULL") == 1
     with_address = table.to_arrow(["n", "_rowaddr", "_rowid"])
-    assert table.take_rows(with_address["_rowaddr"][:2]).num_rows == 2
+    assert table.take(addresses=with_address["_rowaddr"][:2]).num_rows == 2
     assert table.take([0]).num_rows == 1
-    assert table.slice(1, 2) == table.scan().slice(1, 2)
+    assert table.scan().slice(1, 2) == table.take([1, 2])
     assert table.sample(2).num_rows == 2
-    assert table.deletion_vectors().read_all().num_rows == 0
+    assert table.scan().deletion_vectors().read_all().num_rows == 0
 
 
 def test_scans(table: txlog.Table) -> None:
@@ -185,7 +185,7 @@ def test_columns(tmp_path: Path, form: str) -> None:
 
 
 def test_fragments(table: txlog.Table) -> None:
-    fragment = table.get_fragment(0)
+    fragment = table.fragments().of_id(0)
     assert isinstance(fragment, TableFragment)
     assert len(table.fragments()) == 3
     assert (fragment.id, fragment.fragment_id, fragment.num_rows) == (0, 0, 2)
@@ -260,9 +260,9 @@ def test_looking_into_a_table(table: txlog.Table) -> None:
     one_column = {"n": txlog.ColumnProperties(dictionary_enabled=False)}
     properties = txlog.WriterProperties(column_properties=one_column)
     table.append(ROWS.slice(1, 1), options=txlog.WriteOptions(writer_properties=properties))
-    assert [row["version"] for row in table.versions()] == [0, 1, 2]
-    assert {row["p"] for row in table.partitions()} == {"x", "y", None}
-    assert table.get_add_actions(flatten=True).num_rows == 5
+    assert [row["version"] for row in table.versions().to_pylist()] == [0, 1, 2]
+    assert {row["p"] for row in table.partitions().to_pylist()} == {"x", "y", None}
+    assert table.files(statistics="flat").num_rows == 5
     assert table.to_pyarrow_dataset().count_rows() == 6
     assert table.diff(0, 2).to_arrow()["n"].to_pylist() == [1, 2]
     assert set(table.blame().to_arrow()["_commit_version"].to_pylist()) == {0, 1, 2}

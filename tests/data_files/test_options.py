@@ -71,9 +71,9 @@ def test_verbs_write_as_they_are_told(tmp_path: Path, verb: str, vectors: str) -
     properties = {"delta.enableDeletionVectors": vectors}
     table = txlog.write(tmp_path / "t", ROWS.slice(0, 500), properties=properties)
     table.append(ROWS.slice(500))
-    before = set(table.file_uris())
+    before = set(table.scan().file_uris())
     VERBS[verb](table)
-    new = set(table.refresh().file_uris()) - before
+    new = set(table.refresh().scan().file_uris()) - before
     if verb == "delete" and vectors == "true":
         assert not new
         return
@@ -94,7 +94,7 @@ def written(tmp_path: Path, **properties: Any) -> str:
     )
     assert table.to_arrow() == ROWS.cast(table.schema)
     assert deltalake.DeltaTable(table.uri).count() == 1000
-    return table.file_uris()[0]
+    return table.scan().file_uris()[0]
 
 
 def test_sizes_of_row_groups_and_pages(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_properties_of_columns(tmp_path: Path) -> None:
     assert found["id"].is_stats_set
     assert found["st.x"].has_dictionary_page
     assert not next(v for k, v in found.items() if k.startswith("st.l")).has_dictionary_page
-    told = txlog.Table(tmp_path / "t").get_add_actions(flatten=True)
+    told = txlog.Table(tmp_path / "t").files(statistics="flat")
     assert told["min.text"].to_pylist() == ["text 0"]  # The log has statistics all the same.
 
 
@@ -150,7 +150,7 @@ def test_names_are_those_of_the_table_where_columns_are_mapped(tmp_path: Path) -
         ROWS,
         options=txlog.WriteOptions(writer_properties=WriterProperties(column_properties=of_id)),
     )
-    found = list(columns(table.file_uris()[0]).values())
+    found = list(columns(table.scan().file_uris()[0]).values())
     assert [one.has_dictionary_page for one in found[:2]] == [False, True]
     assert found[0].path_in_schema != "id"
 

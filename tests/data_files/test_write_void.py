@@ -101,7 +101,7 @@ def test_voids_that_are_in_files_are_null_and_are_left_out_of_new_ones(tmp_path:
     table.append(pa.table({"x": [4], "v": pa.nulls(1)}))
     table.optimize.compact()
     assert sorted(table.to_arrow()["x"].to_pylist()) == [2, 4, 11]
-    for uri in table.file_uris():
+    for uri in table.scan().file_uris():
         assert [column.path for column in pq.read_metadata(uri).schema] == ["x", "s.a"]
     with pytest.raises(txlog.SchemaMismatchError, match="v is long, but the table has void"):
         table.append(pa.table({"x": [4], "v": [1]}))

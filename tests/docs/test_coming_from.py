@@ -268,7 +268,7 @@ def out_of_time(f: Path) -> None:
     refused(txlog.NotFoundError, "before", lambda: txlog.Table(table.uri, timestamp=early))
     nearest = txlog.Table(table.uri, timestamp=early, out_of_range="nearest")
     assert nearest.version == 0
-    assert len(table.file_uris("p LIKE '%x%'")) == 1
+    assert len(table.scan(where="p LIKE '%x%'").file_uris()) == 1
 
 
 def clauses(f: Path) -> None:

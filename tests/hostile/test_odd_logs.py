@@ -490,7 +490,7 @@ def test_a_small_deletion_file_does_not_unpack_to_gigabytes(tmp_path: Path, stat
     (fragment,) = hostile.fragments()
     for ask in (
         hostile.to_arrow, hostile.count, lambda: hostile.take([0]),
-        lambda: hostile.delete("a = 4"), lambda: hostile.take_rows([1]),
+        lambda: hostile.delete("a = 4"), lambda: hostile.take(addresses=[1]),
         fragment.to_table, lambda: fragment.take([1]), lambda: fragment.take_offsets([1]),
         lambda: fragment.delete_rows([1]),
     ):  # fmt: skip

@@ -163,10 +163,10 @@ def test_the_files_of_a_scan_are_those_of_deltalake(tmp_path: Path) -> None:
     data = pa.table({"x": list(range(len(ODD) + 1)), "p": [*ODD, None]})
     table = txlog.write(tmp_path, data, partition_by="p")
     theirs = deltalake.DeltaTable(str(tmp_path))
-    assert sorted(table.file_uris()) == sorted(theirs.file_uris())
+    assert sorted(table.scan().file_uris()) == sorted(theirs.file_uris())
     for value in ODD:
         (file,) = theirs.file_uris(file_pruning_predicate=[("p", "=", value)])
-        assert table.file_uris(txlog.col("p") == value) == [file]
+        assert table.scan(where=txlog.col("p") == value).file_uris() == [file]
         assert pq.read_table(file, partitioning=None)["x"].to_pylist() == [ODD.index(value)]
 
 

@@ -280,12 +280,12 @@ class Both(RuleBasedStateMachine):
         asked += asked[:1]
         if not asked:
             return
-        taken = self.ours.take_rows(asked)
+        taken = self.ours.take(addresses=asked)
         assert taken.to_pylist() == self.twin._take_rows(asked).to_pylist()
         gone = next((a for a in self.meaning if a not in asked), None)
         if gone is not None:
             with pytest.raises(txlog.NotFoundError):
-                self.ours.take_rows([gone])
+                self.ours.take(addresses=[gone])
 
 
 def run(examples: int, steps: int) -> None:

@@ -97,7 +97,7 @@ def by_workers(table: txlog.Table) -> None:
 
 def take(table: txlog.Table) -> None:
     asked = table.to_arrow(["_rowaddr"])["_rowaddr"].to_pylist()[::3]
-    table.overwrite(table.take_rows(asked))
+    table.overwrite(table.take(addresses=asked))
 
 
 LIVES: dict[str, list[Step]] = {

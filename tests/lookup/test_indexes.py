@@ -170,7 +170,7 @@ def test_odd_keys(tmp_path: Path) -> None:
 def test_a_data_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, rows(3, 1))
     table.create_index("k")
-    for file in table.file_uris():
+    for file in table.scan().file_uris():
         Path(file).unlink()
     for _ in range(2):
         with pytest.raises(txlog.DataFileError, match="is missing"):

@@ -302,7 +302,7 @@ def test_a_second_look_up_reads_no_key_column(
 def test_files_that_cannot_have_a_key_are_not_read(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, pa.table({"k": range(10)}))
     table.append(pa.table({"k": range(100, 110)}))
-    for uri in table.file_uris("k >= 100"):
+    for uri in table.scan(where="k >= 100").file_uris():
         Path(uri).unlink()
     assert table.lookup([3], on="k")["k"].to_pylist() == [3]
     with pytest.raises(txlog.DataFileError):

@@ -548,7 +548,7 @@ class TestTake:
 
     def test_the_properties_shape_the_files(self, table: txlog.Table) -> None:
         sizes: Iterator[int] = iter([2, 1])
-        for file in sorted(table.file_uris(), key=lambda uri: -Path(uri).stat().st_size):
+        for file in sorted(table.scan().file_uris(), key=lambda uri: -Path(uri).stat().st_size):
             path = Path(file)
             paged = load_paged(open_store(path.parent), path.name, path.stat().st_size)
             assert paged is not None
@@ -565,7 +565,7 @@ class TestTake:
         offsets = draw.sample(range(everything.num_rows), 30)
         wanted = everything.take(pa.array(offsets))
         assert table.take(offsets, columns=columns).equals(wanted)
-        assert table.take_rows(wanted["_rowaddr"].to_pylist(), columns=columns).equals(wanted)
+        assert table.take(addresses=wanted["_rowaddr"].to_pylist(), columns=columns).equals(wanted)
 
     def test_no_row_group_is_read(
         self, table: txlog.Table, monkeypatch: pytest.MonkeyPatch
@@ -580,7 +580,7 @@ class TestTake:
             everything["id"][place].as_py() for place in (700, 3)
         ]
         for names in ({"addresses": addresses[7:9]}, {"row_ids": addresses[7:9]}):
-            taken = table.take_rows(**names, columns=["id"])
+            taken = table.take(**names, columns=["id"])
             assert taken["id"].to_pylist() == everything["id"][7:9].to_pylist()
         assert fragment.take([1], ["id"]).num_rows == 1
         assert fragment.take_offsets([0], ["id"]).num_rows == 1

@@ -73,7 +73,7 @@ def test_what_a_new_table_gets(tmp_path: Path, version: int) -> None:
     table.update({"n": "n + 10"}, "n = 2")
     table.optimize.compact()
     assert sorted(table.to_arrow()["n"].to_pylist()) == [3, 3, 12, 12]
-    assert table.deletion_vectors().read_all().num_rows == 0
+    assert table.scan().deletion_vectors().read_all().num_rows == 0
     for file in files(table):
         stored = pq.ParquetFile(file).schema_arrow
         ids = [int(field.metadata[b"PARQUET:field_id"]) for field in stored]
@@ -186,7 +186,7 @@ def test_turning_it_on(tmp_path: Path) -> None:
     plain.alter.set_properties({"delta.columnMapping.mode": "name"})
     plain.alter.set_properties(on(1))
     plain.delete("n = 1")
-    assert (plain.deletion_vectors().read_all().num_rows, plain.count()) == (0, 2)
+    assert (plain.scan().deletion_vectors().read_all().num_rows, plain.count()) == (0, 2)
     parted = txlog.write(
         tmp_path / "b", ROWS, partition_by="p", properties={"delta.columnMapping.mode": "name"}
     )

@@ -287,7 +287,7 @@ def by_workers(kind: str) -> Callable[[txlog.Table], object]:
     def run(table: txlog.Table) -> object:
         if table.refresh().transaction_version(TXN[0]) == TXN[1]:
             return None
-        fragment = table.get_fragment(1)
+        fragment = table.fragments().of_id(1)
         operation: Any
         if kind == "delete":
             updated = fragment.delete("id = 12") if fragment else None
@@ -340,7 +340,7 @@ def beside_a_source_and_there(context: Context) -> None:
 def has_no_history(store: Store) -> None:
     """Raise unless the log begins with a checkpoint, and nothing is protected."""
     table = opened(store)
-    assert min(one["version"] for one in table.versions()) > 4
+    assert min(one["version"] for one in table.versions().to_pylist()) > 4
     assert "checkpointProtection" not in (table.protocol.writer_features or ())
 
 

@@ -234,7 +234,7 @@ def check_drop(store: MemoryStore, plan: Plan, ends: int = 0) -> int:
     table = opened(store)
     assert sorted(set(table.to_arrow()["id"].to_pylist()) - {900}) == [*range(5), *range(6, 30)]
     features = [*(table.protocol.reader_features or ()), *(table.protocol.writer_features or ())]
-    oldest = min(one["version"] for one in table.versions())
+    oldest = min(one["version"] for one in table.versions().to_pylist())
     if refused is not None:
         assert "deletionVectors" in features
         assert table.pins.list()

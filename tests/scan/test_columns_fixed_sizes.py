@@ -50,7 +50,7 @@ def test_every_way_to_read_returns_them(table: txlog.Table) -> None:
     assert [batch.schema for batch in table.to_batches(batch_size=2)] == [SCHEMA] * 2
     assert table.take([2, 0]).equals(ROWS.take([2, 0]))
     assert table.head(1).equals(ROWS[:1])
-    assert table.slice(1, 1).equals(ROWS[1:2])
+    assert table.scan().slice(1, 1).equals(ROWS[1:2])
     assert table.lookup([3, 1], on="id").equals(ROWS.take([2, 0]))
     fragment = table.fragments()[0]
     assert fragment.schema == SCHEMA
@@ -140,7 +140,7 @@ def test_lists_of_another_length_are_an_error_with_a_remedy(table: txlog.Table) 
         with pytest.raises(txlog.DataFileError, match="column v is longer or shorter") as caught:
             read()
     assert table.count("size(v) = 2") == 1  # Predicates see lists.
-    (uri,) = table.file_uris("id = 4")
+    (uri,) = table.scan(where="id = 4").file_uris()
     with pytest.raises(txlog.DataFileError, match="column v is longer or shorter") as stored:
         table.update({"id": "id + 10"}, "id = 4")  # The new row does not blame its caller.
     assert uri.endswith(stored.value.path)

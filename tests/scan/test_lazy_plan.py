@@ -59,7 +59,7 @@ def check(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     table = txlog.Table(path)
     whole = table.files(QUICK)
     unfiltered = table.scan().plan.count()
-    uris = sorted(table.file_uris())
+    uris = sorted(table.scan().file_uris())
     everything = [table.scan().explain(), table.scan().fragments(), list(table.scan().plan.to_read)]
     plans = {}
     try:
@@ -76,13 +76,13 @@ def check(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         patch.setattr(LARGE, 0)
         table = txlog.Table(path)
         assert sorted_rows(table.files(QUICK)) == sorted_rows(whole)
-        assert sorted(table.file_uris()) == uris
+        assert sorted(table.scan().file_uris()) == uris
         scan = table.scan()
         assert [scan.explain(), scan.fragments(), list(scan.plan.to_read)] == everything
         assert sorted(scan.file_uris()) == uris
         assert [one._fragment for one in table.fragments()] == everything[1]
         for where, (explanation, fragments, count, files) in plans.items():
-            assert sorted(table.file_uris(where)) == sorted(files)
+            assert sorted(table.scan(where=where).file_uris()) == sorted(files)
             to_read = table.scan(where=where).plan.to_read
             assert list(map(as_read, to_read)) == list(map(as_read, fragments))
             for one, other in zip(to_read, fragments, strict=True):

@@ -877,7 +877,7 @@ def check(layout: Layout, wheres: list[Expression]) -> None:
             fresh = txlog.Table(table.uri)  # What a table has listed, it does not look for again.
             found = fresh.to_arrow(where=where)
             assert as_texts(found.to_pylist()) == as_texts(wanted.to_pylist()), to_sql(where)
-            uris = set(fresh.file_uris(where))
+            uris = set(fresh.scan(where=where).file_uris())
             assert len(uris) == txlog.Table(table.uri).scan(where=where).explain().files_to_read
             assert txlog.Table(table.uri).count(where) == wanted.num_rows, to_sql(where)
 

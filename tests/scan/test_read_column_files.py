@@ -163,7 +163,7 @@ def test_files_side_by_side(found: Any, where: str | None, columns: list[str] | 
             assert scanned[name].to_pylist() == column.to_pylist()
         assert table.count() == everything.num_rows
         picked = everything["_rowaddr"].to_pylist()[::-2]
-        taken = table.take_rows(picked, ["z", "x"])
+        taken = table.take(addresses=picked, columns=["z", "x"])
         places = [everything["_rowaddr"].to_pylist().index(address) for address in picked]
         assert taken.to_pydict() == everything.select(["z", "x"]).take(places).to_pydict()
 
@@ -183,7 +183,7 @@ def test_only_the_files_of_needed_columns_are_opened(tmp_path: Path) -> None:
     (tmp_path / "p.parquet").rename(tmp_path / "hidden")
     assert table.to_arrow(["y", "_rowaddr"])["y"].to_pylist() == ["a", "b", "c"]
     both = [str(tmp_path / name) for name in ("c.parquet", "p.parquet")]
-    assert sorted(table.scan(["y"]).file_uris()) == sorted(table.file_uris()) == both
+    assert sorted(table.scan(["y"]).file_uris()) == sorted(table.scan().file_uris()) == both
     with pytest.raises(txlog.DataFileError, match=r"p\.parquet"):
         table.to_arrow(["x", "y"])
     (tmp_path / "hidden").rename(tmp_path / "p.parquet")

@@ -66,9 +66,9 @@ def test_all_readers_find_the_values_by_either_name(
     table = made(root, rows, names, mode)
     assert values(table.to_arrow()) == values(rows)
     distinct = {tuple(place) for place in places}
-    found = {(one["p"], one["q"]) for one in table.partitions()}
+    found = {(one["p"], one["q"]) for one in table.partitions().to_pylist()}
     assert found == {(p, None if q is None else str(q)) for p, q in distinct}
-    flat = table.get_add_actions(flatten=True)
+    flat = table.files(statistics="flat")
     listed = zip(flat["partition.p"].to_pylist(), flat["partition.q"].to_pylist(), strict=True)
     assert sorted(map(repr, listed)) == sorted(map(repr, places))
     for p, q in distinct:
@@ -87,7 +87,7 @@ def test_all_readers_find_the_values_by_either_name(
     rows = [r for r in rows if r["q"] != 1]
     table.optimize.compact()
     assert values(table.to_arrow()) == values(rows)
-    assert {(one["p"], one["q"]) for one in table.partitions()} == {
+    assert {(one["p"], one["q"]) for one in table.partitions().to_pylist()} == {
         (r["p"], None if r["q"] is None else str(r["q"])) for r in rows
     }
 

@@ -57,11 +57,11 @@ def bulk_table(root: Path, files: int, *, checkpoint: bool) -> Path:
 
 
 WORKS: dict[str, Callable[[txlog.Table], object]] = {
-    "file_uris": lambda table: table.file_uris(),
+    "file_uris": lambda table: table.scan().file_uris(),
     "len of fragments": lambda table: len(table.fragments()),
     "one fragment": lambda table: table.fragments()[7].physical_rows,
     "a slice of fragments": lambda table: table.fragments()[10:-10:2][5].num_rows,
-    "get_fragment": lambda table: table.get_fragment(1 << 30),
+    "get_fragment": lambda table: table.fragments().of_id(1 << 30),
     "explain": lambda table: table.scan().explain().files_to_read,
     "count": lambda table: table.scan().count(),
     "Scan.file_uris": lambda table: table.scan(["x"]).file_uris(),
@@ -122,7 +122,7 @@ def test_the_answers_are_those_of_deltalake(
         monkeypatch.setattr("txlog.snapshot.live_files._LARGE_BYTES", 0)
     root = bulk_table(tmp_path, FEW, checkpoint=log != "commits")
     table, theirs = txlog.Table(root), deltalake.DeltaTable(root)
-    uris = table.file_uris()
+    uris = table.scan().file_uris()
     assert all(type(uri) is str for uri in uris)
     assert sorted(uris) == sorted(theirs.file_uris())
     assert table.count() == sum(range(FEW)) == theirs.count()

@@ -32,13 +32,13 @@ def address(table: txlog.Table, a: int) -> int:
 
 def test_rows_come_in_the_order_of_their_addresses(table: txlog.Table) -> None:
     wanted = [7, 149, 0, 7, 100]
-    found = table.take_rows([address(table, a) for a in wanted])
+    found = table.take(addresses=[address(table, a) for a in wanted])
     assert found["a"].to_pylist() == wanted
     assert found.schema == table.schema
-    some = table.take_rows([address(table, 8)], ["s", "_fragid", "a"])
+    some = table.take(addresses=[address(table, 8)], columns=["s", "_fragid", "a"])
     assert some.to_pylist() == [{"s": "8", "_fragid": 0, "a": 8}]
-    assert table.take_rows([]).num_rows == 0
-    assert table.take_rows(pa.array([address(table, 9)]))["a"].to_pylist() == [9]
+    assert table.take(addresses=[]).num_rows == 0
+    assert table.take(addresses=pa.array([address(table, 9)]))["a"].to_pylist() == [9]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -47,12 +47,12 @@ def test_taking_is_picking_from_a_scan(table: txlog.Table, data: st.DataObject) 
     everything = table.to_arrow(["_rowaddr", "a", "s"])
     picks = data.draw(st.lists(st.integers(0, everything.num_rows - 1), max_size=20))
     expected = everything.take(pa.array(picks, pa.int64()))
-    found = table.take_rows(expected["_rowaddr"].to_pylist(), ["_rowaddr", "a", "s"])
+    found = table.take(addresses=expected["_rowaddr"].to_pylist(), columns=["_rowaddr", "a", "s"])
     assert found.to_pylist() == expected.to_pylist()
 
 
 def test_without_row_tracking_ids_are_addresses(table: txlog.Table) -> None:
-    assert table.take_rows(row_ids=[address(table, 5)])["a"].to_pylist() == [5]
+    assert table.take(row_ids=[address(table, 5)])["a"].to_pylist() == [5]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_addresses_of_no_row_are_named(
     table: txlog.Table, addresses: list[int], names: str
 ) -> None:
     with pytest.raises(NotFoundError, match=names):
-        table.take_rows(addresses)
+        table.take(addresses=addresses)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_addresses_of_no_row_are_named(
 )  # fmt: skip
 def test_what_is_no_address(table: txlog.Table, arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
-        table.take_rows(**arguments)
+        table.take(**arguments)
 
 
 def test_only_the_row_groups_that_hold_them_are_read(
@@ -92,7 +92,7 @@ def test_only_the_row_groups_that_hold_them_are_read(
     table = txlog.write(tmp_path / "t", pa.table({"a": list(range(1000))}))
     path = tmp_path / "t" / table.files()["path"][0].as_py()
     pq.write_table(pa.table({"a": list(range(1000))}), path, row_group_size=100)
-    assert table.take_rows([950, 5, 99])["a"].to_pylist() == [950, 5, 99]
+    assert table.take(addresses=[950, 5, 99])["a"].to_pylist() == [950, 5, 99]
     assert sorted(row_groups_read) == [0, 9]
 
 

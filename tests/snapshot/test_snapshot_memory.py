@@ -22,7 +22,7 @@ def resident() -> int:
 
 WORKS: dict[str, Callable[[txlog.Table], Sized]] = {
     "fragments": lambda table: table.scan(where="a = 5").fragments(),
-    "paths": lambda table: table.file_uris("a = 5"),
+    "paths": lambda table: table.scan(where="a = 5").file_uris(),
     "files": lambda table: table.files(),
     "rows": lambda table: table.to_arrow(where="a = 5"),
     "frames": lambda table: table.to_polars(where="a = 5"),

@@ -369,7 +369,7 @@ def work_of(path: Path, files: int) -> Weighed:
     change_compact(held)
     held.to_arrow(where="x > 3")
     held.count("x % 2 = 0")
-    held.take_rows(held.to_arrow(["_rowaddr"])["_rowaddr"].to_pylist()[:50])
+    held.take(addresses=held.to_arrow(["_rowaddr"])["_rowaddr"].to_pylist()[:50])
     held.restore(0)
     return engine
 

@@ -156,7 +156,7 @@ def test_what_spark_writes_is_indexed(spark: "SparkSession", tmp_path: Path) -> 
     (info,) = table.refresh().indexes()
     assert (info.files, info.files_covered, info.keys) == (2, 2, 1_000)
     assert table.lookup([7, 14, 5_000])["v"].to_pylist() == ["v1", "v2"]
-    for file in table.file_uris():
+    for file in table.scan().file_uris():
         paged = load_paged(open_store(tmp_path), file, Path(file).stat().st_size)
         assert paged is not None
         assert paged.rows_at(["k"], np.array([5])) is not None
@@ -220,7 +220,7 @@ def test_pages_of_files_of_spark(spark: "SparkSession", tmp_path: Path, codec: s
     assert table.lookup([4_711, 3, 17], on="id").equals(everything.take([4_711, 3, 17]))
     asked = [0, 4_999, 2_500, 7]
     assert table.take(asked).equals(everything.take(asked))
-    (file,) = table.file_uris()
+    (file,) = table.scan().file_uris()
     paged = load_paged(open_store(tmp_path), file, Path(file).stat().st_size)
     assert paged is not None
     assert paged.rows_at(["id", "list", "text"], np.array([5, 3_000])) is not None

@@ -96,7 +96,7 @@ def test_decimals_that_fit_are_compared_by_spark(spark: SparkSession, tmp_path: 
 def test_files_in_a_store_that_hadoop_does_not_know(spark: SparkSession, tmp_path: Path) -> None:
     """A log may name files elsewhere, and Spark's tasks ask txlog's store for them."""
     table = txlog.write(tmp_path / "t", pa.table({"id": [1, 2]}))
-    (file,) = table.file_uris()
+    (file,) = table.scan().file_uris()
     shutil.copytree(tmp_path / "t", tmp_path / "elsewhere")
     commit = tmp_path / "elsewhere" / "_delta_log" / f"{0:020}.json"
     lines = [json.loads(line) for line in commit.read_text().splitlines()]
@@ -226,7 +226,7 @@ def test_for_each_reason_the_rows_are_those_of_a_scan(
 def test_reads_by_field_id_leave_the_session_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     """Names in the files of a table that maps by id may differ from the physical names."""
     table = mapped("id")(tmp_path / "t")
-    for path in map(Path, table.file_uris()):
+    for path in map(Path, table.scan().file_uris()):
         rows = pq.ParquetFile(path).read()
         names = [f"{name}_{at}" for at, name in enumerate(rows.column_names)]
         fields = [field.with_name(name) for field, name in zip(rows.schema, names, strict=True)]

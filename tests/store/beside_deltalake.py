@@ -108,7 +108,9 @@ class _Ours:
         self.table = txlog.Table(self._uri, storage_options=self._options)
 
     def plan(self) -> None:
-        assert len(txlog.Table(self._uri, storage_options=self._options).file_uris()) == FILES
+        assert (
+            len(txlog.Table(self._uri, storage_options=self._options).scan().file_uris()) == FILES
+        )
 
     def append(self) -> None:
         self.table.append(rows(10_000, 10))
@@ -126,7 +128,7 @@ class _Theirs:
 
     def plan(self) -> None:
         table = deltalake.DeltaTable(self._uri, storage_options=self._options)
-        assert len(table.file_uris()) == FILES
+        assert len(table.scan().file_uris()) == FILES
 
     def append(self) -> None:
         deltalake.write_deltalake(self.table, rows(10_000, 10), mode="append")

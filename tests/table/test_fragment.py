@@ -37,10 +37,10 @@ def test_what_a_fragment_says(table: txlog.Table) -> None:
     assert first.partition_values == {}
     assert first.metadata.row_id_meta is None
     assert repr(first) == "txlog.TableFragment(id=0, physical_rows=10, num_deletions=1, files=1)"
-    found = table.get_fragment(1)
+    found = table.fragments().of_id(1)
     assert found is not None
     assert found.id == 1
-    assert table.get_fragment(7) is None
+    assert table.fragments().of_id(7) is None
 
 
 def test_reading_a_fragment(table: txlog.Table) -> None:
@@ -117,7 +117,7 @@ def test_the_fragments_of_a_table_are_a_sequence(tmp_path: Path) -> None:
     assert [one.id for one in values] == [0, 1, 2, 3, 4] == list(range(len(fragments)))
     assert fragments == values == [*fragments]
     assert fragments != values[:4]
-    assert fragments[-1] == values[4] == table.get_fragment(4)
+    assert fragments[-1] == values[4] == table.fragments().of_id(4)
     for chosen in (slice(1, 4), slice(None, None, -1), slice(4, None, -2), slice(9, 3)):
         assert fragments[chosen] == values[chosen]
         assert len(fragments[chosen]) == len(values[chosen])

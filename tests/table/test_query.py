@@ -76,8 +76,8 @@ def made_text(made_ms: int) -> str:
 
 
 def test_files_that_a_filter_rules_out_are_not_opened(flights: txlog.Table, engine: Any) -> None:
-    path = flights.file_uris("delay = 9")
-    for other in {*flights.file_uris()} - {*path}:
+    path = flights.scan(where="delay = 9").file_uris()
+    for other in {*flights.scan().file_uris()} - {*path}:
         Path(other).unlink()
     query = "SELECT carrier FROM raw.flights WHERE delay > 8"
     assert txlog.sql(query, engine=engine).to_pylist() == [{"carrier": "XX"}]

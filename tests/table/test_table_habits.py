@@ -105,10 +105,26 @@ def test_text_is_compared_with_numbers_as_a_number(tmp_path: Path) -> None:
         table.count("p IN (1, 'x')")
 
 
-def test_add_actions_are_those_of_deltalake(table: txlog.Table) -> None:
+# Columns of files that do not depend on the table, if statistics are typed.
+KNOWN = ["path", "size_bytes", "num_records", "num_deleted", "modification_time", "fragment_id",
+         "deletion_vector", "fields"]  # fmt: skip
+
+
+def test_files_are_listed_by_predicate(table: txlog.Table) -> None:
+    for where in ("p = 'a'", "n > 4", "n > 99", "p IS NULL OR n = 1"):
+        found = table.files(["path", "stats"], where=where)
+        uris = [str(Path(table.uri, path)) for path in found["path"].to_pylist()]
+        assert sorted(uris) == sorted(table.scan(where=where).file_uris())
+        assert found["stats"].null_count == 0
+    assert table.files(where="n > 99").schema == table.files().schema
+    with pytest.raises(InvalidInputError):
+        table.files(where="zz = 1")
+
+
+def test_typed_statistics_are_those_of_deltalake(table: txlog.Table) -> None:
     theirs = deltalake.DeltaTable(table.uri)
     for flatten in (False, True):
-        ours = table.get_add_actions(flatten).sort_by("path")
+        ours = table.files(statistics="flat" if flatten else "struct").sort_by("path")
         told = pa.table(theirs.get_add_actions(flatten)).sort_by("path")
         names = set(ours.column_names) & set(told.column_names)
         assert {"path", "size_bytes", "modification_time", "num_records"} <= names
@@ -120,25 +136,35 @@ def test_add_actions_are_those_of_deltalake(table: txlog.Table) -> None:
         else:
             assert ours["partition"].to_pylist() == told["partition"].to_pylist()
     assert ours["partition.q"].type == pa.date32()
+    assert ours.column_names[: len(KNOWN)] == KNOWN
+    some = table.files(["min.n", "path", "partition.p"], where="n > 4", statistics="flat")
+    assert some.column_names == ["min.n", "path", "partition.p"]
+    assert some["min.n"].to_pylist() == [6]
+    with pytest.raises(InvalidInputError, match=r"no such column.*Choose from path.*max\.n"):
+        table.files(["stats"], statistics="flat")
+    with pytest.raises(InvalidInputError, match="'text' is not json, struct or flat"):
+        table.files(statistics="text")  # type: ignore[arg-type]
     few = txlog.write(
         "memory://few-statistics", ROWS, properties={"delta.dataSkippingStatsColumns": "n,st.x"}
-    ).get_add_actions(True)
+    ).files(statistics="flat")
     assert [name for name in few.column_names if "min" in name] == ["min.n", "min.st.x"]
-    empty = txlog.Table.create("memory://no-adds", ROWS.schema).get_add_actions(True)
+    empty = txlog.Table.create("memory://no-adds", ROWS.schema).files(statistics="flat")
     assert empty.num_rows == 0
     assert "min.n" in empty.column_names
 
 
 def test_partitions_are_those_of_deltalake(table: txlog.Table, tmp_path: Path) -> None:
-    def known(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    def known(found: Any) -> list[tuple[Any, ...]]:
+        found = found.to_pylist() if isinstance(found, pa.Table) else found
         return sorted((str(one["p"]), str(one["q"])) for one in found)
 
     theirs = deltalake.DeltaTable(table.uri)
     assert known(table.partitions()) == known(theirs.partitions())
     where = [("p", "in", ["a", "b"])]
     assert known(table.partitions(where)) == known(theirs.partitions(file_pruning_predicate=where))
-    assert table.partitions("p = 'a' AND q IS NULL") == [{"p": "a", "q": None}]
-    assert txlog.write(tmp_path / "plain", ROWS.drop("st")).partitions() == []
+    assert table.partitions("p = 'a' AND q IS NULL").to_pylist() == [{"p": "a", "q": None}]
+    assert table.partitions("p = 'zz'").schema == pa.schema({"p": pa.string(), "q": pa.string()})
+    assert txlog.write(tmp_path / "plain", ROWS.drop("st")).partitions().num_rows == 0
 
 
 def _deleted_from(folder: Path) -> txlog.Table:
@@ -167,8 +193,8 @@ def test_fragments_before_a_slice_are_not_opened(tmp_path: Path) -> None:
     expected = table.to_arrow().slice(20, 5)
     for fragment in table.fragments()[:2]:
         (tmp_path / "t" / fragment.files[0].path).unlink()
-    assert table.slice(20, 5) == expected
-    assert table.slice(99).num_rows == 0
+    assert table.scan().slice(20, 5) == expected
+    assert table.scan().slice(99).num_rows == 0
     for wrong in ({"offset": -1}, {"length": -1}, {"offset": 0.5}):
         with pytest.raises(InvalidInputError, match=r"offset|length"):
             table.scan().slice(**wrong)
@@ -189,13 +215,13 @@ def test_a_sample_has_rows_of_the_table_once_each(tmp_path: Path) -> None:
 
 def test_deletion_vectors_are_those_of_deltalake(tmp_path: Path) -> None:
     table = _deleted_from(tmp_path / "t")
-    ours = table.deletion_vectors().read_all()
+    ours = table.scan().deletion_vectors().read_all()
     theirs = pa.table(deltalake.DeltaTable(tmp_path / "t").deletion_vectors())
     assert ours.num_rows == 5
     assert dict(zip(*(ours[name].to_pylist() for name in ours.column_names), strict=True)) == dict(
         zip(*(theirs[name].to_pylist() for name in theirs.column_names), strict=True)
     )
-    assert txlog.write(tmp_path / "u", ROWS).deletion_vectors().read_all().num_rows == 0
+    assert txlog.write(tmp_path / "u", ROWS).scan().deletion_vectors().read_all().num_rows == 0
 
 
 def test_a_merge_by_key_as_pylance_builds_it(tmp_path: Path) -> None:

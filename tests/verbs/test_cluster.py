@@ -79,7 +79,7 @@ def share_read(table: txlog.Table, column: str, most: int) -> float:
     found = []
     for number in range(0, 49, 4):
         low, high = number * most // 50, (number + 1) * most // 50
-        found.append(len(table.file_uris(f"{column} BETWEEN {low} AND {high}")))
+        found.append(len(table.scan(where=f"{column} BETWEEN {low} AND {high}").file_uris()))
     return sum(found) / len(found) / table.files().num_rows
 
 

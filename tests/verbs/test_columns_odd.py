@@ -172,7 +172,10 @@ def test_columns_of_every_type(table: txlog.Table, name: str) -> None:
     expected = [value(x) for x in live]
     table.alter.add_columns({"y": lambda batch: pa.array(map(value, batch["x"].to_pylist()), kind)})
     assert column(table, "y") == expected
-    assert table.take_rows([(2 << 32) + 1, 3], ["y"])["y"].to_pylist() == [value(9), value(3)]
+    assert table.take(addresses=[(2 << 32) + 1, 3], columns=["y"])["y"].to_pylist() == [
+        value(9),
+        value(3),
+    ]
     table.alter.replace_columns({"y": pa.array(expected[::-1], kind)})
     assert column(table, "y") == expected[::-1]
     table.optimize.compact(max_deleted_fraction=0.0)
@@ -229,11 +232,11 @@ def test_one_row_is_left(tmp_path: Path) -> None:
     table.alter.replace_columns({"y": pa.array([3])})
     expected = [{"x": 7, "y": 3, "z": 7}]
     assert table.to_arrow().to_pylist() == expected
-    assert table.take_rows([7]).to_pylist() == expected
+    assert table.take(addresses=[7]).to_pylist() == expected
     assert table.fragments()[0].take([0]).to_pylist() == expected
     assert table.fragments()[0].take_offsets([7]).to_pylist() == expected
     with pytest.raises(txlog.NotFoundError):
-        table.take_rows([6])
+        table.take(addresses=[6])
     assert table.head(5).to_pylist() == expected
     assert (table.count("y = 3"), table.count("y IS NULL"), table.count("z > 7")) == (1, 0, 0)
 
@@ -323,12 +326,12 @@ def test_a_fragment_of_four_files_loses_all_rows(table: txlog.Table) -> None:
     table.delete("c <= 4 OR b = 8")
     assert [(f.id, len(f.files), f.num_rows) for f in table.fragments()] == [(2, 4, 4)]
     asked = [(2 << 32) + 3, 2 << 32]
-    assert table.take_rows(asked, ["c"])["c"].to_pylist() == [12, 9]
+    assert table.take(addresses=asked, columns=["c"])["c"].to_pylist() == [12, 9]
     with pytest.raises(txlog.NotFoundError):
-        table.take_rows([1 << 32])
+        table.take(addresses=[1 << 32])
     table.delete(None)
     assert table.files().num_rows == 0
-    assert seen.take_rows([1 << 32], ["x", "b"]).to_pylist() == [{"x": 4, "b": 5}]
+    assert seen.take(addresses=[1 << 32], columns=["x", "b"]).to_pylist() == [{"x": 4, "b": 5}]
 
 
 @pytest.mark.spec("FRG-26")
@@ -357,7 +360,7 @@ def test_rows_keep_their_ids(tmp_path: Path) -> None:
     rows = table.to_arrow(["x", "y", "z", "_rowid"]).to_pylist()
     assert [row["_rowid"] for row in rows[:-1]] == [x for x in range(12) if x != 1]
     asked = [rows[-1]["_rowid"], 11, 2]
-    taken = table.take_rows(row_ids=asked, columns=["x", "y", "z"]).to_pylist()
+    taken = table.take(row_ids=asked, columns=["x", "y", "z"]).to_pylist()
     assert taken == [
         {"x": 100, "y": None, "z": 101}, {"x": 11, "y": 22, "z": 12}, {"x": 2, "y": 4, "z": 3},
     ]  # fmt: skip

@@ -297,7 +297,7 @@ def test_names_and_shapes_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(txlog.InvalidInputError, match="ids or versions"):
         table.alter.add_columns({name.upper(): "x"})
     with pytest.raises(txlog.UnsupportedFeatureError, match="hide"):
-        table.take_rows(row_ids=[0])
+        table.take(row_ids=[0])
     for nothing in (lambda batch: batch.select([]), pa.schema([])):
         with pytest.raises(txlog.InvalidInputError, match="no column is given"):
             table.alter.add_columns(nothing)

@@ -509,7 +509,7 @@ def test_rows_are_sorted_as_python_sorts_them(
     physical = [field.name_in_files(table.snapshot.mapping_mode)
                 for field in table.snapshot.schema.fields]  # fmt: skip
     stored = []
-    for uri in table.file_uris():
+    for uri in table.scan().file_uris():
         cells = pq.read_table(uri, columns=physical).rename_columns(SORTED.names).to_pylist()
         assert repr(cells) == repr(sorted(cells, key=place))
         stored += cells

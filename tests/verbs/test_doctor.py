@@ -62,7 +62,7 @@ def test_a_sound_table_has_no_findings(tmp_path: Path) -> None:
 @pytest.mark.spec("VAC-22")
 def test_files_that_are_gone(tmp_path: Path) -> None:
     table = table_at(tmp_path / "t")
-    (first, *_), table_version = table.file_uris(), table.version
+    (first, *_), table_version = table.scan().file_uris(), table.version
     before = table.count()
     Path(first).unlink()
     found = codes(table)["file-missing"]
@@ -94,7 +94,7 @@ def test_vectors_that_are_gone(tmp_path: Path) -> None:
 
 def test_files_that_were_cut_off(tmp_path: Path) -> None:
     table = table_at(tmp_path / "t")
-    path = Path(table.file_uris()[-1])
+    path = Path(table.scan().file_uris()[-1])
     path.write_bytes(path.read_bytes()[:-7])
     assert codes(table)["file-size"].count == 1
 
@@ -178,12 +178,12 @@ def test_a_clean_log_beside_pins_has_no_gaps(
             os.utime(path, (1_000_000, 1_000_000))
         table.append(rows(10))
         table.maintenance.expire(24, dry_run=False)
-        opens = {one["version"] for one in table.versions()}
+        opens = {one["version"] for one in table.versions().to_pylist()}
         assert pins <= opens
         assert "log-gap" not in codes(txlog.Table(table.uri))
         if lost in opens - checkpoints:
             log_file(table, f"{lost:020}.json").unlink()
-            if not opens <= {one["version"] for one in table.versions()}:
+            if not opens <= {one["version"] for one in table.versions().to_pylist()}:
                 assert "log-gap" in codes(txlog.Table(table.uri))
 
 
@@ -211,7 +211,7 @@ def test_a_clean_log_beside_an_unfinished_clone_has_no_gaps(
         os.utime(path, (1_000_000, 1_000_000))
     table.append(rows(0))
     table.maintenance.expire(24, dry_run=False)
-    opens = {one["version"] for one in table.versions()}
+    opens = {one["version"] for one in table.versions().to_pylist()}
     assert 2 in opens
     assert 3 not in opens
     assert "log-gap" not in codes(txlog.Table(table.uri))
@@ -295,7 +295,9 @@ def test_repairs_give_up_what_is_lost_and_nothing_else(
         table.maintenance.checkpoint()
     if checkpointed and not hinted:
         log_file(table, "_last_checkpoint").unlink()
-    files = {pq.read_table(uri)["id"][0].as_py() // 10: Path(uri) for uri in table.file_uris()}
+    files = {
+        pq.read_table(uri)["id"][0].as_py() // 10: Path(uri) for uri in table.scan().file_uris()
+    }
     expected = {one for one in range(60) if one != 3 and one // 10 not in lost}
     for number in lost:
         files[number].unlink()

@@ -224,7 +224,7 @@ def test_a_pinned_version_outlives_vacuum_and_expire(tmp_path: Path) -> None:
     opened = txlog.Table(table.uri, version="train-2026-11")
     assert (opened.version, opened.count()) == (5, 5)
     assert txlog.Table(table.uri).count() == 1
-    listed = table.versions()
+    listed = table.versions().to_pylist()
     assert [entry["version"] for entry in listed] == [3, 4, 5, 15, 16]
     assert listed[2]["pins"] == ["train-2026-11"]
     assert {entry["version"]: entry["timestamp"] for entry in table.history()} == {

@@ -105,7 +105,7 @@ def test_the_same_schema_again_beside_a_predicate(tmp_path: Path) -> None:
             table.overwrite(other.slice(0, 1), where="x = 1", schema_mode="overwrite")
     assert table.version == 1
     assert len(list(tmp_path.glob("*.parquet"))) == len(
-        {*table.file_uris()} | {*txlog.Table(tmp_path, version=0).file_uris()}
+        {*table.scan().file_uris()} | {*txlog.Table(tmp_path, version=0).scan().file_uris()}
     )
 
 

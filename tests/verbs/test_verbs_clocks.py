@@ -319,7 +319,7 @@ def logs(draw: st.DrawFn) -> Log:
 def test_times_that_are_shown_ascend_and_lead_back(log: Log, moments: list[int]) -> None:
     table = opened(log.store)
     shown = {one["version"]: one["timestamp"] for one in table.history()}
-    listed = {one["version"]: one["timestamp"] for one in table.versions()}
+    listed = {one["version"]: one["timestamp"] for one in table.versions().to_pylist()}
     assert {version: shown.get(version) for version in listed} == listed
     known = [shown[version] for version in sorted(shown) if shown[version] is not None]
     assert all(before < after for before, after in pairwise(known))
@@ -485,7 +485,7 @@ def test_a_file_that_was_removed_at_an_unknown_time_stays(
     store = new_store()
     table = begun(store)
     table.append(xs(1))
-    (path,) = table.file_uris()
+    (path,) = table.scan().file_uris()
     name = path.rpartition("/")[2]
     remove = {"path": name, "dataChange": True, "deletionTimestamp": removed_ms}
     line = {"remove": {key: value for key, value in remove.items() if value is not None}}

@@ -180,7 +180,7 @@ def rows_of(*rows: Row) -> pa.Table:
 def delete_rows(place: Context, seen: Snapshot, note: str | None) -> Any:
     """Delete the row with a = 6 by its place, as a worker and its driver do."""
     table = txlog.Table(place.store.root, version=seen.version)
-    fragment = table.get_fragment(1)
+    fragment = table.fragments().of_id(1)
     assert fragment is not None
     updated = fragment.delete_rows([2])
     assert updated is not None
@@ -598,7 +598,7 @@ def test_lost_files_are_given_up_beside_other_changes(
     table = txlog.Table.create(tmp_path / "t", schema)
     for rows in (FIRST, SECOND):
         table.append(rows_of(*rows).drop_columns("c"))
-    for uri in table.file_uris("a > 4"):
+    for uri in table.scan(where="a > 4").file_uris():
         Path(uri).unlink()
     held = [State(("a", "b", "n")).with_rows({"n": None, **row} for row in (*FIRST, *SECOND))]
     seen = txlog.Table(table.uri).snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -61,6 +61,9 @@ FILES = pa.schema(
     ]
 )
 
+Statistics = Literal["json", "struct", "flat"]
+"""How files are listed with statistics: text as logged, structs of values, or columns of values."""
+
 _MANY_FILES = 1 << 15  # About as many files as in a large checkpoint.
 
 # Columns that a row of `FILE_ROWS` determines alone: the needed columns, and the function.
@@ -84,35 +87,46 @@ def list_files(
     snapshot: Snapshot,
     files: Callable[[], pa.Table],
     columns: Sequence[str] | None = None,
+    *,
+    statistics: Statistics = "json",
+    chosen: FragmentRows | None = None,
 ) -> pa.Table:
     """Return a snapshot's files in columns of `FILES`; all of them by default.
 
     They are ordered by fragment id, except for a large table if a file's own row has all of the
     columns.
 
+    With other `statistics`, values replace `partition_values` and `stats` (`typed_values`).
+
     Parameters
     ----------
     files
         Returns the live `FILE_ROWS` if all of them are needed.
+    chosen
+        The fragments to list. Default: all.
 
     Raises
     ------
     InvalidInputError
-        A column does not exist.
+        A column does not exist, or `statistics` is none of the three.
     """
-    names = FILES.names if columns is None else column_names(columns)
-    for name in names:
-        if name not in FILES.names:
-            raise InvalidInputError(
-                argument="columns",
-                field=str(name),
-                reason="files have no such column",
-                remedy=f"Choose from {', '.join(FILES.names)}",
-            )
-    if snapshot.supports(FEATURE) or not _is_large(snapshot):
-        return file_table(fragment_rows(files(), listed=snapshot.supports(FEATURE)), names)
-    if not set(names) <= {*_FILE_VALUES}:
-        return file_table(fragment_rows(files(), listed=False), names)
+    if statistics not in ("json", "struct", "flat"):
+        raise InvalidInputError(
+            argument="statistics", reason=f"{statistics!r} is not json, struct or flat"
+        )
+    names = None if columns is None else column_names(columns)
+    is_listed = snapshot.supports(FEATURE)
+    if statistics != "json":
+        rows = fragment_rows(files(), listed=is_listed) if chosen is None else chosen
+        found = _typed_files(snapshot, rows, flatten=statistics == "flat")
+        _require_columns(names or (), found.column_names)
+        return found if names is None else found.select(names)
+    names = FILES.names if names is None else names
+    _require_columns(names, FILES.names)
+    if chosen is not None:
+        return file_table(chosen, names)
+    if is_listed or not _is_large(snapshot) or not set(names) <= {*_FILE_VALUES}:
+        return file_table(fragment_rows(files(), listed=is_listed), names)
 
     def columns_of(batches: Iterator[tuple[Any, pa.Table]]) -> pa.Table:
         return pa.concat_tables([_columns_of(rows, names) for _, rows in batches])
@@ -121,6 +135,17 @@ def list_files(
     bounds_of = None if "stats" in names else ()
     wanted = Wanted([_FILE_VALUES[name][0] for name in names], bounds_of=bounds_of)
     return fold_files(store, snapshot, wanted, columns_of)
+
+
+def _require_columns(names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise InvalidInputError(
+                argument="columns",
+                field=str(name),
+                reason="files have no such column",
+                remedy=f"Choose from {', '.join(known)}",
+            )
 
 
 def _is_large(snapshot: Snapshot) -> bool:
@@ -141,14 +166,32 @@ def file_table(rows: FragmentRows, names: Sequence[str]) -> pa.Table:
     """
     # Columns that are not requested are neither computed nor sorted: statistics are long texts.
     made = list(dict.fromkeys([*names, "fragment_id"]))
+    parts = _described_parts(rows, made)
+    return pa.concat_tables(parts).sort_by("fragment_id").select(list(names))
+
+
+def _typed_files(snapshot: Snapshot, rows: FragmentRows, *, flatten: bool) -> pa.Table:
+    """Return the files of fragments with typed values, ordered by fragment id."""
+    plain = [name for name in FILES.names if name not in ("partition_values", "stats")]
+    parts = []
+    described = _described_parts(rows, plain)
+    for files, found in zip((rows.primaries, rows.columns.rows), described, strict=True):
+        values = typed_values(snapshot, files, flatten=flatten)
+        for name, column in zip(values.column_names, values.columns, strict=True):
+            found = found.append_column(name, column)
+        parts.append(found)
+    return pa.concat_tables(parts).sort_by("fragment_id")
+
+
+def _described_parts(rows: FragmentRows, names: Sequence[str]) -> list[pa.Table]:
+    """Return the primary files of fragments, and their column files."""
     owners = rows.columns.owners
     fields = arrow_array(rows.columns.fields(), FILES.field("fields").type)
     nothing = pa.nulls(rows.primaries.num_rows, fields.type)
-    parts = [
-        _described(rows.primaries, rows.ids, nothing, made),
-        _described(rows.columns.rows, rows.ids.take(owners), fields, made),
+    return [
+        _described(rows.primaries, rows.ids, nothing, names),
+        _described(rows.columns.rows, rows.ids.take(owners), fields, names),
     ]
-    return pa.concat_tables(parts).sort_by("fragment_id").select(list(names))
 
 
 def _described(files: pa.Table, ids: pa.Array, fields: pa.Array, names: Sequence[str]) -> pa.Table:
@@ -157,14 +200,14 @@ def _described(files: pa.Table, ids: pa.Array, fields: pa.Array, names: Sequence
     return pa.table(columns, schema=pa.schema([FILES.field(name) for name in names]))
 
 
-def add_actions(snapshot: Snapshot, files: pa.Table, *, flatten: bool) -> pa.Table:
-    """Return live `FILE_ROWS` with typed partition values and statistics. Pure.
+def typed_values(snapshot: Snapshot, files: pa.Table, *, flatten: bool) -> pa.Table:
+    """Return the partition values and statistics of `FILE_ROWS` in the types of the columns. Pure.
 
-    Columns are `path`, `size_bytes`, `modification_time`, `num_records`, and the structs
-    `partition`, `null_count`, `min` and `max`; with `flatten` their leaves, such as `min.st.x`.
+    The columns are the structs `partition`, `null_count`, `min` and `max`; with `flatten` their
+    leaves, such as `min.st.x`. `partition` is omitted for a table without partitions.
     """
-    columns = [_FILE_VALUES[name][1](files) for name in _ADD_COLUMNS]
-    names = [*_ADD_COLUMNS]
+    columns: list[Any] = []
+    names: list[str] = []
     partitioned = [f for f in snapshot.schema.fields if f.name in snapshot.partition_columns]
     stored = [f for f in snapshot.schema.fields if f.name not in snapshot.partition_columns]
     if partitioned:
@@ -189,19 +232,16 @@ def add_actions(snapshot: Snapshot, files: pa.Table, *, flatten: bool) -> pa.Tab
     return pa.table(columns, names=names)
 
 
-def partitions_of(snapshot: Snapshot, files: pa.Table) -> list[dict[str, str | None]]:
+def partitions_of(snapshot: Snapshot, files: pa.Table) -> pa.Table:
     """Return the distinct logged partition values of `FILE_ROWS`, sorted. Pure."""
     names = snapshot.partition_columns
     if not names:
-        return []
+        return pa.table({})
     mode = snapshot.mapping_mode
     texts = [partition_texts(files, one, mode) for one in snapshot.partition_fields]
     values = pa.table([one.cast(pa.string()) for one in texts], names=names)
     order = [(name, "ascending") for name in names]
-    found: list[dict[str, str | None]] = (
-        values.group_by(names).aggregate([]).sort_by(order).to_pylist()
-    )
-    return found
+    return values.group_by(names).aggregate([]).sort_by(order)
 
 
 def partition_sums(snapshot: Snapshot, files: pa.Table) -> pa.Table:
@@ -227,9 +267,6 @@ def partition_sums(snapshot: Snapshot, files: pa.Table) -> pa.Table:
     labels = pc.binary_join_element_wise(*parts, "/")
     counted = [sums["count_all"], sums["bytes_sum"], sums["rows_sum"]]
     return pa.table([labels, *counted], ["partition", "files", "bytes", "rows"])
-
-
-_ADD_COLUMNS = ("path", "size_bytes", "modification_time", "num_records")
 
 
 def _only(schema: StructType, leaves: Collection[tuple[str, ...]], above: Any = ()) -> StructType:

@@ -25,7 +25,7 @@ from txlog.fragments.fragment import Fragment
 from txlog.scan.data_file import BATCH_ROWS, RowRange
 from txlog.scan.files import uris_of
 from txlog.scan.plan import Explanation, ScanPlan
-from txlog.scan.read import FragmentReader, read_fragment
+from txlog.scan.read import FragmentReader, read_fragment, selection_vectors
 from txlog.scan.read_plan import ReadPlan
 from txlog.store.base import Store, is_far, map_many
 
@@ -195,6 +195,17 @@ class Scan(ArrowStream):
         files, which is faster for large tables.
         """
         return uris_of(self.store, self.plan.paths)
+
+    def deletion_vectors(self) -> pa.RecordBatchReader:
+        """Return which rows are not deleted, for each file with deleted rows that will be read.
+
+        The result is a stream with a row for each such file: `filepath`, a URI, and
+        `selection_vector`, a list with true for each remaining row and false for each deleted row,
+        in the order of the file, whether the predicate is true for the row or not. The files'
+        deletions are read one by one.
+        """
+        deleted = (one for one in self.plan.fragments if one.deletion is not None)
+        return selection_vectors(self.store, self.plan.reading, deleted)
 
     def to_batches(
         self,

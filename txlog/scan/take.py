@@ -53,16 +53,14 @@ def take_rows(
     ----------
     plan_of
         Plans a scan of all rows with given columns.
+    addresses, row_ids
+        One of them.
 
     Raises
     ------
     InvalidInputError, NotFoundError
         As for `take` and `addresses_of`.
     """
-    if (addresses is None) == (row_ids is None):
-        raise InvalidInputError(
-            argument="addresses", reason="either addresses or row_ids is expected"
-        )
     asked: Sequence[int] | pa.Array | None = addresses
     if asked is None:
         of_ids = plan_of([ROW_ID, ROW_ADDRESS])

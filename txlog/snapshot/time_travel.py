@@ -16,6 +16,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal
 
+import pyarrow as pa
+
+from txlog.base.arrow import table_of_rows
 from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
@@ -470,11 +473,20 @@ def history(store: Store, snapshot: Snapshot, limit: int | None = None) -> list[
     return list(map_many(store, partial(_entry, times), times.commits[::-1][:limit]))
 
 
-def versions(store: Store, snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Return the versions up to a snapshot's version that can be opened, ascending.
+VERSIONS = pa.schema(
+    [
+        pa.field("version", pa.int64(), False),
+        pa.field("timestamp", pa.int64()),
+        pa.field("pins", pa.list_(pa.string()), False),
+    ]
+)
 
-    Each has `version`, `timestamp` (None if its commit is gone or has no time) and the `pins` of
-    the latest version.
+
+def versions(store: Store, snapshot: Snapshot) -> pa.Table:
+    """Return the versions up to a snapshot's version that can be opened, ascending, in `VERSIONS`.
+
+    The timestamp is null if the version's commit is gone or has no time; the pins are those of the
+    latest version.
     """
     from txlog.snapshot.references import pins_of
 
@@ -489,7 +501,7 @@ def versions(store: Store, snapshot: Snapshot) -> list[dict[str, Any]]:
         if version <= snapshot.version:
             made_ms = times.of(by_version[version]) if version in by_version else None
             found.append({"version": version, "timestamp": made_ms, "pins": named.get(version, [])})
-    return found
+    return table_of_rows(found, VERSIONS)
 
 
 def _entry(times: VersionTimes, file: LogFile) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from txlog.base.errors import require_flags, require_texts, require_whole
-from txlog.table.handle import Handle
+from txlog.table.handle import Handle, OpenVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,36 +14,14 @@ if TYPE_CHECKING:
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
     from txlog.expressions.sql import Where
+    from txlog.fragments.rows import FragmentRows
+    from txlog.scan.files import Statistics
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
-    from txlog.table.fragment import TableFragment, TableFragments
+    from txlog.table.fragment import TableFragments
+    from txlog.table.history import History
     from txlog.verbs.capabilities import Capability
     from txlog.verbs.doctor import Diagnosis
-
-
-class History(list[dict[str, Any]]):
-    """The history of commits, newest first."""
-
-    def _repr_html_(self) -> str:
-        from txlog.base.html import rows_html
-
-        names = ("version", "time (UTC)", "operation", "what it did", "note", "engine")
-        return rows_html(names, map(_history_row, self))
-
-
-def _history_row(entry: dict[str, Any]) -> list[Any]:
-    from txlog.schema.timestamps import format_moment
-
-    metrics = (entry.get("operationMetrics") or {}).items()
-    made_ms = entry.get("timestamp")
-    return [
-        entry.get("version"),
-        None if made_ms is None else format_moment(made_ms * 1000, digits=3, separator=" "),
-        entry.get("operation"),
-        ", ".join(f"{name} {value}" for name, value in metrics if str(value) != "0"),
-        entry.get("userMetadata"),
-        entry.get("engineInfo"),
-    ]
 
 
 class About(Handle):
@@ -201,22 +179,23 @@ class About(Handle):
     def history(self, limit: int | None = None) -> History:
         """Return the `commitInfo` of each commit up to this version, newest first.
 
-        Each entry has `version`, `timestamp` (milliseconds since the epoch, as used by `Table(uri,
+        Each dict has `version`, `timestamp` (milliseconds since the epoch, as used by `Table(uri,
         timestamp=…)` and `restore`; None if the store does not know it), and the writer's fields:
         `operation`, `operationParameters`, `operationMetrics`, `engineInfo`, …
 
-        The result is a list, which notebooks show as a table.
+        The result is a list with a method `to_arrow`; notebooks show it as a table.
         """
         from txlog.snapshot.time_travel import history
+        from txlog.table.history import History
 
         if limit is not None:
             require_whole("limit", limit)
         return History(history(self._context.store, self._snapshot, limit))
 
-    def versions(self) -> list[dict[str, Any]]:
+    def versions(self) -> pa.Table:
         """Return the versions up to this one that can still be opened, ascending.
 
-        Each entry has `version`, `timestamp` (milliseconds since the epoch; None if its commit was
+        Columns: `version`, `timestamp` (milliseconds since the epoch; null if its commit was
         cleaned up, or the store does not know the time) and `pins`: its names in `Table.pins`.
         """
         from txlog.snapshot.time_travel import versions
@@ -235,7 +214,13 @@ class About(Handle):
 
         return capabilities(self._context.store, self._snapshot)
 
-    def files(self, columns: list[str] | None = None) -> pa.Table:
+    def files(
+        self,
+        columns: list[str] | None = None,
+        *,
+        where: Where = None,
+        statistics: Statistics = "json",
+    ) -> pa.Table:
         """Return the data files of this version, one row each.
 
         Parameters
@@ -243,73 +228,69 @@ class About(Handle):
         columns
             The columns to return, in this order; see below. Default: all. For a large table, the
             result is fast but unordered if `fragment_id` and `fields` are omitted.
+        where
+            Return only files that may contain rows for which this predicate is true.
+        statistics
+            `json`: the log's texts, in `stats`. `struct`: typed values, in the structs
+            `null_count`, `min` and `max`. `flat`: typed values, in a column for each field of these
+            structs, such as `min.x`. The typed values are null if the log has none, and columns for
+            which the table's properties turn statistics off are omitted.
+
+        Raises
+        ------
+        InvalidInputError
+            A column does not exist, or the predicate does not fit the table.
 
         Notes
         -----
         Columns: `path` (as logged), `size_bytes`, `num_records` (rows in the file; null if
-        unknown), `num_deleted`, `partition_values` (a map), `modification_time` (milliseconds),
-        `fragment_id`, `stats` (JSON text; null if a checkpoint has only structs), `deletion_vector`
-        (its unique id), `fields` (for a column file, the names of its columns; else null).
+        unknown), `num_deleted`, `partition_values` (a map of the logged texts), `modification_time`
+        (milliseconds), `fragment_id`, `stats` (JSON text; null if a checkpoint has only structs),
+        `deletion_vector` (its unique id), `fields` (for a column file, the names of its columns;
+        else null). With typed statistics, the last columns are `partition` (also typed; none for a
+        table without partitions), `null_count`, `min` and `max` or their fields, in place of
+        `partition_values` and `stats`.
         """
         from txlog.scan.files import list_files
 
         version = self._open
         return list_files(
-            self._context.store, version.snapshot, lambda: version.files().live, columns
+            self._context.store,
+            version.snapshot,
+            lambda: version.files().live,
+            columns,
+            statistics=statistics,
+            chosen=None if where is None else self._chosen(version, where),
         )
 
-    def get_add_actions(self, flatten: bool = False) -> pa.Table:
-        """Return the data files with typed partition values and statistics.
+    def partitions(self, where: Where = None) -> pa.Table:
+        """Return the distinct partition values of the files, sorted.
 
-        Columns: `path`, `size_bytes`, `modification_time` (milliseconds), `num_records`, and the
-        structs `partition`, `null_count`, `min` and `max`, as in deltalake. Statistics are null if
-        the log has none. Columns for which the table's properties turn statistics off are omitted.
-        `files` is faster, and has more columns.
-
-        Parameters
-        ----------
-        flatten
-            Return the fields of the structs as columns, such as `min.x`.
-        """
-        require_flags(flatten=flatten)
-        from txlog.scan.files import add_actions
-
-        version = self._open
-        return add_actions(version.snapshot, version.files().live, flatten=flatten)
-
-    def deletion_vectors(self) -> pa.RecordBatchReader:
-        """Return which rows are not deleted, for each file with deleted rows.
-
-        The result is a stream with a row for each such file: `filepath`, a URI, and
-        `selection_vector`, a list with true for each remaining row and false for each deleted row,
-        in the order of the file. The files' deletions are read one by one.
-        """
-        from txlog.scan.read import selection_vectors
-
-        version = self._open
-        deleted = (one for one in version.fragments() if one.deletion is not None)
-        return selection_vectors(self._context.store, version.plan([]), deleted)
-
-    def partitions(self, where: Where = None) -> list[dict[str, str | None]]:
-        """Return the distinct partition values of the files as logged texts.
+        The columns are the partition columns, with the values as logged texts.
 
         Parameters
         ----------
         where
             Return only partitions that may contain rows for which this predicate is true.
         """
-        from txlog.expressions.sql import as_expression
         from txlog.scan.files import partitions_of
-        from txlog.scan.plan import plan_scan
 
         version = self._open
-        plan = plan_scan(version.snapshot, version.files().live, where=as_expression(where))
-        return partitions_of(version.snapshot, plan.files.rows.primaries)
+        return partitions_of(version.snapshot, self._chosen(version, where).primaries)
+
+    def _chosen(self, version: OpenVersion, where: Where) -> FragmentRows:
+        """Return the files that a predicate does not exclude."""
+        from txlog.expressions.sql import as_expression
+        from txlog.scan.plan import plan_scan
+
+        files = version.files().live
+        return plan_scan(version.snapshot, files, where=as_expression(where)).files.rows
 
     def fragments(self) -> TableFragments:
         """Return the fragments of this version as a sequence, ordered by id.
 
-        Each `TableFragment` is created at its first use.
+        Each `TableFragment` is created at its first use. `fragments().of_id(7)` returns the
+        fragment with an id, or None.
         """
         from txlog.table.fragment import TableFragments
 
@@ -322,10 +303,6 @@ class About(Handle):
             version.whole_fragments,
             range(len(fragments)),
         )
-
-    def get_fragment(self, fragment_id: int) -> TableFragment | None:
-        """Return the fragment with an id, or None if this version has none."""
-        return self.fragments().of_id(require_whole("fragment_id", fragment_id))
 
     @property
     def outcome(self) -> Outcome | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from txlog.base.errors import require_flags, require_whole
+from txlog.base.errors import InvalidInputError, require_flags, require_whole
 from txlog.base.observe import reading
 from txlog.table.handle import Handle, OpenVersion
 
@@ -92,7 +92,7 @@ class Reading(Handle):
 
     def to_pyarrow_dataset(
         self,
-        file_pruning_predicate: Where = None,
+        where: Where = None,
         *,
         schema: pa.Schema | None = None,
         as_large_types: bool = False,
@@ -107,7 +107,7 @@ class Reading(Handle):
 
         Parameters
         ----------
-        file_pruning_predicate
+        where
             Omit files without any row for which this is true. All rows of the other files stay.
         schema
             The schema of the dataset. Default: the table's.
@@ -127,11 +127,10 @@ class Reading(Handle):
         from txlog.scan.plan import plan_scan
 
         version = self._open
-        where = as_expression(file_pruning_predicate)
         return as_dataset(
             self._context.store,
             version.snapshot,
-            plan_scan(version.snapshot, version.files().live, where=where),
+            plan_scan(version.snapshot, version.files().live, where=as_expression(where)),
             schema=schema,
             as_large_types=as_large_types,
             parquet_read_options=parquet_read_options,
@@ -145,12 +144,6 @@ class Reading(Handle):
         Only the needed fragments are opened, if the log has their row counts.
         """
         return self.scan(columns, where).head(num_rows)
-
-    def slice(
-        self, offset: int, length: int | None = None, columns: list[str] | None = None
-    ) -> pa.Table:
-        """Return the rows from an offset; see `Scan.slice`."""
-        return self.scan(columns).slice(offset, length)
 
     def sample(
         self, num_rows: int, columns: list[str] | None = None, *, seed: int | None = None
@@ -185,77 +178,58 @@ class Reading(Handle):
         chosen = np.random.default_rng(begin).choice(total, min(num_rows, total), replace=False)
         return self.take(sorted(chosen.tolist()), columns)
 
-    def file_uris(self, where: Where = None) -> list[str]:
-        """Return the URIs of data files that may contain matching rows; see `Scan.file_uris`."""
-        return self.scan([], where).file_uris()
-
     def count(self, where: Where = None) -> int:
         """Return the number of rows, from the log alone if possible."""
         return self.scan([], where).count()
 
     @reading("TAKE")
-    def take(self, indices: Sequence[int] | pa.Array, columns: list[str] | None = None) -> pa.Table:
-        """Return rows by their offsets in the table, in the given order.
+    def take(
+        self,
+        indices: Sequence[int] | pa.Array | None = None,
+        columns: list[str] | None = None,
+        *,
+        addresses: Sequence[int] | pa.Array | None = None,
+        row_ids: Sequence[int] | pa.Array | None = None,
+    ) -> pa.Table:
+        """Return rows by their offsets in the table, their addresses or ids, in the given order.
 
-        Offsets count the rows that are not deleted, in the order of `to_arrow`, as in pylance's
-        `Dataset.take`. Only the pages with these rows are read, or the row groups of a file without
-        an offset index.
+        Only the pages with these rows are read, or the row groups of a file without an offset
+        index. Ids are looked up first, which reads the ids of all rows unless ids are addresses
+        (see `_rowid`).
 
         Parameters
         ----------
         indices
-            Offsets from 0; an offset may occur more than once.
+            Offsets from 0 among the rows that are not deleted, in the order of `to_arrow`, as in
+            pylance's `Dataset.take`.
         columns
             As for `scan`.
-
-        Raises
-        ------
-        InvalidInputError
-            A value is not a whole number from 0.
-        NotFoundError
-            There are not as many rows; the offsets at fault are named.
-        """
-        from txlog.scan.take import take_live
-
-        plan = self._plan_all(self._open)(columns)
-        return take_live(self._context.store, plan, indices, self._context.engine)
-
-    @reading("TAKE")
-    def take_rows(
-        self,
-        addresses: Sequence[int] | pa.Array | None = None,
-        columns: list[str] | None = None,
-        *,
-        row_ids: Sequence[int] | pa.Array | None = None,
-    ) -> pa.Table:
-        """Return rows by their addresses or ids, in the given order.
-
-        Only the pages with these rows are read, as for `take`. Ids are looked up first, which reads
-        the ids of all rows unless ids are addresses (see `_rowid`).
-
-        Parameters
-        ----------
         addresses, row_ids
-            Values of `_rowaddr` or of `_rowid`, but not both. A value may occur more than once.
-        columns
-            As for `scan`.
+            Instead of offsets: values of `_rowaddr` or of `_rowid`.
 
         Raises
         ------
         InvalidInputError
-            Both or neither are given, or one is not a whole number from 0.
+            Not exactly one of the three is given, or a value is not a whole number from 0. Any
+            value may occur more than once.
         NotFoundError
-            A row is not in this version or is deleted in it. The error names such rows.
+            There are not as many rows, or a row is not in this version or is deleted in it. The
+            error names the values at fault.
         """
-        from txlog.scan.take import take_rows
+        from txlog.scan.take import take_live, take_rows
 
+        store, engine = self._context.store, self._context.engine
+        given = (indices, addresses, row_ids)
+        if sum(one is not None for one in given) != 1:
+            raise InvalidInputError(
+                argument="indices",
+                reason="exactly one of indices, addresses and row_ids is expected",
+            )
+        plan_of = self._plan_all(self._open)
+        if indices is not None:
+            return take_live(store, plan_of(columns), indices, engine)
         return take_rows(
-            self._context.store,
-            self._plan_all(self._open),
-            addresses=addresses,
-            row_ids=row_ids,
-            columns=columns,
-            engine=self._context.engine,
+            store, plan_of, addresses=addresses, row_ids=row_ids, columns=columns, engine=engine
         )
 
     def _plan_all(self, version: OpenVersion) -> PlanOf:

@@ -532,7 +532,7 @@ def test_doctor_and_repair(path: str, capsys: pytest.CaptureFixture[str]) -> Non
     found = as_json(capsys, "doctor", path)
     assert found["ok"]
     assert [one["code"] for one in found["findings"]] == ["deleted-rows"]
-    (gone,) = txlog.Table(path).file_uris(where="a = 4")
+    (gone,) = txlog.Table(path).scan(where="a = 4").file_uris()
     Path(gone).unlink()
     assert run(["doctor", path]) == 1
     assert "error file-missing" in capsys.readouterr().out

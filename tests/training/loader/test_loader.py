@@ -313,7 +313,7 @@ def test_what_differs_is_said(table: txlog.Table, tmp_path: Path) -> None:
 
 
 def test_files_that_are_gone_are_told_at_the_start(table: txlog.Table) -> None:
-    path = Path(table.file_uris("id >= 100")[0])
+    path = Path(table.scan(where="id >= 100").file_uris()[0])
     path.unlink()
     with pytest.raises(DataFileError, match="1 of 2 data files of this version are gone") as raised:
         made(table)
@@ -330,7 +330,7 @@ def test_files_gone_from_a_store_far_away_are_told_at_the_start(tmp_path: Path) 
     before = store.requests["info"]
     assert made(table).num_rows == 270
     assert store.requests["info"] - before < 10
-    Path(here.file_uris("id = 7")[0]).unlink()
+    Path(here.scan(where="id = 7").file_uris()[0]).unlink()
     with pytest.raises(DataFileError, match="1 of 270 data files"):
         made(table)
 
@@ -364,7 +364,7 @@ def test_a_store_far_away_is_read_ahead_and_at_once(tmp_path: Path) -> None:
 
 
 def test_a_file_with_fewer_rows_than_the_log_says_is_refused(table: txlog.Table) -> None:
-    path = table.file_uris("id >= 100")[0]
+    path = table.scan(where="id >= 100").file_uris()[0]
     pq.write_table(pq.read_table(path).slice(0, 90), path)
     with (
         pytest.warns(txlog.TxlogWarning, match="has 100 rows, but it has 90"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,6 +13,7 @@ from txlog.protocol.access import features_of
 from txlog.schema.timestamps import micros_of
 from txlog.snapshot.commits import file_rows, read_commits
 from txlog.snapshot.load import list_commits
+from txlog.table.history import fitting
 from txlog.table.table import Table
 from txlog.verbs.mapped_columns import clustering_columns, logical_path
 
@@ -122,28 +122,11 @@ def history_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     return [
         {
-            **{name: _fitting(entry.get(name), HISTORY.field(name).type) for name in HISTORY.names},
+            **{name: fitting(entry.get(name), HISTORY.field(name).type) for name in HISTORY.names},
             "timestamp": micros_of(entry["timestamp"]),
         }
         for entry in entries
     ]
-
-
-def _fitting(value: Any, kind: pa.DataType) -> Any:
-    """Return a JSON value if it has a type, otherwise None."""
-    if value is None:
-        return None
-    if pa.types.is_string(kind):
-        return value if isinstance(value, str) else orjson.dumps(value).decode()
-    if pa.types.is_boolean(kind):
-        return value if isinstance(value, bool) else None
-    if pa.types.is_integer(kind):
-        return value if type(value) is int else None
-    if not isinstance(value, Mapping):
-        return None
-    if pa.types.is_map(kind):
-        return [(name, _fitting(text, pa.string())) for name, text in value.items()]
-    return {field.name: _fitting(value.get(field.name), field.type) for field in kind}
 
 
 def detail_row(table: Table) -> dict[str, Any]:

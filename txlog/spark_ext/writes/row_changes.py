@@ -385,5 +385,5 @@ def _row_text(context: Context, base: Snapshot, address: int) -> str:
     from txlog.table.table import Table
 
     table = Table._of(context, base)
-    (row,) = table.take_rows([address], columns=base.schema.names()[:3]).to_pylist()
+    (row,) = table.take(addresses=[address], columns=base.schema.names()[:3]).to_pylist()
     return ", ".join(f"{name} = {value!r}" for name, value in row.items())

@@ -188,7 +188,7 @@ def versions(table: TableUri, json: Json = False) -> None:
             header: None if entry["timestamp"] is None else shown(entry["timestamp"]),
             "pins": entry["pins"],
         }
-        for entry in Table(table).versions()
+        for entry in Table(table).versions().to_pylist()
     ]
     print_rows(f"Versions of {table}", rows, json)
 

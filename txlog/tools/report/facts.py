@@ -13,7 +13,7 @@ from txlog.base.arrow import arrow_array, flat, numpy_array, pc
 from txlog.fragments.rows import deleted_counts
 from txlog.log.names import LogFile
 from txlog.log.segment import complete_checkpoints
-from txlog.scan.files import add_actions, partition_sums
+from txlog.scan.files import partition_sums, typed_values
 from txlog.schema.types import type_name
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log
@@ -111,7 +111,7 @@ def gather(context: Context, snapshot: Snapshot, made_ms: int | None, sample: in
         partitions=[] if partitions is None else partitions.slice(0, MOST_PARTITIONS).to_pylist(),
         partition_count=0 if partitions is None else partitions.num_rows,
         columns=columns_of(
-            add_actions(snapshot, looked_at, flatten=False), snapshot, live.num_rows
+            typed_values(snapshot, looked_at, flatten=False), snapshot, live.num_rows
         ),
         ranges=looked_at.num_rows,
         log=log_of(list_log(context.store, catalog=snapshot.catalog), snapshot.version),
