@@ -18,8 +18,10 @@ import txlog
 from tests.examples import examples
 from txlog.base.errors import InvalidInputError
 from txlog.expressions.bind import bind, bind_value, columns_of
+from txlog.expressions.calls import NOW
 from txlog.expressions.evaluate import evaluate
-from txlog.expressions.functions import FUNCTIONS
+from txlog.expressions.functions import ALIASES, FUNCTIONS
+from txlog.expressions.rewrites import Rewrite
 from txlog.expressions.sql import parse_sql, to_sql
 from txlog.schema.arrow import arrow_type, from_arrow
 
@@ -246,6 +248,9 @@ TEXTS = [
     "r + x", "r * i", "r * 2.5", "r + 1", "0 - r", "negative(d)", "-i", "abs(r) + r",
     "greatest(r, -r)", "if(f, r, r * r)", "coalesce(r * r, 0F)", "transform(lr, e -> e + e)",
     "transform(lr, e -> e * r - 0.1F)", "transform(lr, e -> e / e)",
+    "transform_keys(m, (k, v) -> concat(k, '!'))", "map_filter(m, (k, v) -> v > 1)",
+    "map_zip_with(m, m, (k, a, b) -> a + b)", "smallint(i % 9)", "tinyint(n % 9)", "float(i % 9)",
+    "boolean(i)", "binary(s)",
     "zip_with(lr, lr, (a, b) -> a * b)", "transform_values(map('k', r), (k, v) -> v * v)",
     "filter(lr, e -> e * e = e * 0.1F)", "aggregate(lr, 0F, (a, e) -> a + e * e)",
     "aggregate(lr, CAST(1 AS FLOAT), (a, e) -> a * e)",
@@ -360,6 +365,7 @@ def test_calls_are_written_and_read_back(text: str) -> None:
 
 
 def test_every_function_is_tried() -> None:
+    written = " ".join(TEXTS)
     tried = " ".join(map(to_sql, map(parse_sql, TEXTS)))
     names = {
         **{operator: f" {operator} " for operator in ("div", "&", "|", "^", "~")},
@@ -370,7 +376,26 @@ def test_every_function_is_tried() -> None:
         "plus_days": "' DAY)",
         "plus_micros": "' MICROSECOND)",
     }
-    assert [name for name in FUNCTIONS if names.get(name, f"{name}(") not in tried] == []
+    assert [
+        name
+        for name, entry in FUNCTIONS.items()
+        if name not in NOW  # Their values are constants.
+        and names.get(name, f"{name}(") not in (written if isinstance(entry, Rewrite) else tried)
+    ] == []
+
+
+def test_every_name_means_one_function() -> None:
+    aliases = [alias for entry in FUNCTIONS.values() for alias in entry.aliases]
+    assert not set(aliases) & set(FUNCTIONS)
+    assert len(ALIASES) == len(aliases)
+
+
+@pytest.mark.parametrize(
+    "text", ["`&`(1, 2)", "`[]`(l, 0)", "field(st, 'b')", "try_cast(s, 'int')", "plus_days(day, 1)"]
+)
+def test_syntax_has_no_name(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        parse_sql(text)
 
 
 @settings(max_examples=examples(40), deadline=None)

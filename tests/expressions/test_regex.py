@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from txlog.base.errors import InvalidInputError
-from txlog.expressions.functions import call
-from txlog.expressions.regex import java_regex
+from txlog.expressions.regex import REGEXES, java_regex
+from txlog.expressions.signatures import compute_call
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ def test_two_engines_find_the_same(pattern: str, texts: list[str]) -> None:
     regex = java_regex("rlike", pattern)
     values = pa.array(texts, pa.string())
     found = [re.search(regex.python, text, re.ASCII) for text in texts]
-    assert call("rlike", [values, pa.scalar(pattern)], pa.bool_()).to_pylist() == [
+    assert compute_call(REGEXES["rlike"], [values, pa.scalar(pattern)], pa.bool_()).to_pylist() == [
         one is not None for one in found
     ]
     if not regex.has_end:
@@ -91,7 +91,7 @@ def test_java_finds_the_same(spark: "SparkSession") -> None:
     theirs = frame.selectExpr(*(f"{one} AS c{n}" for n, one in enumerate(columns))).toArrow()
     for n, pattern in enumerate(patterns):
         for k, (name, kind) in enumerate((("rlike", pa.bool_()), ("regexp_substr", pa.string()))):
-            ours = call(name, [values["s"], pa.scalar(pattern)], kind).to_pylist()
+            ours = compute_call(REGEXES[name], [values["s"], pa.scalar(pattern)], kind).to_pylist()
             assert ours == theirs[f"c{2 * n + k}"].to_pylist(), (name, pattern)
 
 

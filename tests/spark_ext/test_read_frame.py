@@ -20,7 +20,7 @@ from corpus import Case, cases, require_corpus, rows_sha256
 from pyspark.sql.types import StructField, StructType
 
 import txlog
-from txlog.expressions.sql import quote_name
+from txlog.expressions.tree import quote_name
 from txlog.spark_ext import DeltaTable, create_view, read
 from txlog.spark_ext.reads import parquet_columns, read_frame, vectors
 from txlog.spark_ext.reads.read_frame import can_open

@@ -249,10 +249,11 @@ def _tried(value: Expression, kind: DataType, field: StructField) -> Expression 
         return None
     name = Literal(field.type.name)
     try:
-        bound_call("try_cast", [(value, kind), (name, STRING)])
+        return bound_call(
+            "try_cast", (value, name), lambda arg: (arg, kind if arg is value else STRING)
+        )[0]
     except InvalidInputError:
         return None
-    return Call("try_cast", (value, name), field.type)
 
 
 def _stored_as(value: Expression, kind: DataType, field: StructField, name: str) -> Expression:

@@ -19,8 +19,8 @@ from txlog.base.errors import InvalidInputError, SchemaMismatchError, Unsupporte
 from txlog.expressions.bind import bind, bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate, is_true
-from txlog.expressions.sql import parse_sql, quote_name, to_sql
-from txlog.expressions.tree import Cast, Column, Expression, Literal
+from txlog.expressions.sql import parse_sql, to_sql
+from txlog.expressions.tree import Cast, Column, Expression, Literal, quote_name
 from txlog.protocol.mapping import all_fields
 from txlog.protocol.properties import CHECK_PREFIX
 from txlog.schema.arrow import arrow_schema, arrow_type, cast_array, fixed_rows, fixed_schema

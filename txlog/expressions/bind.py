@@ -27,7 +27,6 @@ from txlog.expressions.tree import (
     Or,
     Variable,
     col,
-    has_lambda,
     nodes,
     varies,
 )
@@ -146,16 +145,10 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
             raise _bad(f"{name}() is not allowed here: the value must not depend on the time")
         case Variable(name, kind) if kind is not None:
             return node, kind
-        case Call(name, args) if has_lambda(node):
-            from txlog.expressions.lambdas import bound_lambda_call
-
-            return bound_lambda_call(name, args, lambda arg: _bound(arg, schema))
         case Call(name, args):
             from txlog.expressions.functions import bound_call  # Only calls need this.
 
-            typed = [_bound(arg, schema) for arg in args]
-            kind = bound_call(name, typed)
-            return Call(name, tuple(one for one, _ in typed), kind), kind
+            return bound_call(name, args, lambda arg: _bound(arg, schema))
         case Case(branches, default):
             return _case(branches, default, schema)
     raise _bad(f"{type(node).__name__} is not an expression")

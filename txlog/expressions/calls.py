@@ -16,40 +16,19 @@ from typing import Any
 from txlog.base.effects import REAL
 from txlog.base.errors import InvalidInputError
 from txlog.expressions.tree import (
-    LAMBDA_FUNCTIONS,
-    Arithmetic,
     Call,
     Case,
-    Cast,
     Column,
     Comparison,
     Expression,
-    IsNull,
     Lambda,
-    Like,
     Literal,
-    Not,
     Variable,
     rewritten,
 )
-from txlog.schema.types import PrimitiveType
 
 Convert = Callable[[Any], Expression]
 
-_ALIASES = {
-    "ucase": "upper", "lcase": "lower", "char_length": "length", "character_length": "length",
-    "len": "length", "substr": "substring", "ceiling": "ceil", "dayofmonth": "day",
-    "date_diff": "datediff", "dateadd": "date_add", "nvl": "coalesce", "ifnull": "coalesce",
-    "sha": "sha1", "regexp": "rlike", "regexp_like": "rlike", "signum": "sign", "char": "chr",
-    "cardinality": "size", "array_size": "size", "reduce": "aggregate",
-    "now": "current_timestamp", "curdate": "current_date",
-    "btrim": "trim", "to_unix_timestamp": "unix_timestamp",
-}  # fmt: skip
-_CASTS = {
-    "int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte", "double": "double",
-    "float": "float", "string": "string", "boolean": "boolean", "date": "date",
-    "timestamp": "timestamp", "binary": "binary",
-}  # fmt: skip
 _BITS = {
     "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "BitwiseLeftShift": "shiftleft",
     "BitwiseRightShift": "shiftright", "IntDiv": "div",
@@ -63,13 +42,6 @@ _MICROS = {
 }
 _DAYS = {"DAY": 1, "WEEK": 7}
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
-_PARTS = {
-    "DOY": "dayofyear",
-    "DOW": "dayofweek",
-    "WEEK": "weekofyear",
-    "MONTHS": "month",
-    "D": "day",
-}
 # Words that begin a statement or clause in the parser, but are names in Spark.
 _NAMES = re.compile(
     r"\b(?:alter|analyze|begin|cache|call|comment|commit|copy|create|cross|declare|delete|desc"
@@ -183,7 +155,9 @@ def converted_call(node: Any, sub: Convert) -> Expression | None:
         case "StrPosition":
             return Call("locate", (sub(args["substr"]), sub(node.this)))
         case "Extract":
-            return _part(str(node.this.name), sub(node.expression))
+            from txlog.expressions.rewrites import part_of  # Only calls need it.
+
+            return part_of(str(node.this.name), sub(node.expression))
         case "Bracket" if len(node.expressions) == 1:
             return Call("[]", (sub(node.this), sub(node.expressions[0])))
         case "Dot" if type(node.expression).__name__ == "Identifier":
@@ -251,48 +225,9 @@ def _called(name: str, given: list[Any], sub: Convert) -> Expression | None:
             reason="sequence does not support intervals",
             remedy="Make days by numbers: transform(sequence(0, 9), n -> date_add(day, n))",
         )
-    args = tuple(map(sub, given))
-    match name, args:
-        case "isnull", (one,):
-            return IsNull(one)
-        case "isnotnull", (one,):
-            return Not(IsNull(one))
-        case "nvl2", (one, there, absent):
-            return Case(((Not(IsNull(one)), there),), absent)
-        case "nullif", (one, other):
-            return Case(((Comparison("=", one, other), Literal(None)),), one)
-        case "nullifzero", (one,):
-            return Case(((Comparison("=", one, Literal(0)), Literal(None)),), one)
-        case "zeroifnull", (one,):
-            return Call("coalesce", (one, Literal(0)))
-        case "equal_null", (one, other):
-            return Comparison("<=>", one, other)
-        case "mod" | "try_mod", (one, other):
-            return Arithmetic("%", one, other)
-        case "try_divide", (one, other):
-            return Arithmetic("/", one, other)
-        case "positive", (one,):
-            return one
-        case "date_part" | "datepart", (Literal(str() as part), one):
-            return _part(part, one)
-        case (("to_date" | "to_timestamp"), (one,)):
-            return Cast(one, PrimitiveType("date" if name == "to_date" else "timestamp"))
-        case (("startswith" | "endswith" | "contains"), (one, Literal(str() as text))):
-            escaped = re.sub(r"([\\%_])", r"\\\1", text)
-            before, after = "%" * (name != "startswith"), "%" * (name != "endswith")
-            return Like(one, f"{before}{escaped}{after}")
-        case (("ltrim" | "rtrim"), (one, other)):
-            return Call(name, (other, one))  # As in Spark, the characters to trim come first.
-    if name in _CASTS and len(args) == 1:
-        return Cast(args[0], PrimitiveType(_CASTS[name]))
-    name = _ALIASES.get(name, name)
-    if name in NOW and not args:
-        return Call(name, ())
-    from txlog.expressions.functions import FUNCTIONS  # Only calls need it.
+    from txlog.expressions.functions import called  # Only calls need it.
 
-    hidden = not name.isidentifier() or name.startswith("plus_") or name in ("field", "try_cast")
-    known = name in FUNCTIONS or name in LAMBDA_FUNCTIONS
-    return Call(name, args) if known and not hidden else None
+    return called(name, tuple(map(sub, given)))
 
 
 def _fields(given: list[Any], sub: Convert) -> Iterator[Expression]:
@@ -304,24 +239,6 @@ def _fields(given: list[Any], sub: Convert) -> Iterator[Expression]:
         value = sub(node)
         yield Literal(value.path[-1] if isinstance(value, Column) else f"col{place}")
         yield value
-
-
-def _part(part: str, value: Expression) -> Expression | None:
-    from txlog.expressions.functions import FUNCTIONS
-
-    name = _PARTS.get(part.upper(), part.lower())
-    known = (
-        "year",
-        "quarter",
-        "month",
-        "weekofyear",
-        "day",
-        "dayofweek",
-        "dayofyear",
-        "hour",
-        "minute",
-    )
-    return Call(name, (value,)) if name in known and name in FUNCTIONS else None
 
 
 # Intervals -------------------------------------------------------------------------------------
@@ -380,16 +297,3 @@ def _interval(node: Any) -> tuple[int, int, int] | None:
         reason=f"the interval {node.sql('spark')} is not supported",
         remedy="Write a number and a unit, such as INTERVAL 3 DAYS or INTERVAL '1' MONTH",
     )
-
-
-def interval_text(call: Call, operand: str) -> str:
-    """Return the SQL text of a sum with an interval."""
-    unit = call.name.removeprefix("plus_").removesuffix("s").upper().replace("MICRO", "MICROSECOND")
-    count = call.args[1]
-    if not isinstance(count, Literal):
-        raise InvalidInputError(
-            argument="where",
-            reason=f"{call.name} needs a constant number, not {type(count).__name__}",
-            remedy="Pass a constant",
-        )
-    return f"({operand} + INTERVAL '{count.value}' {unit})"

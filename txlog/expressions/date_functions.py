@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -16,6 +17,7 @@ from txlog.expressions.signatures import (
     DATE,
     INTEGER,
     TIMESTAMP,
+    Args,
     Compute,
     Function,
     Typed,
@@ -28,6 +30,7 @@ from txlog.expressions.signatures import (
     same,
     text,
 )
+from txlog.expressions.tree import Cast, Literal
 from txlog.expressions.type_rules import DOUBLE, LONG
 from txlog.schema.timestamps import DAY_US
 from txlog.schema.types import STRING, DataType
@@ -351,12 +354,26 @@ def _from_unixtime(value: Any, *more: Any) -> Any:
     return _date_format(moment, pattern, more[-1])
 
 
+def _interval_text(unit: str) -> Callable[[Args, Sequence[str]], str]:
+    def text(args: Args, texts: Sequence[str]) -> str:
+        count = args[1]
+        if not isinstance(count, Literal):
+            raise InvalidInputError(
+                argument="where",
+                reason=f"+ INTERVAL needs a constant number, not {type(count).__name__}",
+                remedy="Pass a constant",
+            )
+        return f"({texts[0]} + INTERVAL '{count.value}' {unit})"
+
+    return text
+
+
 _DAY = "day"
 
 DATES: dict[str, Function] = {
     "year": _of_day("year"),
     "month": _of_day("month"),
-    "day": _of_day("day"),
+    "day": replace(_of_day("day"), aliases=("dayofmonth",)),
     "quarter": _of_day("quarter"),
     "dayofweek": _of_day("day_of_week", count_from_zero=False, week_start=7),
     "weekday": _of_day("day_of_week"),
@@ -365,9 +382,14 @@ DATES: dict[str, Function] = {
     "hour": _of_time("hour"),
     "minute": _of_time("minute"),
     "second": _of_time("second"),
-    "date_add": _plus(1),
+    "date_add": replace(_plus(1), aliases=("dateadd",)),
     "date_sub": _plus(-1),
-    "datediff": Function(INTEGER, (_DAY, _DAY), _of_dates(lambda a, b, _: a - b)),
+    "datediff": Function(
+        INTEGER,
+        (_DAY, _DAY),
+        _of_dates(lambda a, b, _: a - b),
+        aliases=("date_diff",),
+    ),
     "add_months": Function(DATE, (_DAY, "whole"), _of_dates(_add_months)),
     "months_between": Function(
         DOUBLE,
@@ -386,13 +408,28 @@ DATES: dict[str, Function] = {
         lambda unit, value, kind: _truncated("date_trunc", value, unit, kind),
     ),
     "make_date": Function(DATE, ("whole", "whole", "whole"), _make_date),
-    "to_date": Function(DATE, ("string|day", "string!"), _read_as("to_date"), least=1),
+    "to_date": Function(
+        DATE,
+        ("string|day", "string!"),
+        _read_as("to_date"),
+        least=1,
+        rewrite=lambda args: Cast(args[0], DATE) if len(args) == 1 else None,
+    ),
     "to_timestamp": Function(
-        TIMESTAMP, ("string|day", "string!"), _read_as("to_timestamp"), least=1
+        TIMESTAMP,
+        ("string|day", "string!"),
+        _read_as("to_timestamp"),
+        least=1,
+        rewrite=lambda args: Cast(args[0], TIMESTAMP) if len(args) == 1 else None,
     ),
     "date_format": Function(STRING, (_DAY, "string!"), _date_format),
     "from_unixtime": Function(STRING, ("whole", "string!"), _from_unixtime, least=1),
-    "unix_timestamp": Function(LONG, ("timestamp",), over_numbers(_unix_timestamp)),
+    "unix_timestamp": Function(
+        LONG,
+        ("timestamp",),
+        over_numbers(_unix_timestamp),
+        aliases=("to_unix_timestamp",),
+    ),
     "unix_seconds": _epoch(1_000_000),
     "unix_millis": _epoch(1_000),
     "unix_micros": _epoch(1),
@@ -402,13 +439,23 @@ DATES: dict[str, Function] = {
     "timestamp_millis": _moment(1_000),
     "timestamp_micros": _moment(1),
     # The functions for `+ INTERVAL`.
-    "plus_months": Function(same, (_DAY, "whole"), over_numbers(_plus_months)),
+    "plus_months": Function(
+        same,
+        (_DAY, "whole"),
+        over_numbers(_plus_months),
+        hidden=True,
+        text=_interval_text("MONTH"),
+    ),
     "plus_days": Function(
         same,
         (_DAY, "whole"),
         over_numbers(
             lambda value, days, kind: value + days * (1 if pa.types.is_date(kind) else DAY_US)
         ),
+        hidden=True,
+        text=_interval_text("DAY"),
     ),
-    "plus_micros": Function(_timed, (_DAY, "whole"), _plus_micros),
+    "plus_micros": Function(
+        _timed, (_DAY, "whole"), _plus_micros, hidden=True, text=_interval_text("MICROSECOND")
+    ),
 }

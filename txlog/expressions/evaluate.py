@@ -37,7 +37,6 @@ from txlog.expressions.tree import (
     Not,
     Or,
     Variable,
-    has_lambda,
 )
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import DataType
@@ -123,16 +122,11 @@ def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
             return _cast(_value(operand, data), arrow_type(kind))
         case Variable(name):
             return data.column(variable_column(name))
-        case Call(name, args, kind) if has_lambda(node):
-            from txlog.expressions.lambdas import lambda_call
-
-            assert kind is not None
-            return lambda_call(name, args, arrow_type(kind), data, _value)
         case Call(name, args, kind):
             from txlog.expressions.functions import call  # Only calls need it.
 
             assert kind is not None
-            return call(name, [_value(arg, data) for arg in args], arrow_type(kind))
+            return call(name, args, arrow_type(kind), data, _value)
         case Case(branches, default, kind):
             assert kind is not None
             return _case(branches, default, arrow_type(kind), data)

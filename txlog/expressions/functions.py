@@ -22,18 +22,26 @@ from txlog.base.errors import InvalidInputError
 from txlog.expressions.array_functions import ARRAYS
 from txlog.expressions.date_functions import DATES
 from txlog.expressions.hashes import HASHES
+from txlog.expressions.lambdas import LAMBDAS
 from txlog.expressions.nested_functions import NESTED
 from txlog.expressions.regex import REGEXES
+from txlog.expressions.rewrites import REWRITES
 from txlog.expressions.signatures import (
     INTEGER,
+    Args,
+    Bind,
     Compute,
+    Entry,
     Function,
+    LambdaFunction,
     Result,
     Typed,
+    Value,
     bound_type,
     cast_number,
     common,
     compute_call,
+    infix,
     of_distinct,
     over_arrays,
     over_numbers,
@@ -42,7 +50,7 @@ from txlog.expressions.signatures import (
     same,
 )
 from txlog.expressions.text_functions import TEXTS
-from txlog.expressions.tree import Literal
+from txlog.expressions.tree import Call, Expression, Lambda, Literal
 from txlog.expressions.type_rules import (
     BOOLEAN,
     DOUBLE,
@@ -53,17 +61,60 @@ from txlog.expressions.type_rules import (
     primitive_name,
 )
 from txlog.schema.timestamps import days_of, parse_date
-from txlog.schema.types import STRING, DataType, DecimalType, PrimitiveType, type_name
+from txlog.schema.types import STRING, DataType, DecimalType, PrimitiveType, sql_name, type_name
 
 
-def bound_call(name: str, args: Sequence[Typed]) -> DataType:
-    """Return the type of a call; errors as for `bound_type`."""
-    return bound_type(name, FUNCTIONS[name], args)
+def called(name: str, args: Args) -> Expression | None:
+    """Return a call in SQL text, by one of a function's names; None if it is not supported."""
+    name = ALIASES.get(name, name)
+    return FUNCTIONS[name].called(name, args) if name in FUNCTIONS else None
 
 
-def call(name: str, values: Sequence[Any], kind: pa.DataType) -> Any:
-    """Return the result of a function for the values of its arguments."""
-    return compute_call(FUNCTIONS[name], values, kind)
+def call_text(name: str, args: Args, texts: Sequence[str]) -> str:
+    """Return the SQL text of a call, for its arguments and their texts."""
+    text = FUNCTIONS[name].text if name in FUNCTIONS else None
+    special = None if text is None else text(args, texts)
+    return f"{name}({', '.join(texts)})" if special is None else special
+
+
+def bound_call(name: str, args: Args, bound: Bind) -> Typed:
+    """Return a bound call and its type.
+
+    Parameters
+    ----------
+    bound
+        Binds an argument.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such function, or as for `bound_type`.
+    """
+    entry = FUNCTIONS.get(name)
+    if isinstance(entry, LambdaFunction):
+        return entry.bound(name, args, bound)
+    if any(isinstance(arg, Lambda) for arg in args):
+        raise refuse(name, "takes no function such as x -> x + 1 here")
+    if not isinstance(entry, Function):
+        raise refuse(name, "is not the name of a function")
+    typed = [bound(arg) for arg in args]
+    kind = bound_type(name, entry, typed)
+    return Call(name, tuple(node for node, _ in typed), kind), kind
+
+
+def call(name: str, args: Args, kind: pa.DataType, data: Any, value: Value) -> Any:
+    """Return the value of a bound call for each row.
+
+    Parameters
+    ----------
+    value
+        Evaluates an argument for rows.
+    """
+    entry = FUNCTIONS[name]
+    if isinstance(entry, LambdaFunction):
+        return entry.compute(name, args, kind, data, value)
+    assert isinstance(entry, Function)  # `bind` refuses all others.
+    return compute_call(entry, [value(arg, data) for arg in args], kind)
 
 
 def _digits(spare: int) -> Result:
@@ -305,15 +356,29 @@ def _try_cast(value: Any, _name: str, kind: pa.DataType) -> Any:
 
 
 _WHOLE = "whole"
+
+
+def _of_bits(sign: str, function: str) -> Function:
+    return Function(common, (_WHOLE, _WHOLE), _bits(function), hidden=True, text=infix(sign))
+
+
 _NUMBERS = "number|decimal"
 
-FUNCTIONS: dict[str, Function] = {
+
+def _try_cast_text(args: Args, texts: Sequence[str]) -> str:
+    kind = args[1]
+    assert isinstance(kind, Literal)
+    return f"try_cast({texts[0]} AS {sql_name(PrimitiveType(str(kind.value)))})"
+
+
+FUNCTIONS: dict[str, Entry] = {
     "coalesce": Function(
         common,
         ("any",),
         lambda *v: pc.coalesce(*(cast_number(value, v[-1]) for value in v[:-1])),
         repeats=True,
         of_null=True,
+        aliases=("nvl", "ifnull"),
     ),
     "greatest": Function(
         common, ("any", "any"), _extreme("max_element_wise"), repeats=True, of_null=True
@@ -338,22 +403,28 @@ FUNCTIONS: dict[str, Function] = {
         ),
     ),
     "floor": Function(_digits(0), (_NUMBERS,), _to_long("floor")),
-    "ceil": Function(_digits(0), (_NUMBERS,), _to_long("ceil")),
+    "ceil": Function(_digits(0), (_NUMBERS,), _to_long("ceil"), aliases=("ceiling",)),
     "round": Function(_digits(1), (_NUMBERS, "whole!"), _round(ROUND_HALF_UP), least=1),
     "bround": Function(_digits(1), (_NUMBERS, "whole!"), _round(ROUND_HALF_EVEN), least=1),
     "rint": _of_doubles(np.rint),
     "sqrt": _of_doubles(_sqrt),
     "degrees": _of_doubles(lambda value: value * 57.29577951308232),
     "radians": _of_doubles(lambda value: value * 0.017453292519943295),
-    "sign": Function(DOUBLE, ("number",), over_numbers(_sign)),
+    "sign": Function(DOUBLE, ("number",), over_numbers(_sign), aliases=("signum",)),
     "pi": Function(DOUBLE, (), lambda kind: arrow_scalar(math.pi, kind)),
     "e": Function(DOUBLE, (), lambda kind: arrow_scalar(math.e, kind)),
-    "div": Function(LONG, (_WHOLE, _WHOLE), _div),
+    "div": Function(LONG, (_WHOLE, _WHOLE), _div, text=infix("div")),
     "pmod": Function(common, ("number", "number"), over_numbers(_pmod)),
-    "&": Function(common, (_WHOLE, _WHOLE), _bits("bit_wise_and")),
-    "|": Function(common, (_WHOLE, _WHOLE), _bits("bit_wise_or")),
-    "^": Function(common, (_WHOLE, _WHOLE), _bits("bit_wise_xor")),
-    "~": Function(same, (_WHOLE,), _bits("bit_wise_not")),
+    "&": _of_bits("&", "bit_wise_and"),
+    "|": _of_bits("|", "bit_wise_or"),
+    "^": _of_bits("^", "bit_wise_xor"),
+    "~": Function(
+        same,
+        (_WHOLE,),
+        _bits("bit_wise_not"),
+        hidden=True,
+        text=lambda _, texts: f"(~ {texts[0]})",
+    ),
     "shiftleft": Function(
         _shifted, (_WHOLE, _WHOLE), _shift(lambda value, count, _: value << count)
     ),
@@ -366,11 +437,18 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "bin": Function(STRING, (_WHOLE,), of_distinct(lambda item: f"{item & (2**64 - 1):b}")),
     "hex": Function(STRING, ("whole|string|binary",), _hex),
-    "try_cast": Function(_try_type, ("any", "string!"), _try_cast),
+    "try_cast": Function(
+        _try_type, ("any", "string!"), _try_cast, hidden=True, text=_try_cast_text
+    ),
     **TEXTS,
     **DATES,
     **NESTED,
     **ARRAYS,
     **REGEXES,
     **HASHES,
+    **LAMBDAS,
+    **REWRITES,
 }
+"""All functions by their names in a tree, and those that SQL text writes as other nodes."""
+
+ALIASES = {alias: name for name, entry in FUNCTIONS.items() for alias in entry.aliases}

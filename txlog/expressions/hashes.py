@@ -215,7 +215,12 @@ _BYTES = "string|binary"
 
 HASHES: dict[str, Function] = {
     "md5": Function(STRING, (_BYTES,), _digest(lambda data: hashlib.md5(data).hexdigest())),
-    "sha1": Function(STRING, (_BYTES,), _digest(lambda data: hashlib.sha1(data).hexdigest())),
+    "sha1": Function(
+        STRING,
+        (_BYTES,),
+        _digest(lambda data: hashlib.sha1(data).hexdigest()),
+        aliases=("sha",),
+    ),
     "sha2": Function(STRING, (_BYTES, "whole!"), _digest(_sha2)),
     "crc32": Function(LONG, (_BYTES,), _digest(zlib.crc32)),
     "hash": Function(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.base.errors import InvalidInputError
 from txlog.expressions.signatures import (
     INTEGER,
+    Args,
     Function,
     Typed,
     cast_number,
@@ -20,7 +22,7 @@ from txlog.expressions.signatures import (
     over_arrays,
     refuse,
 )
-from txlog.expressions.tree import Literal
+from txlog.expressions.tree import Literal, quote_name
 from txlog.expressions.type_rules import (
     BOOLEAN,
     FLOATS,
@@ -382,12 +384,18 @@ def _place(name: str) -> Function:
     )
 
 
+def _field_text(args: Args, texts: Sequence[str]) -> str:
+    name = args[1]
+    assert isinstance(name, Literal)
+    return f"({texts[0]}).{quote_name(str(name.value))}"
+
+
 NESTED: dict[str, Function] = {
-    "[]": _place("[]"),
+    "[]": replace(_place("[]"), hidden=True, text=lambda _, texts: f"{texts[0]}[{texts[1]}]"),
     "element_at": _place("element_at"),
     "try_element_at": _place("try_element_at"),
     "get": _place("get"),
-    "size": Function(INTEGER, ("array|map",), _size),
+    "size": Function(INTEGER, ("array|map",), _size, aliases=("cardinality", "array_size")),
     "array_contains": Function(with_element(BOOLEAN), ("array", "any"), _contains),
     "array_position": Function(with_element(LONG), ("array", "any"), _position),
     "array_min": Function(_orderable, ("array",), _extreme("ascending")),
@@ -407,5 +415,5 @@ NESTED: dict[str, Function] = {
         of_null=True,
     ),
     "named_struct": Function(_struct_type, ("any", "any"), _struct, repeats=True, of_null=True),
-    "field": Function(_field_type, ("struct", "string!"), _field),
+    "field": Function(_field_type, ("struct", "string!"), _field, hidden=True, text=_field_text),
 }

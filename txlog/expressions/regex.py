@@ -346,7 +346,7 @@ def _split(value: Any, pattern: str, *more: Any) -> Any:
 _S = "string"
 
 REGEXES: dict[str, Function] = {
-    "rlike": Function(BOOLEAN, (_S, "string!"), _rlike),
+    "rlike": Function(BOOLEAN, (_S, "string!"), _rlike, aliases=("regexp", "regexp_like")),
     "regexp_extract": Function(STRING, (_S, "string!", "whole!"), _regexp_extract, 2),
     "regexp_replace": Function(STRING, (_S, "string!", "string!"), _regexp_replace),
     "regexp_count": Function(INTEGER, (_S, "string!"), _regexp_count),

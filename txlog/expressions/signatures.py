@@ -1,4 +1,4 @@
-"""Signatures of SQL functions: the argument types and the result type of each. Pure.
+"""Entries of the table of SQL functions: their names, argument types and result types. Pure.
 
 A table of functions has entries such as `Function(STRING, ("string", "whole!"), compute)`. An entry
 names the result type and, for each argument, the allowed types, separated by `|`. A `!` requires a
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.base.errors import InvalidInputError
-from txlog.expressions.tree import Expression, Literal
+from txlog.expressions.tree import Call, Expression, Literal
 from txlog.expressions.type_rules import (
     FLOATS,
     INTEGERS,
@@ -41,6 +41,9 @@ TIMESTAMP = PrimitiveType("timestamp")
 
 Typed = tuple[Expression, DataType]
 Compute = Callable[..., Any]
+Args = tuple[Expression, ...]
+Bind = Callable[[Expression], Typed]
+Value = Callable[[Expression, pa.RecordBatch], Any]
 Result = Callable[[str, Sequence[Typed]], DataType]
 
 _GROUPS: dict[str, frozenset[str]] = {
@@ -53,9 +56,44 @@ _WORDS = {"whole": "whole numbers", "number": "numbers", "day": "dates and times
 _CONSTANTS: dict[str, type[Any]] = {"whole": int, "string": str, "boolean": bool}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What SQL text calls by a name.
+
+    Parameters
+    ----------
+    aliases
+        Further names in SQL text.
+    hidden
+        SQL text has only an operator or a clause for it: no name.
+    rewrite
+        Returns other nodes for the arguments of a call in SQL text; None if the call stays.
+    text
+        Returns the SQL text of a call, for its arguments and their texts; None if it is the usual
+        one, `name(a, b)`.
+    """
+
+    aliases: tuple[str, ...] = ()
+    hidden: bool = False
+    rewrite: Callable[[Args], Expression | None] | None = None
+    text: Callable[[Args, Sequence[str]], str | None] | None = None
+
+    def called(self, name: str, args: Args) -> Expression | None:
+        """Return a call in SQL text as a node; None if txlog does not support it."""
+        if self.hidden:
+            return None
+        other = None if self.rewrite is None else self.rewrite(args)
+        return Call(name, args) if other is None else other
+
+
+def infix(sign: str) -> Callable[[Args, Sequence[str]], str]:
+    """Return the SQL text of a call of two arguments that has a sign between them."""
+    return lambda _args, texts: f"({texts[0]} {sign} {texts[1]})"
+
+
 @dataclass(frozen=True)
-class Function:
-    """One SQL function.
+class Function(Entry):
+    """A function of values.
 
     Parameters
     ----------
@@ -84,6 +122,24 @@ class Function:
     def taken(self, place: int) -> str:
         """Return the types that an argument may be of."""
         return self.takes[min(place, len(self.takes) - 1)]
+
+
+@dataclass(frozen=True)
+class LambdaFunction(Entry):
+    """A function of values and lambdas.
+
+    Parameters
+    ----------
+    bound
+        Returns a bound call and its type, for the name, the arguments, and a function that binds
+        an expression.
+    compute
+        Returns the value for each row, for the name, the bound arguments, the Arrow type of the
+        result, the rows, and a function that evaluates an expression for rows.
+    """
+
+    bound: Callable[[str, Args, Bind], Typed]
+    compute: Callable[[str, Args, pa.DataType, Any, Value], Any]
 
 
 def refuse(name: str, reason: str) -> InvalidInputError:

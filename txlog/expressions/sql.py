@@ -15,7 +15,6 @@ from txlog.expressions.calls import (
     converted_call,
     dialect,
     fixed_in_time,
-    interval_text,
     plus_interval,
 )
 from txlog.expressions.operators import PARSED, Operator
@@ -39,9 +38,10 @@ from txlog.expressions.tree import (
     Variable,
     is_too_large,
     of_filters,
+    quote_name,
 )
 from txlog.schema.timestamps import Nanos, format_nanos
-from txlog.schema.types import SQL_NAMES, DecimalType, PrimitiveType, type_name
+from txlog.schema.types import SQL_NAMES, DecimalType, PrimitiveType, sql_name, type_name
 
 # The terminal codes with which the parser underlines text.
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -394,7 +394,7 @@ def _sql(node: Expression) -> str:
         case Like(operand, pattern):
             return f"({_sql(operand)} LIKE {_quoted(pattern)})"
         case Cast(operand, kind):
-            return f"CAST({_sql(operand)} AS {_type(kind)})"
+            return f"CAST({_sql(operand)} AS {sql_name(kind)})"
         case Variable(name):
             return quote_name(name)
         case Lambda(names, body):
@@ -408,45 +408,13 @@ def _call_text(node: Call | Case) -> str:
     if isinstance(node, Case):
         branches = " ".join(f"WHEN {_sql(when)} THEN {_sql(then)}" for when, then in node.branches)
         return f"CASE {branches} ELSE {_sql(node.default)} END"
-    args = [_sql(arg) for arg in node.args]
-    match node.name:
-        case "div" | "&" | "|" | "^":
-            return f"({args[0]} {node.name} {args[1]})"
-        case "~":
-            return f"(~ {args[0]})"
-        case "[]":
-            return f"{args[0]}[{args[1]}]"
-        case "trim" | "ltrim" | "rtrim" if len(args) == 2:
-            side = {"trim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}[node.name]
-            return f"trim({side} {args[1]} FROM {args[0]})"
-        case "field":
-            assert isinstance(node.args[1], Literal)
-            return f"({args[0]}).{quote_name(str(node.args[1].value))}"
-        case "try_cast":
-            assert isinstance(node.args[1], Literal)
-            return f"try_cast({args[0]} AS {_type(PrimitiveType(str(node.args[1].value)))})"
-        case "plus_months" | "plus_days" | "plus_micros":
-            return interval_text(node, args[0])
-    return f"{node.name}({', '.join(args)})"
+    from txlog.expressions.functions import call_text  # Only calls need it.
 
-
-def quote_name(name: str) -> str:
-    """Return a name in backticks, for Spark's SQL."""
-    # Always quoted: the list of keywords depends on the version and on the position.
-    return "`" + name.replace("`", "``") + "`"
+    return call_text(node.name, node.args, [_sql(arg) for arg in node.args])
 
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _type(kind: Any) -> str:
-    names = {
-        "long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT",
-        "timestamp_ntz": "TIMESTAMP_NTZ",
-    }  # fmt: skip
-    name = type_name(kind)
-    return names.get(name, name.upper())
 
 
 def _text(value: Any, kind: str | None) -> str:

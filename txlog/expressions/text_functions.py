@@ -15,12 +15,14 @@ from txlog.base.arrow import arrow_scalar, pc
 from txlog.base.texts import is_unicode
 from txlog.expressions.signatures import (
     INTEGER,
+    Args,
     Compute,
     Function,
     of_distinct,
     refuse,
     text,
 )
+from txlog.expressions.tree import Call
 from txlog.schema.types import STRING
 
 # Case ------------------------------------------------------------------------------------------
@@ -342,18 +344,40 @@ def _chr(item: int) -> str:
 
 _S, _TEXT = "string", "string|whole|date"
 
+
+def _trim_text(side: str) -> Callable[[Args, Sequence[str]], str | None]:
+    return lambda _, texts: f"trim({side} {texts[1]} FROM {texts[0]})" if len(texts) == 2 else None
+
+
+def _of_side(name: str, side: str) -> Function:
+    """Return `ltrim` or `rtrim`, to which SQL text names the characters to trim first."""
+    return Function(
+        STRING,
+        (_S, "string!"),
+        _trim(f"utf8_{name}"),
+        1,
+        rewrite=lambda args: Call(name, (args[1], args[0])) if len(args) == 2 else None,
+        text=_trim_text(side),
+    )
+
+
 TEXTS: dict[str, Function] = {
-    "upper": Function(STRING, (_S,), _case("ascii_upper", str.upper)),
-    "lower": Function(STRING, (_S,), _case("ascii_lower", str.lower)),
+    "upper": Function(STRING, (_S,), _case("ascii_upper", str.upper), aliases=("ucase",)),
+    "lower": Function(STRING, (_S,), _case("ascii_lower", str.lower), aliases=("lcase",)),
     "initcap": Function(STRING, (_S,), of_distinct(_initcap)),
-    "length": Function(INTEGER, (_S,), lambda value, _: pc.utf8_length(text(value))),
+    "length": Function(
+        INTEGER,
+        (_S,),
+        lambda value, _: pc.utf8_length(text(value)),
+        aliases=("char_length", "character_length", "len"),
+    ),
     "octet_length": Function(INTEGER, (_S,), lambda value, _: pc.binary_length(text(value))),
     "bit_length": Function(INTEGER, (_S,), of_distinct(lambda item: 8 * _octets(item))),
     "ascii": Function(INTEGER, (_S,), of_distinct(lambda item: ord(item[0]) if item else 0)),
-    "chr": Function(STRING, ("whole",), of_distinct(_chr)),
+    "chr": Function(STRING, ("whole",), of_distinct(_chr), aliases=("char",)),
     "space": Function(STRING, ("whole",), of_distinct(lambda item: " " * max(0, item))),
     "concat_ws": Function(STRING, ("string!", _TEXT), _concat_ws, 1, repeats=True, of_null=True),
-    "substring": Function(STRING, (_S, "whole!", "whole!"), _substring, 2),
+    "substring": Function(STRING, (_S, "whole!", "whole!"), _substring, 2, aliases=("substr",)),
     "left": Function(STRING, (_S, "whole!"), _left),
     "right": Function(STRING, (_S, "whole!"), _right),
     "split_part": Function(STRING, (_S, "string!", "whole!"), _per_item(_split_part)),
@@ -361,9 +385,16 @@ TEXTS: dict[str, Function] = {
     "overlay": Function(STRING, (_S, "string!", "whole!", "whole!"), _per_item(_overlay), 3),
     "instr": Function(INTEGER, (_S, "string!"), _per_item(lambda item, part: item.find(part) + 1)),
     "locate": Function(INTEGER, ("string!", _S, "whole!"), _locate, 2),
-    "trim": Function(STRING, (_S, "string!"), _trim("utf8_trim"), 1),
-    "ltrim": Function(STRING, (_S, "string!"), _trim("utf8_ltrim"), 1),
-    "rtrim": Function(STRING, (_S, "string!"), _trim("utf8_rtrim"), 1),
+    "trim": Function(
+        STRING,
+        (_S, "string!"),
+        _trim("utf8_trim"),
+        1,
+        aliases=("btrim",),
+        text=_trim_text("BOTH"),
+    ),
+    "ltrim": _of_side("ltrim", "LEADING"),
+    "rtrim": _of_side("rtrim", "TRAILING"),
     "replace": Function(STRING, (_S, "string!", "string!"), _replace, 2),
     _JSON: Function(STRING, (_S, "string!"), _json_part),
     "translate": Function(STRING, (_S, "string!", "string!"), _per_item(_translate)),

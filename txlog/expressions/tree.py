@@ -245,10 +245,6 @@ class Lambda(Expression):
     body: Expression
 
 
-ENTRY_FUNCTIONS = ("zip_with", "transform_keys", "transform_values", "map_filter", "map_zip_with")
-LAMBDA_FUNCTIONS = ("transform", "filter", "exists", "forall", "aggregate", *ENTRY_FUNCTIONS)
-
-
 @dataclass(frozen=True, eq=False)
 class Case(Expression):
     """The value of the first branch whose condition is true."""
@@ -276,11 +272,6 @@ def children(node: Expression) -> tuple[Expression, ...]:
         case Case(branches, default):
             return (*(part for branch in branches for part in branch), default)
     return ()
-
-
-def has_lambda(node: Call) -> bool:
-    """Return whether a call has a lambda, or calls a function that requires one."""
-    return node.name in LAMBDA_FUNCTIONS or any(isinstance(arg, Lambda) for arg in node.args)
 
 
 def nodes(node: Expression) -> Iterator[Expression]:
@@ -365,6 +356,12 @@ def col(name: str) -> Column:
         reason=f"{name!r} is not a column name",
         remedy="Put names with special characters in backticks",
     )
+
+
+def quote_name(name: str) -> str:
+    """Return a name in backticks, for Spark's SQL."""
+    # Always quoted: the list of keywords depends on the version and on the position.
+    return "`" + name.replace("`", "``") + "`"
 
 
 def lit(value: object) -> Expression:

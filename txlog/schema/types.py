@@ -41,6 +41,11 @@ SQL_NAMES = {
     "BOOLEAN": "boolean", "TEXT": "string", "VARCHAR": "string", "BINARY": "binary",
 }  # fmt: skip
 
+_SQL_NAMES_OF = {
+    "long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT",
+    "timestamp_ntz": "TIMESTAMP_NTZ",
+}  # fmt: skip
+
 # The interval types: year-month and day-time.
 _OF_MONTHS = ("year", "month")
 _OF_TIME = ("day", "hour", "minute", "second")
@@ -145,6 +150,12 @@ DataType: TypeAlias = PrimitiveType | DecimalType | ArrayType | MapType | Struct
 
 STRING = PrimitiveType("string")
 LONG = PrimitiveType("long")
+
+
+def sql_name(kind: DataType) -> str:
+    """Return the name of a type as Spark's SQL writes it in a cast (`BIGINT`)."""
+    name = type_name(kind)
+    return _SQL_NAMES_OF.get(name, name.upper())
 
 
 def type_name(kind: DataType) -> str:

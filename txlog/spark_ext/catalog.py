@@ -12,8 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.expressions.sql import quote_name
-from txlog.expressions.tree import Expression
+from txlog.expressions.tree import Expression, quote_name
 from txlog.protocol.access import features_of
 from txlog.protocol.properties import FEATURE_PREFIX, split_features
 from txlog.snapshot.snapshot import Snapshot

@@ -23,7 +23,7 @@ from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, plan_rewrite
 from txlog.data_files.write import discard_files
 from txlog.expressions.bind import column_path, columns_of
-from txlog.expressions.sql import quote_name
+from txlog.expressions.tree import quote_name
 from txlog.fragments.rows import FEATURE
 from txlog.protocol.access import require_writable
 from txlog.protocol.features import CLUSTERING

@@ -24,8 +24,7 @@ from txlog.data_files.identity import (
 )
 from txlog.data_files.write_plan import settled
 from txlog.expressions.bind import bind, column_path, columns_of
-from txlog.expressions.sql import quote_name
-from txlog.expressions.tree import Expression, IsNull, Not, Or, col
+from txlog.expressions.tree import Expression, IsNull, Not, Or, col, quote_name
 from txlog.protocol.mapping import with_schema
 from txlog.scan.plan import plan_scan
 from txlog.scan.scan import Scan

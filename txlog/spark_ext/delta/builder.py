@@ -19,7 +19,7 @@ from txlog.base.errors import (
 from txlog.base.uris import without_secrets
 from txlog.commit.context import Context
 from txlog.data_files.identity import Identity
-from txlog.expressions.sql import quote_name
+from txlog.expressions.tree import quote_name
 from txlog.schema.json import parse_schema
 from txlog.schema.types import GENERATION
 from txlog.spark_ext.catalog import (

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.base.errors import InvalidInputError, StoreError
 from txlog.base.uris import without_secrets
-from txlog.expressions.sql import quote_name
+from txlog.expressions.tree import quote_name
 from txlog.fragments.rows import FragmentRows
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.read_plan import ReadPlan

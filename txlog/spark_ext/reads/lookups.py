@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from txlog.base.arrow import arrow_array
 from txlog.base.errors import InvalidInputError
 from txlog.commit.context import require_shared
-from txlog.expressions.sql import quote_name
+from txlog.expressions.tree import quote_name
 from txlog.lookup.keys import require_key_columns
 from txlog.lookup.lookup import KEY, as_keys
 from txlog.scan.read_plan import choose_columns

@@ -15,8 +15,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.base.errors import UnsupportedFeatureError
 from txlog.expressions.bind import bind
-from txlog.expressions.sql import quote_name
-from txlog.expressions.tree import Column, IsNull
+from txlog.expressions.tree import Column, IsNull, quote_name
 from txlog.scan.columns import FRAGMENT_ID, ROW_ADDRESS, ROW_ID
 from txlog.scan.read_plan import ReadPlan
 from txlog.schema.types import (

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit.context import require_shared
-from txlog.expressions.sql import as_expression, quote_name, to_sql
-from txlog.expressions.tree import Expression
+from txlog.expressions.sql import as_expression, to_sql
+from txlog.expressions.tree import Expression, quote_name
 from txlog.fragments.fragment import fragments_of
 from txlog.fragments.rows import FragmentRows, deleted_counts
 from txlog.scan.columns import FRAGMENT_ID, ROW_ADDRESS

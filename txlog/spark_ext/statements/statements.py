@@ -12,7 +12,7 @@ import pyarrow as pa
 from txlog.base.effects import REAL
 from txlog.base.errors import InvalidInputError, require_mappings
 from txlog.commit.operation import Outcome
-from txlog.expressions.sql import quote_name
+from txlog.expressions.tree import quote_name
 from txlog.schema.types import StructType
 from txlog.spark_ext.catalog import split_name
 from txlog.spark_ext.delta.arguments import checks_retention

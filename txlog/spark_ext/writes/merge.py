@@ -18,8 +18,8 @@ from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import settled
 from txlog.expressions.bind import bind, columns_of
-from txlog.expressions.sql import as_expression, quote_name, to_sql
-from txlog.expressions.tree import And, Column, Expression
+from txlog.expressions.sql import as_expression, to_sql
+from txlog.expressions.tree import And, Column, Expression, quote_name
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import SparkEngine

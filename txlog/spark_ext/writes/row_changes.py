@@ -28,8 +28,7 @@ from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import plan_write
-from txlog.expressions.sql import quote_name
-from txlog.expressions.tree import Expression
+from txlog.expressions.tree import Expression, quote_name
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot

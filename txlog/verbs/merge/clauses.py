@@ -17,8 +17,18 @@ from txlog.data_files.assignments import Assignments, assignments
 from txlog.data_files.constraints import has_default, is_generated
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import is_true
-from txlog.expressions.sql import as_expression, quote_name, required_expression, to_sql
-from txlog.expressions.tree import Call, Case, Column, Expression, IsNull, Literal, Not, col
+from txlog.expressions.sql import as_expression, required_expression, to_sql
+from txlog.expressions.tree import (
+    Call,
+    Case,
+    Column,
+    Expression,
+    IsNull,
+    Literal,
+    Not,
+    col,
+    quote_name,
+)
 from txlog.expressions.type_rules import VOID
 from txlog.schema.types import DataType, StructType
 from txlog.verbs.merge.condition import Seen, Sides
