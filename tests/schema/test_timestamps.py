@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.schema.timestamps import (
-    DAY_US,
-    date_of,
-    days_of,
-    format_date,
-    format_moment,
-    format_nanos,
-    parse_date,
-    parse_moment,
-)
+from txlog.base.moments import DAY_US, date_of, days_of, format_date, format_moment
+from txlog.schema.timestamps import format_nanos, parse_date, parse_moment
 
 EPOCH = datetime(1970, 1, 1)
 ONE_US = timedelta(microseconds=1)

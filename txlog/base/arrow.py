@@ -506,3 +506,41 @@ def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         return batches
     combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return combined
+
+
+def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column, as text if no Python type can hold them.
+
+    Python has no nanoseconds, and no years after 9999.
+    """
+    if not str(column.type).startswith(("timestamp[ns", "time64[ns", "duration[ns")):
+        try:
+            values: list[Any] = column.to_pylist()
+            return values
+        except (ValueError, OverflowError):  # Such values may also be within a struct.
+            pass
+    try:
+        texts: list[Any] = pc.cast(column, pa.string()).to_pylist()
+        return texts
+    except (pa.ArrowException, ValueError):
+        return [_python_value(value) for value in column]
+
+
+def _python_value(value: pa.Scalar) -> Any:
+    if not value.is_valid:
+        return None
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return f"a value of {value.type} that cannot be shown"
+
+
+def first_rows(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the first rows of batches, without requesting batches that are not needed."""
+    if rows <= 0:
+        return
+    for batch in batches:
+        yield batch.slice(0, rows)
+        rows -= batch.num_rows
+        if rows <= 0:
+            return

@@ -9,14 +9,14 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, str], names: Collection[str]
+    package: str, homes: Mapping[str, str], names: Collection[str], *, within: str | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a package that imports its modules at their first use.
 
     Parameters
     ----------
     homes
-        The module of each name, relative to the package.
+        The module of each name, relative to the package, or to the package `within`.
     names
         The package's `__all__`.
     """
@@ -25,7 +25,7 @@ def lazy_names(
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{homes[name]}"), name)
+        value = getattr(import_module(f"{within or package}.{homes[name]}"), name)
         known[name] = value  # The next use finds the name without this function.
         return value
 

@@ -12,3 +12,8 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def version_of(text: str | None) -> int | str | None:
+    """Return the version that a text means: a number, or the name of a pin."""
+    return int(text) if text is not None and text.isdecimal() else text

@@ -6,19 +6,19 @@ common, for every table. Files that both versions have are not opened. Rules: sp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from txlog.base.arrow import arrow_array, arrow_scalar, flat, numpy_array, pc
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError, require_whole
 from txlog.base.observe import reading
+from txlog.base.row_codes import Codes, comparable, row_codes
 from txlog.base.threads import Engine, Threads
 from txlog.changes.change_plan import CHANGE_COLUMNS, ChangeFile, file_differences
 from txlog.changes.changes import possible_changes
@@ -47,7 +47,6 @@ ROWS_AT_ONCE = 2_000_000  # The rows of both versions that are held and compared
 _TURNED = {"insert": "delete", "delete": "insert"}
 _WANTED = ("path", "deletion_vector", "dv_id", "partition_values", "size", "stats", "tags",
            "base_row_id", "default_row_commit_version", "modification_time")  # fmt: skip
-Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -192,43 +191,6 @@ def _mixed(hashes: Any) -> Any:
 
 
 # Comparing. Pure. --------------------------------------------------------------------------------
-
-
-def comparable(values: pa.Array) -> Iterator[pa.Array]:
-    """Yield columns in which equal values compare equal: NaN equals itself, 0.0 equals -0.0."""
-    kind = values.type
-    if pa.types.is_struct(kind):
-        yield pc.is_null(values)
-        for place in range(kind.num_fields):
-            yield from comparable(pc.struct_field(values, [place]))
-    elif pa.types.is_floating(kind):
-        numbers = pc.add(values.cast(pa.float64()), 0.0)
-        nan = arrow_scalar(float("nan"), pa.float64())
-        yield pc.if_else(pc.is_nan(numbers), nan, numbers).view(pa.int64())
-    elif pa.types.is_nested(kind) or pa.types.is_interval(kind):
-        texts = [None if item is None else repr(item) for item in values.to_pylist()]
-        yield arrow_array(texts, pa.string())
-    else:
-        yield values
-
-
-def row_codes(before: pa.Table, after: pa.Table, names: Iterable[str]) -> tuple[Codes, Codes]:
-    """Return a number for each row of both tables; rows with equal values have the same number."""
-    codes = np.zeros(before.num_rows + after.num_rows, np.int64)
-    limit = 1
-    for name in names:
-        values = pa.concat_arrays([flat(before[name]), flat(after[name])])
-        for column in comparable(values):
-            encoded = column.dictionary_encode(null_encoding="encode")
-            count = max(1, len(encoded.dictionary))
-            if limit > (1 << 62) // count:
-                distinct, codes = np.unique(codes, return_inverse=True)
-                limit = len(distinct)
-            codes = codes * count + numpy_array(encoded.indices).astype(np.int64)
-            limit *= count
-    _, codes = np.unique(codes, return_inverse=True)
-    codes = codes.astype(np.int64)
-    return codes[: before.num_rows], codes[before.num_rows :]
 
 
 def _ranks(codes: Codes) -> Codes:

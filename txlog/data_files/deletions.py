@@ -47,7 +47,7 @@ from txlog.fragments.fragment import Fragment, is_in_log, rows_left
 from txlog.scan.deletions import load_deletions
 from txlog.scan.files import as_fragments
 from txlog.scan.plan import ScanPlan, plan_scan
-from txlog.scan.read import FragmentReader, matching_positions
+from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan, require_table_columns
 from txlog.snapshot.commits import Commit, file_rows
 from txlog.snapshot.live_files import load_files
@@ -72,7 +72,7 @@ class FileDeletes:
 
 
 def _deletes_of(store: Store, plan: ReadPlan, fragment: Fragment) -> FileDeletes:
-    rows, physical_rows = matching_positions(store, plan, fragment)
+    rows, physical_rows = FragmentReader(store, plan, fragment).matching()
     deleted = load_deletions(store, fragment) if rows else None
     return FileDeletes(fragment, rows, BitMap64() if deleted is None else deleted, physical_rows)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.base.errors import InvalidInputError
+from txlog.base.moments import DAY_US
 from txlog.expressions.signatures import (
     DATE,
     INTEGER,
@@ -32,7 +33,6 @@ from txlog.expressions.signatures import (
 )
 from txlog.expressions.tree import Cast, Literal
 from txlog.expressions.type_rules import DOUBLE, LONG
-from txlog.schema.timestamps import DAY_US
 from txlog.schema.types import STRING, DataType
 
 _UNITS = {

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_scalar, pc
 from txlog.base.errors import InvalidInputError
+from txlog.base.moments import days_of
 from txlog.expressions.array_functions import ARRAYS
 from txlog.expressions.date_functions import DATES
 from txlog.expressions.hashes import HASHES
@@ -60,7 +61,7 @@ from txlog.expressions.type_rules import (
     VOID,
     primitive_name,
 )
-from txlog.schema.timestamps import days_of, parse_date
+from txlog.schema.timestamps import parse_date
 from txlog.schema.types import STRING, DataType, DecimalType, PrimitiveType, sql_name, type_name
 
 

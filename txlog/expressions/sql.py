@@ -41,7 +41,7 @@ from txlog.expressions.tree import (
     quote_name,
 )
 from txlog.schema.timestamps import Nanos, format_nanos
-from txlog.schema.types import SQL_NAMES, DecimalType, PrimitiveType, sql_name, type_name
+from txlog.schema.types import SQL_NAMES, DataType, DecimalType, PrimitiveType, sql_name, type_name
 
 # The terminal codes with which the parser underlines text.
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -119,6 +119,20 @@ def parse_sql(text: str) -> Expression:
         raise _bad(f"{text!r} is not a SQL expression: {_plain(str(error))}") from error
     except RecursionError as error:
         raise _bad("the expression is nested too deeply") from error
+
+
+def parse_type(text: str) -> DataType:
+    """Return the type with an SQL name, such as BIGINT or DECIMAL(10,2).
+
+    Raises
+    ------
+    InvalidInputError
+        The text is not the name of a type.
+    """
+    found = parse_sql(f"CAST(NULL AS {text})")
+    if not isinstance(found, Cast):
+        raise _bad(f"{text!r} is not the name of a type")
+    return found.type
 
 
 def _plain(message: str) -> str:

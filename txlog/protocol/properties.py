@@ -15,7 +15,7 @@ import orjson
 
 from txlog.actions.table import Metadata
 from txlog.base.errors import InvalidInputError, SchemaMismatchError, TxlogWarning
-from txlog.schema.timestamps import LONGEST_MS
+from txlog.base.moments import LONGEST_MS
 
 _UNITS_MS = {
     "millisecond": 1,

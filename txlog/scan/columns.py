@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, arrow_scalar, pc
 from txlog.base.errors import DataFileError, LogCorruptError, UnsupportedFeatureError
+from txlog.base.moments import DAY_US, days_of
 from txlog.fragments.fragment import Fragment
 from txlog.protocol.form import RowTracking
 from txlog.schema.arrow import arrow_type
-from txlog.schema.timestamps import DAY_US, days_of
 from txlog.schema.types import (
     MONTH_INTERVALS,
     ArrayType,

@@ -133,6 +133,36 @@ class FragmentReader:
             parts = list(zip(files, raws, strict=True))
             return self._table_columns(parts, needed, arrow_array(numbers))
 
+    def matching(self) -> tuple[BitMap64, int]:
+        """Return the positions of the live rows for which the plan's predicate is true.
+
+        The second value is the number of physical rows.
+        """
+        plan, total = self._plan, self.count_rows()
+        found = BitMap64()
+        if plan.where is None:
+            found = BitMap64(range(total))
+        else:
+            read = {path[0] for path in columns_of(plan.where)}
+            needed = tuple(column for column in plan.needed if column.name in read)
+            for start, batch in self.batches(
+                needed, prune=True, batch_rows=BATCH_ROWS, threads=False
+            ):
+                rows = pc.indices_nonzero(is_true(plan.where, batch))
+                found |= as_bitmap(pc.add(pc.cast(rows, pa.uint64()), start))
+        deleted = self.deletions()
+        return (found if deleted is None else found - deleted), total
+
+    def page_end(self, position: int) -> int | None:
+        """Return the position behind the page of the largest column in which a row is.
+
+        None if `rows_at` reads the row group of this position as a whole, or no stored column.
+        """
+        file = self.paged_file()
+        if file is None or not file.stored or file.picked(np.array([position])) is None:
+            return None
+        return int(file.paged.footer.page_end(file.stored, position))
+
     def paged_file(self) -> OpenFile | None:
         """Return the only file with needed columns of the plan, to read its pages.
 
@@ -429,25 +459,3 @@ def selection_vectors(
         return pa.RecordBatch.from_arrays([path, vector], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, map(selection_of, fragments))
-
-
-def matching_positions(store: Store, plan: ReadPlan, fragment: Fragment) -> tuple[BitMap64, int]:
-    """Return the positions of a fragment's rows for which the plan's predicate is true.
-
-    The positions do not include deleted rows. The second value is the number of physical rows.
-    """
-    found = BitMap64()
-    reader = FragmentReader(store, plan, fragment)
-    total = reader.count_rows()
-    if plan.where is None:
-        found = BitMap64(range(total))
-    else:
-        read = {path[0] for path in columns_of(plan.where)}
-        needed = tuple(column for column in plan.needed if column.name in read)
-        for start, batch in reader.batches(
-            needed, prune=True, batch_rows=BATCH_ROWS, threads=False
-        ):
-            rows = pc.indices_nonzero(is_true(plan.where, batch))
-            found |= as_bitmap(pc.add(pc.cast(rows, pa.uint64()), start))
-    deleted = reader.deletions()
-    return (found if deleted is None else found - deleted), total

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from txlog.base.arrow import first_rows
 from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
@@ -91,17 +92,6 @@ def count_live(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
         reader = FragmentReader(store, plan, fragment)
         return reader.count_rows() - len(reader.deletions() or ())
     return sum(batch.num_rows for batch in read_fragment(store, plan, fragment))
-
-
-def first_rows(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the first rows of batches, without requesting batches that are not needed."""
-    if rows <= 0:
-        return
-    for batch in batches:
-        yield batch.slice(0, rows)
-        rows -= batch.num_rows
-        if rows <= 0:
-            return
 
 
 Batches = Generator[pa.RecordBatch, None, None]

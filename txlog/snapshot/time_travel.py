@@ -26,10 +26,11 @@ from txlog.base.errors import (
     TxlogError,
     require_whole,
 )
+from txlog.base.moments import format_moment
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.log.segment import rebuildable
-from txlog.schema.timestamps import format_moment, parse_moment
+from txlog.schema.timestamps import parse_moment
 from txlog.snapshot.commits import Commit, read_commit, told_by_commit
 from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
@@ -88,11 +89,6 @@ def require_out_of_range(value: str) -> None:
         raise InvalidInputError(
             argument="out_of_range", reason=f"{value!r} is not error or nearest"
         )
-
-
-def version_of(text: str | None) -> int | str | None:
-    """Return the version that a text means: a number, or the name of a pin."""
-    return int(text) if text is not None and text.isdecimal() else text
 
 
 def pick_version(commits: Sequence[tuple[int, int]], moment_ms: int) -> int | None:

@@ -14,8 +14,8 @@ from txlog.base.errors import (
     LogCorruptError,
     UnsupportedFeatureError,
 )
+from txlog.base.moments import format_moment
 from txlog.schema.json import parse_schema, schema_json
-from txlog.schema.timestamps import format_moment
 from txlog.schema.types import (
     MONTH_INTERVALS,
     NANOS,

@@ -16,10 +16,10 @@ import pyarrow as pa
 from txlog.actions.stats_text import Path, put
 from txlog.base.arrow import pc
 from txlog.base.errors import InvalidInputError
+from txlog.base.moments import DAY_US, days_of, format_date, format_moment
 from txlog.parquet.file_footer import FileFooter
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_type
-from txlog.schema.timestamps import DAY_US, days_of, format_date, format_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructType, type_name
 
 STRING_PREFIX = 32  # The number of characters of a string that its bounds keep.

@@ -16,14 +16,9 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, flat, numpy_array, pc
 from txlog.base.errors import InvalidInputError, LogCorruptError
+from txlog.base.moments import format_date, format_moment
 from txlog.schema.arrow import arrow_type
-from txlog.schema.timestamps import (
-    format_date,
-    format_moment,
-    format_nanos,
-    parse_date,
-    parse_moment,
-)
+from txlog.schema.timestamps import format_nanos, parse_date, parse_moment
 from txlog.schema.types import (
     WHOLE_NUMBERS,
     DataType,

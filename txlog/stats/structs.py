@@ -15,9 +15,10 @@ import pyarrow as pa
 from txlog.actions.stats_text import Path, exact_document, stats_json, value_at
 from txlog.base.arrow import arrow_array, arrow_scalar, flat, pc
 from txlog.base.errors import LogCorruptError
+from txlog.base.moments import format_date, format_moment
 from txlog.protocol.form import logged_partition_values
 from txlog.schema.arrow import arrow_type
-from txlog.schema.timestamps import format_date, format_moment, parse_date, parse_moment
+from txlog.schema.timestamps import parse_date, parse_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
 from txlog.stats.file_bounds import child_of
 from txlog.stats.partition import parse_partition_values

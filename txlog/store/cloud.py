@@ -21,8 +21,8 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
 )
 from txlog.base.threads import Workers, map_ahead
-from txlog.base.uris import without_secrets
-from txlog.store.base import BasicStore, ObjectInfo, OpenOutput, Put, known_ms, scheme_of
+from txlog.base.uris import scheme_of, without_secrets
+from txlog.store.base import BasicStore, ObjectInfo, OpenOutput, Put, known_ms
 from txlog.store.cloud_options import Place, connect, place_of, without_options
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload
 

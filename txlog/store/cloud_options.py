@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from txlog.base.errors import InvalidInputError, not_installed
-from txlog.base.uris import without_secrets
-from txlog.store.base import kind_of, scheme_of
+from txlog.base.uris import scheme_of, without_secrets
+from txlog.store.base import kind_of
 
 BACKEND = "txlog.backend"  # The value is `obstore` or `fsspec`.
 

@@ -7,17 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
-from txlog.base.uris import without_secrets
-from txlog.store.base import (
-    OWN_OPTIONS,
-    Store,
-    file_path,
-    is_confined,
-    is_file_uri,
-    leads_out,
-    same_store,
-    scheme_of,
-)
+from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
+from txlog.store.base import OWN_OPTIONS, Store, is_confined, leads_out, same_store
 from txlog.store.local.disk import disk_of
 from txlog.store.local.local import LocalStore
 

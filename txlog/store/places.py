@@ -19,12 +19,8 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, pc
-from txlog.store.base import (
-    file_path,
-    is_file_uri,
-    kind_of,
-    scheme_of,
-)
+from txlog.base.uris import file_path, is_file_uri, scheme_of
+from txlog.store.base import kind_of
 
 # Keys that may name files by another text than their path below the table.
 _WHOLE = r"^(?:/|[a-zA-Z][a-zA-Z0-9+.-]*:)"

@@ -20,8 +20,8 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
 )
 from txlog.base.threads import map_ahead
-from txlog.base.uris import without_secrets
-from txlog.store.base import BasicStore, ObjectInfo, Put, kind_of, scheme_of
+from txlog.base.uris import scheme_of, without_secrets
+from txlog.store.base import BasicStore, ObjectInfo, Put, kind_of
 from txlog.store.cloud_options import fsspec_options, without_options
 from txlog.store.file_times import modified_ms
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload

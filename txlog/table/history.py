@@ -54,7 +54,7 @@ class History(list[dict[str, Any]]):
 
 
 def _shown(entry: Mapping[str, Any]) -> list[Any]:
-    from txlog.schema.timestamps import format_moment
+    from txlog.base.moments import format_moment
 
     metrics = (entry.get("operationMetrics") or {}).items()
     made_ms = entry.get("timestamp")

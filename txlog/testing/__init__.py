@@ -8,7 +8,7 @@ One store fails by a plan, one counts requests, and one is slow. They can wrap e
     print(store.requests, store.bytes)
 """
 
-from txlog.store.open import open_store
+from txlog.extend import open_store, open_table
 from txlog.testing.faults import (
     Crash,
     CrashingStore,
@@ -20,7 +20,7 @@ from txlog.testing.faults import (
 )
 from txlog.testing.reading_contract import ReadingContract
 from txlog.testing.store_contract import StoreContract
-from txlog.testing.stores import CountingStore, LatencyStore, Request, open_table, unsealed
+from txlog.testing.stores import CountingStore, LatencyStore, Request, unsealed
 
 __all__ = [
     "CountingStore",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from txlog.base.errors import OutcomeUnknownError, StoreError, TxlogError
-from txlog.store.base import BasicStore, ObjectInfo, Put, Store
+from txlog.extend import BasicStore, ObjectInfo, Put, Store
 from txlog.store.local.put import temporary
 from txlog.store.memory import Sink
 

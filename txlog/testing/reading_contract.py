@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from txlog.base.effects import REAL
 from txlog.base.errors import NotFoundError, TxlogError
-from txlog.store.base import Store
-from txlog.store.open import folders_in
+from txlog.extend import Store, folders_in
 from txlog.store.ranged import FileRanges, read_ranges
 
 ODD_NAMES = (

@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
 
 from txlog.base.errors import OutcomeUnknownError
-from txlog.store.base import Store
+from txlog.extend import Store
 from txlog.testing.faults import _READS, FaultKind, FaultyStore
 
 Actor: TypeAlias = Callable[[Store], object]

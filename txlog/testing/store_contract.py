@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
-from txlog.store.base import Store
+from txlog.extend import Store
 from txlog.testing.reading_contract import ODD_NAMES, ReadingContract, raised
 
 _THREADS = 8

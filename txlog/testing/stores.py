@@ -6,17 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from io import RawIOBase
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from txlog.base.effects import REAL, Effects
-from txlog.commit.context import Context
-from txlog.snapshot.time_travel import snapshot_at
-from txlog.store.base import BasicStore, ObjectInfo, Put, Store, threads_for
+from txlog.extend import BasicStore, ObjectInfo, Put, Store
 
 if TYPE_CHECKING:
-    from txlog.table.table import Table
+    pass
 
 RequestKind = Literal[
     "read", "info", "read_range", "list_after", "list_tree", "open_output", "write_new",
@@ -254,16 +251,6 @@ class LatencyStore(WatchedStore):
     def _requested(self, request: Request) -> None:
         if self._delay_s > 0:
             self._effects.sleep_s(self._delay_s)
-
-
-def open_table(
-    store: Store, version: int | None = None, timestamp: str | datetime | int | None = None
-) -> Table:
-    """Return the table in a store, such as a `CountingStore`; otherwise as `txlog.Table`."""
-    from txlog.table.table import Table
-
-    context = Context(store, engine=threads_for(store))
-    return Table._of(context, snapshot_at(store, version, timestamp))
 
 
 _SEAL = re.compile(rb'"txlogCrc32":"[0-9a-f]*",|,"txlogCrc32":"[0-9a-f]*"')

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from txlog.schema.timestamps import DAY_US
+from txlog.base.moments import DAY_US
 
 
 class MalformedError(ValueError):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from math import isfinite, isnan
 
-from txlog.schema.timestamps import DAY_US, date_of
+from txlog.base.moments import DAY_US, date_of
 from txlog.variant.encoding import Form, Kind
 
 _ESCAPED = re.compile(r'[\x00-\x1f"\\]')

@@ -30,6 +30,7 @@ from txlog.base.errors import (
     warn_committed,
 )
 from txlog.base.threads import map_all
+from txlog.base.uris import scheme_of
 from txlog.commit.app_versions import AppVersion, is_recorded, require_app_version, with_txn
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads, UserMetadata, duties_of
@@ -75,7 +76,7 @@ from txlog.snapshot.references import (
     clones_of,
 )
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import Store, are_equal, copy_file, scheme_of
+from txlog.store.base import Store, are_equal, copy_file
 from txlog.store.open import locate, require_allowed, uri_of
 from txlog.store.places import is_within, without_links
 from txlog.verbs.create import already_exists, existing

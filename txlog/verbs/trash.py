@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array
 from txlog.base.errors import NotFoundError
+from txlog.base.moments import duration_ms
 from txlog.base.threads import map_all
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
@@ -20,7 +21,6 @@ from txlog.commit.operation import Operation
 from txlog.data_files.change_files import FOLDER as CHANGES_FOLDER
 from txlog.fragments.deletion_file import DELETIONS_FOLDER, is_deletion_file
 from txlog.fragments.rows import FEATURE
-from txlog.schema.timestamps import duration_ms
 from txlog.snapshot.process import collector_paused
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import ObjectInfo, Store, is_part_of_file, map_many

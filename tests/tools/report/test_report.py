@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import txlog
 from txlog.tools.report import report
 from txlog.tools.report.charts import size_text
-from txlog.tools.report.facts import histogram, mean_depth
 from txlog.tools.report.page import script_text, time_text
+from txlog.verbs.facts import histogram, mean_depth
 
 pytest.importorskip("jinja2")
 pytest.importorskip("vl_convert")
@@ -156,7 +156,7 @@ def test_statistics_of_many_files_are_estimated(
     table.commit(txlog.FragmentOperation.Append(fragments))
     exact = report(table).facts
     assert (exact.ranges, exact.columns[0].nulls) == (40, 40)
-    monkeypatch.setattr("txlog.tools.report.facts.MOST_RANGES", 10)
+    monkeypatch.setattr("txlog.verbs.facts.MOST_RANGES", 10)
     found = report(table)
     (column,) = found.facts.columns
     assert (found.facts.ranges, found.facts.files, column.known, column.nulls) == (10, 40, 1, 40)

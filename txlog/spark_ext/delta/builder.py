@@ -16,7 +16,7 @@ from txlog.base.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
-from txlog.base.uris import without_secrets
+from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
 from txlog.commit.context import Context
 from txlog.data_files.identity import Identity
 from txlog.expressions.tree import quote_name
@@ -37,7 +37,6 @@ from txlog.spark_ext.delta.arguments import (
 )
 from txlog.spark_ext.spark_types import require_storable
 from txlog.spark_ext.writes.merge import table
-from txlog.store.base import file_path, is_file_uri, scheme_of
 from txlog.store.open import open_store
 from txlog.store.places import same_place
 from txlog.table.table import Table

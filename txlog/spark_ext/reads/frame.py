@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users n
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.base.errors import InvalidInputError, StoreError
-from txlog.base.uris import without_secrets
+from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
 from txlog.expressions.tree import quote_name
 from txlog.fragments.rows import FragmentRows
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
@@ -43,7 +43,7 @@ from txlog.spark_ext.reads.places import (
 from txlog.spark_ext.reads.vectors import Vectors, alive, vector_constants
 from txlog.spark_ext.session_settings import Reads
 from txlog.stats.files import partition_values
-from txlog.store.base import Store, file_path, is_file_uri, scheme_of
+from txlog.store.base import Store
 
 _REST = (
     ',"isDir":false,"modificationTime":0,"blockReplication":1,"blockSize":134217728,"action":"add"}'

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.base.errors import UnsupportedFeatureError
+from txlog.base.moments import format_moment
 from txlog.base.uris import without_secrets
 from txlog.log.paths import decode_path
-from txlog.schema.timestamps import format_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField
 from txlog.stats.partition import format_partition_values
 from txlog.store.base import Store, is_confined

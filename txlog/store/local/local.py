@@ -18,15 +18,14 @@ import pyarrow as pa
 
 from txlog.base.errors import InvalidInputError, TxlogError, os_errors
 from txlog.base.threads import map_ahead
+from txlog.base.uris import file_path, is_file_uri
 from txlog.store.base import (
     BasicStore,
     ObjectInfo,
     OpenOutput,
     Put,
     PutIfAbsent,
-    file_path,
     is_confined,
-    is_file_uri,
     known_ms,
     leads_out,
 )

@@ -47,8 +47,8 @@ def _run(words: list[str]) -> int:
 
 def _count(table: str) -> int:
     """Print the number of rows of a table, and return the exit code."""
+    from txlog import Table
     from txlog.base.errors import TxlogError
-    from txlog.table.table import Table
     from txlog.tools.cli.output import error_text, print_text
 
     try:

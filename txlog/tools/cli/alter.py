@@ -6,11 +6,9 @@ from typing import Annotated
 
 import typer
 
+from txlog import Table
 from txlog.base.errors import InvalidInputError
-from txlog.expressions.sql import parse_sql
-from txlog.expressions.tree import Cast
-from txlog.schema.types import DataType, StructField
-from txlog.table.table import Table
+from txlog.extend import DataType, StructField, parse_type
 from txlog.tools.cli.examine import Dry, Json, TableUri
 from txlog.tools.cli.output import print_outcome, print_text
 
@@ -126,12 +124,11 @@ def sync_identity(
 def _type(text: str) -> DataType:
     """Return the type with an SQL name."""
     try:
-        cast = parse_sql(f"CAST(NULL AS {text})")
+        return parse_type(text)
     except InvalidInputError:
-        cast = None
-    if not isinstance(cast, Cast):
-        raise typer.BadParameter(f"{text!r} is not an SQL type, such as BIGINT or DECIMAL(10,2)")
-    return cast.type
+        raise typer.BadParameter(
+            f"{text!r} is not an SQL type, such as BIGINT or DECIMAL(10,2)"
+        ) from None
 
 
 Plan = Annotated[bool, typer.Option("--dry-run", help="Only print the effect.")]

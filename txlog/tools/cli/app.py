@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from txlog import Table
 from txlog.base.errors import TxlogError
+from txlog.base.moments import moment_text
+from txlog.base.texts import version_of
 from txlog.base.version import __version__
-from txlog.schema.timestamps import moment_text
-from txlog.snapshot.time_travel import version_of
-from txlog.table.table import Table
 from txlog.tools.cli.alter import alter
 from txlog.tools.cli.datasets import datasets
 from txlog.tools.cli.examine import Dry, Json, TableUri, examine, explain, with_examples

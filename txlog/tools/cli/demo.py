@@ -29,11 +29,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
+from txlog import Table
 from txlog.base.arrow import pc, pq
 from txlog.base.errors import AlreadyExistsError, not_installed
-from txlog.log.names import LOG_FOLDER
-from txlog.store.open import open_store
-from txlog.table.table import Table
+from txlog.extend import open_store
 from txlog.tools.cli.output import console
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def run_demo(place: str | None, *, excerpt: bool) -> bool:
     if importlib.util.find_spec("pyspark") is None:
         reason = "the demonstration needs Spark, and the package pyspark is not installed"
         raise not_installed("demo", "Spark", reason)
-    from txlog.spark_ext.sessions import ensure_java
+    from txlog.spark_ext import ensure_java
 
     ensure_java()  # Raise its error before any output.
     if place is not None:
@@ -171,7 +170,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 def _started(out: Console, log: Path) -> SparkSession:
     """Start Spark; the output of its Java process goes to the file `log`."""
-    from txlog.spark_ext.sessions import session
+    from txlog.spark_ext import session
 
     out.print("Starting Spark …")
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -241,7 +240,7 @@ def _look(stage: _Stage, _: SparkSession) -> None:
     table = Table(stage.table)
     listed = table.files()
     _print(stage, ["origin", "fragments", "rows", "bytes"], _by_origin(table))
-    names = [info.name for info in table.store.list_after(LOG_FOLDER, "")]
+    names = [info.name for info in table.store.list_after("_delta_log", "")]
     stage.out.print(f"  the log: {', '.join(names[:2])}, … {', '.join(names[-2:])}")
     stage.check(
         "rows by the log alone", sum(listed["num_records"].to_pylist()), stage.flights.num_rows

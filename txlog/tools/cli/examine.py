@@ -16,11 +16,11 @@ from typing import Annotated, Any
 
 import typer
 
+from txlog import Table
+from txlog.base.arrow import first_rows
 from txlog.base.errors import InvalidInputError
-from txlog.commit.operation import rehearsing
-from txlog.scan.scan import first_rows
-from txlog.snapshot.time_travel import version_of
-from txlog.table.table import Table
+from txlog.base.texts import version_of
+from txlog.extend import rehearsing
 from txlog.tools.cli.output import as_rows, console, print_json, print_rows, print_table, print_text
 
 examine = typer.Typer()

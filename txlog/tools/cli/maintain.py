@@ -7,10 +7,9 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from txlog.data_files.options import WriteOptions
-from txlog.schema.timestamps import moment_text
-from txlog.snapshot.time_travel import version_of
-from txlog.table.table import Table
+from txlog import Table, WriteOptions
+from txlog.base.moments import moment_text
+from txlog.base.texts import version_of
 from txlog.tools.cli.examine import Dry, Json, TableUri
 from txlog.tools.cli.output import clock, print_json, print_outcome, print_rows, print_text, working
 

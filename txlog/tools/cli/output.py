@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from txlog.base.errors import TxlogError
+from txlog.base.moments import moment_text
 from txlog.base.threads import progress
-from txlog.schema.timestamps import moment_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
-    from txlog.commit.operation import Outcome
+    from txlog import Outcome
 
 # The exit codes that shells use.
 INTERRUPTED = 130  # Ctrl-C ended the program.
@@ -198,7 +198,7 @@ def _print_records(
 
 def as_rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     """Return rows as dicts. Values that no Python type can hold are texts."""
-    from txlog.schema.timestamps import python_values  # Most commands print no rows.
+    from txlog.base.arrow import python_values
 
     columns = [python_values(column) for column in data.columns]
     names = data.schema.names

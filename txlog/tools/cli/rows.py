@@ -10,11 +10,10 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 import typer
 
+from txlog import Table, WriteOptions
+from txlog import sql as run_query
 from txlog.base.errors import InvalidInputError, NotFoundError
-from txlog.data_files.options import WriteOptions
-from txlog.snapshot.time_travel import version_of
-from txlog.table.query import sql as run_query
-from txlog.table.table import Table
+from txlog.base.texts import version_of
 from txlog.tools.cli.examine import Dry, Json, TableUri
 from txlog.tools.cli.output import (
     as_rows,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from txlog.tools.report.facts import Column, Facts
+from txlog.extend import ColumnFacts, TableFacts
 
 Chart = dict[str, Any]
 
 _WIDE: Chart = {"width": "container"}
 
 
-def charts_of(facts: Facts) -> dict[str, Chart]:
+def charts_of(facts: TableFacts) -> dict[str, Chart]:
     """Return the charts by the ids of their places on the page; empty charts are left out."""
     found = {}
     if facts.versions:
@@ -92,7 +92,7 @@ def partitions(rows: list[dict[str, Any]]) -> Chart:
     }  # fmt: skip
 
 
-def skipping(columns: list[Column], files: int) -> Chart:
+def skipping(columns: list[ColumnFacts], files: int) -> Chart:
     """Return the share of files that a look-up of one value must read, by column."""
     rows = [
         {

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from txlog.base.errors import not_installed, os_errors
-from txlog.fragments.fragment import rows_left
-from txlog.schema.timestamps import moment_text
+from txlog.base.moments import moment_text
+from txlog.extend import TableFacts, table_facts
 from txlog.tools.report.charts import charts_of, size_text
-from txlog.tools.report.facts import Facts, gather
 
 if TYPE_CHECKING:
     import os
 
     import jinja2
 
-    from txlog.table.table import Table
+    from txlog import Table
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Report:
     network.
     """
 
-    facts: Facts
+    facts: TableFacts
     html: str
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -71,7 +70,7 @@ def report(table: Table, sample: int | None = 8) -> Report:
         The extra `report` is not installed.
     """
     library = chart_library()
-    facts = gather(table._context, table._snapshot, table.timestamp_ms, sample)
+    facts = table_facts(table, sample)
     return Report(facts, layout(facts, library))
 
 
@@ -92,7 +91,7 @@ def chart_library() -> str:
     return str(vl_convert.javascript_bundle())  # type: ignore[call-arg]
 
 
-def layout(facts: Facts, library: str) -> str:
+def layout(facts: TableFacts, library: str) -> str:
     """Return the page."""
     from markupsafe import Markup
 
@@ -108,7 +107,7 @@ def layout(facts: Facts, library: str) -> str:
     )
 
 
-def content(facts: Facts) -> dict[str, Any]:
+def content(facts: TableFacts) -> dict[str, Any]:
     """Return the values for `body.html` of a table."""
     from markupsafe import Markup
 
@@ -149,9 +148,9 @@ def file_text(path: str) -> str:
     return files("txlog.tools").joinpath(path).read_text("utf-8")
 
 
-def figures(facts: Facts) -> list[tuple[str, str]]:
+def figures(facts: TableFacts) -> list[tuple[str, str]]:
     """Return the numbers at the top of the page."""
-    rows = rows_left(facts.rows, facts.deleted)
+    rows = facts.live_rows
     share = f"{100 * facts.deleted / facts.rows:.1f} %" if facts.rows else "0 %"
     return [
         ("rows", number_text(rows) or "unknown"),

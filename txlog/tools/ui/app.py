@@ -17,11 +17,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
+from txlog import Table
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError, UnsupportedFeatureError
+from txlog.base.texts import version_of
 from txlog.base.threads import Threads
 from txlog.base.uris import without_secrets
-from txlog.snapshot.time_travel import version_of
-from txlog.table.table import Table
 from txlog.tools.report.page import Report, chart_library, file_text, report, templates
 from txlog.tools.ui import datasets, pages
 from txlog.tools.ui.cells import Cell, grid, link

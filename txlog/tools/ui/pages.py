@@ -8,11 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.base.arrow import pc
+from txlog import Table
+from txlog.base.arrow import first_rows, pc
 from txlog.base.errors import TxlogError
-from txlog.protocol.properties import index_definitions
-from txlog.scan.scan import first_rows
-from txlog.table.table import Table
 from txlog.tools.report.charts import size_text
 from txlog.tools.report.page import content, number_text, time_text
 from txlog.tools.ui.cells import (
@@ -30,6 +28,7 @@ from txlog.tools.ui.schemas import columns_of, metadata_changes
 
 PAGE_ROWS = 50
 MOST_COLUMNS = 40  # On pages of rows, unless the user names columns.
+_INDEX = "txlog.index."  # The prefix of the properties that define indexes.
 SAMPLE = 8  # The number of data files that a report opens.
 
 Page = dict[str, Any]
@@ -69,13 +68,14 @@ def overview(visit: Visit) -> Page:
     metadata, protocol = table.metadata, table.protocol
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     pinned = [pin.name for pin in table.pins.list().values() if pin.version == table.version]
+    indexes = [one[len(_INDEX) :] for one in table.properties if one.startswith(_INDEX)]
     facts = [
         ("Name", metadata.name),
         ("Description", metadata.description),
         ("Version", f"{table.version}, made {time_text(table.timestamp_ms)}"),
         ("Pinned as", ", ".join(pinned)),
         ("Partitioned by", ", ".join(table.partition_columns)),
-        ("Indexes", ", ".join(index_definitions(metadata.configuration))),
+        ("Indexes", ", ".join(sorted(indexes))),
         ("Made", time_text(metadata.created_time)),
         ("Id", metadata.id),
         ("Protocol", f"reader {protocol.min_reader_version}, writer {protocol.min_writer_version}"),
@@ -195,7 +195,7 @@ def schema(visit: Visit) -> Page:
                     ),
                     shortened("; ".join(one.what)),
                 )
-                for one in metadata_changes(table.store, table.snapshot)
+                for one in metadata_changes(table)
             ],
         ),
     }

@@ -14,11 +14,10 @@ from hashlib import sha256
 from threading import Lock
 from typing import Any, TypeVar
 
+from txlog import Table
 from txlog.base.errors import NotFoundError, TxlogError
 from txlog.base.uris import without_secrets
-from txlog.store.base import Store, map_many
-from txlog.store.open import folders_in, open_store
-from txlog.table.table import Table
+from txlog.extend import Store, folders_in, map_many, open_store
 from txlog.training import Datasets
 from txlog.training.datasets.ledger import MARK
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from txlog.actions.table import Metadata
-from txlog.base.errors import NotFoundError
-from txlog.log.names import LogFile
-from txlog.schema.json import parse_schema
-from txlog.schema.types import ArrayType, DataType, MapType, StructType, type_name
-from txlog.snapshot.commits import parse_commit
-from txlog.snapshot.load import list_commits
-from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import Store, map_many
+from txlog import Table
+from txlog.extend import (
+    ArrayType,
+    Commit,
+    DataType,
+    MapType,
+    Metadata,
+    StructType,
+    parse_schema,
+    read_commits,
+    type_name,
+)
 
 MOST_COMMITS = 1_000  # The number of newest commits in which earlier schemas are searched.
 _ID = "delta.columnMapping.id"
@@ -70,37 +72,31 @@ def _short(kind: DataType) -> str:
     return type_name(kind)
 
 
-def metadata_changes(store: Store, snapshot: Snapshot) -> list[Change]:
+def metadata_changes(table: Table) -> list[Change]:
     """Return the versions that changed the table's metadata, newest first.
 
-    The newest `MOST_COMMITS` commits up to the snapshot's version are read. The earliest metadata
+    The newest `MOST_COMMITS` commits up to the table's version are read. The earliest metadata
     in them cannot be compared: for version 0 the number of columns is stated, otherwise it is
     skipped.
     """
-    commits = list_commits(store, snapshot)[-MOST_COMMITS:]
-    found = map_many(store, partial(_metadata_in, store), commits)
-    schemas = [(file.version, one) for file, one in zip(commits, found, strict=True) if one]
     changes = []
     before: Metadata | None = None
-    for version, after in schemas:
+    start = max(0, table.version + 1 - MOST_COMMITS)
+    for commit in read_commits(table, start, files=False):
+        after = _metadata_in(commit)
+        if after is None:
+            continue
         if before is not None:
-            changes.append(Change(version, differences(before, after)))
-        elif version == 0:
+            changes.append(Change(commit.version, differences(before, after)))
+        elif commit.version == 0:
             count = len(_schema(after).fields)
             changes.append(Change(0, [f"the table was created with {count} columns"]))
         before = after
     return [change for change in changes[::-1] if change.what]
 
 
-def _metadata_in(store: Store, file: LogFile) -> Metadata | None:
-    """Return the metadata that a commit sets; None if it sets none or no longer exists."""
-    try:
-        data = store.read(file.path) if file.content is None else file.content
-    except NotFoundError:
-        return None
-    if b'"metaData"' not in data:
-        return None
-    controls = (action for _, action in parse_commit(data, file).controls)
+def _metadata_in(commit: Commit) -> Metadata | None:
+    controls = (action for _, action in commit.controls)
     return next((one for one in controls if isinstance(one, Metadata)), None)
 
 

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from txlog.base.errors import DataFileError, NotFoundError
-from txlog.store.base import Store, is_older, is_there, map_many
+from txlog.extend import Store, is_older, is_there, map_many
 from txlog.training.datasets.ingest import FILES, OBJECT_PATH, StoredObjects, object_path
 
 ASIDE = f"{FILES}/.aside"

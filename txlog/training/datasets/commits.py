@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from txlog.actions.table import DomainMetadata
+from txlog import Fragment, Scan, Table, WriteOptions, col, lit
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array
 from txlog.base.errors import (
     CommitConflictError,
@@ -28,24 +28,26 @@ from txlog.base.errors import (
     RetriesExhaustedError,
     TxlogError,
 )
-from txlog.commit.context import Context
-from txlog.commit.intent import Intent
-from txlog.commit.loop import DEADLINE_S, wait_after
-from txlog.commit.operation import Done, Operation, execute
-from txlog.data_files.incoming import SchemaMode, incoming
-from txlog.data_files.options import WriteOptions
+from txlog.commit.loop import DEADLINE_S
+from txlog.commit.operation import Done, execute
+from txlog.data_files.incoming import incoming
 from txlog.data_files.write import discard_files, write_data_files
 from txlog.data_files.write_plan import AddedFiles, plan_append, require_still_fits, settled
-from txlog.expressions.tree import col, lit
-from txlog.fragments.fragment import Fragment
-from txlog.log.paths import decode_path, encode_path
-from txlog.scan.plan import plan_fragments
-from txlog.scan.scan import Scan
-from txlog.schema.types import StructType
+from txlog.extend import (
+    Context,
+    DomainMetadata,
+    Intent,
+    Operation,
+    SchemaMode,
+    Snapshot,
+    StructType,
+    decode_path,
+    encode_path,
+    plan_fragments,
+    wait_after,
+)
 from txlog.snapshot.load import refresh
-from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.partition import partition_folder
-from txlog.table.table import Table
 from txlog.training.datasets.digest import Digest
 from txlog.training.datasets.events import canonical
 from txlog.training.datasets.types.base import Statistics

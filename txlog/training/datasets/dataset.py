@@ -14,9 +14,8 @@ from txlog.base.errors import (
     require_mappings,
     require_whole,
 )
-from txlog.commit.app_versions import require_app_version
-from txlog.data_files.incoming import SchemaMode
-from txlog.schema.timestamps import require_duration
+from txlog.base.moments import require_duration
+from txlog.extend import SchemaMode, require_app_version
 from txlog.training.datasets.commands import Ask, Mark, Tag
 from txlog.training.datasets.commits import digest_of
 from txlog.training.datasets.diff import Diff
@@ -32,7 +31,7 @@ from txlog.training.datasets.types.base import type_key
 from txlog.training.datasets.values import FORMS, Code, Commit, Summary
 
 if TYPE_CHECKING:
-    from txlog.table.table import Table
+    from txlog import Table
 
 _VERSION_HASH = re.compile("v1[0-9a-f]{40}")
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.01, 1.0

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog import Table
 from txlog.base.arrow import arrow_array, arrow_scalar, pc
 from txlog.base.errors import InvalidInputError
-from txlog.changes.diff import row_codes
-from txlog.table.table import Table
+from txlog.base.row_codes import row_codes
 from txlog.training.datasets.commits import COMMIT_ID, read_rows
 from txlog.training.datasets.values import Commit
 

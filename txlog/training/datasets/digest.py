@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import numpy_array, pc
-from txlog.schema.types import (
+from txlog.extend import (
     ArrayType,
     DataType,
     MapType,

@@ -10,8 +10,7 @@ from typing import Any
 
 from txlog.base.errors import require_flags, require_texts, require_whole
 from txlog.base.threads import Engine, map_ahead
-from txlog.commit.app_versions import require_app_version
-from txlog.store.open import open_store
+from txlog.extend import open_store, require_app_version
 from txlog.training.datasets.dataset import Dataset
 from txlog.training.datasets.events import pending
 from txlog.training.datasets.home import Home

@@ -8,6 +8,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, TypeVar
 
+from txlog import Table, col, lit
 from txlog.base.effects import REAL, Effects
 from txlog.base.errors import (
     DataFileError,
@@ -18,13 +19,8 @@ from txlog.base.errors import (
     require_whole,
 )
 from txlog.base.threads import Engine
-from txlog.commit.context import Context
-from txlog.expressions.tree import col, lit
+from txlog.extend import Context, Snapshot, Store, open_store, threads_for
 from txlog.snapshot.load import load_snapshot, refresh
-from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import Store, threads_for
-from txlog.store.open import open_store
-from txlog.table.table import Table
 from txlog.training.datasets.aside import open_object
 from txlog.training.datasets.commits import COMMIT_ID, FORMAT_PROPERTY, commits_of
 from txlog.training.datasets.events import DatasetState, SetState

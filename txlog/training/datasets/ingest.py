@@ -13,13 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog import Table
 from txlog.base.effects import REAL
 from txlog.base.errors import DataFileError, TxlogError
 from txlog.base.uris import without_secrets
-from txlog.data_files.incoming import as_reader
-from txlog.store.base import PATHS, Store, is_there
-from txlog.store.open import open_store
-from txlog.table.table import Table
+from txlog.extend import Store, as_reader, is_there, open_store
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, Sources, refused
 from txlog.training.datasets.types.base import DatasetType
@@ -131,7 +129,7 @@ def _table_at(text: str, version: int | None, sources: Sources) -> Source:
     root, path, shown = sources.locate(text)
     options = dict(sources.storage_options or {})
     if sources.allowed is not None:  # A log may refer to files at any place.
-        options[PATHS] = "inside"
+        options["txlog.paths"] = "inside"
     table = Table(f"{root}/{path}" if path else root, version, storage_options=options)
     return _of_table(table, shown)
 

@@ -15,6 +15,7 @@ from threading import Lock
 import orjson
 import pyarrow as pa
 
+from txlog import Table, col, lit
 from txlog.base.arrow import table_of_rows
 from txlog.base.errors import (
     AlreadyExistsError,
@@ -26,18 +27,13 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
     warn_committed,
 )
-from txlog.commit.context import Context
-from txlog.commit.loop import wait_after
 from txlog.commit.operation import execute
 from txlog.data_files.options import as_schema
-from txlog.expressions.tree import col, lit
+from txlog.extend import Append, Context, Snapshot, wait_after
 from txlog.snapshot.load import refresh
-from txlog.snapshot.snapshot import Snapshot
-from txlog.table.table import Table
 from txlog.training.datasets.commands import LEASE_MS, ClaimSet, Command, Finish, decide
 from txlog.training.datasets.events import Event, LedgerState, canonical, fold, printable
 from txlog.training.datasets.values import FORMAT, Claim, Failure, Part
-from txlog.verbs.append import Append
 from txlog.verbs.create import create, existing
 
 APP = "txlog.datasets.ledger"

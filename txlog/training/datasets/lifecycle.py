@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from txlog import Expression, Table, col, lit
 from txlog.base.errors import (
     CommitConflictError,
     DataFileError,
@@ -28,14 +29,10 @@ from txlog.base.errors import (
     require_whole,
 )
 from txlog.commit.app_versions import is_recorded
-from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import as_schema
-from txlog.expressions.tree import Expression, col, lit
-from txlog.log.paths import decode_path
+from txlog.extend import SchemaMode, Snapshot, decode_path
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.partition import partition_folder
-from txlog.table.table import Table
 from txlog.training.datasets.aside import missing_of
 from txlog.training.datasets.commands import (
     CLEARED_RULE,

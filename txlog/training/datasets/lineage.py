@@ -96,7 +96,7 @@ def as_input(given: object) -> Input:
     InvalidTypeError
         It is none of these.
     """
-    from txlog.table.table import Table
+    from txlog import Table
 
     match given:
         case Input():

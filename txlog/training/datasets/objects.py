@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from txlog import Expression, Table, col
 from txlog.base.arrow import pc
 from txlog.base.errors import (
     CommitConflictError,
@@ -24,10 +25,7 @@ from txlog.base.errors import (
     RetriesExhaustedError,
     TxlogWarning,
 )
-from txlog.commit.context import Context
-from txlog.expressions.tree import Expression, col
-from txlog.snapshot.snapshot import Snapshot
-from txlog.table.table import Table
+from txlog.extend import Context, Snapshot
 from txlog.training.datasets.aside import copies_of, forget, is_back, missing_of, set_aside
 from txlog.training.datasets.commands import CLEARED_RULE, Clear
 from txlog.training.datasets.commits import COMMIT_ID

@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
+from txlog import Table
 from txlog.base.effects import REAL
 from txlog.base.errors import (
     CommitConflictError,
@@ -27,9 +28,7 @@ from txlog.base.errors import (
     os_errors,
 )
 from txlog.base.threads import Call, Workers
-from txlog.store.base import Store, threads_for
-from txlog.store.open import open_store
-from txlog.table.table import Table
+from txlog.extend import Store, open_store, threads_for
 from txlog.training.datasets.aside import open_object, place_of
 from txlog.training.datasets.ingest import discard_tree
 from txlog.training.datasets.limits import DEFAULT_LIMITS, fault_of_path

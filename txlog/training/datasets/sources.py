@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import InvalidInputError, NotFoundError, os_errors
-from txlog.base.uris import without_secrets
-from txlog.store.base import Store, file_path, is_file_uri, scheme_of
-from txlog.store.open import open_store
-from txlog.store.places import name_in
+from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
+from txlog.extend import Store, name_in, open_store
 from txlog.training.datasets.limits import Limits, fault_of_path, fault_of_step
 from txlog.training.datasets.values import Input
 

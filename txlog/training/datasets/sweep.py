@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from txlog.base.errors import TxlogWarning
-from txlog.store.base import Store, is_older
-from txlog.store.file_times import store_now_ms
+from txlog.extend import Store, is_older, store_now_ms
 from txlog.training.datasets.aside import removals_before
 from txlog.training.datasets.commands import SWEEP_MS, Sweep, is_sweep_due
 from txlog.training.datasets.events import LedgerState

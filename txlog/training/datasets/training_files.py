@@ -13,22 +13,15 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from txlog import Fragment, FragmentMetadata, Table, WriteOptions, col, lit
 from txlog.base.arrow import arrow_array, numpy_array, pq
 from txlog.base.effects import Effects
 from txlog.base.errors import InvalidInputError
 from txlog.base.threads import Engine, prefetch
-from txlog.commit.context import Context
-from txlog.data_files.options import WriteOptions
-from txlog.expressions.tree import col, lit
-from txlog.fragments.fragment import Fragment
-from txlog.fragments.metadata import FragmentMetadata
-from txlog.log.paths import decode_path
+from txlog.extend import Context, ReadPlan, Store, decode_path, read_fragment
 from txlog.scan.data_file import RowRange
-from txlog.scan.read import read_fragment
-from txlog.scan.read_plan import ReadPlan, read_plan
+from txlog.scan.read_plan import read_plan
 from txlog.scan.scan import packed, row_ranges
-from txlog.store.base import Store
-from txlog.table.table import Table
 from txlog.training.datasets.aside import open_object
 from txlog.training.datasets.commits import COMMIT_ID, pieces
 from txlog.training.datasets.limits import DEFAULT_LIMITS, fault_of_path
@@ -303,7 +296,7 @@ class _Digesting:
 
 def open_below(store: Store, path: str) -> Store:
     """Return the store of a folder of a store."""
-    from txlog.store.open import open_store
+    from txlog.extend import open_store
 
     return open_store(f"{store.root}/{path}", store.options)
 

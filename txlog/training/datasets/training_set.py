@@ -16,7 +16,7 @@ from txlog.training.datasets.events import canonical
 from txlog.training.datasets.values import Asked, Commit, Failure, Part, State
 
 if TYPE_CHECKING:
-    from txlog.table.table import Table
+    from txlog import Table
     from txlog.training.datasets.lineage import Graph
     from txlog.training.loader.loader import Loader
 
@@ -59,7 +59,7 @@ class TrainingSet:
         InvalidInputError
             Its form is not `parquet`.
         """
-        from txlog.table.table import Table
+        from txlog import Table
 
         root = self._made()
         if self.form != "parquet":
@@ -110,8 +110,8 @@ class TrainingSet:
         InvalidInputError
             Its form is not `parquet`.
         """
-        from txlog.expressions.tree import col, lit
-        from txlog.store.open import open_store
+        from txlog import col, lit
+        from txlog.extend import open_store
         from txlog.training.datasets.ingest import object_path
         from txlog.training.datasets.types import OBJECTS, stores_objects
 

@@ -10,12 +10,10 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from txlog import Fragment
 from txlog.base.arrow import arrow_array, empty_table, rows_among
 from txlog.base.errors import DataFileError, InvalidInputError, TxlogError
-from txlog.fragments.fragment import Fragment
-from txlog.scan.data_file import OpenFile
-from txlog.scan.read import FragmentReader
-from txlog.scan.read_plan import chosen_columns
+from txlog.extend import FragmentReader, chosen_columns
 from txlog.training.loader.epoch_plan import BlockPlan, Kept
 from txlog.training.loader.images import Image
 from txlog.training.loader.order import Numbers, Piece, Selected
@@ -90,24 +88,24 @@ class BlockReader:
         piece, part = portion
         positions = self.plan.positions(replace(part, stop=piece.stop))
         last = int(positions[part.stop - part.start - 1])
-        file = self._paged(self.owner(piece), last)
-        if file is None:
+        end = self._page_end(self.owner(piece), last)
+        if end is None:
             return piece.stop
-        count = int(np.searchsorted(positions, file.paged.footer.page_end(file.stored, last)))
+        count = int(np.searchsorted(positions, end))
         return piece.stop if count * _WORTH > len(positions) else part.start + count
 
     def has_pages(self, owner: int) -> bool:
         """Return whether single pages of a fragment are read, and not whole row groups."""
-        return self._paged(owner, 0) is not None
+        return self._page_end(owner, 0) is not None
 
-    def _paged(self, owner: int, position: int) -> OpenFile | None:
-        """Return the file of a fragment; None if the row group of a position is read whole."""
+    def _page_end(self, owner: int, position: int) -> int | None:
+        """Return the end of the page of a position; None if its row group is read whole."""
         plan = self.plan
         try:
-            file = FragmentReader(plan.store, plan.reading, plan.fragments[owner]).paged_file()
+            reader = FragmentReader(plan.store, plan.reading, plan.fragments[owner])
+            return reader.page_end(position)
         except TxlogError:  # Reading the rows will raise it again.
             return None
-        return None if file is None or file.picked(np.array([position])) is None else file
 
     def following(self, block: int, offset: int) -> Iterator[Columns]:
         """Yield the rows of the epoch in their order, from a row of a block on.

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from pyroaring import BitMap64
 
+from txlog import Fragment, Scan, Table
 from txlog.base.arrow import pc
 from txlog.base.errors import DataFileError
-from txlog.expressions.sql import Where
-from txlog.fragments.fragment import Fragment
-from txlog.log.paths import decode_path
-from txlog.scan.read import FragmentReader, matching_positions
-from txlog.scan.read_plan import ReadPlan
-from txlog.scan.scan import Scan
-from txlog.store.base import Store, is_far, is_there, map_many
-from txlog.store.open import locate
-from txlog.table.table import Table
+from txlog.extend import FragmentReader, ReadPlan, Store, Where, missing_files
 from txlog.training.loader.order import Numbers, Piece, Shuffle, block_rows_for, window_rows_for
 from txlog.training.loader.state import Identity
 
-_LISTED_FROM = 256  # From this number of remote files on, the table's folder is listed instead.
 _SHOWN = 3
 
 
@@ -97,7 +89,7 @@ def plan_blocks(
         A file of the version is missing.
     """
     whole = table.scan(columns)
-    scan = table.scan(columns, where) if where is not None else whole
+    scan = whole if where is None else table.scan(whole.schema.names, where)
     fragments: Sequence[Fragment] = tuple(scan.plan.fragments)
     _require_files(scan.store, fragments, scan.plan.reading.version)
     block_rows, window_rows = _rows_of(table, shuffle)
@@ -151,7 +143,7 @@ def _kept_rows(
     undecided = [at for at, certain in enumerate(sure) if not certain]
     kept: dict[int, Kept] = {}
     matches = scan.engine.map(
-        partial(matching_positions, store, plan.reading), [found[at] for at in undecided]
+        partial(_matching, store, plan.reading), [found[at] for at in undecided]
     )
     for at, (positions, rows) in zip(undecided, matches, strict=True):
         kept[at] = Kept(positions, inverted=False)
@@ -170,6 +162,10 @@ def _kept_rows(
         if vector is not None:
             kept[at] = Kept(vector, inverted=True)
     return tuple(found), kept
+
+
+def _matching(store: Store, reading: ReadPlan, fragment: Fragment) -> tuple[BitMap64, int]:
+    return FragmentReader(store, reading, fragment).matching()
 
 
 def _count_rows(store: Store, reading: ReadPlan, fragment: Fragment) -> int:
@@ -198,26 +194,16 @@ def _require_files(store: Store, fragments: Sequence[Fragment], version: int) ->
     DataFileError
         A file is missing; the error names the first one.
     """
-    paths = [file.path for fragment in fragments for file in fragment.files]
-    missing = list(_missing(store, paths))
+    missing = missing_files(store, fragments)
     if not missing:
         return
+    count = sum(len(fragment.files) for fragment in fragments)
     more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
     raise DataFileError(
         path=missing[0],
         version=version,
         table=store.root,
-        reason=f"{len(missing)} of {len(paths)} data files of this version are gone: "
+        reason=f"{len(missing)} of {count} data files of this version are gone: "
         f"{', '.join(missing[:_SHOWN])}{more}",
         remedy="Load a newer version, or restore the files; pin the versions that you train on",
     )
-
-
-def _missing(store: Store, paths: Sequence[str]) -> Iterable[str]:
-    places = [(path, *locate(store, decode_path(path))) for path in paths]
-    listed: set[str] = set()
-    if is_far(store) and len(places) >= _LISTED_FROM:
-        listed = {info.name for info in store.list_tree("")}
-    asked = [place for place in places if place[1] is not store or place[2] not in listed]
-    there = map_many(store, lambda place: is_there(place[1], place[2]), asked)
-    return [path for (path, _, _), found in zip(asked, there, strict=True) if not found]

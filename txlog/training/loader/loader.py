@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from txlog import Table
 from txlog.base.errors import InvalidInputError, InvalidTypeError, not_installed
 from txlog.base.threads import map_ahead
 from txlog.base.uris import without_secrets
-from txlog.expressions.sql import Where
-from txlog.scan.read_plan import column_names
-from txlog.table.table import Table
+from txlog.extend import Where
 from txlog.training.loader.blocks import BlockReader, Columns, finished
 from txlog.training.loader.epoch_plan import plan_blocks
 from txlog.training.loader.images import Image
@@ -98,7 +97,7 @@ class Loader:
         *,
         batch_size: int,
         version: int | str | None = None,
-        columns: Sequence[str] | None = None,
+        columns: list[str] | None = None,
         where: Where = None,
         shuffle: Shuffle | None = Shuffle(),  # noqa: B008  (A frozen value.)
         rank: int | None = None,
@@ -128,12 +127,7 @@ class Loader:
         self._shuffle = shuffle
         opened = _opened(table, version, storage_options)
         self.version = opened.version
-        self._plan = plan_blocks(
-            opened,
-            columns=None if columns is None else column_names(columns),
-            where=where,
-            shuffle=shuffle,
-        )
+        self._plan = plan_blocks(opened, columns=columns, where=where, shuffle=shuffle)
         self.schema: pa.Schema = self._plan.reading.schema
         self.views = _views(self.schema, views or {}, fill or {})
         self._reader = BlockReader(self._plan, self.views, dict(fill or {}))
@@ -350,7 +344,7 @@ def _opened(
         )
     if version is None or version == table.version:
         return table
-    return Table._of(table._context, table._version(version))
+    return table.at(version)
 
 
 def _views(

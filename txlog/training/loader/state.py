@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
+from txlog import Expression
 from txlog.base.errors import InvalidInputError
-from txlog.expressions.sql import to_sql
-from txlog.expressions.tree import Expression
+from txlog.extend import to_sql
 from txlog.training.loader.order import FORMAT
 
 State = dict[str, Any]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from txlog.base.threads import map_ahead, prefetch
-from txlog.store.base import is_far, map_many
+from txlog.extend import is_far, map_many
 from txlog.training.loader.blocks import (
     BlockReader,
     Chunk,

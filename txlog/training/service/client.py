@@ -14,7 +14,7 @@ import httpx
 
 from txlog.base.arrow import pq
 from txlog.base.errors import NotFoundError, UnsupportedFeatureError
-from txlog.schema.timestamps import require_duration
+from txlog.base.moments import require_duration
 from txlog.training.datasets.lineage import Direction, Edge, Graph, Node, as_input
 from txlog.training.datasets.prepare import fetch_file, unpack
 from txlog.training.datasets.training_set import TrainingSet
@@ -31,7 +31,7 @@ from txlog.training.service.models import (
 )
 
 if TYPE_CHECKING:
-    from txlog.table.table import Table
+    from txlog import Table
 
 _LONGEST_WAIT_S = 50.0  # The longest wait of one request, in seconds.
 _BATCH_ROWS = 64  # Each row contains a file of up to some megabytes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from txlog.schema.timestamps import moment_text
+from txlog.base.moments import moment_text
 from txlog.training.datasets.training_set import TrainingSet
 from txlog.training.datasets.values import Commit, Summary
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from txlog.store.open import open_store
+from txlog.extend import open_store
 from txlog.training.datasets.aside import is_object, missing_of, place_of
 from txlog.training.datasets.values import Part
 

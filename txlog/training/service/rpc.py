@@ -12,7 +12,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from txlog.base.errors import InvalidInputError, TxlogError
-from txlog.schema.timestamps import moment_text
+from txlog.base.moments import moment_text
 from txlog.training.datasets.dataset import Dataset
 from txlog.training.datasets.folder import Datasets
 from txlog.training.datasets.limits import number_or_name

@@ -31,7 +31,7 @@ from txlog.fragments.metadata import FragmentMetadata
 from txlog.scan.columns import visible_metadata
 from txlog.scan.deletions import load_deletions
 from txlog.scan.plan import plan_fragments
-from txlog.scan.read import FragmentReader, matching_positions
+from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import require_table_columns
 from txlog.scan.take import positions_of
 from txlog.schema.arrow import FIXED_SIZE, fixed_schema
@@ -152,7 +152,7 @@ def delete_from_fragment(
     reader = FragmentReader(context.store, plan, fragment)
     gone = reader.deletions() or BitMap64()
     if isinstance(going, Expression):
-        found, rows = matching_positions(context.store, plan, fragment)
+        found, rows = reader.matching()
     else:
         rows = reader.count_rows()
         found = positions_of(going, fragment, rows) - gone

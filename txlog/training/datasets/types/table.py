@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import pq
 from txlog.base.errors import SchemaMismatchError
-from txlog.parquet.page import require_pages
+from txlog.extend import require_pages
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, SourceFile
 from txlog.training.datasets.types.base import ObjectFiles, Parts, Rows, require_options

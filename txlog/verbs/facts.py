@@ -1,15 +1,17 @@
-"""The facts of a report: a few numbers that are computed from Arrow columns."""
+"""Facts about a version of a table: what it holds, what it costs, and how well scans skip files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, flat, numpy_array, pc
+from txlog.commit.context import Context
+from txlog.fragments.fragment import rows_left
 from txlog.fragments.rows import deleted_counts
 from txlog.log.names import LogFile
 from txlog.log.segment import complete_checkpoints
@@ -21,9 +23,6 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import history
 from txlog.stats.files import num_records
 from txlog.verbs.doctor import SMALL_BYTES, Finding, examine
-
-if TYPE_CHECKING:
-    from txlog.commit.context import Context
 
 MOST_VERSIONS = 1_000  # The number of newest versions on the time line.
 MOST_COLUMNS = 32
@@ -42,7 +41,7 @@ _BYTES = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnFacts:
     """How well the statistics of a column let a scan skip files.
 
     `known` is the share of files with its smallest and largest value. `depth` is the average number
@@ -58,8 +57,8 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """All facts that the page shows."""
+class TableFacts:
+    """What `table_facts` returns. Sizes are bytes, times milliseconds since the epoch."""
 
     uri: str
     name: str
@@ -77,20 +76,27 @@ class Facts:
     sizes: list[dict[str, Any]]
     partitions: list[dict[str, Any]]
     partition_count: int
-    columns: list[Column]
+    columns: list[ColumnFacts]
     ranges: int  # Files whose statistics give `columns`; if there are more files, an estimate.
     log: dict[str, Any]
     findings: list[Finding]
 
+    @property
+    def live_rows(self) -> int | None:
+        """The rows that are not deleted; None if a file has no row count."""
+        return rows_left(self.rows, self.deleted)
 
-def gather(context: Context, snapshot: Snapshot, made_ms: int | None, sample: int | None) -> Facts:
-    """Read the facts of the page from the log, and from at most `sample` footers of data files."""
+
+def gather(
+    context: Context, snapshot: Snapshot, made_ms: int | None, sample: int | None
+) -> TableFacts:
+    """Read the facts from the log, and from at most `sample` footers of data files."""
     loaded = load_files(context.store, snapshot)
     live = loaded.live
     looked_at = spread(live, MOST_RANGES)
     sizes, rows = pc.fill_null(flat(live["size"]), 0), num_records(live)
     partitions = partition_sums(snapshot, live) if snapshot.partition_columns else None
-    return Facts(
+    return TableFacts(
         uri=context.store.root,
         name=snapshot.metadata.name or context.store.root.rstrip("/").rpartition("/")[2],
         version=snapshot.version,
@@ -166,7 +172,7 @@ def spread(files: pa.Table, most: int) -> pa.Table:
     return files.filter(arrow_array(chosen))  # `take` would first copy all files into one chunk.
 
 
-def columns_of(actions: pa.Table, snapshot: Snapshot, files: int) -> list[Column]:
+def columns_of(actions: pa.Table, snapshot: Snapshot, files: int) -> list[ColumnFacts]:
     """Return the first columns that are not partition columns, and their statistics.
 
     `actions` may be a part of the table's files; then numbers are scaled to all of them.
@@ -189,7 +195,7 @@ def columns_of(actions: pa.Table, snapshot: Snapshot, files: int) -> list[Column
             if nulls is None or nulls.null_count
             else round((pc.sum(nulls).as_py() or 0) * scale)
         )
-        found.append(Column(one.name, type_name(one.type), known, total, depth))
+        found.append(ColumnFacts(one.name, type_name(one.type), known, total, depth))
     return found
 
 

@@ -1,0 +1,216 @@
+"""The public seam: what you need to build a verb, a source, a store or a product upon tables.
+
+A verb is a subclass of `Operation`; `execute` commits it::
+
+    from txlog.extend import Intent, Operation, execute
+
+    class SetDescription(Operation):
+        name = "SET DESCRIPTION"
+        ...
+
+    execute(table, SetDescription("Flights of New York"), user_metadata="ticket 17")
+
+`txlog.training` and `txlog.tools` are built with this module, `txlog` and `txlog.testing` alone.
+docs/extend.md tells which name serves which purpose. Each name is imported at its first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from txlog.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from txlog.actions.file import Add, Cdc, Remove
+    from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
+    from txlog.commit.app_versions import require_app_version
+    from txlog.commit.context import Context
+    from txlog.commit.intent import Intent, Reads
+    from txlog.commit.loop import wait_after
+    from txlog.commit.operation import Operation, Outcome, rehearsing
+    from txlog.data_files.incoming import SchemaMode, as_reader
+    from txlog.expressions.sql import Where, parse_type, to_sql
+    from txlog.log.paths import decode_path, encode_path
+    from txlog.parquet.page import require_pages
+    from txlog.scan.given import Piece, missing_files, shares
+    from txlog.scan.plan import plan_fragments
+    from txlog.scan.read import FragmentReader, read_fragment
+    from txlog.scan.read_plan import ReadPlan, chosen_columns
+    from txlog.schema.json import parse_schema
+    from txlog.schema.types import (
+        ArrayType,
+        DataType,
+        MapType,
+        PrimitiveType,
+        StructField,
+        StructType,
+        type_name,
+    )
+    from txlog.snapshot.commits import Commit
+    from txlog.snapshot.snapshot import Snapshot
+    from txlog.store.base import (
+        BasicStore,
+        ObjectInfo,
+        Put,
+        Store,
+        is_far,
+        is_older,
+        is_there,
+        map_many,
+        threads_for,
+    )
+    from txlog.store.file_times import store_now_ms
+    from txlog.store.open import folders_in, open_store
+    from txlog.store.places import name_in
+    from txlog.table.seam import (
+        context_of,
+        create_table,
+        execute,
+        open_snapshot,
+        open_table,
+        read_commits,
+        table_facts,
+        write_files,
+    )
+    from txlog.verbs.append import Append
+    from txlog.verbs.facts import ColumnFacts, TableFacts
+
+__all__ = [
+    "Add",
+    "Append",
+    "ArrayType",
+    "BasicStore",
+    "Cdc",
+    "ColumnFacts",
+    "Commit",
+    "CommitInfo",
+    "Context",
+    "DataType",
+    "DomainMetadata",
+    "FragmentReader",
+    "Intent",
+    "MapType",
+    "Metadata",
+    "ObjectInfo",
+    "Operation",
+    "Outcome",
+    "Piece",
+    "PrimitiveType",
+    "Protocol",
+    "Put",
+    "ReadPlan",
+    "Reads",
+    "Remove",
+    "SchemaMode",
+    "Snapshot",
+    "Store",
+    "StructField",
+    "StructType",
+    "TableFacts",
+    "Txn",
+    "Where",
+    "as_reader",
+    "chosen_columns",
+    "context_of",
+    "create_table",
+    "decode_path",
+    "encode_path",
+    "execute",
+    "folders_in",
+    "is_far",
+    "is_older",
+    "is_there",
+    "map_many",
+    "missing_files",
+    "name_in",
+    "open_snapshot",
+    "open_store",
+    "open_table",
+    "parse_schema",
+    "parse_type",
+    "plan_fragments",
+    "read_commits",
+    "read_fragment",
+    "rehearsing",
+    "require_app_version",
+    "require_pages",
+    "shares",
+    "store_now_ms",
+    "table_facts",
+    "threads_for",
+    "to_sql",
+    "type_name",
+    "wait_after",
+    "write_files",
+]
+
+_HOMES = {
+    "Add": "actions.file",
+    "Append": "verbs.append",
+    "ArrayType": "schema.types",
+    "BasicStore": "store.base",
+    "Cdc": "actions.file",
+    "ColumnFacts": "verbs.facts",
+    "Commit": "snapshot.commits",
+    "CommitInfo": "actions.table",
+    "Context": "commit.context",
+    "DataType": "schema.types",
+    "DomainMetadata": "actions.table",
+    "FragmentReader": "scan.read",
+    "Intent": "commit.intent",
+    "MapType": "schema.types",
+    "Metadata": "actions.table",
+    "ObjectInfo": "store.base",
+    "Operation": "commit.operation",
+    "Outcome": "commit.operation",
+    "Piece": "scan.given",
+    "PrimitiveType": "schema.types",
+    "Protocol": "actions.table",
+    "Put": "store.base",
+    "ReadPlan": "scan.read_plan",
+    "Reads": "commit.intent",
+    "Remove": "actions.file",
+    "SchemaMode": "data_files.incoming",
+    "Snapshot": "snapshot.snapshot",
+    "Store": "store.base",
+    "StructField": "schema.types",
+    "StructType": "schema.types",
+    "TableFacts": "verbs.facts",
+    "Txn": "actions.table",
+    "Where": "expressions.sql",
+    "as_reader": "data_files.incoming",
+    "chosen_columns": "scan.read_plan",
+    "context_of": "table.seam",
+    "create_table": "table.seam",
+    "decode_path": "log.paths",
+    "encode_path": "log.paths",
+    "execute": "table.seam",
+    "folders_in": "store.open",
+    "is_far": "store.base",
+    "is_older": "store.base",
+    "is_there": "store.base",
+    "map_many": "store.base",
+    "missing_files": "scan.given",
+    "name_in": "store.places",
+    "open_snapshot": "table.seam",
+    "open_store": "store.open",
+    "open_table": "table.seam",
+    "parse_schema": "schema.json",
+    "parse_type": "expressions.sql",
+    "plan_fragments": "scan.plan",
+    "read_commits": "table.seam",
+    "read_fragment": "scan.read",
+    "rehearsing": "commit.operation",
+    "require_app_version": "commit.app_versions",
+    "require_pages": "parquet.page",
+    "shares": "scan.given",
+    "store_now_ms": "store.file_times",
+    "table_facts": "table.seam",
+    "threads_for": "store.base",
+    "to_sql": "expressions.sql",
+    "type_name": "schema.types",
+    "wait_after": "commit.loop",
+    "write_files": "table.seam",
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, __all__, within="txlog")

@@ -1,0 +1,237 @@
+"""What `txlog.extend` has about tables: open them in a store, and execute operations on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from txlog.base.effects import REAL, Effects
+from txlog.base.errors import LogCorruptError, require_whole
+from txlog.base.threads import Engine
+from txlog.commit.context import Context
+from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.time_travel import snapshot_at
+from txlog.store.base import Store, map_many, threads_for
+from txlog.table.table import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from txlog.commit.app_versions import AppVersion
+    from txlog.commit.intent import UserMetadata
+    from txlog.commit.operation import Operation, Outcome
+    from txlog.data_files.options import WriteOptions
+    from txlog.fragments.metadata import FragmentMetadata
+    from txlog.log.names import LogFile
+    from txlog.snapshot.commits import Commit
+    from txlog.verbs.facts import TableFacts
+
+
+def open_table(
+    store: Store,
+    version: int | str | None = None,
+    timestamp: str | datetime | int | None = None,
+    *,
+    snapshot: Snapshot | None = None,
+    effects: Effects = REAL,
+    engine: Engine | None = None,
+) -> Table:
+    """Return the table in a store; `Table(uri)` opens the store of a URI.
+
+    Parameters
+    ----------
+    version, timestamp
+        As for `Table`.
+    snapshot
+        A version of the table that the caller has. The log is not read.
+    effects
+        The clock, ids and randomness of the table's operations.
+    engine
+        As for `Table`.
+
+    Raises
+    ------
+    NotFoundError, UnsupportedFeatureError, LogCorruptError
+        As for `Table`.
+    """
+    context = Context(store, effects, engine or threads_for(store))
+    return Table._of(context, snapshot or snapshot_at(store, version, timestamp))
+
+
+def open_snapshot(store: Store) -> Snapshot | None:
+    """Return the latest version of the table in a store as a value; None if there is no table.
+
+    Raises
+    ------
+    UnsupportedFeatureError, LogCorruptError
+        As for `Table`.
+    """
+    from txlog.verbs.create import existing
+
+    return existing(store)
+
+
+def create_table(
+    context: Context,
+    schema: pa.Schema,
+    *,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    name: str | None = None,
+    description: str | None = None,
+) -> Table:
+    """Create an empty table in a store; arguments and errors as for `Table.create`."""
+    from txlog.data_files.options import as_schema
+    from txlog.protocol.properties import asks_for
+    from txlog.verbs.create import create
+
+    done = create(
+        context,
+        as_schema(schema, nanos=asks_for("timestampNanos", properties)),
+        partition_by=partition_by,
+        properties=properties,
+        name=name,
+        description=description,
+    )
+    return Table._made(context, done)
+
+
+def context_of(table: Table) -> Context:
+    """Return the store, the effects and the engine of a table."""
+    return table._context
+
+
+def execute(
+    table: Table,
+    operation: Operation,
+    *,
+    txn: AppVersion | None = None,
+    user_metadata: UserMetadata | None = None,
+) -> Outcome:
+    """Commit an operation on top of the latest version, and move the table to the new version.
+
+    Afterwards a checkpoint is written, and indexes are merged, if they are due.
+
+    Parameters
+    ----------
+    txn
+        `(application, version)`. If the table records it already, nothing is done. Otherwise it is
+        recorded, even if the operation has nothing to change.
+    user_metadata
+        Text for the commit, or a mapping of names to values, which become fields of `commitInfo`.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        txlog cannot write the table, or the table is append-only and rows would be removed.
+    CommitConflictError
+        Another writer's commit forbids the operation. Nothing was committed.
+    RetriesExhaustedError
+        Conflicts continued until the operation's deadline. Nothing was committed.
+    OutcomeUnknownError
+        The store's answer was lost. Written files are kept.
+
+    Errors of the operation itself are raised too; then its `discard` is called first.
+    """
+    return table._run(operation, txn, user_metadata)
+
+
+def read_commits(
+    table: Table, start: int = 0, end: int | None = None, *, files: bool = True
+) -> Iterator[Commit]:
+    """Yield the commits from one version to another, ascending; cleaned up ones are missing.
+
+    Parameters
+    ----------
+    end
+        The last version. Default: the table's version.
+    files
+        Whether to give the actions on files too. Without them, large commits are read faster.
+
+    Raises
+    ------
+    LogCorruptError
+        A commit is damaged.
+    """
+    from txlog.snapshot.load import list_commits
+
+    store, snapshot = table.store, table.snapshot
+    start = require_whole("start", start)
+    end = snapshot.version if end is None else require_whole("end", end)
+    listed = [one for one in list_commits(store, snapshot, since=start) if one.version <= end]
+    found = map_many(store, partial(_commit, store, files), listed)
+    return (commit for commit in found if commit is not None)
+
+
+def _commit(store: Store, files: bool, file: LogFile) -> Commit | None:
+    """Return a commit; None if it was cleaned up after it was listed."""
+    from txlog.snapshot.commits import glance_at_commit, is_gone, read_commit
+
+    try:
+        return (read_commit if files else glance_at_commit)(store, file)
+    except LogCorruptError as error:
+        if is_gone(error):
+            return None
+        raise
+
+
+def write_files(
+    context: Context,
+    data: Any,
+    *,
+    like: Snapshot | None = None,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    options: WriteOptions | None = None,
+) -> list[FragmentMetadata]:
+    """Write data as data files of the table in a store, without committing them.
+
+    `Table.commit`, `Table.create(fragments=…)` or the `adds` of an `Intent` commit them. If nothing
+    does, delete them.
+
+    Parameters
+    ----------
+    data
+        Anything that supports Arrow.
+    like
+        The version whose schema, partitioning and properties the files get. Default: those of a
+        future table, which are given by the data, `partition_by` and `properties`.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The data does not fit the version. No file remains.
+    InvalidInputError
+        The table cannot be created.
+    """
+    from txlog.data_files.options import WriteOptions
+    from txlog.verbs.fragments.workers import write_first_fragments, write_new_fragments
+
+    options = options or WriteOptions()
+    if like is not None:
+        return write_new_fragments(context, like, data, options)
+    return write_first_fragments(
+        context, data, options, partition_by=partition_by, properties=properties or {}
+    )
+
+
+def table_facts(table: Table, sample: int | None = 8) -> TableFacts:
+    """Return facts about a table's version: its files, history, log, skipping and findings.
+
+    The log is read, and the table's folder is listed.
+
+    Parameters
+    ----------
+    sample
+        How many data files are opened to check their statistics; None means all.
+
+    Raises
+    ------
+    LogCorruptError
+        The files of the version cannot be read from the log.
+    """
+    from txlog.verbs.facts import gather
+
+    return gather(table._context, table.snapshot, table.timestamp_ms, sample)
