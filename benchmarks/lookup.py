@@ -75,7 +75,7 @@ def make(folder: Path, rows: int, files: int) -> dict[str, tuple[float, float]]:
             table.append(data)
             lance.write_dataset(data, str(home / "lance"), mode="append")
         assert table is not None
-        took[f"txlog, {kind}: build"] = timed(partial(table.create_index, "k"))
+        took[f"txlog, {kind}: build"] = timed(partial(table.indexes.create, "k"))
         table.delete("a % 100 = 0")
         other = lance.dataset(str(home / "lance"))
         took[f"pylance, {kind}: build"] = timed(partial(other.create_scalar_index, "k", "BTREE"))
@@ -191,7 +191,7 @@ def appends(folder: Path, kind: str) -> str:
         shutil.rmtree(home, ignore_errors=True)
         table = txlog.Table.create(home, data.schema, properties=PROPERTIES)
         if name == "indexed":
-            table.create_index("k")
+            table.indexes.create("k")
         table.append(data)
         tables.append(table)
     times = [[timed(partial(table.append, data)) for table in tables] for _ in range(APPENDS)]
@@ -237,7 +237,7 @@ def main() -> None:
     text.append("")
     for kind in KINDS:
         home = given.folder / f"{kind}-{given.rows}-{given.files}"
-        (info,) = txlog.Table(home / "txlog").indexes()
+        (info,) = txlog.Table(home / "txlog").indexes.list().values()
         size = sum(
             f.stat().st_size for f in (home / "lance" / "_indices").rglob("*") if f.is_file()
         )

@@ -38,7 +38,7 @@ def make(home: Path, rows: int) -> None:
         )
         txlog.write(home, data, "append", properties=properties)
     table = txlog.Table(home)
-    table.create_index("k")
+    table.indexes.create("k")
     table.delete("a % 100 = 0")
 
 

@@ -17,6 +17,7 @@ import pytest
 import txlog
 from txlog import spark_ext
 from txlog.table.alter import TableAlter
+from txlog.table.indexes import TableIndexes
 from txlog.table.maintenance import TableMaintenance, TablePins
 from txlog.table.merge import TableMerger
 from txlog.table.optimize import TableOptimize
@@ -68,8 +69,8 @@ def finish(result: object, called: str) -> None:
     pytest.fail(f"{called} took it: {result}")
 
 
-FACES = ("table", "alter", "optimize", "maintenance", "pins", "scan", "fragment", "merge",
-         "changes", "diff", "transaction", "module")  # fmt: skip
+FACES = ("table", "alter", "optimize", "maintenance", "pins", "indexes", "scan", "fragment",
+         "merge", "changes", "diff", "transaction", "module")  # fmt: skip
 
 
 def calls_with_an_odd_value(face: object) -> Iterator[tuple[str, str, list[Any], dict[str, Any]]]:
@@ -79,9 +80,7 @@ def calls_with_an_odd_value(face: object) -> Iterator[tuple[str, str, list[Any],
         if name.startswith("_") or isinstance(function, type) or not callable(function):
             continue
         of = inspect.signature(function).parameters
-        fits = FITS | (
-            {"columns": ["a"]} if name in ("z_order", "drop_columns", "create_index") else {}
-        )
+        fits = FITS | ({"columns": ["a"]} if name in ("z_order", "drop_columns", "create") else {})
         needed = {
             key: fits.get(key, 1 if str(one.annotation).startswith("int") else key)
             for key, one in of.items()
@@ -290,7 +289,8 @@ METHODS: dict[str, Any] = {
     "Table": txlog.Table, "table": txlog.Table, "txlog": txlog,
     "FragmentOperation": txlog.FragmentOperation,
     "alter": TableAlter, "optimize": TableOptimize, "maintenance": TableMaintenance,
-    "pins": TablePins, "spark_ext": SimpleNamespace(**dict.fromkeys(spark_ext.__all__, True)),
+    "pins": TablePins, "indexes": TableIndexes,
+    "spark_ext": SimpleNamespace(**dict.fromkeys(spark_ext.__all__, True)),
 }  # fmt: skip
 # Functions of SQL, methods of expressions and of Spark, and an option of stores.
 ELSEWHERE = {"between", "get", "try_element_at", "load", "save", "location", "txlog.coordinator",

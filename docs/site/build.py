@@ -36,6 +36,7 @@ GROUPS = {
         "txlog.table.optimize.TableOptimize",
         "txlog.table.maintenance.TableMaintenance",
         "txlog.table.maintenance.TablePins",
+        "txlog.table.indexes.TableIndexes",
         "txlog.table.merge.TableMerger",
         "txlog.table.transaction.TableTransaction",
     ],

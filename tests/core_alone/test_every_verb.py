@@ -267,19 +267,19 @@ def test_looking_into_a_table(table: txlog.Table) -> None:
     assert table.diff(0, 2).to_arrow()["n"].to_pylist() == [1, 2]
     assert set(table.blame().to_arrow()["_commit_version"].to_pylist()) == {0, 1, 2}
     assert table.doctor() is not None
-    assert table.repair() is not None
+    assert table.maintenance.repair() is not None
     assert table.lookup([2], on="n").num_rows == 2
     assert table.lookup_counts([2, 9], on="n").to_pylist() == [2, 0]
 
 
 def test_indexes(table: txlog.Table) -> None:
-    table.create_index("n", name="by_n", build=False)
-    table.build_index()
-    table.optimize_index("by_n")
-    assert [index.name for index in table.indexes()] == ["by_n"]
+    table.indexes.create("n", name="by_n", build=False)
+    table.indexes.build()
+    table.indexes.merge("by_n")
+    assert list(table.indexes.list()) == ["by_n"]
     assert table.lookup([2], on="n")["n"].to_pylist() == [2]
-    table.drop_index("by_n")
-    assert table.indexes() == []
+    table.indexes.drop("by_n")
+    assert table.indexes.list() == {}
     assert table.contains([2, 9], on="n").to_pylist() == [True, False]
 
 
@@ -287,7 +287,7 @@ def test_versions_by_name_and_copies(table: txlog.Table, tmp_path: Path) -> None
     table.pins.create("good", version=0, reason="a test")
     assert txlog.Table(table.uri, version="good").count() == 4
     assert table.at("good").at().version == table.version
-    assert list(table.tags.list()) == ["good"]
+    assert list(table.pins.list()) == ["good"]
     assert table.clone(tmp_path / "copy", shallow=False).count() == 4
     assert table.scan().engine is not None
 

@@ -14,6 +14,7 @@ import txlog
 from txlog.base.errors import TxlogError
 from txlog.table.alter import TableAlter
 from txlog.table.fragment import TableFragment
+from txlog.table.indexes import TableIndexes
 from txlog.table.maintenance import TableMaintenance, TablePins
 from txlog.table.merge import TableMerger
 from txlog.table.optimize import TableOptimize
@@ -130,7 +131,8 @@ def test_each_public_name_has_an_example() -> None:
     text = "".join(code for _, code in blocks(DOCS / "examples.md"))
     words = set(re.findall(r"\w+", text))
     faces: list[type] = [txlog.Table, txlog.Scan, txlog.Changes, txlog.Expression, txlog.Outcome]
-    faces += [TableFragment, TableAlter, TableOptimize, TableMaintenance, TablePins, TableMerger]
+    faces += [TableFragment, TableAlter, TableOptimize, TableMaintenance, TablePins, TableIndexes]
+    faces += [TableMerger]
     names = {name for face in [*faces, TableTransaction] for name in vars_of(face)}
     names |= {name for name in txlog.__all__ if name[0].islower()}
     assert sorted(names - words - SAID_ELSEWHERE) == []

@@ -209,7 +209,7 @@ WRITES: tuple[Call, ...] = (
     lambda t: t.alter.set_properties({"my.own": "1"}),
     lambda t: t.alter.add_columns(pa.schema([("more", pa.int64())])),
     lambda t: t.overwrite(ROWS.slice(0, 1)),
-    lambda t: t.repair(),
+    lambda t: t.maintenance.repair(),
 )
 
 

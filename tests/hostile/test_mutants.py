@@ -78,7 +78,7 @@ ASKS: list[Callable[[txlog.Table], pa.Table]] = [
 def changed_answers(path: Path, flips: int, seed: int) -> int:
     """Return how many of so many single bits of a data file change an answer silently."""
     written = txlog.write(path, ROWS, properties={"txlog.pageRows": "500"})
-    written.create_index("id")
+    written.indexes.create("id")
     right = [ask(written) for ask in ASKS]
     (file,) = path.glob("*.parquet")
     data = file.read_bytes()

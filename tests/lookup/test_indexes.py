@@ -98,10 +98,10 @@ def test_every_write_brings_its_part(tmp_path: Path, verb: str) -> None:
         properties={"delta.enableDeletionVectors": "true"}
         | ({"delta.feature.txlog.fragments": "supported"} if verb == "replace_columns" else {}),
     )
-    table.create_index("k")
+    table.indexes.create("k")
     table.append(rows(1, 2, None))
     WRITES[verb](table)
-    (info,) = table.indexes()
+    (info,) = table.indexes.list().values()
     assert info.files_covered == info.files > 0
     for opened in (table, txlog.Table(tmp_path)):
         assert opened.lookup([20])["k"].to_pylist() == [20]
@@ -114,7 +114,7 @@ def test_key_columns_in_another_order_than_the_index(
     """The index answers: no key column is read for a run in memory."""
     table = txlog.write(tmp_path, rows(3, 1))
     table.append(rows(3, 2))
-    table.create_index(["k", "v"])
+    table.indexes.create(["k", "v"])
     monkeypatch.setattr("txlog.lookup.lookup._build_run", None)
     for on, keys in ((["k", "v"], [(3, "v3"), (2, "v3")]), (["v", "k"], [("v3", 3), ("v3", 2)])):
         opened = txlog.Table(tmp_path)
@@ -131,7 +131,7 @@ def test_rows_of_flat_columns_are_read_without_a_library(
 ) -> None:
     data = pa.table({"k": list(range(2_000)), "v": [f"v{row}" for row in range(2_000)]})
     table = txlog.write(tmp_path, data, properties={"txlog.pageRows": "50"})
-    table.create_index("k")
+    table.indexes.create("k")
     monkeypatch.setattr("txlog.scan.pages.miniature", None)
     monkeypatch.setattr("txlog.scan.data_file.OpenFile.read", None)
     assert table.lookup([1_777, 3]).equals(data.take([1_777, 3]))
@@ -145,7 +145,7 @@ def test_many_rows_of_small_pages_are_left_to_pyarrow(
     asked = list(range(0, 9_000, 15))
     for page_rows, decoder in (("10", "values_of_page"), ("5000", "miniature")):
         table = txlog.write(tmp_path / page_rows, data, properties={"txlog.pageRows": page_rows})
-        table.create_index("k")
+        table.indexes.create("k")
         with monkeypatch.context() as patch:
             patch.setattr(f"txlog.scan.pages.{decoder}", None)
             if page_rows == "10":
@@ -160,7 +160,7 @@ def test_odd_keys(tmp_path: Path) -> None:
     keys = [None, "", "x" * 5_000, "x" * 5_000 + "y", "b", "", None]
     data = pa.table({"k": pa.array(keys, pa.string()), "n": list(range(7))})
     table = txlog.write(tmp_path, data, properties={"txlog.pageRows": "2"})
-    table.create_index("k")
+    table.indexes.create("k")
     for opened in (table, txlog.Table(tmp_path)):
         found = opened.lookup(["x" * 5_000, None, "", "x" * 4_999], columns=["n", "_key"])
         assert found.to_pydict() == {"n": [2, 1, 5], "_key": [0, 2, 2]}
@@ -169,7 +169,7 @@ def test_odd_keys(tmp_path: Path) -> None:
 
 def test_a_data_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, rows(3, 1))
-    table.create_index("k")
+    table.indexes.create("k")
     for file in table.scan().file_uris():
         Path(file).unlink()
     for _ in range(2):
@@ -182,7 +182,7 @@ def test_versions_from_before_an_index_are_looked_up(tmp_path: Path) -> None:
     """Runs are bound to files, and an old version has no definition: its keys are read."""
     table = txlog.write(tmp_path, rows(3, 1))
     table.append(rows(7))
-    table.create_index("k")
+    table.indexes.create("k")
     for version, found in ((0, []), (1, [7])):
         assert txlog.Table(tmp_path, version=version).lookup([7], on="k")["k"].to_pylist() == found
 
@@ -192,38 +192,38 @@ def test_an_index_is_a_property(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, rows(3, 1))
     with pytest.raises(txlog.InvalidInputError, match="the table has no index"):
         table.lookup([1])
-    outcome = table.create_index("k")
+    outcome = table.indexes.create("k")
     assert outcome.version == 1
     text = '{"format":1,"columns":["k"],"bits":16}'
     assert table.metadata.configuration["txlog.index.k"] == text
-    assert table.create_index("k").version is None
+    assert table.indexes.create("k").version is None
     assert table.protocol == txlog.Table(tmp_path, version=0).protocol
     with pytest.raises(txlog.AlreadyExistsError, match="an index k over k"):
-        table.create_index("v", name="k")
-    table.create_index(["v", "k"], build=False)
-    assert [info.name for info in table.indexes()] == ["k", "v_k"]
-    assert [info.files_covered for info in table.indexes()] == [1, 0]
+        table.indexes.create("v", name="k")
+    table.indexes.create(["v", "k"], build=False)
+    assert list(table.indexes.list()) == ["k", "v_k"]
+    assert [info.files_covered for info in table.indexes.list().values()] == [1, 0]
     with pytest.raises(txlog.InvalidInputError, match=r"several indexes: k \(k\), v_k \(v, k\)"):
         table.lookup([1])
     with pytest.raises(txlog.InvalidInputError, match="the table has 2 indexes"):
-        table.build_index()
+        table.indexes.build()
     with pytest.raises(txlog.NotFoundError, match="no index 'other'"):
-        table.build_index("other")
-    assert table.build_index("v_k").files_built == 1
+        table.indexes.build("other")
+    assert table.indexes.build("v_k").files_built == 1
     assert table.lookup([("v3", 3)], on=["v", "k"]).num_rows == 1
     table.restore(version=0)  # Its metadata is that of then, but for the indexes.
-    assert [info.name for info in table.indexes()] == ["k", "v_k"]
-    assert table.drop_index("v_k").version is not None
+    assert list(table.indexes.list()) == ["k", "v_k"]
+    assert table.indexes.drop("v_k").version is not None
     assert segments_of(table, "v_k") == []
     assert table.lookup([1])["v"].to_pylist() == ["v1"]
     with pytest.raises(txlog.NotFoundError):
-        table.drop_index("v_k")
+        table.indexes.drop("v_k")
     for value in ("", "7", "{}", '{"format":2,"columns":["k"]}', '{"format":1,"columns":[]}',
                   '{"format":1,"columns":["k"],"bits":33}'):  # fmt: skip
         with pytest.raises(txlog.InvalidInputError, match=r"txlog\.index\.x"):
             table.alter.set_properties({"txlog.index.x": value})
     with pytest.raises(txlog.InvalidInputError, match="the name of an index has"):
-        table.create_index("k", name="Über")
+        table.indexes.create("k", name="Über")
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_columns_that_cannot_be_indexed(tmp_path: Path, columns: Any, reason: st
     data = pa.table({"k": [1], "x": [0.5], "p": ["a"]})
     table = txlog.write(tmp_path, data, partition_by=["p"])
     with pytest.raises(txlog.InvalidInputError, match=reason):
-        table.create_index(columns)
+        table.indexes.create(columns)
 
 
 @pytest.mark.spec("LKP-6")
@@ -247,18 +247,18 @@ def test_renamed_dropped_and_widened_columns(tmp_path: Path) -> None:
         properties={"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"},
     )
     table.append(rows(5, 6).cast(schema))
-    table.create_index("k", name="by_key")
+    table.indexes.create("k", name="by_key")
     table.alter.rename_column("k", "key")
     assert table.lookup([6])["v"].to_pylist() == ["v6"]
-    assert table.indexes()[0].columns == ("key",)
+    assert table.indexes.list()["by_key"].columns == ("key",)
     with pytest.raises(txlog.InvalidInputError, match="the index by_key is over it"):
         table.alter.drop_columns("key")
     table.alter.widen_type("key", pa.int64())
     table.append(pa.table({"key": [2**40, 6], "v": ["large", "v6"]}))
     for opened in (table, txlog.Table(tmp_path)):  # The segment of ints covers longs.
-        assert opened.indexes()[0].files_covered == 2
+        assert opened.indexes.list()["by_key"].files_covered == 2
         assert opened.lookup([6, 2**40])["v"].to_pylist() == ["v6", "v6", "large"]
-    table.drop_index("by_key")
+    table.indexes.drop("by_key")
     table.alter.drop_columns("key")
 
 
@@ -271,7 +271,7 @@ def test_types_are_written_as_the_rule_says(tmp_path: Path) -> None:
     }  # fmt: skip
     schema = pa.schema(list(kinds.items()))
     table = txlog.Table.create(tmp_path, schema)
-    table.create_index(list(kinds), name="k")
+    table.indexes.create(list(kinds), name="k")
     table.append(schema.empty_table().take(pa.array([], pa.int64())))
     table.append(pa.table([pa.nulls(1, kind) for kind in kinds.values()], schema=schema))
     (path,) = segments_of(table)
@@ -303,17 +303,17 @@ def test_columns_that_become_no_keys(tmp_path: Path, change: str) -> None:
     properties = {"delta.enableTypeWidening": "true"}
     table = txlog.Table.create(tmp_path, schema, properties=properties)
     table.append(rows(1, 2).cast(schema))
-    table.create_index("k")
+    table.indexes.create("k")
     with pytest.warns(
         txlog.TxlogWarning, match=r"index k is over the column '[kx]'.*cannot be key"
     ):
         NO_KEYS[change](table)
     assert table.to_arrow().num_rows == (3 if change in ("widened", "property") else 1)
-    assert table.indexes()[0].files_covered == 0
-    for verb in (table.build_index, table.optimize_index, lambda: table.lookup([1])):
+    assert table.indexes.list()["k"].files_covered == 0
+    for verb in (table.indexes.build, table.indexes.merge, lambda: table.lookup([1])):
         with pytest.raises(txlog.InvalidInputError, match="cannot be keys"):
             verb()
-    table.drop_index("k")
+    table.indexes.drop("k")
     table.append(table.to_arrow())
 
 
@@ -321,15 +321,15 @@ def test_columns_that_become_no_keys(tmp_path: Path, change: str) -> None:
 def test_other_writers_and_their_vacuums(tmp_path: Path) -> None:
     """deltalake appends, compacts and vacuums; it, polars and DuckDB read the table as before."""
     table = txlog.write(tmp_path, rows(*range(100)))
-    table.create_index("k")
+    table.indexes.create("k")
     before = segments_of(table)
     pl.DataFrame(rows(200)).write_delta(tmp_path, mode="append")
     deltalake.write_deltalake(str(tmp_path), rows(201), mode="append")
     table.refresh()
-    assert [(info.files, info.files_covered) for info in table.indexes()] == [(3, 1)]
+    assert [(info.files, info.files_covered) for info in table.indexes.list().values()] == [(3, 1)]
     assert table.lookup([201, 200, 5])["v"].to_pylist() == ["v201", "v200", "v5"]
-    assert table.build_index().files_built == 2
-    assert [info.files_covered for info in table.indexes()] == [3]
+    assert table.indexes.build().files_built == 2
+    assert [info.files_covered for info in table.indexes.list().values()] == [3]
     other = deltalake.DeltaTable(str(tmp_path))
     other.optimize.compact()
     for full in (False, True):
@@ -337,7 +337,7 @@ def test_other_writers_and_their_vacuums(tmp_path: Path) -> None:
     assert set(before) <= set(segments_of(table))
     table.refresh()
     assert table.lookup([201, 5])["v"].to_pylist() == ["v201", "v5"]
-    assert table.build_index().files_built == 1
+    assert table.indexes.build().files_built == 1
     files = deltalake.DeltaTable(str(tmp_path)).file_uris()
     for read in (
         pl.read_delta(str(tmp_path))["k"].to_list(),
@@ -352,7 +352,7 @@ def test_columns_mapped_by_id(tmp_path: Path) -> None:
     """A file of another writer names columns in its own way, and has the ids alone."""
     properties = {"delta.columnMapping.mode": "id", "txlog.pageRows": "2"}
     table = txlog.Table.create(tmp_path, SCHEMA, properties=properties)
-    table.create_index("k")
+    table.indexes.create("k")
     table.append(rows(*range(10)))
     table.alter.rename_column("k", "key")
     fields = json.loads(table.metadata.schema_string or "")["fields"]
@@ -373,9 +373,9 @@ def test_columns_mapped_by_id(tmp_path: Path) -> None:
     log.write_text(json.dumps({"add": add}))
     for built in (False, True):
         if built:
-            assert table.build_index().files_built == 1
+            assert table.indexes.build().files_built == 1
         for opened in (table.refresh(), txlog.Table(tmp_path)):
-            assert [info.files_covered for info in opened.indexes()] == [1 + built]
+            assert [info.files_covered for info in opened.indexes.list().values()] == [1 + built]
             found = opened.lookup([7, 20, 99, 3], on="KEY", columns=["v"])["v"].to_pylist()
             assert found == ["v7", "v7", "v20", "v3"]
 
@@ -385,7 +385,7 @@ def test_columns_mapped_by_id(tmp_path: Path) -> None:
 def test_deletion_vectors_inline_and_in_files(tmp_path: Path, deleted: int, storage: str) -> None:
     path = tmp_path / "t"
     table = txlog.write(path, rows(*range(4_000)), properties={"txlog.pageRows": "64"})
-    table.create_index("k")
+    table.indexes.create("k")
     gone = np.random.default_rng(1).choice(4_000, deleted, replace=False).tolist()
     before = table.version
     table.alter.set_properties({"delta.enableDeletionVectors": "true"})
@@ -400,7 +400,7 @@ def test_deletion_vectors_inline_and_in_files(tmp_path: Path, deleted: int, stor
         (fragment,) = clone.fragments()
         assert fragment.deletion is not None
         assert fragment.deletion.descriptor.storage_type == "p"
-    clone.build_index()
+    clone.indexes.build()
     for opened in (table, txlog.Table(path), clone, txlog.Table(clone.uri)):
         assert opened.lookup(asked)["k"].to_pylist() == [key for key in asked if key in left]
     assert txlog.Table(path, version=before).lookup(asked)["k"].to_pylist() == asked
@@ -410,30 +410,34 @@ def test_deletion_vectors_inline_and_in_files(tmp_path: Path, deleted: int, stor
 def test_clones_have_an_index_of_their_own(tmp_path: Path, shallow: bool) -> None:
     """That of the source is not used, and neither is harmed by what happens to the other."""
     source = txlog.write(tmp_path / "s", rows(*range(100)), properties={"txlog.pageRows": "8"})
-    source.create_index("k")
+    source.indexes.create("k")
     source.delete("k = 5")
     clone = source.clone(tmp_path / "c", shallow)
-    assert [(one.name, one.files, one.files_covered) for one in clone.indexes()] == [("k", 1, 0)]
+    assert [(one.name, one.files, one.files_covered) for one in clone.indexes.list().values()] == [
+        ("k", 1, 0)
+    ]
     assert clone.lookup([5, 7])["v"].to_pylist() == ["v7"]
-    assert clone.build_index().files_built == 1
+    assert clone.indexes.build().files_built == 1
     clone.append(rows(5))
     clone.delete("k = 7")
     for opened in (clone, txlog.Table(clone.uri)):
-        assert [(one.files, one.files_covered) for one in opened.indexes()] == [(2, 2)]
+        assert [(one.files, one.files_covered) for one in opened.indexes.list().values()] == [
+            (2, 2)
+        ]
         assert opened.lookup([5, 7, 8])["v"].to_pylist() == ["v5", "v8"]
-    assert clone.optimize_index().segments_after == 1
+    assert clone.indexes.merge().segments_after == 1
     clone.optimize.compact()
-    clone.drop_index("k")
-    assert [one.files_covered for one in source.indexes()] == [1]
+    clone.indexes.drop("k")
+    assert [one.files_covered for one in source.indexes.list().values()] == [1]
     assert source.lookup([5, 7, 8])["v"].to_pylist() == ["v7", "v8"]
-    source.drop_index("k")
+    source.indexes.drop("k")
     assert txlog.Table(clone.uri).lookup([5, 7, 8], on="k")["v"].to_pylist() == ["v5", "v8"]
 
 
 @pytest.mark.spec("VAC-3", "LKP-12")
 def test_vacuum_deletes_segments_with_their_files(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, rows(1, 2))
-    table.create_index("k")
+    table.indexes.create("k")
     (first,) = segments_of(table)
     table.append(rows(3))
     (second,) = set(segments_of(table)) - {first}
@@ -459,34 +463,34 @@ def test_vacuum_deletes_segments_with_their_files(tmp_path: Path) -> None:
 @pytest.mark.spec("LKP-9")
 def test_many_segments_become_few_and_gone_files_leave(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, rows(0))
-    table.create_index("k")
+    table.indexes.create("k")
     for key in range(1, 40):
         table.append(rows(key))
     assert len(segments_of(table)) < 32
-    report = table.optimize_index()
+    report = table.indexes.merge()
     assert (report.segments_after, report.keys, report.files_left) == (1, 40, 0)
-    (info,) = table.indexes()
+    (info,) = table.indexes.list().values()
     assert (info.runs, info.forms) == (1, ("ordered",))
     assert table.lookup(range(39, -1, -1))["k"].to_pylist() == list(range(39, -1, -1))
     table.overwrite(rows(7, 5))
     # Tombstones are still there: older versions are looked up by the same runs.
-    assert table.optimize_index().keys == 42
+    assert table.indexes.merge().keys == 42
     assert txlog.Table(tmp_path, version=table.version - 1).lookup([3], on="k").num_rows == 1
-    assert table.build_index(rebuild=True).keys == 2
+    assert table.indexes.build(rebuild=True).keys == 2
     assert len(segments_of(table)) == 1
 
 
 @pytest.mark.spec("LKP-9")
 def test_a_segment_of_a_commit_under_way_is_left_alone(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, rows(1))
-    table.create_index("k")
+    table.indexes.create("k")
     written = txlog.write_fragments(rows(2), table)
     assert len(segments_of(table)) == 2
     table.append(rows(3))
-    table.optimize_index()
+    table.indexes.merge()
     assert len(segments_of(table)) == 2
     table.commit(txlog.FragmentOperation.Append(written))
-    assert [info.files_covered for info in table.indexes()] == [3]
+    assert [info.files_covered for info in table.indexes.list().values()] == [3]
 
 
 @pytest.mark.spec("LKP-11", "LKP-1")
@@ -504,7 +508,7 @@ def test_a_segment_of_a_commit_under_way_is_left_alone(tmp_path: Path) -> None:
 )
 def test_damaged_segments_are_passed_over(tmp_path: Path, damage: Callable[[Path], Any]) -> None:
     table = txlog.write(tmp_path, rows(*range(0, 2_000, 7), 3))
-    table.create_index("k")
+    table.indexes.create("k")
     (path,) = segments_of(table)
     damage(path)
     opened = txlog.Table(tmp_path)
@@ -516,9 +520,9 @@ def test_damaged_segments_are_passed_over(tmp_path: Path, damage: Callable[[Path
     assert len(told) == (1 if path.exists() else 0)  # Once, not at each look-up.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert opened.build_index().files_built == 1
+        assert opened.indexes.build().files_built == 1
     assert path not in segments_of(table)
-    assert txlog.Table(tmp_path).indexes()[0].files_covered == 1
+    assert txlog.Table(tmp_path).indexes.list()["k"].files_covered == 1
 
 
 class _FailsOnce(FaultyStore):
@@ -538,12 +542,12 @@ def test_what_could_not_be_read_is_tried_again() -> None:
     txlog.Table.create(store.root, SCHEMA)
     table = open_table(store)
     table.append(rows(5, 1, 3))
-    table.create_index("k")
+    table.indexes.create("k")
     (name,) = [info.name for info in store.list_after("_txlog_index/k", "")]
     opened = open_table(_FailsOnce(store))
     with pytest.warns(txlog.TxlogWarning, match=f"{name} of an index could not be read"):
         assert opened.lookup([3])["v"].to_pylist() == ["v3"]
-    assert opened.indexes()[0].files_covered == 1
+    assert opened.indexes.list()["k"].files_covered == 1
     assert opened.lookup([3])["v"].to_pylist() == ["v3"]
 
 
@@ -568,16 +572,16 @@ def test_segments_are_kept_while_others_are_asked() -> None:
 def test_segments_of_others_cover_nothing(tmp_path: Path) -> None:
     """A segment of another table, one of another index, and one that names other sizes."""
     table = txlog.write(tmp_path / "t", rows(5, 1, 3))
-    table.create_index("k")
+    table.indexes.create("k")
     (own,) = segments_of(table)
     other = txlog.write(tmp_path / "o", rows(9, 8))
-    other.create_index("k")
-    other.create_index("v", name="other")
+    other.indexes.create("k")
+    other.indexes.create("v", name="other")
     for number, foreign in enumerate([*segments_of(other), *segments_of(other, "other")]):
         shutil.copy(foreign, own.with_name(f"{number}.idx"))
     own.unlink()
     opened = txlog.Table(table.uri)
-    assert opened.indexes()[0].files_covered == 0
+    assert opened.indexes.list()["k"].files_covered == 0
     assert opened.lookup([1, 9])["v"].to_pylist() == ["v1"]
 
 
@@ -595,7 +599,7 @@ def test_a_head_that_names_other_sizes_or_rows_covers_nothing(
     tmp_path: Path, change: Callable[[CoveredFile], CoveredFile]
 ) -> None:
     table = txlog.write(tmp_path, rows(5, 1, 3, 2, 9))
-    table.create_index("k")
+    table.indexes.create("k")
     (path,) = segments_of(table)
     segment = parse_segment(path.read_bytes(), path.name)
     (covered,) = segment.runs
@@ -603,7 +607,7 @@ def test_a_head_that_names_other_sizes_or_rows_covers_nothing(
     path.write_bytes(encode_segment(segment.columns, segment.types, changed))
     parse_segment(path.read_bytes(), path.name)  # It is whole.
     opened = txlog.Table(tmp_path)
-    assert opened.indexes()[0].files_covered == 0
+    assert opened.indexes.list()["k"].files_covered == 0
     assert opened.lookup([1, 8, 9])["v"].to_pylist() == ["v1", "v9"]
 
 
@@ -619,7 +623,7 @@ def test_swapped_ends_of_files(tmp_path: Path) -> None:
     properties = {"txlog.pageRows": "8", "delta.parquet.compression.codec": "uncompressed"}
     table = txlog.write(tmp_path, texts(100, range(150)), properties=properties)
     table.append(texts(500, range(150, 300)))
-    table.create_index("k")
+    table.indexes.create("k")
     (path,) = segments_of(table)
     segment = parse_segment(path.read_bytes(), path.name)
     files = [file for covered in segment.runs for file in covered.files]
@@ -631,7 +635,7 @@ def test_swapped_ends_of_files(tmp_path: Path) -> None:
     ]
     path.write_bytes(encode_segment(segment.columns, segment.types, swapped))
     opened = txlog.Table(tmp_path)
-    assert opened.indexes()[0].files_covered == 2
+    assert opened.indexes.list()["k"].files_covered == 2
     found = opened.lookup([260, 105, 650, 500])["v"].to_pylist()
     assert found == ["260", "000000105", "000000650", "500"]
 
@@ -639,7 +643,7 @@ def test_swapped_ends_of_files(tmp_path: Path) -> None:
 def test_a_column_that_another_engine_dropped(tmp_path: Path) -> None:
     """txlog refuses to drop it; without it, the index can be seen and dropped."""
     table = txlog.write(tmp_path, rows(5, 1))
-    table.create_index("k")
+    table.indexes.create("k")
     definition = table.metadata.configuration["txlog.index.k"]
     deltalake.write_deltalake(
         tmp_path, pa.table({"v": ["x"], "w": ["y"]}), mode="overwrite", schema_mode="overwrite"
@@ -647,17 +651,17 @@ def test_a_column_that_another_engine_dropped(tmp_path: Path) -> None:
     table.refresh()
     if "txlog.index.k" not in table.metadata.configuration:
         table.alter.set_properties({"txlog.index.k": definition})
-    (info,) = table.indexes()
+    (info,) = table.indexes.list().values()
     assert (info.columns, info.files_covered) == (("k",), 0)
     table.append(pa.table({"v": ["z"], "w": ["y"]}))
-    for verb in (table.build_index, table.optimize_index):
+    for verb in (table.indexes.build, table.indexes.merge):
         with pytest.raises(txlog.InvalidInputError, match="no longer has the columns k"):
             verb()
     with pytest.raises(txlog.InvalidInputError, match="the table has no index"):
         table.lookup([1])
     assert table.lookup(["z"], on="v").num_rows == 1
-    table.drop_index("k")
-    assert table.indexes() == []
+    table.indexes.drop("k")
+    assert table.indexes.list() == {}
 
 
 @pytest.mark.spec("LKP-6")
@@ -691,7 +695,7 @@ class AgainstAFilter(RuleBasedStateMachine):
             properties["delta.feature.txlog.fragments"] = "supported"
         self.table = txlog.Table.create(self.root, SCHEMA, properties=properties)
         self.versions: dict[int, list[int | None]] = {0: []}
-        self.table.create_index("k")
+        self.table.indexes.create("k")
         self.took([])
         self.append([self.draw.randrange(15) for _ in range(target_rows)])
 
@@ -784,20 +788,20 @@ class AgainstAFilter(RuleBasedStateMachine):
 
     @rule()
     def build(self) -> None:
-        self.table.build_index()
-        (info,) = self.table.indexes()
+        self.table.indexes.build()
+        (info,) = self.table.indexes.list().values()
         assert info.files_covered == info.files
 
     @rule()
     def optimize(self) -> None:
-        self.table.optimize_index()
+        self.table.indexes.merge()
 
     @rule()
     def define_again(self) -> None:
         before = self.now
-        self.table.drop_index("k")
+        self.table.indexes.drop("k")
         self.took(before)
-        self.table.create_index("k", build=self.draw.random() < 0.5)
+        self.table.indexes.create("k", build=self.draw.random() < 0.5)
         self.took(before)
 
     @rule(kind=st.sampled_from(["delete", "cut", "flip"]))
@@ -871,7 +875,7 @@ def provenance_tables(root: Path) -> None:
         "directories_in_revisions": {"dir": [2, 1, 1], "rev": [20, 11, 10]},
         "contents_in_revisions": {"cnt": [17, 5], "rev": [30, 31]},
     }.items():
-        txlog.write(root / name, pa.table(rows_held)).create_index(next(iter(rows_held)))
+        txlog.write(root / name, pa.table(rows_held)).indexes.create(next(iter(rows_held)))
 
 
 def test_the_lines_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -882,8 +886,8 @@ def test_the_lines_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             exec(block.replace("/tmp/txlog-index", str(tmp_path / "kept")), names)
     assert names["opened"].lookup([30])["name"].to_pylist() == ["c"]
     for sorted_table in ("by_polars", "by_duckdb"):
-        txlog.Table(sorted_table).create_index("id")
-        assert txlog.Table(sorted_table).indexes()[0].forms == ("ordered",)
+        txlog.Table(sorted_table).indexes.create("id")
+        assert txlog.Table(sorted_table).indexes.list()["id"].forms == ("ordered",)
     provenance_tables(tmp_path)
     found = names["revisions_here"]([17, 4]).to_pylist()
     assert sorted((row["cnt"], row["rev"]) for row in found) == [
@@ -902,7 +906,7 @@ def test_every_key_is_found_after_a_merge(made: str, is_sorted: bool, keys: list
     with tempfile.TemporaryDirectory() as folder:
         table = txlog.Table.create(folder, pa.schema([("k", pa.int64())]))
         if made != "an index of files":
-            table.create_index("k")
+            table.indexes.create("k")
         if made == "appends":
             for key in keys[1:9]:
                 table.append(pa.table({"k": [key]}))
@@ -911,10 +915,10 @@ def test_every_key_is_found_after_a_merge(made: str, is_sorted: bool, keys: list
             options=txlog.WriteOptions(max_rows_per_file=max(2, len(keys) // 4)),
         )
         if made == "an index of files":
-            table.create_index("k")
-        table.optimize_index()
+            table.indexes.create("k")
+        table.indexes.merge()
         table = txlog.Table(folder)
-        assert not is_sorted or "ordered" in table.indexes()[0].forms
+        assert not is_sorted or "ordered" in table.indexes.list()["k"].forms
         counts = table.lookup_counts(keys).to_pylist()
         held = table.to_arrow()["k"].to_pylist()
         assert counts == [held.count(key) for key in keys]
@@ -930,20 +934,20 @@ def test_a_segment_of_another_table_in_the_folder_is_not_used(tmp_path: Path, fo
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"k": keys}), root / name, compression="none", use_dictionary=False)
         table = txlog.convert_to_delta(root, partition_by={"b": "string"} if "=" in name else None)
-        table.create_index("k")
+        table.indexes.create("k")
         return table
 
     first = made(1, 2, 3)
     assert first.contains([1, 7]).to_pylist() == [True, False]
-    assert first.indexes()[0].files_covered == 1
+    assert first.indexes.list()["k"].files_covered == 1
     size = (root / name).stat().st_size
     shutil.rmtree(root / "_delta_log")
     second = made(7, 8, 9)
     assert (root / name).stat().st_size == size
     assert second.contains([1, 7]).to_pylist() == [False, True]
     assert second.lookup([9])["k"].to_pylist() == [9]
-    assert second.indexes()[0].files_covered == 1
+    assert second.indexes.list()["k"].files_covered == 1
     second.append(pa.table({"k": [10], **({"b": ["c"]} if "=" in name else {})}))
-    second.optimize_index()
+    second.indexes.merge()
     assert second.contains([1, 8, 10]).to_pylist() == [False, True, True]
-    assert second.indexes()[0].files_covered == 2
+    assert second.indexes.list()["k"].files_covered == 2

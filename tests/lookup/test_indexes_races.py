@@ -31,10 +31,10 @@ WORK: dict[str, Callable[[txlog.Table], Any]] = {
     "append": lambda t: t.append(rows(8)),
     "append and merge": lambda t: t.append(rows(8)),
     "compact": lambda t: t.optimize.compact(),
-    "build": lambda t: t.build_index(rebuild=True),
-    "optimize": lambda t: t.optimize_index(),
-    "create": lambda t: t.create_index("k"),
-    "drop": lambda t: t.drop_index("k"),
+    "build": lambda t: t.indexes.build(rebuild=True),
+    "optimize": lambda t: t.indexes.merge(),
+    "create": lambda t: t.indexes.create("k"),
+    "drop": lambda t: t.indexes.drop("k"),
 }
 IS_DONE_ONCE = ("append", "append and merge")
 
@@ -52,7 +52,7 @@ def _crashed(work: str, store: MemoryStore, point: CrashPoint | None) -> Crashin
     table = open_table(store)
     table.append(rows(3, 1, None))
     if work != "create":
-        table.create_index("k")
+        table.indexes.create("k")
         table.append(rows(5))
     crashing = CrashingStore(store)
     opened = open_table(crashing)
@@ -85,12 +85,14 @@ def every_crash_point(work: str, kinds: Collection[str], step: int = 1) -> None:
             assert len(_crashed(work, store, point).calls) >= point.step, point
             _require_right_answers(open_table(store))
             after = open_table(store)
-            if work not in IS_DONE_ONCE and (work != "drop" or after.indexes()):
+            if work not in IS_DONE_ONCE and (work != "drop" or after.indexes.list()):
                 WORK[work](after)
-            if after.indexes():
-                after.build_index("k")
-        assert bool(after.indexes()) == (work != "drop"), point
-        assert all(info.files_covered == info.files for info in after.indexes()), point
+            if after.indexes.list():
+                after.indexes.build("k")
+        assert bool(after.indexes.list()) == (work != "drop"), point
+        assert all(info.files_covered == info.files for info in after.indexes.list().values()), (
+            point
+        )
         _require_right_answers(open_table(store))
         clear(store)
     clear(whole)
@@ -127,9 +129,9 @@ def looks_up(store: Store) -> list[int]:
 
 ACTORS: dict[str, Callable[[Store], Any]] = {
     "look up": looks_up,
-    "merge": lambda store: _opened(store, 1).optimize_index(),
-    "merge too": lambda store: _opened(store, 2).optimize_index(),
-    "rebuild": lambda store: _opened(store, 3).build_index(rebuild=True),
+    "merge": lambda store: _opened(store, 1).indexes.merge(),
+    "merge too": lambda store: _opened(store, 2).indexes.merge(),
+    "rebuild": lambda store: _opened(store, 3).indexes.build(rebuild=True),
     "append": lambda store: _opened(store, 4).append(rows(7)),
 }
 
@@ -138,7 +140,7 @@ ACTORS: dict[str, Callable[[Store], Any]] = {
 def two_segments() -> Files:
     store = MemoryStore("memory://two-segments")
     table = txlog.Table.create(store.root, SCHEMA)
-    table.create_index("k")
+    table.indexes.create("k")
     table.append(rows(3, 1, None))
     table.append(rows(5))
     files = files_below(store)
@@ -208,7 +210,7 @@ def test_readers_and_writers_in_all_orders(
 def test_eight_threads_while_the_table_moves_on(tmp_path: Path) -> None:
     """They share a table that others write to, too; what is deleted is never asked for."""
     table = txlog.write(tmp_path, rows(*range(2_000)), properties={"txlog.pageRows": "64"})
-    table.create_index("k")
+    table.indexes.create("k")
     problems: list[object] = []
     stop = threading.Event()
 
@@ -230,12 +232,12 @@ def test_eight_threads_while_the_table_moves_on(tmp_path: Path) -> None:
     try:
         for start in range(3_000, 3_020, 10):
             table.append(rows(*range(start, start + 10)))
-            table.optimize_index()
+            table.indexes.merge()
             table.refresh()
         deltalake.write_deltalake(tmp_path, rows(4_000), mode="append")
         txlog.Table(tmp_path).delete("k >= 3000 and k % 2 = 0")
         table.refresh()
-        table.build_index(rebuild=True)
+        table.indexes.build(rebuild=True)
         table.optimize.compact()
     finally:
         stop.set()

@@ -318,7 +318,7 @@ def test_ten_thousand_keys_as_polars_joins_them(tmp_path: Path, indexed: bool) -
     data = pa.table({"k": held, "row": range(len(held))})
     table = txlog.write(tmp_path, data, properties={"txlog.pageRows": "100"})
     if indexed:
-        table.create_index("k")
+        table.indexes.create("k")
     table.delete("row % 9 = 4")
     asked = draw.integers(0, 15_000, 10_000)
     found = table.lookup(asked, on="k", columns=["_key", "k", "row"])

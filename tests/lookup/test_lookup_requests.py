@@ -45,7 +45,7 @@ def make_far(root: Path, groups: int) -> Path:
     table = txlog.Table.create(root, data.schema, properties=properties)
     table.append(data, options=txlog.WriteOptions(max_rows_per_file=FILE_GROUPS * GROUP_ROWS))
     table.delete("k % 100 = 0")
-    table.create_index("k")
+    table.indexes.create("k")
     assert len(table.fragments()) == groups // FILE_GROUPS
     return root
 
@@ -168,8 +168,8 @@ def test_segments_that_are_gone_are_not_kept(tmp_path: Path) -> None:
     for name in "ab":
         data = pa.table({"k": [3, 1], "v": ["c", "a"]})
         table = txlog.write(tmp_path / name, data)
-        table.create_index("k")
-        table.create_index("v")
+        table.indexes.create("k")
+        table.indexes.create("v")
         tables.append(table)
 
     def kept_after_looking_up() -> set[str]:
@@ -184,7 +184,7 @@ def test_segments_that_are_gone_are_not_kept(tmp_path: Path) -> None:
     assert first == {path.name for path in tmp_path.glob("?/_txlog_index/*/*.idx")}
     assert len(first) == 4
     tables[0].append(pa.table({"k": [2], "v": ["b"]}))
-    tables[0].optimize_index("k")
+    tables[0].indexes.merge("k")
     second = kept_after_looking_up()
     assert second == {path.name for path in tmp_path.glob("?/_txlog_index/*/*.idx")}
     assert len(first & second) == 3
@@ -195,7 +195,7 @@ def test_segments_that_are_gone_are_not_kept(tmp_path: Path) -> None:
         part.write_bytes(b"torn")
     os.utime(old, (1e9, 1e9))
     for table in tables:
-        table.drop_index("v")
+        table.indexes.drop("v")
         opened = open_table(far(Path(table.uri)))
         opened._index_cache = str(kept)
         assert opened.lookup([1], on="k").num_rows == 1
@@ -203,7 +203,9 @@ def test_segments_that_are_gone_are_not_kept(tmp_path: Path) -> None:
         path.name for path in tmp_path.glob("?/_txlog_index/*/*.idx")
     }
     assert (old.exists(), young.exists()) == (False, True)
-    assert {path.name for path in kept.glob("*/*")} == {table.indexes()[0].name for table in tables}
+    assert {path.name for path in kept.glob("*/*")} == {
+        next(iter(table.indexes.list())) for table in tables
+    }
 
 
 def test_an_absent_key_reads_no_data(far_table: Path) -> None:
@@ -217,7 +219,7 @@ def test_an_absent_key_reads_no_data(far_table: Path) -> None:
 
 def test_the_cache_of_segments_is_an_argument(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"k": [1]}))
-    table.create_index("k")
+    table.indexes.create("k")
     opened = txlog.Table(tmp_path / "t", index_cache=tmp_path / "kept")
     assert opened.lookup([1]).num_rows == 1
     assert not (tmp_path / "kept").exists()  # The store is this machine's own disk.

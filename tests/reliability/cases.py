@@ -176,11 +176,11 @@ def with_constraint(context: Context) -> None:
 
 
 def with_index(context: Context) -> None:
-    plain(context).create_index("id", name="by_id")
+    plain(context).indexes.create("id", name="by_id")
 
 
 def with_unbuilt_index(context: Context) -> None:
-    plain(context).create_index("id", name="by_id", build=False)
+    plain(context).indexes.create("id", name="by_id", build=False)
 
 
 def with_identity(context: Context) -> None:
@@ -478,14 +478,14 @@ CASES: dict[str, Case] = {
         make=base(delta__feature__txlog__fragments="supported"),
     ),
     "rewrite by workers": on(by_workers("rewrite"), CommitRewrites),
-    "create an index": on(lambda t: t.create_index("id", build=False, txn=TXN), CreateIndex),
+    "create an index": on(lambda t: t.indexes.create("id", build=False, txn=TXN), CreateIndex),
     "append with an index": on(lambda t: t.append(rows(30, 35), txn=TXN), make=with_index),
     "build an index": on(
-        lambda t: t.build_index("by_id"), make=with_unbuilt_index, commits=0, retries=False
+        lambda t: t.indexes.build("by_id"), make=with_unbuilt_index, commits=0, retries=False
     ),
-    "drop an index": on(lambda t: t.drop_index("by_id", txn=TXN), DropIndex, make=with_index),
+    "drop an index": on(lambda t: t.indexes.drop("by_id", txn=TXN), DropIndex, make=with_index),
     "give lost files up": on(
-        lambda t: t.repair(False, True),
+        lambda t: t.maintenance.repair(False, True),
         RemoveLostFiles,
         make=with_lost_file,
         retries=False,

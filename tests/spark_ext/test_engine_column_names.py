@@ -44,7 +44,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> txlog.Table:
         ROWS,
         properties={"delta.columnMapping.mode": "name"},
     )
-    made.create_index("q`r")
+    made.indexes.create("q`r")
     return made
 
 

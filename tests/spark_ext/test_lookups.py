@@ -35,7 +35,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for name, (key, value) in columns.items():
         data = pa.table({key: draw.integers(0, 300, 2_000), value: draw.integers(0, 300, 2_000)})
         table = txlog.write(root / name, data.slice(0, 1_200), properties={"txlog.pageRows": "64"})
-        table.create_index(key)
+        table.indexes.create(key)
         table.append(data.slice(1_200).sort_by(key))
         table.delete(f"{value} % 10 = 3")
     return {name: str(root / name) for name in columns}
@@ -139,8 +139,8 @@ def test_building_on_executors(spark: "SparkSession", tmp_path: Path) -> None:
     for start in range(0, 40, 10):
         plain.append(pa.table({"k": range(start, start + 10)}))
     table = spark_ext.table(spark, str(tmp_path))
-    table.create_index("k")
-    (info,) = table.indexes()
+    table.indexes.create("k")
+    (info,) = table.indexes.list().values()
     assert (info.files, info.files_covered, info.keys) == (5, 5, 43)
     assert txlog.Table(tmp_path).lookup_counts([5, 39, 40]).to_pylist() == [2, 1, 0]
 
@@ -150,10 +150,10 @@ def test_what_spark_writes_is_indexed(spark: "SparkSession", tmp_path: Path) -> 
     """Each task brings the runs of its files, with pages as the table wants them."""
     schema = pa.schema([("k", pa.int64()), ("v", pa.string())])
     table = txlog.Table.create(tmp_path, schema, properties={"txlog.pageRows": "64"})
-    table.create_index("k")
+    table.indexes.create("k")
     frame = spark.range(1_000).selectExpr("(id * 7) % 1000 as k", "concat('v', id) as v")
     frame.repartition(2).write.format("txlog").mode("append").save(str(tmp_path))
-    (info,) = table.refresh().indexes()
+    (info,) = table.refresh().indexes.list().values()
     assert (info.files, info.files_covered, info.keys) == (2, 2, 1_000)
     assert table.lookup([7, 14, 5_000])["v"].to_pylist() == ["v1", "v2"]
     for file in table.scan().file_uris():
@@ -203,8 +203,8 @@ def test_the_lines_of_the_page_run(
             exec(here, names)
     assert rows_of(names["revisions"]([17, 4])) == [(17, 10), (17, 11), (17, 30), (4, 20)]
     table = txlog.Table(tmp_path / "by_spark")
-    table.create_index("id")
-    assert table.indexes()[0].forms == ("ordered",)
+    table.indexes.create("id")
+    assert table.indexes.list()["id"].forms == ("ordered",)
 
 
 @pytest.mark.parametrize("codec", ["snappy", "zstd"])

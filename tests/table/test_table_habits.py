@@ -343,8 +343,8 @@ def test_rows_by_their_lasting_ids(tmp_path: Path) -> None:
 def test_versions_by_their_tags(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, ROWS)
     table.append(ROWS)
-    table.tags.create("first", 0)
-    assert list(table.tags.list()) == ["first"]
+    table.pins.create("first", 0)
+    assert list(table.pins.list()) == ["first"]
     old = table.at("first")
     assert (old.version, old.at().version, old.count()) == (0, table.version, ROWS.num_rows)
     assert old.at(1).count() == table.count() == 2 * ROWS.num_rows

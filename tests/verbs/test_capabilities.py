@@ -47,7 +47,7 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
     "z_order": lambda table: table.optimize.z_order("a"),
     "compute_statistics": lambda table: table.optimize.compute_statistics(recompute=True),
     "restore": lambda table: table.restore(0),
-    "create_index": lambda table: table.create_index("a"),
+    "create_index": lambda table: table.indexes.create("a"),
     "add_columns": lambda table: table.alter.add_columns({"more": "a + 1"}),
     "replace_columns": lambda table: table.alter.replace_columns({"a": "a + 1"}),
     "drop_columns": lambda table: table.alter.drop_columns("a"),

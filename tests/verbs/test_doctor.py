@@ -56,7 +56,7 @@ def test_a_sound_table_has_no_findings(tmp_path: Path) -> None:
     assert (found.ok, len(found), found.files, found.files_opened) == (True, 0, 4, 4)
     assert "Nothing was found" in str(found)
     assert found.to_arrow().num_rows == 0
-    assert table.repair().num_rows == 0
+    assert table.maintenance.repair().num_rows == 0
 
 
 @pytest.mark.spec("VAC-22")
@@ -68,11 +68,11 @@ def test_files_that_are_gone(tmp_path: Path) -> None:
     found = codes(table)["file-missing"]
     assert (found.severity, found.count) == ("error", 1)
     assert not table.doctor().ok
-    lost = table.repair()
+    lost = table.maintenance.repair()
     assert lost["decision"].to_pylist() == ["skip"]
-    assert table.repair(dry_run=False)["decision"].to_pylist() == ["skip"]
+    assert table.maintenance.repair(dry_run=False)["decision"].to_pylist() == ["skip"]
     assert txlog.Table(table.uri).version == table_version  # Nothing was committed.
-    done = table.repair(dry_run=False, missing_files=True)
+    done = table.maintenance.repair(dry_run=False, missing_files=True)
     assert done["action"].to_pylist() == ["remove entry"]
     assert table.version == table_version + 1
     assert table.count() == before - done["rows"][0].as_py()
@@ -88,7 +88,7 @@ def test_vectors_that_are_gone(tmp_path: Path) -> None:
     (vector,) = Path(table.uri).glob("**/*.bin")
     vector.unlink()
     assert codes(table)["vector-missing"].count == 1
-    assert table.repair(dry_run=False, missing_files=True)["rows"].to_pylist() == [6000]
+    assert table.maintenance.repair(dry_run=False, missing_files=True)["rows"].to_pylist() == [6000]
     assert sorted(table.to_arrow()["id"].to_pylist()) == list(range(9000, 9010))
 
 
@@ -229,9 +229,9 @@ def test_hints_and_checkpoints(tmp_path: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Opening says it too.
             assert "checkpoint-hint" in codes(table)
-            planned = table.repair()
+            planned = table.maintenance.repair()
             assert planned["action"].to_pylist() == ["write checkpoint"]
-            table.repair(dry_run=False)
+            table.maintenance.repair(dry_run=False)
         assert codes(table) == {}
 
 
@@ -241,9 +241,9 @@ def test_a_checksum_that_is_wrong(tmp_path: Path) -> None:
     path = log_file(table, f"{table.version:020}.crc")
     path.write_text('{"tableSizeBytes":1,"numFiles":99,"numMetadata":1,"numProtocol":1}')
     assert "checksum" in codes(table)
-    assert table.repair()["action"].to_pylist() == ["delete checksum"]
+    assert table.maintenance.repair()["action"].to_pylist() == ["delete checksum"]
     assert path.exists()
-    table.repair(dry_run=False)
+    table.maintenance.repair(dry_run=False)
     assert not path.exists()
     assert codes(table) == {}
 
@@ -302,14 +302,14 @@ def test_repairs_give_up_what_is_lost_and_nothing_else(
     for number in lost:
         files[number].unlink()
     before = {path for path in Path(table.uri).rglob("*") if path.is_file()}
-    table.repair(missing_files=True)
+    table.maintenance.repair(missing_files=True)
     assert {path for path in Path(table.uri).rglob("*") if path.is_file()} == before
-    table.repair(dry_run=False, missing_files=True)
+    table.maintenance.repair(dry_run=False, missing_files=True)
     assert before <= {path for path in Path(table.uri).rglob("*") if path.is_file()}
     again = txlog.Table(table.uri)
     assert set(again.to_arrow()["id"].to_pylist()) == expected
     assert again.doctor(sample=None).ok
-    assert again.repair(missing_files=True).num_rows == 0
+    assert again.maintenance.repair(missing_files=True).num_rows == 0
 
 
 def test_every_check_is_listed() -> None:

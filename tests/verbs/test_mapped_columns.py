@@ -335,7 +335,7 @@ def test_column_mapping_ends(tmp_path: Path, way: str) -> None:
         "delta.dataSkippingStatsColumns": "a,s.u",
     }
     table = txlog.write(tmp_path / "t", data, partition_by="p", properties=properties)
-    table.create_index("a")
+    table.indexes.create("a")
     table.alter.rename_column("a", "b")
     table.alter.rename_column("s.u", "w")
     table.delete("b = 2")

@@ -144,7 +144,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [{"a": n, "b": 10 - n, "s": n + 1, "st": {"x": n}, "i": 100 + n} for n in range(4)]
     for part in (rows[:2], rows[2:]):
         table.append(pa.Table.from_pylist(part, schema=schema))
-    table.create_index("a")
+    table.indexes.create("a")
     table.pins.create("old", 1)
     return root
 

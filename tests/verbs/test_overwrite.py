@@ -118,13 +118,13 @@ def test_what_names_a_lost_column_ends(
     properties = {"delta.columnMapping.mode": mode, "delta.dataSkippingStatsColumns": "a,b"}
     rows = pa.table({"a": [1, 2], "b": [3, 4]})
     table = txlog.write(tmp_path / "t", rows, cluster_by=["b"], properties=properties)
-    table.create_index("b")
-    table.create_index("a")
+    table.indexes.create("b")
+    table.indexes.create("a")
     new = rows if partition_by else rows.select(["a"])
     table.overwrite(new, schema_mode="overwrite", partition_by=partition_by)
     table = txlog.Table(table.uri)
     assert table.properties["delta.dataSkippingStatsColumns"] == "`a`"
-    assert [one.name for one in table.indexes()] == ["a"]
+    assert list(table.indexes.list()) == ["a"]
     with pytest.raises(InvalidInputError, match="no clustering columns"):
         table.optimize.cluster()
     table.alter.set_properties({"mine": "1"})
@@ -135,8 +135,8 @@ def test_what_names_a_column_that_stays_stays(tmp_path: Path) -> None:
     properties = {"delta.dataSkippingStatsColumns": "a, b"}
     rows = pa.table({"a": [1, 2], "b": [3, 4]})
     table = txlog.write(tmp_path / "t", rows, cluster_by=["b"], properties=properties)
-    table.create_index("b")
+    table.indexes.create("b")
     table.overwrite(rows.append_column("c", rows["a"]), schema_mode="overwrite")
     assert table.properties["delta.dataSkippingStatsColumns"] == "a, b"
-    assert len(table.indexes()) == 1
+    assert len(table.indexes.list()) == 1
     assert table.optimize.cluster().version is not None

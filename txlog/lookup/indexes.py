@@ -279,7 +279,7 @@ class SegmentCache:
         except RunError as error:
             _warn(
                 f"the segment {path} of an index cannot be used, so look-ups are slower: {error}; "
-                "build_index replaces it"
+                "indexes.build replaces it"
             )
             return None, "read"
         except (TxlogError, OSError) as error:

@@ -423,7 +423,7 @@ class SegmentWriter:
             warnings.warn(
                 f"the index {definition.name} is over the column {odd[0].name!r}, whose values "
                 f"({type_name(odd[0].type)}) cannot be keys, so new files are not indexed. Drop "
-                f"the index: drop_index({definition.name!r})",
+                f"the index: indexes.drop({definition.name!r})",
                 TxlogWarning,
                 stacklevel=5,
             )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from txlog.base.errors import require_flags, require_texts, require_whole
+from txlog.base.errors import require_texts, require_whole
 from txlog.table.handle import Handle, OpenVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from txlog.actions.table import Metadata, Protocol
-    from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
     from txlog.expressions.sql import Where
     from txlog.fragments.rows import FragmentRows
@@ -101,50 +100,6 @@ class About(Handle):
         from txlog.verbs.doctor import examine
 
         return examine(self._context, self._snapshot, sample=sample)
-
-    def repair(
-        self,
-        dry_run: bool = True,
-        missing_files: bool = False,
-        *,
-        user_metadata: UserMetadata | None = None,
-    ) -> pa.Table:
-        """Repair the findings of `doctor` in the log; by default, only list the repairs.
-
-        A checkpoint is written if `_last_checkpoint` names a missing one, and a wrong version
-        checksum is deleted. Other files never change.
-
-        Parameters
-        ----------
-        dry_run
-            Write nothing.
-        missing_files
-            Also remove files from the table whose data or deletion vectors are missing, in a commit
-            `FSCK`. Their rows are lost, so check first whether a copy or `restore` has them.
-
-        Returns
-        -------
-        pyarrow.Table
-            A row for each repair: `action`, `path`, `rows` that are removed, `decision` (`do` or
-            `skip`) and `reason`.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            txlog may not write the table, or it is append-only and rows would go.
-        """
-        require_flags(dry_run=dry_run, missing_files=missing_files)
-        from txlog.verbs.repair import repair
-
-        done = repair(
-            self._context,
-            self._latest(),
-            dry_run=dry_run,
-            lost_files=missing_files,
-            user_metadata=user_metadata,
-        )
-        self._move(done.snapshot)
-        return done.decided
 
     @property
     def metadata(self) -> Metadata:

@@ -1,22 +1,18 @@
-"""Look up rows by key, and manage indexes."""
+"""Look up rows by key."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from txlog.base.errors import require_flags
 from txlog.base.observe import reading
 from txlog.table.handle import Handle, OpenVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from txlog.commit.app_versions import AppVersion
-    from txlog.commit.intent import UserMetadata
-    from txlog.commit.operation import Outcome
     from txlog.lookup.lookup import Lookup, LookupCache, Missing
-    from txlog.verbs.indexes import IndexFiles, IndexInfo, IndexReport
+    from txlog.table.indexes import TableIndexes
 
 
 class Lookups(Handle):
@@ -33,7 +29,7 @@ class Lookups(Handle):
     ) -> pa.Table:
         """Return the rows with given keys, in the order of the keys.
 
-        An index over the key columns (`create_index`) gives the positions of rows. For files that
+        An index over the key columns (`indexes.create`) gives the positions of rows. For files that
         no index covers, the first look-up reads the key columns of the files that may contain the
         keys, and keeps them in memory for all versions. Each look-up then reads only the pages with
         the rows. Rows with the same key have the order of `to_arrow`. A key that is given twice
@@ -83,6 +79,13 @@ class Lookups(Handle):
         """Return the number of rows for each key; arguments and errors as for `lookup`."""
         return self._lookup(self._open, on).counts(keys)
 
+    @property
+    def indexes(self) -> TableIndexes:
+        """Create and maintain indexes over key columns, for look-ups."""
+        from txlog.table.indexes import TableIndexes
+
+        return TableIndexes(self)
+
     def _lookup(self, version: OpenVersion, on: str | Sequence[str] | None) -> Lookup:
         from txlog.lookup.lookup import KEY, Lookup
         from txlog.scan.read_plan import choose_columns
@@ -113,126 +116,6 @@ class Lookups(Handle):
         if self._lookup_cache is None:
             self._lookup_cache = LookupCache(segment_folder=self._index_cache)
         return self._lookup_cache
-
-    def create_index(
-        self,
-        columns: str | Sequence[str],
-        *,
-        name: str | None = None,
-        build: bool = True,
-        txn: AppVersion | None = None,
-        user_metadata: UserMetadata | None = None,
-    ) -> Outcome:
-        """Define and build an index over key columns: look-ups then read only the needed pages.
-
-        It is a table property, `txlog.index.NAME`, and files in the hidden folder `_txlog_index`.
-        It needs no table feature, and other engines read and write the table as before. From now
-        on, txlog's writes extend the index. The next `build_index` covers the files of other
-        writers. If parts are missing, stale or damaged, look-ups are slower, never wrong.
-
-        Parameters
-        ----------
-        columns
-            The key column, or several. Keys need not be unique. Null keys are not indexed.
-            Partition columns, floating point and nested columns are refused.
-        name
-            At most 63 characters of a-z, 0-9 and `_`. Default: derived from the columns' names.
-        build
-            Whether to read the keys of existing files (`build_index`).
-
-        Returns
-        -------
-        Outcome
-            Without a version if the table already has exactly this index.
-
-        Raises
-        ------
-        InvalidInputError
-            A column is unknown or cannot be a key, or the name is invalid.
-        AlreadyExistsError
-            An index with this name exists over other columns.
-        """
-        require_flags(build=build)
-        from txlog.data_files.options import as_names
-        from txlog.verbs.indexes import CreateIndex
-
-        operation = CreateIndex(self._context, as_names(columns, argument="columns"), name)
-        outcome = self._run(operation, txn, user_metadata)
-        if build and not outcome.skipped:
-            self.build_index(operation.index)
-        return outcome
-
-    def build_index(self, name: str | None = None, *, rebuild: bool = False) -> IndexReport:
-        """Read the keys of files that an index does not cover, and write them as a new segment.
-
-        The files are those of the latest version, including deleted rows. The table's engine reads
-        them: threads or Spark's executors.
-
-        Parameters
-        ----------
-        name
-            Default: the table's only index.
-        rebuild
-            Read the keys of all files, and delete the old segments.
-
-        Raises
-        ------
-        NotFoundError, InvalidInputError
-            The index does not exist, or `name` is omitted and there is not exactly one index.
-        DataFileError
-            A file is missing or unreadable.
-        """
-        require_flags(rebuild=rebuild)
-        return self._index_files(name).build(rebuild=rebuild)
-
-    def optimize_index(self, name: str | None = None) -> IndexReport:
-        """Merge all segments of an index into one, with as few runs as possible.
-
-        No data is read. Keys of files that are neither in the table nor tombstones are omitted.
-        Arguments and errors as for `build_index`. A write that finds 32 segments merges the small
-        ones automatically.
-        """
-        return self._index_files(name).merge()
-
-    def _index_files(self, name: str | None) -> IndexFiles:
-        from txlog.verbs.indexes import IndexFiles, definition_of
-
-        self._move(self._latest())
-        self._open.coverages.clear()
-        definition = definition_of(self._snapshot, name)
-        return IndexFiles(self._context, self._snapshot, definition, self._cached().segments)
-
-    def drop_index(
-        self,
-        name: str,
-        *,
-        txn: AppVersion | None = None,
-        user_metadata: UserMetadata | None = None,
-    ) -> Outcome:
-        """Drop an index and delete its files.
-
-        Raises
-        ------
-        NotFoundError
-            There is no such index.
-        """
-        from txlog.verbs.indexes import DropIndex, delete_index
-
-        outcome = self._run(DropIndex(self._context, name), txn, user_metadata)
-        if outcome:
-            delete_index(self._context, name)
-        return outcome
-
-    def indexes(self) -> list[IndexInfo]:
-        """Return the indexes of this version by name, and how much of it each one covers."""
-        from txlog.protocol.properties import index_definitions
-        from txlog.verbs.indexes import IndexFiles
-
-        snapshot, segments = self._snapshot, self._cached().segments
-        return [
-            IndexFiles(self._context, snapshot, definition, segments).info()
-            for _, definition in sorted(index_definitions(snapshot.metadata.configuration).items())
-        ]
 
 
 def _in_index_order(version: OpenVersion, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -195,6 +195,51 @@ class TableMaintenance:
         version = self._table._open
         return verify_checksum(self._table._context.store, version.snapshot, version.files())
 
+    def repair(
+        self,
+        dry_run: bool = True,
+        missing_files: bool = False,
+        *,
+        user_metadata: UserMetadata | None = None,
+    ) -> pa.Table:
+        """Repair the findings of `Table.doctor` in the log; by default, only list the repairs.
+
+        A checkpoint is written if `_last_checkpoint` names a missing one, and a wrong version
+        checksum is deleted. Other files never change.
+
+        Parameters
+        ----------
+        dry_run
+            Write nothing.
+        missing_files
+            Also remove files from the table whose data or deletion vectors are missing, in a commit
+            `FSCK`. Their rows are lost, so check first whether a copy or `Table.restore` has them.
+
+        Returns
+        -------
+        pyarrow.Table
+            A row for each repair: `action`, `path`, `rows` that are removed, `decision` (`do` or
+            `skip`) and `reason`.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            txlog may not write the table, or it is append-only and rows would go.
+        """
+        require_flags(dry_run=dry_run, missing_files=missing_files)
+        from txlog.verbs.repair import repair
+
+        table = self._table
+        done = repair(
+            table._context,
+            table._latest(),
+            dry_run=dry_run,
+            lost_files=missing_files,
+            user_metadata=user_metadata,
+        )
+        table._move(done.snapshot)
+        return done.decided
+
 
 class TablePins:
     """Names of versions. A pinned version stays readable: vacuum and expire keep its files.

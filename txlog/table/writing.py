@@ -361,11 +361,6 @@ class Writing(Handle):
         return self._run(request, txn, user_metadata)
 
     @property
-    def tags(self) -> TablePins:
-        """`pins`, with the attribute name of pylance."""
-        return self.pins
-
-    @property
     def alter(self) -> TableAlter:
         """Add, replace and drop columns; add features."""
         from txlog.table.alter import TableAlter
@@ -381,7 +376,7 @@ class Writing(Handle):
 
     @property
     def maintenance(self) -> TableMaintenance:
-        """Write a checkpoint; clean up the log; verify the version checksum."""
+        """Write a checkpoint; clean up, verify and repair the log."""
         from txlog.table.maintenance import TableMaintenance
 
         return TableMaintenance(self)

@@ -218,7 +218,7 @@ def checkpoint_faults(store: Store, log: list[LogFile]) -> Iterator[Finding]:
             "checkpoint-incomplete", "warning", file.path, 1,
             f"parts of the checkpoint of version {file.version} are missing",
             "It is ignored, so opening the table reads more of the log",
-            "repair() writes a new checkpoint",
+            "maintenance.repair() writes a new checkpoint",
         )  # fmt: skip
     try:
         data = store.read(HINT_PATH)
@@ -232,7 +232,7 @@ def checkpoint_faults(store: Store, log: list[LogFile]) -> Iterator[Finding]:
             "checkpoint-hint", "warning", HINT_PATH, 1,
             "it is not there" if data is None else "it names a checkpoint that does not exist",
             "Opening the table lists and reads more of the log than necessary",
-            "repair() writes a new checkpoint and points to it",
+            "maintenance.repair() writes a new checkpoint and points to it",
         )  # fmt: skip
 
 
@@ -257,7 +257,7 @@ def _checksum(case: _Case) -> Iterator[Finding]:
             "checksum", "warning", report.path, len(report.problems),
             "; ".join(map(str, report.problems[:_SHOWN])),
             "Engines that trust version checksums may read wrong values",
-            "Find the faulty writer; then repair() deletes the checksum",
+            "Find the faulty writer; then maintenance.repair() deletes the checksum",
         )  # fmt: skip
 
 
@@ -331,7 +331,7 @@ def _missing(case: _Case) -> Iterator[Finding]:
                 f"{what} files are missing: {_listed(paths)}",
                 f"Their {_counted(rows)} rows cannot be read, and scans that need them fail",
                 "restore() a version with complete files, get the files from a copy, or remove "
-                "them from the table with repair(missing_files=True)",
+                "them from the table with maintenance.repair(missing_files=True)",
             )  # fmt: skip
     for sidecar in case.snapshot.sidecars:
         home, name = locate(case.store, decode_path(sidecar.path))

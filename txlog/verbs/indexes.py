@@ -134,7 +134,7 @@ def indexed_columns(snapshot: Snapshot) -> tuple[str, ...]:
         else "the table has several indexes: "
         + ", ".join(f"{name} ({', '.join(on)})" for on, name in columns.items()),
         remedy="Name the key columns: on=…"
-        + ("" if columns else ", or make an index: t.create_index(…)"),
+        + ("" if columns else ", or make an index: t.indexes.create(…)"),
     )
 
 
@@ -153,13 +153,13 @@ def definition_of(snapshot: Snapshot, name: str | None) -> IndexDefinition:
         raise InvalidInputError(
             argument="name",
             reason=f"the table has {len(known)} indexes",
-            remedy=f"Choose from {', '.join(known)}" if known else "Make one: t.create_index(…)",
+            remedy=f"Choose from {', '.join(known)}" if known else "Make one: t.indexes.create(…)",
         )
     if name not in known:
         raise NotFoundError(
             path=snapshot.root,
             reason=f"the table has no index {name!r}",
-            remedy=f"Choose from {', '.join(known)}" if known else "Make one: t.create_index(…)",
+            remedy=f"Choose from {', '.join(known)}" if known else "Make one: t.indexes.create(…)",
         )
     return known[name]
 

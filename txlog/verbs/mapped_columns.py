@@ -408,7 +408,7 @@ def _require_kept_apart(base: Snapshot, path: FieldPath) -> None:
                 argument="columns",
                 field=path[0],
                 reason=f"the index {definition.name} is over it",
-                remedy=f"Choose another column, or drop_index({definition.name!r}) first",
+                remedy=f"Choose another column, or indexes.drop({definition.name!r}) first",
             )
     if any(_is_in(clustered, names) for clustered in clustering_columns(base)):
         raise InvalidInputError(

@@ -110,7 +110,7 @@ class Asked:
                 raise _refused(
                     f"{INDEX_PREFIX}{name}",
                     f"data files have no column {', '.join(lost)}",
-                    "Call create_index, which takes the names of columns",
+                    "Call indexes.create, which takes the names of columns",
                 )
 
 

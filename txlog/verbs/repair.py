@@ -106,7 +106,7 @@ def repair(
     lost_files: bool,
     user_metadata: UserMetadata | None = None,
 ) -> Repaired:
-    """Decide the repairs, and do them unless it is a dry run; arguments as `Table.repair`."""
+    """Decide the repairs, and do them unless it is a dry run; arguments as `maintenance.repair`."""
     require_user_metadata(user_metadata)
     require_table_writable(snapshot, removes_rows=lost_files)
     rows = list(_decisions(context, snapshot, lost_files))

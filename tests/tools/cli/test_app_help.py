@@ -76,7 +76,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = pa.table({"carrier": ["UA", "B6"], "delay": pa.array([70, -3], pa.int32()), "day": days})
     table.append(rows)
     table.append(rows)
-    table.create_index("carrier", name="carrier")
+    table.indexes.create("carrier", name="carrier")
     pq.write_table(rows.slice(0, 1), home / "new.parquet")
     txlog.write(home / "events", rows)
     return home

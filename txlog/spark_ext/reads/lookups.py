@@ -111,7 +111,7 @@ def lookup_join(
 
     Each task looks up the keys of its rows, and reads only the pages with matching rows. It is
     faster than Spark's join if the frame has few rows compared with the table, and the table has an
-    index over the key columns (`Table.create_index`): without one, each worker reads the key
+    index over the key columns (`Table.indexes.create`): without one, each worker reads the key
     columns of the whole table once.
 
     Parameters

@@ -161,7 +161,7 @@ def repair(
     json: Json = False,
 ) -> None:
     """Repair the log: checkpoint, checksum and, if requested, entries of missing files."""
-    rows = Table(table).repair(not write, missing_files).to_pylist()
+    rows = Table(table).maintenance.repair(not write, missing_files).to_pylist()
     if json:
         print_json({"written": write, "repairs": rows})
         return
@@ -227,7 +227,7 @@ EXAMPLES = {
     "help": "help commit-conflict",
     "index create": "index create flights delay",
     "index build": "index build flights",
-    "index optimize": "index optimize flights",
+    "index merge": "index merge flights",
     "index drop": "index drop flights carrier",
     "index show": "index show flights",
     "alter add": 'alter add flights price="DECIMAL(10,2)"',

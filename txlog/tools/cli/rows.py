@@ -302,7 +302,7 @@ def _print_found(table: str, found: pa.Table, json: bool) -> None:
 
 def _indexed_column(table: Table) -> str:
     """Return the column of a table's only index."""
-    columns = {info.columns for info in table.indexes()}
+    columns = {info.columns for info in table.indexes.list().values()}
     if len(columns) != 1 or len(next(iter(columns))) != 1:
         raise InvalidInputError(
             argument="on",
@@ -330,7 +330,7 @@ def create_index(
 ) -> None:
     """Define an index, and read the keys of the existing files."""
     with working("Reading keys"):
-        done = Table(table).create_index(columns, name=name, build=not no_build)
+        done = Table(table).indexes.create(columns, name=name, build=not no_build)
     print_outcome(done, json)
 
 
@@ -343,15 +343,15 @@ def build_index(
 ) -> None:
     """Read the keys of files that the index does not cover."""
     with working("Reading keys"):
-        report = Table(table).build_index(name, rebuild=rebuild)
+        report = Table(table).indexes.build(name, rebuild=rebuild)
     print_rows(f"Index of {table}", [asdict(report)], json)
 
 
-@index.command("optimize")
-def optimize_index(table: TableUri, name: Name = None, json: Json = False) -> None:
+@index.command("merge")
+def merge_index(table: TableUri, name: Name = None, json: Json = False) -> None:
     """Merge all segments of the index into one."""
     with working("Merging segments"):
-        report = Table(table).optimize_index(name)
+        report = Table(table).indexes.merge(name)
     print_rows(f"Index of {table}", [asdict(report)], json)
 
 
@@ -360,7 +360,7 @@ def drop_index(
     table: TableUri, name: Annotated[str, typer.Argument(help="The index.")], json: Json = False
 ) -> None:
     """Remove the index from the table, and delete its files."""
-    print_outcome(Table(table).drop_index(name), json)
+    print_outcome(Table(table).indexes.drop(name), json)
 
 
 @index.command("show")
@@ -368,7 +368,7 @@ def show_indexes(table: TableUri, json: Json = False) -> None:
     """Show the indexes, and the number of files that they cover."""
     rows = [
         {**asdict(info), "bits_per_key": round(info.bits_per_key, 1)}
-        for info in Table(table).indexes()
+        for info in Table(table).indexes.list().values()
     ]
     if not json:
         rows = [{**row, **{n: ", ".join(row[n]) for n in ("columns", "forms")}} for row in rows]
