@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from txlog.expressions.bind import bind
-from txlog.expressions.evaluate import mask
-from txlog.expressions.operators import OPERATORS, PARSED, Operator
+from txlog.expressions.bind import bind, bind_value
+from txlog.expressions.evaluate import evaluate, mask
+from txlog.expressions.operators import ARITHMETIC, OPERATORS, PARSED, Operator
 from txlog.expressions.sql import parse_sql, to_sql
 from txlog.expressions.tree import Arithmetic, Column, Comparator, Comparison, col, lit
-from txlog.schema.arrow import from_arrow
+from txlog.schema.arrow import arrow_type, from_arrow
 
 PLAIN: dict[Comparator, Callable[[Any, Any], bool]] = {
     "=": lambda a, b: bool(a == b),
@@ -139,3 +139,26 @@ def test_sql_text_has_the_sign(op: Any) -> None:
     assert to_sql(found) == f"(`a` {op.sign} `b`)"
     assert isinstance(found.left, Column)
     assert isinstance(found.right, Column)
+
+
+NUMBERS = pa.schema(
+    [
+        ("byte", pa.int8()),
+        ("long", pa.int64()),
+        ("float", pa.float32()),
+        ("double", pa.float64()),
+        ("money", pa.decimal128(9, 2)),
+        ("fine", pa.decimal128(30, 10)),
+    ]
+)
+
+
+@pytest.mark.parametrize("right", [*NUMBERS.names, "NULL", "3", "2.5", "0.5e0"])
+@pytest.mark.parametrize("sign", list(ARITHMETIC))
+@pytest.mark.parametrize("left", NUMBERS.names)
+def test_arithmetic_gives_the_type_that_it_is_bound_to(left: str, sign: str, right: str) -> None:
+    rows = pa.RecordBatch.from_pylist([dict.fromkeys(NUMBERS.names, 2), {}], NUMBERS)
+    bound, kind = bind_value(parse_sql(f"{left} {sign} {right}"), from_arrow(NUMBERS))
+    found = evaluate(bound, rows)
+    assert found.type == arrow_type(kind)
+    assert found[1].as_py() is None

@@ -452,7 +452,8 @@ def _arithmetic(
     for side, kind in (left, right):
         if not is_number(kind) and kind != VOID:
             raise _bad(f"{node.op} needs numbers, not {type_name(kind)}", _label(side))
-    return Arithmetic(node.op, a, b), arithmetic_type(node.op, have, other)
+    kind = arithmetic_type(node.op, have, other)
+    return Arithmetic(node.op, a, b, kind), kind
 
 
 def _cast(operand: tuple[Expression, DataType], kind: DataType) -> tuple[Expression, DataType]:

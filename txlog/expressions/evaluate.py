@@ -38,6 +38,7 @@ from txlog.expressions.tree import (
     Or,
     Variable,
 )
+from txlog.expressions.type_rules import LONG_DIGITS
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import DataType
 
@@ -116,8 +117,9 @@ def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
             if pa.types.is_null(text.type):
                 return _all_null(text)
             return pc.match_substring_regex(text, like_regex(pattern))
-        case Arithmetic(op, left, right):
-            return _arithmetic(op, _value(left, data), _value(right, data))
+        case Arithmetic(op, left, right, kind):
+            assert kind is not None
+            return _arithmetic(op, _value(left, data), _value(right, data), arrow_type(kind))
         case Cast(operand, kind):
             return _cast(_value(operand, data), arrow_type(kind))
         case Variable(name):
@@ -269,42 +271,22 @@ def _in(operand: Any, values: tuple[Literal, ...]) -> Any:
     return is_one
 
 
-_LONG_DIGITS = 19
-
-
-def _fits(op: str, left: pa.DataType, right: pa.DataType) -> bool:
-    """Return whether 38 digits hold each result exactly, by the same rule as in `bind`."""
-    if not all(pa.types.is_decimal(k) or pa.types.is_integer(k) for k in (left, right)):
-        return False
-    (p, s), (q, t) = (
-        (k.precision, k.scale) if pa.types.is_decimal(k) else (_LONG_DIGITS, 0)
-        for k in (left, right)
-    )
-    digits = p + q if op == "*" else max(p - s, q - t) + max(s, t)
-    return digits + 1 <= 38
-
-
 def _as_decimal(value: Any) -> Any:
     if pa.types.is_integer(value.type):
-        return value.cast(pa.int64()).cast(pa.decimal128(_LONG_DIGITS, 0))
+        return value.cast(pa.int64()).cast(pa.decimal128(LONG_DIGITS, 0))
     return value
 
 
-def _arithmetic(op: str, left: Any, right: Any) -> Any:
+def _arithmetic(op: str, left: Any, right: Any, kind: pa.DataType) -> Any:
+    """Compute a number of the type that `arithmetic_type` gives."""
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
-        return arrow_scalar(None, pa.float64())
-    integers = pa.types.is_integer(left.type) and pa.types.is_integer(right.type)
+        return arrow_scalar(None, kind)
     function = ARITHMETIC[op].arrow
-    if function is not None and op != "/" and not integers and _fits(op, left.type, right.type):
+    if pa.types.is_decimal(kind):
+        if function is None:
+            return _decimal_remainder(left, right, kind)
         return getattr(pc, function)(_as_decimal(left), _as_decimal(right))
-    decimals = [one.type for one in (left, right) if pa.types.is_decimal(one.type)]
-    if op == "%" and decimals and not any(pa.types.is_floating(one.type) for one in (left, right)):
-        scale = max(one.scale for one in decimals)
-        return _decimal_remainder(left, right, pa.decimal128(38, scale))
-    kind = pa.int64() if integers and op != "/" else pa.float64()
-    if left.type == right.type == pa.float32() and op != "/":
-        kind = left.type
-    elif pa.types.is_floating(kind):
+    if kind == pa.float64():
         left, right = _as_double(left), _as_double(right)
     else:
         left, right = left.cast(kind), right.cast(kind)
@@ -312,6 +294,7 @@ def _arithmetic(op: str, left: Any, right: Any) -> Any:
         right = pc.if_else(pc.equal(right, arrow_scalar(0, kind)), arrow_scalar(None, kind), right)
     if function is not None:
         return getattr(pc, function)(left, right)
+    integers = pa.types.is_integer(kind)
     if integers and isinstance(right, pa.Scalar) and not isinstance(left, pa.Scalar):
         divisor = right.as_py()
         if divisor is not None and abs(divisor) > 1:

@@ -210,6 +210,7 @@ class Arithmetic(Expression):
     op: ArithmeticSign
     left: Expression
     right: Expression
+    type: DataType | None = None  # Set when the expression is bound.
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,6 +36,7 @@ FLOAT = PrimitiveType("float")
 LONG = PrimitiveType("long")
 VOID = PrimitiveType("void")
 
+LONG_DIGITS = 19  # Of the decimals to which whole numbers are cast.
 INTEGERS = frozenset(WHOLE_NUMBERS)
 FLOATS = frozenset({"float", "double"})
 TIMESTAMPS = frozenset({"timestamp", "timestamp_ntz"})
@@ -78,7 +79,7 @@ def arithmetic_type(op: str, have: DataType, other: DataType) -> DataType:
 def _as_decimal(kind: DataType) -> DecimalType | None:
     if isinstance(kind, DecimalType):
         return kind
-    return DecimalType(19, 0) if primitive_name(kind) in INTEGERS else None
+    return DecimalType(LONG_DIGITS, 0) if primitive_name(kind) in INTEGERS else None
 
 
 def common_type(kinds: Sequence[DataType]) -> DataType | None:
