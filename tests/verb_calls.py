@@ -32,8 +32,7 @@ class Built(Operation):
 
     name = "TEST"
 
-    def __init__(self, context: Context, build: Callable[[Snapshot], Intent | None]) -> None:
-        super().__init__(context)
+    def __init__(self, build: Callable[[Snapshot], Intent | None]) -> None:
         self._build = build
 
     def intent(self, base: Snapshot) -> Intent | None:
@@ -42,11 +41,12 @@ class Built(Operation):
 
 def run(
     operation: Operation,
+    context: Context,
     snapshot: Snapshot,
     txn: AnyAppVersion | None = None,
     user_metadata: str | None = None,
 ) -> Done:
-    return execute(operation, snapshot, txn=txn, user_metadata=user_metadata)
+    return execute(operation, context, snapshot, txn=txn, user_metadata=user_metadata)
 
 
 def append(
@@ -58,8 +58,8 @@ def append(
     options: WriteOptions | None = None,
     **noted: Any,
 ) -> Done:
-    files = AddedFiles(context, data=data, schema_mode=schema_mode, options=options)
-    return run(Append(context, files), snapshot, **noted)
+    files = AddedFiles(data, schema_mode=schema_mode, options=options)
+    return run(Append(files), context, snapshot, **noted)
 
 
 def overwrite(
@@ -74,13 +74,9 @@ def overwrite(
     **noted: Any,
 ) -> Done:
     predicate = as_expression(where)
-    files = AddedFiles(
-        context, data=data, schema_mode=schema_mode, options=options, replaced=predicate
-    )
-    operation = Overwrite(
-        context, files, where=predicate, partition_mode=partition_mode, options=options
-    )
-    return run(operation, snapshot, **noted)
+    files = AddedFiles(data, schema_mode=schema_mode, options=options, replaced=predicate)
+    operation = Overwrite(files, where=predicate, partition_mode=partition_mode, options=options)
+    return run(operation, context, snapshot, **noted)
 
 
 def delete(
@@ -91,20 +87,20 @@ def delete(
     options: WriteOptions | None = None,
     **noted: Any,
 ) -> Done:
-    return run(Delete(context, as_expression(where), options=options), snapshot, **noted)
+    return run(Delete(as_expression(where), options=options), context, snapshot, **noted)
 
 
 def update(
     context: Context, snapshot: Snapshot, updates: Any, where: Any = None, **noted: Any
 ) -> Done:
-    return run(Update(context, updates, as_expression(where)), snapshot, **noted)
+    return run(Update(updates, as_expression(where)), context, snapshot, **noted)
 
 
 def upsert(context: Context, snapshot: Snapshot, data: Any, on: str, **noted: Any) -> Done:
     clauses = [Clause("matched", "update"), Clause("not_matched", "insert")]
     request = MergeRequest(data, equal_columns([on]), schema_mode="merge")
-    operation = Merge(context, request, clauses)
-    return run(operation, snapshot, **noted)
+    operation = Merge(request, clauses)
+    return run(operation, context, snapshot, **noted)
 
 
 def delete_found(
@@ -116,51 +112,51 @@ def delete_found(
     options: WriteOptions | None = None,
     **noted: Any,
 ) -> Done:
-    operation = DeleteFound(context, find, description=description, options=options)
-    return run(operation, snapshot, **noted)
+    operation = DeleteFound(find, description=description, options=options)
+    return run(operation, context, snapshot, **noted)
 
 
 def compact(
     context: Context, snapshot: Snapshot, where: Any, *, user_metadata: Any = None, **limits: Any
 ) -> Done:
-    operation = Compact(context, as_expression(where), **limits)
-    return run(operation, snapshot, user_metadata=user_metadata)
+    operation = Compact(as_expression(where), **limits)
+    return run(operation, context, snapshot, user_metadata=user_metadata)
 
 
 def compute_statistics(
     context: Context, snapshot: Snapshot, columns: Any = None, *, where: Any = None, **asked: Any
 ) -> Done:
-    operation = ComputeStatistics(context, columns, where=as_expression(where), **asked)
-    return run(operation, snapshot)
+    operation = ComputeStatistics(columns, where=as_expression(where), **asked)
+    return run(operation, context, snapshot)
 
 
 def restore(
     context: Context, snapshot: Snapshot, version: Any = None, timestamp: Any = None, **noted: Any
 ) -> Done:
-    return run(Restore(context, version, timestamp), snapshot, **noted)
+    return run(Restore(version, timestamp), context, snapshot, **noted)
 
 
 def replace_table(context: Context, snapshot: Snapshot, schema: Any, **definition: Any) -> Done:
-    return run(ReplaceTable(context, schema, **definition), snapshot)
+    return run(ReplaceTable(schema, **definition), context, snapshot)
 
 
 def add_features(context: Context, snapshot: Snapshot, names: Sequence[str], **noted: Any) -> Done:
-    return run(AddFeatures(context, names), snapshot, **noted)
+    return run(AddFeatures(names), context, snapshot, **noted)
 
 
 def add_columns(
     context: Context, snapshot: Snapshot, columns: Any, *, read_columns: Any = None, **noted: Any
 ) -> Done:
-    operation = GiveValues(context, "add columns", columns, read_columns=read_columns)
-    return run(operation, snapshot, **noted)
+    operation = GiveValues("add columns", columns, read_columns=read_columns)
+    return run(operation, context, snapshot, **noted)
 
 
 def replace_columns(
     context: Context, snapshot: Snapshot, columns: Any, *, read_columns: Any = None, **noted: Any
 ) -> Done:
-    operation = GiveValues(context, "replace columns", columns, read_columns=read_columns)
-    return run(operation, snapshot, **noted)
+    operation = GiveValues("replace columns", columns, read_columns=read_columns)
+    return run(operation, context, snapshot, **noted)
 
 
 def drop_columns(context: Context, snapshot: Snapshot, names: Sequence[str], **noted: Any) -> Done:
-    return run(DropColumns(context, names), snapshot, **noted)
+    return run(DropColumns(names), context, snapshot, **noted)

@@ -184,15 +184,15 @@ def do_note(place: Context, base: Snapshot) -> object:
     def build(base: Snapshot) -> Intent:
         return Intent(operation="NOTE", kind="append", read_version=base.version)
 
-    return execute(Built(place, build), base)
+    return execute(Built(build), place, base)
 
 
 def do_set(place: Context, base: Snapshot) -> object:
-    return execute(SetProperties(place, {"user.n": "mine"}), base)
+    return execute(SetProperties({"user.n": "mine"}), place, base)
 
 
 def do_pin(place: Context, base: Snapshot) -> object:
-    return execute(SetPin(place, "base", base.version, None), base)
+    return execute(SetPin("base", base.version, None), place, base)
 
 
 @pytest.mark.spec("CON-19")
@@ -526,9 +526,9 @@ def test_row_tracking_that_others_did_not_turn_on_is_not_acknowledged(tmp_path: 
             (tmp_path / "t/_delta_log" / f"{version:020d}.json").unlink()
 
     store = interrupted(tmp_path / "t", others).store
-    tracked = SetProperties(Context(store), {"delta.enableRowTracking": "true"})
+    tracked = SetProperties({"delta.enableRowTracking": "true"})
     with pytest.raises(OutcomeUnknownError, match="properties") as caught:
-        execute(tracked, table.snapshot)
+        execute(tracked, Context(store), table.snapshot)
     assert caught.value.version == 1
     latest = txlog.Table(tmp_path / "t")
     assert (latest.version, latest.count()) == (3, 4)

@@ -343,9 +343,9 @@ def test_no_other_winner_lets_a_forbidden_operation_run_again(place: Context, fi
         else:
             commit(place.store, now, property_intent(now, "a"), effects=place.effects)
     with pytest.raises(CommitConflictError):
-        run(Built(place, build), seen)
+        run(Built(build), place, seen)
     assert runs == [seen.version]
-    assert run(Built(place, build), load_snapshot(place.store)).outcome.version is not None
+    assert run(Built(build), place, load_snapshot(place.store)).outcome.version is not None
 
 
 @pytest.mark.spec("CON-15")
@@ -358,10 +358,10 @@ def test_a_property_of_the_system_is_set_anew_after_rows(place: Context) -> None
         runs.append(base.version)
         return property_intent(base, "delta.logRetentionDuration" if len(runs) < 3 else "mine")
 
-    run(Built(place, build), seen)
+    run(Built(build), place, seen)
     assert runs == [2, 3]
     append(place, load_snapshot(place.store), xs(5))
-    run(Built(place, build), load_snapshot(place.store, version=4))
+    run(Built(build), place, load_snapshot(place.store, version=4))
     assert runs == [2, 3, 4]  # One of a user's does not mind.
 
 

@@ -393,7 +393,7 @@ CASES: dict[str, Case] = {
     "transaction": on(in_transaction, Transaction),
     "restore": on(lambda t: t.restore(2, txn=TXN), Restore),
     "replace": of(
-        lambda t: ReplaceTable(t._context, as_schema(pa.schema([("z", pa.int64())]))), ReplaceTable
+        lambda _: ReplaceTable(as_schema(pa.schema([("z", pa.int64())]))), ReplaceTable
     ),
     "add computed columns": on(
         lambda t: t.alter.add_columns({"twice": "2 * n"}, txn=TXN),
@@ -455,7 +455,7 @@ CASES: dict[str, Case] = {
     "pin": on(lambda t: t.pins.create("good", version=2, txn=TXN), SetPin),
     "unpin": on(lambda t: t.pins.delete("good", txn=TXN), DropPin, make=with_pin),
     "register a clone": of(
-        lambda t: RegisterClone(t._context, RegisteredClone("an-id", beside(t.store).root)),
+        lambda t: RegisterClone(RegisteredClone("an-id", beside(t.store).root)),
         RegisterClone,
         make=with_unknown_clone,
     ),

@@ -225,7 +225,7 @@ def test_a_gap_between_winners_stops_a_commit(place: Place) -> None:
     place.commit(5).unlink()
     held = Context(place.store(), engine=Threads(1))
     with pytest.raises(LogCorruptError, match="gap"):
-        execute(note(held), base)
+        execute(note(), held, base)
     assert not place.commit(5).exists()
 
 
@@ -252,7 +252,7 @@ def test_a_long_operation_looks_again_before_it_commits(place: Place) -> None:
 
     context = Context(held.store, clock, Threads(1))
     with pytest.raises(LogCorruptError, match="gap"):
-        execute(Built(context, build), held.snapshot)
+        execute(Built(build), context, held.snapshot)
     assert not place.commit(4).exists()
 
 
@@ -285,7 +285,7 @@ def test_a_clean_up_between_winners_lets_the_operation_begin_again(place: Place)
     table.maintenance.checkpoint()
     for version in (0, 1, 2, 3, 5):
         place.commit(version).unlink()
-    assert execute(note(Context(place.store(), engine=Threads(1))), base).outcome.version == 7
+    assert execute(note(), Context(place.store(), engine=Threads(1)), base).outcome.version == 7
 
 
 @pytest.mark.spec("REC-10")
@@ -333,11 +333,9 @@ def test_the_newest_commit_that_is_lost_is_not_taken_again(place: Place) -> None
     assert not place.commit(3).exists()
 
 
-def note(context: Context) -> Built:
+def note() -> Built:
     """Return an operation that only records information, as a vacuum does."""
-    return Built(
-        context, lambda base: Intent(operation="TEST", kind="append", read_version=base.version)
-    )
+    return Built(lambda base: Intent(operation="TEST", kind="append", read_version=base.version))
 
 
 # All orders ----------------------------------------------------------------------------------
@@ -430,7 +428,7 @@ class HeldHandles(RuleBasedStateMachine):
                 case "compact":
                     table.optimize.compact()
                 case "note":
-                    done = execute(note(table._context), table._latest())
+                    done = execute(note(), table._context, table._latest())
                     table._finish(done)
                 case "pin":
                     table.pins.create(f"p{self.next}")

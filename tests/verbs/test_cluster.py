@@ -165,10 +165,9 @@ def test_only_new_files_are_clustered_again(tmp_path: Path) -> None:
         configuration=json.dumps({"clusteringColumns": [["x"], ["st", "b"]]}),
     )
     built = Built(
-        table._context,
         lambda base: Intent("CLUSTER BY", base.version, "append", domains=(domain,)),
     )
-    run(built, load_snapshot(table.store))
+    run(built, table._context, load_snapshot(table.store))
     table.refresh().append(rows(1000))
     table.append(rows(1000, 1))
     before = content(table)
@@ -194,13 +193,13 @@ def test_what_others_do_meanwhile(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", rows(1000))
     base = load_snapshot(table.store)
     append(table._context, base, rows(10, 5))
-    done = run(Cluster(table._context, ["x"]), base)
+    done = run(Cluster(["x"]), table._context, base)
     assert done.snapshot.version == 2
     assert txlog.Table(table.uri).count() == 1010
     base = load_snapshot(table.store)
     delete(table._context, base, "y > 500000")
     expected = content(txlog.Table(table.uri))
-    run(Cluster(table._context, ["x", "y"]), base)
+    run(Cluster(["x", "y"]), table._context, base)
     assert content(txlog.Table(table.uri)) == expected
     assert len(list((tmp_path / "t").glob("*.parquet"))) == 4  # None of the first attempt is left.
 

@@ -463,7 +463,7 @@ def test_constraints_that_came_meanwhile_hold_for_replaced_columns(table: txlog.
     intent = Intent(
         operation="ADD CONSTRAINT", kind="metadata", read_version=seen.version, metadata=metadata
     )
-    run(Built(place, lambda _: intent), seen)
+    run(Built(lambda _: intent), place, seen)
     with pytest.raises(SchemaMismatchError, match="y < 50"):
         replace_columns(place, seen, {"y": "x * 10"})
     assert data_files(table) == before

@@ -21,7 +21,6 @@ from txlog.base.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.schema.edit import find_field, moved, with_field, with_new_field
 from txlog.schema.types import ArrayType, MapType, PrimitiveType, StructField, StructType
@@ -520,7 +519,7 @@ def test_of_constraints_that_differ_in_case_one_is_dropped(tmp_path: Path) -> No
     both = {**metadata.configuration, "delta.constraints.AB": "x > -5"}
     changed = metadata.model_copy(update={"configuration": both})
     intent = Intent("OTHER", 0, "metadata", metadata=changed)
-    run(Built(Context(table.store), lambda _: intent), table.snapshot)  # As other writers may do.
+    run(Built(lambda _: intent), table._context, table.snapshot)  # As others may do.
     table.refresh()
     with pytest.raises(InvalidInputError, match="ab, AB differ only in case"):
         table.alter.drop_constraint("Ab")

@@ -42,25 +42,25 @@ from txlog.verbs.restore import Restore
 from txlog.verbs.schema import AddFields, ChangeColumn, SetDefault, SyncIdentity
 
 LONG = PrimitiveType("long")
-Make = Callable[[Context], Operation]
+Make = Callable[[], Operation]
 
 
 def sets(**properties: str) -> Make:
     given = {name.replace("__", "."): text for name, text in properties.items()}
-    return lambda c: SetProperties(c, given)
+    return lambda: SetProperties(given)
 
 
 def unsets(*names: str) -> Make:
-    return lambda c: SetProperties(c, {}, unset=names)
+    return lambda: SetProperties({}, unset=names)
 
 
 def adds(columns: Any) -> Make:
-    return lambda c: AddFields(c, new_fields(columns, nanos=False) or ())
+    return lambda: AddFields(new_fields(columns, nanos=False) or ())
 
 
 def overwrites(rows: pa.Table) -> Make:
-    def make(context: Context) -> Operation:
-        return Overwrite(context, AddedFiles(context, data=rows, schema_mode="overwrite"))
+    def make() -> Operation:
+        return Overwrite(AddedFiles(rows, schema_mode="overwrite"))
 
     return make
 
@@ -78,40 +78,40 @@ VERBS: dict[str, Make] = {
     "set page": sets(txlog__pageRows="100"),
     "set no vectors": sets(delta__enableDeletionVectors="false"),
     "unset vectors": unsets("txlog.deletionVectors"),
-    "end mapping": lambda c: SetMapping(c, {"delta.columnMapping.mode": "none"}),
-    "constrain b": lambda c: AddConstraints(c, {"c2": "b > 0"}),
-    "constrain B": lambda c: AddConstraints(c, {"C2": "b > -5"}),
-    "drop constraint": lambda c: DropConstraint(c, "pos"),
+    "end mapping": lambda: SetMapping({"delta.columnMapping.mode": "none"}),
+    "constrain b": lambda: AddConstraints({"c2": "b > 0"}),
+    "constrain B": lambda: AddConstraints({"C2": "b > -5"}),
+    "drop constraint": lambda: DropConstraint("pos"),
     "add d": adds({"d": pa.int64()}),
     "add st.z": adds({"st.z": pa.int64()}),
-    "drop b": lambda c: DropColumns(c, ["b"]),
-    "drop s": lambda c: DropColumns(c, ["s"]),
-    "rename b": lambda c: RenameColumn(c, "b", "d"),
-    "rename a": lambda c: RenameColumn(c, "a", "e"),
-    "not null": lambda c: ChangeColumn(c, "b", nullable=False),
-    "widen": lambda c: ChangeColumn(c, "s", kind=LONG),
-    "comment": lambda c: ChangeColumn(c, "b", metadata={"comment": "x"}),
-    "move": lambda c: ChangeColumn(c, "b", place="first"),
-    "default": lambda c: SetDefault(c, "b", "7"),
-    "sync": lambda c: SyncIdentity(c, "i"),
-    "cluster by a": lambda c: ClusterBy(c, ["a"]),
-    "cluster by b": lambda c: ClusterBy(c, ["b"]),
-    "cluster by none": lambda c: ClusterBy(c, []),
-    "add feature": lambda c: AddFeatures(c, ["vacuumProtocolCheck"]),
-    "add fragments": lambda c: AddFeatures(c, ["txlog.fragments"]),
-    "upgrade": lambda c: UpgradeProtocol(c, 3, 7),
-    "drop clustering": lambda c: DropFeature(c, "clustering"),
-    "drop checks": lambda c: DropFeature(c, "checkConstraints"),
-    "restore": lambda c: Restore(c, 1),
-    "pin": lambda c: SetPin(c, "new", 1, None),
-    "unpin": lambda c: DropPin(c, "old"),
-    "index b": lambda c: CreateIndex(c, ["b"], None),
-    "index none": lambda c: DropIndex(c, "a"),
-    "describe": lambda c: Describe(c, description="text"),
+    "drop b": lambda: DropColumns(["b"]),
+    "drop s": lambda: DropColumns(["s"]),
+    "rename b": lambda: RenameColumn("b", "d"),
+    "rename a": lambda: RenameColumn("a", "e"),
+    "not null": lambda: ChangeColumn("b", nullable=False),
+    "widen": lambda: ChangeColumn("s", kind=LONG),
+    "comment": lambda: ChangeColumn("b", metadata={"comment": "x"}),
+    "move": lambda: ChangeColumn("b", place="first"),
+    "default": lambda: SetDefault("b", "7"),
+    "sync": lambda: SyncIdentity("i"),
+    "cluster by a": lambda: ClusterBy(["a"]),
+    "cluster by b": lambda: ClusterBy(["b"]),
+    "cluster by none": lambda: ClusterBy([]),
+    "add feature": lambda: AddFeatures(["vacuumProtocolCheck"]),
+    "add fragments": lambda: AddFeatures(["txlog.fragments"]),
+    "upgrade": lambda: UpgradeProtocol(3, 7),
+    "drop clustering": lambda: DropFeature("clustering"),
+    "drop checks": lambda: DropFeature("checkConstraints"),
+    "restore": lambda: Restore(1),
+    "pin": lambda: SetPin("new", 1, None),
+    "unpin": lambda: DropPin("old"),
+    "index b": lambda: CreateIndex(["b"], None),
+    "index none": lambda: DropIndex("a"),
+    "describe": lambda: Describe(description="text"),
     "overwrite": overwrites(pa.table({"a": [5], "x": [6]})),
-    "replace": lambda c: ReplaceTable(c, StructType((StructField("a", LONG),))),
-    "compact": lambda c: Compact(c, None),
-    "cluster": lambda c: Cluster(c, None),
+    "replace": lambda: ReplaceTable(StructType((StructField("a", LONG),))),
+    "compact": lambda: Compact(None),
+    "cluster": lambda: Cluster(None),
 }
 PAIRS = tuple(product(VERBS, VERBS))
 
@@ -171,7 +171,7 @@ def state_of(root: Path) -> Any:
 
 def commit(root: Path, verb: str, seen: int | None = None) -> None:
     table = txlog.Table(root, version=seen)
-    execute(VERBS[verb](Context(table.store)), table.snapshot)
+    execute(VERBS[verb](), Context(table.store), table.snapshot)
 
 
 def outcome(root: Path, verb: str, seen: int | None = None) -> Any:

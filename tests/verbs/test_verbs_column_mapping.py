@@ -12,7 +12,6 @@ import pytest
 import txlog
 from tests.acceptance.corpus import cases
 from tests.verb_calls import run
-from txlog.commit.context import Context
 from txlog.log.paths import decode_path
 from txlog.schema.arrow import from_arrow
 from txlog.verbs.replace import ReplaceTable
@@ -172,10 +171,11 @@ def test_overwriting_and_replacing_give_no_id_twice(tmp_path: Path) -> None:
     assert then["id"] == first["id"]
     assert then["st"][0] == 10  # Another type is another column.
     assert table.to_arrow().to_pylist() == other.to_pylist()
-    operation = ReplaceTable(
-        Context(table.store), from_arrow(SCHEMA), properties={"delta.columnMapping.mode": "id"}
-    )
-    last = {f.name: f.field_id for f in run(operation, table.snapshot).snapshot.schema.fields}
+    operation = ReplaceTable(from_arrow(SCHEMA), properties={"delta.columnMapping.mode": "id"})
+    last = {
+        f.name: f.field_id
+        for f in run(operation, table._context, table.snapshot).snapshot.schema.fields
+    }
     assert last == {"id": 1, "p q": 2, "st": 11, "l": 14, "m": 16}
 
 

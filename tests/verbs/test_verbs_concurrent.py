@@ -579,7 +579,7 @@ LOST = rows_of(*SECOND).drop_columns("c").to_pylist()
 BESIDE_LOST_FILES = {
     **{name: OPERATIONS[name] for name in ("append", "delete a fragment", "overwrite", "upgrade")},
     "FSCK": Operation(
-        lambda place, seen, note: execute(RemoveLostFiles(place), seen, user_metadata=note),
+        lambda place, seen, note: execute(RemoveLostFiles(), place, seen, user_metadata=note),
         lambda now, _: now.with_rows(
             r for r in now.rows if r not in [{"n": None, **s} for s in LOST]
         ),

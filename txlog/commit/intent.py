@@ -6,9 +6,10 @@ Each attempt encodes the text again, with the ids of its new rows. Rules: the De
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import orjson
 import pyarrow as pa
@@ -135,6 +136,66 @@ class Intent:
             "deleted_rows": metric("numDeletedRows", metric("numTargetRowsDeleted")),
             "updated_rows": metric("numUpdatedRows", metric("numTargetRowsUpdated")),
         }
+
+
+# Kinds that move rows at most: no file of theirs may announce a change of rows.
+_WITHOUT_ROWS = ("compact", "metadata", "protocol")
+# Kinds whose files are changes of rows. (Column files are never.)
+_OF_ROWS = ("append", "delete", "replace")
+_OF_COLUMNS = ("add columns", "replace columns")
+
+
+def contradiction(
+    intent: Intent, read_version: int, *, removes_rows: bool
+) -> tuple[str, str] | None:
+    """Return the first field of an intent that contradicts the rest, and why; None if none does.
+
+    The conflict table (CON-11) and the readers of the log rely on all that is checked here.
+
+    Parameters
+    ----------
+    read_version
+        The version from which the intent was made; -1 for a new table.
+    removes_rows
+        Whether the operation declares that it may remove rows.
+    """
+    kind, adds, removes = intent.kind, intent.adds, intent.removes
+    if kind not in get_args(Kind):
+        return "kind", f"{kind!r} is none of {', '.join(get_args(Kind))}"
+    if intent.read_version != read_version:
+        return "read_version", f"it is {intent.read_version}, but version {read_version} was read"
+    if kind == "append" and removes:
+        return "removes", "an append removes no file"
+    if kind == "protocol" and intent.protocol is None:
+        return "protocol", "an intent of the kind protocol has one"
+    if intent.columns and kind not in _OF_COLUMNS:
+        return "columns", f"an intent of the kind {kind} writes no columns"
+    added = Counter((add.path, _vector_id(add)) for add in adds)
+    removed = Counter((remove.path, _vector_id(remove)) for remove in removes)
+    for name, files in (("adds", added), ("removes", removed)):
+        if len(files) < files.total():
+            path = next(key[0] for key, count in files.items() if count > 1)
+            return name, f"{path} is there twice"
+    for path, _ in added.keys() & removed.keys():
+        return "adds", f"{path} is in adds and in removes, with the same deletion vector"
+    both = {path for path, _ in added} & {path for path, _ in removed}
+    for path in intent.row_deletes - both:
+        return "row_deletes", f"{path} is not both in adds and in removes"
+    for name, given in (("adds", adds), ("removes", removes)):
+        for file in given:
+            if file.data_change and kind in _WITHOUT_ROWS:
+                return name, f"{file.path} has data_change, but the kind {kind} changes no rows"
+            moves = not file.data_change and kind in _OF_ROWS
+            if moves and FIELDS_TAG not in (file.tags or {}):
+                return name, f"{file.path} lacks data_change, but the kind {kind} changes rows"
+    if not removes_rows and kind not in _OF_COLUMNS:  # Their removes are column files.
+        for path in (remove.path for remove in removes if remove.data_change):
+            return "removes", f"{path} loses rows, but the operation has removes_rows = False"
+    return None
+
+
+def _vector_id(file: Add | Remove) -> str | None:
+    return None if file.deletion_vector is None else file.deletion_vector.unique_id
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ from txlog.commit.intent import (
     Intent,
     Reads,
     UserMetadata,
+    contradiction,
 )
 from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, wait_after
 from txlog.protocol.access import require_writable
@@ -123,9 +124,7 @@ class Operation(ABC):
     # False: a conflict ends the operation, because `intent` cannot be called again.
     may_redo = True
     deadline_s = DEADLINE_S
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
+    context: Context  # Set by `execute`, before it calls a method.
 
     def base(self, latest: Snapshot) -> Snapshot:
         """Return the snapshot that the operation reads. Default: the latest."""
@@ -168,6 +167,34 @@ def is_rehearsing() -> bool:
     return _rehearsing.get()
 
 
+def _name_of(operation: Operation) -> str:
+    """Return an operation's name; raises `InvalidInputError` if it has none."""
+    name = getattr(operation, "name", None)
+    if not isinstance(name, str) or not name:
+        raise InvalidInputError(
+            argument="operation",
+            field="name",
+            reason=f"the class {type(operation).__name__} has no text in the attribute name",
+            remedy='Give it the name of the operation in the commit, such as name = "DELETE"',
+        )
+    return name
+
+
+def _checked(operation: Operation, intent: Intent | None, base: Snapshot) -> Intent | None:
+    """Return the intent of an operation; raises `InvalidInputError` if it contradicts itself."""
+    if intent is None:
+        return None
+    found = contradiction(intent, base.version, removes_rows=operation.removes_rows)
+    if found is not None:
+        raise InvalidInputError(
+            argument="intent",
+            field=found[0],
+            reason=f"the intent of {type(operation).__name__} contradicts itself: {found[1]}",
+            remedy="Nothing was committed. Correct the method intent of the operation",
+        )
+    return intent
+
+
 def _without_indexes(base: Snapshot) -> Snapshot:
     """Return a snapshot whose files get no parts of indexes, which `discard` would not delete."""
     kept = {
@@ -180,6 +207,7 @@ def _without_indexes(base: Snapshot) -> Snapshot:
 
 def execute(
     operation: Operation,
+    context: Context,
     snapshot: Snapshot,
     *,
     txn: AnyAppVersion | None = None,
@@ -190,6 +218,8 @@ def execute(
 
     Parameters
     ----------
+    context
+        The table's store, with the effects and the engine for the work on files.
     snapshot
         The latest snapshot that the caller knows.
     txn
@@ -203,6 +233,8 @@ def execute(
 
     Raises
     ------
+    InvalidInputError
+        The operation has no name, or its intent contradicts itself; the error names the field.
     UnsupportedFeatureError
         txlog cannot write the table, or the table is append-only and rows would be removed.
     CommitConflictError
@@ -212,9 +244,10 @@ def execute(
     OutcomeUnknownError
         The store's answer was lost. Written files are kept.
     """
+    operation.context = context
     with (
         resource_errors(),
-        observed(operation.name, snapshot.root) as seen,
+        observed(_name_of(operation), snapshot.root) as seen,
         discarding(operation.discard),
     ):
         seen.note("started", {"read_version": snapshot.version})
@@ -224,7 +257,8 @@ def execute(
         require_table_writable(snapshot, removes_rows=operation.removes_rows)
         result: Done | Committed | None = skip_recorded(snapshot, txn, operation.name)
         if result is None and _rehearsing.get():
-            intent = operation.intent(_without_indexes(operation.base(snapshot)))
+            base = _without_indexes(operation.base(snapshot))
+            intent = _checked(operation, operation.intent(base), base)
             metrics = {} if intent is None else intent.metrics
             tried = Outcome(operation.name, None, metrics, rehearsed=intent is not None)
             result = Done(tried, snapshot)
@@ -315,7 +349,7 @@ class _Attempts:
 
     def _intent(self, base: Snapshot) -> Intent | None:
         """Return the operation's intent with `txn` and notes; None: nothing to commit."""
-        intent = self.operation.intent(base)
+        intent = _checked(self.operation, self.operation.intent(base), base)
         if intent is None:
             if self.txn is None:
                 return None

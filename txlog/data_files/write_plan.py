@@ -47,6 +47,7 @@ from txlog.schema.types import (
     require_storable,
 )
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
 
 
 @dataclass(frozen=True)
@@ -309,9 +310,8 @@ class AddedFiles:
 
     def __init__(
         self,
-        context: Context,
-        *,
         data: Any = None,
+        *,
         schema_mode: SchemaMode = None,
         options: WriteOptions | None = None,
         replaced: Expression | None = None,
@@ -329,7 +329,6 @@ class AddedFiles:
         self.schema_mode = schema_mode
         self.adds: list[Add] = []
         self.schema: StructType | None = None
-        self._context = context
         self._data = data
         self._options = as_options(options)
         self._replaced = replaced
@@ -342,7 +341,6 @@ class AddedFiles:
     @classmethod
     def written(
         cls,
-        context: Context,
         adds: list[Add],
         schema: StructType,
         require_fit: RequireFit,
@@ -361,12 +359,12 @@ class AddedFiles:
         owned
             Whether to delete the files if they are not committed.
         """
-        files = cls(context, schema_mode=schema_mode)
+        files = cls(schema_mode=schema_mode)
         files.adds, files.schema = adds, schema
         files._require_fit, files._owned = require_fit, owned
         return files
 
-    def fit(self, base: Snapshot) -> StructType:
+    def fit(self, context: Context, base: Snapshot) -> StructType:
         """Write the files if they are not written yet; return the new schema of the table.
 
         They are written again if another writer's columns use the ids of the new columns, or
@@ -383,16 +381,18 @@ class AddedFiles:
         if self.schema is None or self._require_fit is None:
             nanos = base.supports("timestampNanos")
             rows = incoming(self._data, base.schema, self.schema_mode, nanos=nanos)
-            self._write(base, settled(base, rows.schema), rows.reader)
+            self._write(context, base, settled(base, rows.schema), rows.reader)
             self._data = None
         assert self._require_fit is not None
         self._require_fit(base)
         if self._written_for is not None and base.metadata != self._written_for.metadata:
-            self._write_again(base, self._written_for)
+            self._write_again(context, base, self._written_for)
         assert self.schema is not None
         return self.schema
 
-    def _write(self, base: Snapshot, schema: StructType, reader: pa.RecordBatchReader) -> None:
+    def _write(
+        self, context: Context, base: Snapshot, schema: StructType, reader: pa.RecordBatchReader
+    ) -> None:
         if self._replaced is None and self.partition_by is None:
             plan = plan_append(base, schema, self._options)
         else:
@@ -405,7 +405,7 @@ class AddedFiles:
                 replaced=self._replaced,
             )
         numbering = plan.numbering()
-        self.adds = plan.write(self._context, reader, numbering)
+        self.adds = plan.write(context, reader, numbering)
         self.schema = schema
         if numbering is not None:
             self.schema = with_marks(schema, numbering.marks())
@@ -413,7 +413,7 @@ class AddedFiles:
         self._written_for = base
         self._require_fit = partial(require_still_fits, written_for=base)
 
-    def _write_again(self, base: Snapshot, before: Snapshot) -> None:
+    def _write_again(self, context: Context, base: Snapshot, before: Snapshot) -> None:
         """Write the rows of the files again, if other writers used their ids or values.
 
         Then their columns get other physical names, or identity columns get later values.
@@ -430,17 +430,17 @@ class AddedFiles:
         from txlog.data_files.change_files import rows_of_files
 
         kept = StructType(tuple(f for f in self.schema.fields if f.name not in self._numbered))
-        rows = rows_of_files(self._context, before, kept, adds)
+        rows = rows_of_files(context, before, kept, adds)
         reader = pa.RecordBatchReader.from_batches(arrow_schema(kept), rows)
-        self._write(base, schema, reader)
-        discard_files(self._context.store, adds)
+        self._write(context, base, schema, reader)
+        discard_files(context.store, adds)
 
     @property
     def own_files(self) -> frozenset[str]:
         """The files, as `Intent.own_files`; files of fragments may be committed by others, too."""
         return frozenset(add.path for add in self.adds) if self._owned else frozenset()
 
-    def discard(self) -> None:
+    def discard(self, store: Store) -> None:
         """Delete the files: no commit refers to them."""
         if self._owned:
-            discard_files(self._context.store, self.adds)
+            discard_files(store, self.adds)

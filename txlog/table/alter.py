@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from txlog.commit.app_versions import AppVersion
-    from txlog.commit.context import Context
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
     from txlog.expressions.tree import Expression
@@ -63,14 +62,14 @@ class TableAlter(AlterProtocol):
         from txlog.verbs.columns import GiveValues
         from txlog.verbs.schema import AddFields
 
-        context, snapshot = self._table._context, self._table._snapshot
+        snapshot = self._table._snapshot
         fields = new_fields(columns, nanos=snapshot.supports("timestampNanos"))
         nested = any(path for path, _ in fields or ())
         if fields and (nested or not snapshot.supports(FEATURE)):
-            return self._table._run(AddFields(context, fields), txn, user_metadata)
+            return self._table._run(AddFields(fields), txn, user_metadata)
         if fields and isinstance(columns, list | tuple):
             columns = pa.schema(columns)
-        operation = GiveValues(context, "add columns", columns, read_columns=read_columns)
+        operation = GiveValues("add columns", columns, read_columns=read_columns)
         return self._table._run(operation, txn, user_metadata)
 
     def replace_columns(
@@ -90,9 +89,7 @@ class TableAlter(AlterProtocol):
         """
         from txlog.verbs.columns import GiveValues
 
-        operation = GiveValues(
-            self._table._context, "replace columns", columns, read_columns=read_columns
-        )
+        operation = GiveValues("replace columns", columns, read_columns=read_columns)
         return self._table._run(operation, txn, user_metadata)
 
     def drop_columns(
@@ -120,7 +117,7 @@ class TableAlter(AlterProtocol):
         from txlog.verbs.mapped_columns import DropColumns
 
         return self._table._run(
-            DropColumns(self._table._context, as_names(columns, argument="columns")),
+            DropColumns(as_names(columns, argument="columns")),
             txn,
             user_metadata,
         )
@@ -163,7 +160,7 @@ class TableAlter(AlterProtocol):
         """
         from txlog.verbs.mapped_columns import RenameColumn
 
-        operation = RenameColumn(self._table._context, column, new_name)
+        operation = RenameColumn(column, new_name)
         return self._table._run(operation, txn, user_metadata)
 
     def set_properties(
@@ -185,7 +182,7 @@ class TableAlter(AlterProtocol):
         UnsupportedFeatureError
             The property cannot be turned on for an existing table.
         """
-        operation = _properties(self._table._context, properties)
+        operation = _properties(properties)
         return self._table._run(operation, txn, user_metadata)
 
     def unset_properties(
@@ -207,7 +204,7 @@ class TableAlter(AlterProtocol):
         from txlog.data_files.options import as_names
 
         unset = as_names(names)
-        operation = _properties(self._table._context, {}, unset=unset, if_exists=if_exists)
+        operation = _properties({}, unset=unset, if_exists=if_exists)
         return self._table._run(operation, txn, user_metadata)
 
     def add_constraint(
@@ -231,9 +228,7 @@ class TableAlter(AlterProtocol):
         """
         from txlog.verbs.metadata import AddConstraints
 
-        return self._table._run(
-            AddConstraints(self._table._context, constraints), txn, user_metadata
-        )
+        return self._table._run(AddConstraints(constraints), txn, user_metadata)
 
     def drop_constraint(
         self,
@@ -253,7 +248,7 @@ class TableAlter(AlterProtocol):
         require_flags(raise_if_not_exists=raise_if_not_exists)
         from txlog.verbs.metadata import DropConstraint
 
-        operation = DropConstraint(self._table._context, name, if_exists=not raise_if_not_exists)
+        operation = DropConstraint(name, if_exists=not raise_if_not_exists)
         return self._table._run(operation, txn, user_metadata)
 
     def set_description(
@@ -266,7 +261,7 @@ class TableAlter(AlterProtocol):
         """Set the table's description; None removes it."""
         from txlog.verbs.metadata import Describe
 
-        operation = Describe(self._table._context, description=description)
+        operation = Describe(description=description)
         return self._table._run(operation, txn, user_metadata)
 
     def set_name(
@@ -279,7 +274,7 @@ class TableAlter(AlterProtocol):
         """Set the table's name in its metadata; None removes it."""
         from txlog.verbs.metadata import Describe
 
-        return self._table._run(Describe(self._table._context, name=name), txn, user_metadata)
+        return self._table._run(Describe(name=name), txn, user_metadata)
 
     def set_column_metadata(
         self,
@@ -406,7 +401,7 @@ class TableAlter(AlterProtocol):
         """
         from txlog.verbs.schema import SetDefault
 
-        operation = SetDefault(self._table._context, column, default)
+        operation = SetDefault(column, default)
         return self._table._run(operation, txn, user_metadata)
 
     def drop_default(
@@ -419,7 +414,7 @@ class TableAlter(AlterProtocol):
         """Drop a column's default: future rows that are written without the column get null."""
         from txlog.verbs.schema import SetDefault
 
-        return self._table._run(SetDefault(self._table._context, column, None), txn, user_metadata)
+        return self._table._run(SetDefault(column, None), txn, user_metadata)
 
     def sync_identity(
         self,
@@ -440,7 +435,7 @@ class TableAlter(AlterProtocol):
         """
         from txlog.verbs.schema import SyncIdentity
 
-        return self._table._run(SyncIdentity(self._table._context, column), txn, user_metadata)
+        return self._table._run(SyncIdentity(column), txn, user_metadata)
 
     def _change_column(
         self,
@@ -451,18 +446,18 @@ class TableAlter(AlterProtocol):
     ) -> Outcome:
         from txlog.verbs.schema import ChangeColumn
 
-        operation = ChangeColumn(self._table._context, column, **changes)
+        operation = ChangeColumn(column, **changes)
         return self._table._run(operation, txn, user_metadata)
 
 
-def _properties(context: Context, properties: Mapping[str, str], **more: Any) -> SetProperties:
+def _properties(properties: Mapping[str, str], **more: Any) -> SetProperties:
     """Return the operation that sets properties, or the one that ends column mapping."""
     from txlog.protocol.mapping import MAPPING_MODE
     from txlog.verbs.metadata import SetProperties
 
     names = {*properties, *more.get("unset", ())}
     if MAPPING_MODE not in names:
-        return SetProperties(context, properties, **more)
+        return SetProperties(properties, **more)
     from txlog.verbs.mapped_columns import SetMapping
 
-    return SetMapping(context, properties, **more)
+    return SetMapping(properties, **more)

@@ -133,7 +133,7 @@ class Handle:
         from txlog.commit.operation import execute
 
         return self._finish(
-            execute(operation, self._latest(), txn=txn, user_metadata=user_metadata)
+            execute(operation, self._context, self._latest(), txn=txn, user_metadata=user_metadata)
         )
 
     def _finish(self, done: Done) -> Outcome:

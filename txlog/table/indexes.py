@@ -63,7 +63,7 @@ class TableIndexes:
         from txlog.data_files.options import as_names
         from txlog.verbs.indexes import CreateIndex
 
-        operation = CreateIndex(self._table._context, as_names(columns, argument="columns"), name)
+        operation = CreateIndex(as_names(columns, argument="columns"), name)
         outcome = self._table._run(operation, txn, user_metadata)
         if build and not outcome.skipped:
             self.build(operation.index)
@@ -117,7 +117,7 @@ class TableIndexes:
         """
         from txlog.verbs.indexes import DropIndex, delete_index
 
-        outcome = self._table._run(DropIndex(self._table._context, name), txn, user_metadata)
+        outcome = self._table._run(DropIndex(name), txn, user_metadata)
         if outcome:
             delete_index(self._table._context, name)
         return outcome

@@ -140,7 +140,7 @@ class TableMaintenance:
         """
         from txlog.verbs.references import ForgetClone
 
-        return self._table._run(ForgetClone(self._table._context, target), txn, user_metadata)
+        return self._table._run(ForgetClone(target), txn, user_metadata)
 
     def write_checksum(self) -> None:
         """Write the version checksum (`.crc`) of this version, unless there is one.
@@ -278,7 +278,7 @@ class TablePins:
         """
         from txlog.verbs.references import SetPin
 
-        operation = SetPin(self._table._context, name, self._version(version), reason)
+        operation = SetPin(name, self._version(version), reason)
         return self._table._run(operation, txn, user_metadata)
 
     def update(
@@ -293,7 +293,7 @@ class TablePins:
         """Move a pin to another version; `NotFoundError` if there is no such pin."""
         from txlog.verbs.references import SetPin
 
-        operation = SetPin(self._table._context, name, self._version(version), reason, exists=True)
+        operation = SetPin(name, self._version(version), reason, exists=True)
         return self._table._run(operation, txn, user_metadata)
 
     def delete(
@@ -306,7 +306,7 @@ class TablePins:
         """Delete a pin; `NotFoundError` if there is no such pin."""
         from txlog.verbs.references import DropPin
 
-        return self._table._run(DropPin(self._table._context, name), txn, user_metadata)
+        return self._table._run(DropPin(name), txn, user_metadata)
 
     def list(self) -> dict[str, Pin]:
         """Return the pins by their names: each has `version`, `reason` and `created_ms`."""

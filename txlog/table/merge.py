@@ -111,7 +111,7 @@ class TableMerger:
         """
         from txlog.verbs.merge.merge import Merge
 
-        operation = Merge(self._table._context, self._request, self._clauses)
+        operation = Merge(self._request, self._clauses)
         return self._table._run(operation, **self._noted)
 
 

@@ -74,7 +74,6 @@ class TableOptimize:
         from txlog.verbs.compact import Compact
 
         operation = Compact(
-            self._table._context,
             as_expression(where),
             min_file_bytes=min_file_bytes,
             max_deleted_fraction=max_deleted_fraction,
@@ -130,7 +129,6 @@ class TableOptimize:
         from txlog.verbs.cluster import Cluster
 
         operation = Cluster(
-            self._table._context,
             as_names(columns, argument="columns"),
             as_expression(where),
             curve=curve,
@@ -169,7 +167,6 @@ class TableOptimize:
         from txlog.verbs.cluster import Cluster
 
         operation = Cluster(
-            self._table._context,
             None,
             as_expression(where),
             curve=curve,
@@ -222,7 +219,5 @@ class TableOptimize:
         from txlog.expressions.sql import as_expression
         from txlog.verbs.statistics import ComputeStatistics
 
-        operation = ComputeStatistics(
-            self._table._context, columns, where=as_expression(where), recompute=recompute
-        )
+        operation = ComputeStatistics(columns, where=as_expression(where), recompute=recompute)
         return self._table._run(operation, txn, user_metadata)

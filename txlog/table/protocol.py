@@ -39,7 +39,7 @@ class AlterProtocol:
         """
         from txlog.verbs.features import AddFeatures
 
-        return self._table._run(AddFeatures(self._table._context, features), txn, user_metadata)
+        return self._table._run(AddFeatures(features), txn, user_metadata)
 
     def cluster_by(
         self,
@@ -60,7 +60,7 @@ class AlterProtocol:
         """
         from txlog.verbs.features import ClusterBy
 
-        return self._table._run(ClusterBy(self._table._context, columns), txn, user_metadata)
+        return self._table._run(ClusterBy(columns), txn, user_metadata)
 
     def upgrade_protocol(
         self,
@@ -81,7 +81,7 @@ class AlterProtocol:
         """
         from txlog.verbs.features import UpgradeProtocol
 
-        operation = UpgradeProtocol(self._table._context, reader, writer)
+        operation = UpgradeProtocol(reader, writer)
         return self._table._run(operation, txn, user_metadata)
 
     def drop_feature(
@@ -141,7 +141,7 @@ class AlterProtocol:
         from txlog.verbs.drop_feature import DropFeature
         from txlog.verbs.features import AddFeatures, UpgradeProtocol
 
-        context, latest = self._table._context, self._table._latest()
+        latest = self._table._latest()
         if upgrade is not None:
             if not isinstance(upgrade, tuple) or len(upgrade) != 2:
                 raise InvalidTypeError(
@@ -149,8 +149,9 @@ class AlterProtocol:
                     reason=f"{upgrade!r} is not a pair of a reader and a writer version",
                     remedy="Pass a pair such as (3, 7)",
                 )
-            return UpgradeProtocol(context, *upgrade).change_of(latest)
+            return UpgradeProtocol(*upgrade).change_of(latest)
         if drop is not None:
-            dropping = DropFeature(context, drop, truncate_history=truncate_history)
+            dropping = DropFeature(drop, truncate_history=truncate_history)
+            dropping.context = self._table._context
             return dropping.change_of(latest)
-        return AddFeatures(context, add).change_of(latest)
+        return AddFeatures(add).change_of(latest)

@@ -246,7 +246,7 @@ class Table(About, Reading, Lookups, Writing):
             if mode == "overwrite":
                 from txlog.verbs.replace import ReplaceTable
 
-                operation = ReplaceTable(context, **definition, or_create=True)
+                operation = ReplaceTable(**definition, or_create=True)
                 table._run(operation, txn, user_metadata)
             return table
         return cls._made(context, done)
@@ -483,7 +483,6 @@ class Table(About, Reading, Lookups, Writing):
         from txlog.verbs.restore import Restore
 
         operation = Restore(
-            self._context,
             version,
             timestamp,
             out_of_range=out_of_range,

@@ -43,7 +43,7 @@ class TableTransaction:
         options: WriteOptions | None = None,
     ) -> None:
         """Add rows; arguments and errors are those of `Table.append`."""
-        self._add(Append.of_data(self._context, data, schema_mode=schema_mode, options=options))
+        self._add(Append.of_data(data, schema_mode=schema_mode, options=options))
 
     def overwrite(
         self,
@@ -56,7 +56,6 @@ class TableTransaction:
     ) -> None:
         """Replace rows; arguments and errors are those of `Table.overwrite`."""
         operation = Overwrite.of_data(
-            self._context,
             data,
             where=as_expression(where),
             partition_mode=partition_mode,
@@ -70,7 +69,7 @@ class TableTransaction:
 
         This includes rows that the transaction added before.
         """
-        self._add(Delete(self._context, as_expression(where), options=options))
+        self._add(Delete(as_expression(where), options=options))
 
     def update(
         self,
@@ -84,7 +83,6 @@ class TableTransaction:
         predicate = as_expression(where)
         self._add(
             Update(
-                self._context,
                 updates,
                 predicate,
                 new_values=new_values,
@@ -131,5 +129,4 @@ class _MergeWithin(TableMerger):
 
     def execute(self) -> None:  # type: ignore[override]
         """Add the merge to the transaction; errors as for `TableMerger.execute`."""
-        context = self._transaction._context
-        self._transaction._add(Merge(context, self._request, self._clauses))
+        self._transaction._add(Merge(self._request, self._clauses))

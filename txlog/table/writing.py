@@ -66,7 +66,7 @@ class Writing(Handle):
         """
         from txlog.verbs.append import Append
 
-        operation = Append.of_data(self._context, data, schema_mode=schema_mode, options=options)
+        operation = Append.of_data(data, schema_mode=schema_mode, options=options)
         return self._run(operation, txn, user_metadata)
 
     def overwrite(
@@ -101,7 +101,6 @@ class Writing(Handle):
         from txlog.verbs.overwrite import Overwrite
 
         operation = Overwrite.of_data(
-            self._context,
             data,
             where=as_expression(where),
             partition_mode=partition_mode,
@@ -134,7 +133,7 @@ class Writing(Handle):
         from txlog.expressions.sql import as_expression
         from txlog.verbs.delete import Delete
 
-        operation = Delete(self._context, as_expression(where), options=options)
+        operation = Delete(as_expression(where), options=options)
         return self._run(operation, txn, user_metadata)
 
     def update(
@@ -181,7 +180,6 @@ class Writing(Handle):
         from txlog.verbs.update import Update
 
         operation = Update(
-            self._context,
             updates,
             as_expression(where),
             new_values=new_values,
@@ -326,6 +324,7 @@ class Writing(Handle):
         changes.outcome = self._finish(
             execute(
                 changes.operation,
+                self._context,
                 latest,
                 txn=txn,
                 user_metadata=user_metadata,

@@ -8,7 +8,6 @@ from typing import Any
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
 from txlog.base.errors import InvalidInputError
-from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.identity import marks_of, with_marks
@@ -30,28 +29,24 @@ class Append(Operation):
     name = "WRITE"
     keeps_files = True
 
-    def __init__(self, context: Context, files: AddedFiles) -> None:
+    def __init__(self, files: AddedFiles) -> None:
         require_additive(files.schema_mode)
-        super().__init__(context)
         self._files = files
 
     @classmethod
     def of_data(
         cls,
-        context: Context,
         data: Any,
         *,
         schema_mode: SchemaMode = None,
         options: WriteOptions | None = None,
     ) -> Append:
         """Add the rows of data: anything that supports Arrow."""
-        return cls(
-            context, AddedFiles(context, data=data, schema_mode=schema_mode, options=options)
-        )
+        return cls(AddedFiles(data, schema_mode=schema_mode, options=options))
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the files to add; errors as for `AddedFiles.fit` and `evolved`."""
-        schema = self._files.fit(base)
+        schema = self._files.fit(self.context, base)
         return Intent(
             operation=self.name,
             kind="append",
@@ -65,7 +60,7 @@ class Append(Operation):
 
     def discard(self) -> None:
         """Delete the data files."""
-        self._files.discard()
+        self._files.discard(self.context.store)
 
 
 def require_additive(schema_mode: SchemaMode) -> None:

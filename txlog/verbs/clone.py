@@ -155,14 +155,12 @@ def clone(
     if options.shallow and not options.register:
         remedy = "Nothing was committed; clone a later version"
         require_whole_version(source, latest, snapshot.version, remedy, beside_vacuum=True)
-    operation = _Clone(
-        source, snapshot, target, options, registration if options.register else None
-    )
+    operation = _Clone(source, snapshot, options, registration if options.register else None)
     try:
         if before is not None:
-            done = execute(operation, before, txn=txn, user_metadata=user_metadata)
+            done = execute(operation, target, before, txn=txn, user_metadata=user_metadata)
         else:
-            done = _created(operation, txn, user_metadata)
+            done = _created(operation, target, txn, user_metadata)
     except OutcomeUnknownError:  # The clone may exist, so it stays registered.
         raise
     except TxlogError as error:
@@ -172,8 +170,13 @@ def clone(
     return done
 
 
-def _created(operation: _Clone, txn: AppVersion | None, user_metadata: UserMetadata | None) -> Done:
-    context = operation.context
+def _created(
+    operation: _Clone,
+    context: Context,
+    txn: AppVersion | None,
+    user_metadata: UserMetadata | None,
+) -> Done:
+    operation.context = context
     with discarding(operation.discard):
         intent = operation.intent(None)
         queried = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
@@ -228,14 +231,14 @@ class _Registration:
         registered = RegisteredClone(table_id, self.uri, is_made=False)
         self._attempts.add(attempt.id)  # First, because the outcome may be unknown.
         self._ids.add(table_id)
-        self._execute(RegisterClone(self.source, registered, attempt))
+        self._execute(RegisterClone(registered, attempt))
         self._until_ms = now_ms + _RENEWED_MS
 
     def complete(self, table_id: str) -> None:
         """Register a clone that exists, unless it is registered already."""
         known = next((one for one in clones_of(self.latest) if one.id == table_id), None)
         if known is None:
-            self._execute(RegisterClone(self.source, RegisteredClone(table_id, self.uri)))
+            self._execute(RegisterClone(RegisteredClone(table_id, self.uri)))
         else:
             self._finish(table_id, is_made=True)
 
@@ -253,7 +256,7 @@ class _Registration:
             for table_id in self._ids:
                 self._finish(table_id, is_made=table_id == made)
             if done.outcome.skipped and self._ids and made not in self._ids:
-                self._execute(RegisterClone(self.source, RegisteredClone(made, self.uri)))
+                self._execute(RegisterClone(RegisteredClone(made, self.uri)))
         except TxlogError as error:
             warn_committed(
                 f"the clone {self.uri} is committed and registered, but the table "
@@ -272,7 +275,7 @@ class _Registration:
 
     def _finish(self, table_id: str, *, is_made: bool) -> None:
         txn = self.txn if is_made else None
-        self._execute(FinishClone(self.source, table_id, self._attempts, is_made=is_made, txn=txn))
+        self._execute(FinishClone(table_id, self._attempts, is_made=is_made, txn=txn))
 
     def _execute(self, operation: Operation) -> None:
         """Commit to the source; again if other writers changed the same record.
@@ -282,7 +285,7 @@ class _Registration:
         for left in reversed(range(_TRIES)):
             try:
                 self.latest = refresh(self.source.store, self.latest)
-                self.latest = execute(operation, self.latest).snapshot
+                self.latest = execute(operation, self.source, self.latest).snapshot
                 return
             except OutcomeUnknownError:
                 if not left:
@@ -313,11 +316,9 @@ class _Clone(Operation):
         self,
         source: Context,
         snapshot: Snapshot,
-        target: Context,
         options: CloneOptions,
         registration: _Registration | None = None,
     ) -> None:
-        super().__init__(target)
         self._source = source
         self._snapshot = snapshot
         self._options = options

@@ -69,7 +69,6 @@ class Cluster(Operation):
 
     def __init__(
         self,
-        context: Context,
         columns: Sequence[str] | None,
         where: Expression | None = None,
         *,
@@ -96,7 +95,6 @@ class Cluster(Operation):
         InvalidInputError
             No column is given, or the curve or a number is invalid.
         """
-        super().__init__(context)
         if columns is not None and not columns:
             raise InvalidInputError(argument="columns", reason="no column is given")
         if curve not in ("z-order", "hilbert"):

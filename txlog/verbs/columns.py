@@ -77,7 +77,6 @@ class GiveValues(Operation):
 
     def __init__(
         self,
-        context: Context,
         verb: ColumnVerb,
         columns: Any,
         *,
@@ -90,7 +89,6 @@ class GiveValues(Operation):
         columns, read_columns
             As for `column_values`.
         """
-        super().__init__(context)
         require_described(columns)
         self.name = verb.upper()
         self._verb: ColumnVerb = verb

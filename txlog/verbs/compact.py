@@ -177,7 +177,6 @@ class Compact(Operation):
 
     def __init__(
         self,
-        context: Context,
         where: Expression | None,
         *,
         min_file_bytes: int | None = None,
@@ -201,7 +200,6 @@ class Compact(Operation):
         InvalidInputError
             A limit is not a number of its kind.
         """
-        super().__init__(context)
         self._options = as_options(options)
         self._where = where
         self._sort_by = tuple(sort_by)

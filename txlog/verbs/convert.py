@@ -172,7 +172,9 @@ def convert(
 
 def _with_statistics(context: Context, intent: Intent) -> Intent:
     """Return the intent with the statistics of its files."""
-    computed = ComputeStatistics(context).intent(_planned(context, intent))
+    statistics = ComputeStatistics()
+    statistics.context = context
+    computed = statistics.intent(_planned(context, intent))
     stats = {} if computed is None else {add.path: add.stats for add in computed.adds}
     adds = (a.model_copy(update={"stats": stats.get(a.path, a.stats)}) for a in intent.adds)
     return replace(intent, adds=tuple(adds))

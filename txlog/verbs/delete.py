@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from pyroaring import BitMap64
 
-from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import (
@@ -35,12 +34,10 @@ class Delete(Operation):
 
     def __init__(
         self,
-        context: Context,
         where: Expression | None,
         *,
         options: WriteOptions | None = None,
     ) -> None:
-        super().__init__(context)
         self._options = as_options(options)
         self._where = where
         self._deletes: RowDeletes | None = None
@@ -113,7 +110,6 @@ class DeleteFound(Delete):
 
     def __init__(
         self,
-        context: Context,
         find: FindRows,
         *,
         description: str,
@@ -129,7 +125,7 @@ class DeleteFound(Delete):
         description
             The description of the rows for the commit.
         """
-        super().__init__(context, None, options=options)
+        super().__init__(None, options=options)
         self._find_rows = find
         self._text = description
 

@@ -149,14 +149,15 @@ def drop_feature(
     CommitConflictError
         `checkpointProtection` is to be dropped, and its versions are still there.
     """
-    operation = DropFeature(context, feature, truncate_history=truncate_history)
+    operation = DropFeature(feature, truncate_history=truncate_history)
+    operation.context = context  # For `change_of`, which runs before `execute`.
     require_app_version(txn)
     require_user_metadata(user_metadata)
     is_tried = is_rehearsing() or is_recorded(latest, txn)
     if feature == PROTECTION and truncate_history and not is_tried:
         operation.change_of(latest)  # Raises if it must not be dropped.
         latest = _truncate(context, latest, latest.version)
-    done = execute(operation, latest, txn=txn, user_metadata=user_metadata)
+    done = execute(operation, context, latest, txn=txn, user_metadata=user_metadata)
     if not done.outcome and not done.outcome.skipped:
         return done
     try:
@@ -181,7 +182,7 @@ def _finished(context: Context, done: Done, feature: str, *, truncates: bool) ->
         after = _truncate(context, after, since)
     if not is_protected:
         return Done(replace(done.outcome, version=after.version), after)
-    second = execute(DropFeature(context, PROTECTION, truncate_history=True), after)
+    second = execute(DropFeature(PROTECTION, truncate_history=True), context, after)
     return Done(_merged(done.outcome, second.outcome), second.snapshot)
 
 
@@ -242,8 +243,7 @@ class DropFeature(Operation):
     name = "DROP FEATURE"
     deadline_s = 3600.0
 
-    def __init__(self, context: Context, feature: str, *, truncate_history: bool = False) -> None:
-        super().__init__(context)
+    def __init__(self, feature: str, *, truncate_history: bool = False) -> None:
         self._feature = feature
         self._truncates = truncate_history
         self._written: list[Add] = []

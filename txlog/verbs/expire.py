@@ -143,7 +143,7 @@ def truncate(context: Context, snapshot: Snapshot, version: int) -> Snapshot:
     if not _truncation(context, latest, version).gone:
         return latest
     parameters = {"truncateHistory": True}
-    latest = execute(DeletionNote(context, "VACUUM START", parameters), latest).snapshot
+    latest = execute(DeletionNote("VACUUM START", parameters), context, latest).snapshot
     status = "FAILED"
     try:
         # After the first commit nobody can pin an older version, so this sees all pins.
@@ -155,8 +155,8 @@ def truncate(context: Context, snapshot: Snapshot, version: int) -> Snapshot:
             _delete(context, plan)
         status = "COMPLETED"
     finally:
-        end = DeletionNote(context, "VACUUM END", {**parameters, "status": status})
-        latest = execute(end, latest).snapshot
+        end = DeletionNote("VACUUM END", {**parameters, "status": status})
+        latest = execute(end, context, latest).snapshot
     return latest
 
 

@@ -104,8 +104,7 @@ class UpgradeProtocol(Operation):
 
     name = "UPGRADE PROTOCOL"
 
-    def __init__(self, context: Context, reader: int, writer: int) -> None:
-        super().__init__(context)
+    def __init__(self, reader: int, writer: int) -> None:
         for argument, value, known in (("reader", reader, READERS), ("writer", writer, WRITERS)):
             if type(value) is not int or value not in known:
                 raise InvalidInputError(
@@ -158,8 +157,7 @@ class AddFeatures(Operation):
 
     name = "ADD FEATURE"
 
-    def __init__(self, context: Context, names: Sequence[str]) -> None:
-        super().__init__(context)
+    def __init__(self, names: Sequence[str]) -> None:
         if not names or not all(isinstance(name, str) for name in names):
             raise InvalidInputError(
                 argument="features",
@@ -204,8 +202,7 @@ class ClusterBy(Operation):
 
     name = "CLUSTER BY"
 
-    def __init__(self, context: Context, columns: Sequence[str]) -> None:
-        super().__init__(context)
+    def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns
 
     def intent(self, base: Snapshot) -> Intent | None:

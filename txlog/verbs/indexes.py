@@ -175,8 +175,7 @@ class CreateIndex(ChangeMetadata):
 
     name = "SET TBLPROPERTIES"
 
-    def __init__(self, context: Context, columns: Sequence[str], name: str | None) -> None:
-        super().__init__(context)
+    def __init__(self, columns: Sequence[str], name: str | None) -> None:
         self._columns = tuple(columns)
         self.index = default_name(columns) if name is None else name
 
@@ -238,8 +237,7 @@ class DropIndex(ChangeMetadata):
 
     name = "UNSET TBLPROPERTIES"
 
-    def __init__(self, context: Context, name: str) -> None:
-        super().__init__(context)
+    def __init__(self, name: str) -> None:
         self._index = name
 
     def change(self, base: Snapshot) -> Changed:

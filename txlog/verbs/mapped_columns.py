@@ -53,8 +53,7 @@ class RenameColumn(ChangeSchema):
 
     name = "RENAME COLUMN"
 
-    def __init__(self, context: Context, column: str, new_name: str) -> None:
-        super().__init__(context)
+    def __init__(self, column: str, new_name: str) -> None:
         self._column = column
         self._new_name = new_name
 
@@ -143,8 +142,7 @@ class DropColumns(ChangeSchema):
 
     name = "DROP COLUMNS"
 
-    def __init__(self, context: Context, columns: Sequence[str]) -> None:
-        super().__init__(context)
+    def __init__(self, columns: Sequence[str]) -> None:
         self._columns = tuple(dict.fromkeys(columns))
 
     def schema(self, base: Snapshot) -> StructType:
@@ -260,8 +258,8 @@ class SetMapping(SetProperties):
 
     deadline_s = 3600.0
 
-    def __init__(self, context: Context, *args: Any, **kwargs: Any) -> None:
-        super().__init__(context, *args, **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._written: list[Add] = []
 
     def intent(self, base: Snapshot) -> Intent | None:

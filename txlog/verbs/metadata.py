@@ -151,7 +151,6 @@ class SetProperties(ChangeMetadata):
 
     def __init__(
         self,
-        context: Context,
         properties: Mapping[str, str],
         *,
         unset: Sequence[str] = (),
@@ -166,7 +165,6 @@ class SetProperties(ChangeMetadata):
         if_exists
             Whether to ignore properties in `unset` that do not exist.
         """
-        super().__init__(context)
         self._properties = dict(properties)
         self._unset = tuple(unset)
         self._if_exists = if_exists
@@ -276,8 +274,7 @@ class AddConstraints(ChangeMetadata):
 
     name = "ADD CONSTRAINT"
 
-    def __init__(self, context: Context, constraints: Mapping[str, str | Expression]) -> None:
-        super().__init__(context)
+    def __init__(self, constraints: Mapping[str, str | Expression]) -> None:
         if not constraints:
             raise InvalidInputError(
                 argument="constraints",
@@ -333,8 +330,7 @@ class DropConstraint(ChangeMetadata):
 
     name = "DROP CONSTRAINT"
 
-    def __init__(self, context: Context, constraint: str, *, if_exists: bool = False) -> None:
-        super().__init__(context)
+    def __init__(self, constraint: str, *, if_exists: bool = False) -> None:
         self._constraint = constraint
         self._if_exists = if_exists
 
@@ -380,8 +376,7 @@ class Describe(ChangeMetadata):
 
     name = "UPDATE TABLE METADATA"
 
-    def __init__(self, context: Context, **texts: str | None) -> None:
-        super().__init__(context)
+    def __init__(self, **texts: str | None) -> None:
         self._texts = texts
 
     def change(self, base: Snapshot) -> Changed:

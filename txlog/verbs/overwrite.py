@@ -12,7 +12,6 @@ from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata
 from txlog.base.arrow import arrow_array
 from txlog.base.errors import InvalidInputError
-from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.change_files import inserted_rows, write_rows_of
@@ -44,7 +43,6 @@ class Overwrite(Operation):
 
     def __init__(
         self,
-        context: Context,
         files: AddedFiles,
         *,
         where: Expression | None = None,
@@ -62,7 +60,6 @@ class Overwrite(Operation):
         options
             The sizes of files for the remaining rows of files in which rows are replaced.
         """
-        super().__init__(context)
         self._files = files
         self._where = where
         self._partition_mode = partition_mode
@@ -72,7 +69,6 @@ class Overwrite(Operation):
     @classmethod
     def of_data(
         cls,
-        context: Context,
         data: Any,
         *,
         where: Expression | None = None,
@@ -94,14 +90,13 @@ class Overwrite(Operation):
         if partition_by is not None and (where is not None or partition_mode == "dynamic"):
             raise _all_or_nothing("partition_by")
         files = AddedFiles(
-            context,
-            data=data,
+            data,
             schema_mode=schema_mode,
             options=options,
             replaced=where,
             partition_by=partition_by,
         )
-        return cls(context, files, where=where, partition_mode=partition_mode, options=options)
+        return cls(files, where=where, partition_mode=partition_mode, options=options)
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the rows to remove and the files to add.
@@ -115,7 +110,7 @@ class Overwrite(Operation):
         """
         require_modes(base, self._where, self._partition_mode)
         self._discard_deletes()
-        schema = self._files.fit(base)
+        schema = self._files.fit(self.context, base)
         if self._where is not None or self._partition_mode == "dynamic":
             require_kept(base, schema, self._files.schema_mode)
         metadata, domains = _definition(base, schema, self._files)
@@ -167,7 +162,7 @@ class Overwrite(Operation):
     def discard(self) -> None:
         """Delete the data files, and files that were written for replaced rows."""
         self._discard_deletes()
-        self._files.discard()
+        self._files.discard(self.context.store)
 
 
 def require_modes(

@@ -37,9 +37,7 @@ class SetPin(Operation):
 
     name = "SET PIN"
 
-    def __init__(
-        self, context: Context, pin: str, version: int, reason: str | None, *, exists: bool = False
-    ) -> None:
+    def __init__(self, pin: str, version: int, reason: str | None, *, exists: bool = False) -> None:
         """Take the pin; `exists` says whether a pin with this name exists already.
 
         Raises
@@ -47,14 +45,13 @@ class SetPin(Operation):
         InvalidInputError
             The name, the version or the reason is not valid.
         """
-        super().__init__(context)
         require_pin_name(pin)
         require_whole("version", version)
         if reason is not None and not isinstance(reason, str):
             raise InvalidTypeError(
                 argument="reason", reason=f"text was expected, not {type(reason).__name__}"
             )
-        self._pin = Pin(pin, version, reason, context.effects.now_ms())
+        self._pin, self._version, self._reason = pin, version, reason
         self._exists = exists
 
     def intent(self, base: Snapshot) -> Intent | None:
@@ -70,20 +67,21 @@ class SetPin(Operation):
             Files of the version are missing; the error names them.
         """
         pins = pins_of(base)
-        if self._pin.name in pins and not self._exists:
+        if self._pin in pins and not self._exists:
             raise AlreadyExistsError(
                 path=base.root,
-                reason=f"the table already has a pin {self._pin.name!r}, of version "
-                f"{pins[self._pin.name].version}",
+                reason=f"the table already has a pin {self._pin!r}, of version "
+                f"{pins[self._pin].version}",
                 remedy="Move it with pins.update, or choose another name",
             )
-        if self._exists and self._pin.name not in pins:
-            raise _no_pin(base, self._pin.name)
+        if self._exists and self._pin not in pins:
+            raise _no_pin(base, self._pin)
         require_whole_version(
-            self.context, base, self._pin.version, "Nothing was committed; pin a later version"
+            self.context, base, self._version, "Nothing was committed; pin a later version"
         )
-        parameters = {"name": self._pin.name, "version": self._pin.version}
-        pinned = _intent(base, self.name, self._pin.to_domain(), parameters)
+        pin = Pin(self._pin, self._version, self._reason, self.context.effects.now_ms())
+        parameters = {"name": pin.name, "version": pin.version}
+        pinned = _intent(base, self.name, pin.to_domain(), parameters)
         return replace(pinned, revives=True)
 
 
@@ -118,8 +116,7 @@ class DropPin(Operation):
 
     name = "DROP PIN"
 
-    def __init__(self, context: Context, pin: str) -> None:
-        super().__init__(context)
+    def __init__(self, pin: str) -> None:
         self._pin = require_pin_name(pin)
 
     def intent(self, base: Snapshot) -> Intent | None:
@@ -139,10 +136,7 @@ class RegisterClone(Operation):
 
     name = "REGISTER CLONE"
 
-    def __init__(
-        self, context: Context, clone: RegisteredClone, attempt: CloneAttempt | None = None
-    ) -> None:
-        super().__init__(context)
+    def __init__(self, clone: RegisteredClone, attempt: CloneAttempt | None = None) -> None:
         self._clone = clone
         self._attempt = attempt
 
@@ -187,7 +181,6 @@ class FinishClone(Operation):
 
     def __init__(
         self,
-        context: Context,
         clone_id: str,
         attempts: Collection[str],
         *,
@@ -195,7 +188,6 @@ class FinishClone(Operation):
         txn: AnyAppVersion | None = None,
     ) -> None:
         """Take the ids of the ended attempts; those with the same `txn` have ended, too."""
-        super().__init__(context)
         self._id = clone_id
         self._attempts = frozenset(attempts)
         self._is_made = is_made
@@ -233,19 +225,18 @@ class ForgetClone(Operation):
 
     name = "FORGET CLONE"
 
-    def __init__(self, context: Context, target: str) -> None:
-        super().__init__(context)
+    def __init__(self, target: str) -> None:
         self._target = target
-        self._root = open_store(target, context.store.options).root
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the domain of the clone, removed; `NotFoundError` if there is none."""
         clones = clones_of(base)
+        root = open_store(self._target, self.context.store.options).root
         clone = next(
             (
                 one
                 for one in clones
-                if self._target in (one.id, one.uri) or same_place(one.uri, self._root)
+                if self._target in (one.id, one.uri) or same_place(one.uri, root)
             ),
             None,
         )

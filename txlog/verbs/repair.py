@@ -116,7 +116,9 @@ def repair(
     actions = {row["action"] for row in rows if row["decision"] == "do"}
     wrong = snapshot
     if _REMOVE in actions:
-        snapshot = execute(RemoveLostFiles(context), snapshot, user_metadata=user_metadata).snapshot
+        snapshot = execute(
+            RemoveLostFiles(), context, snapshot, user_metadata=user_metadata
+        ).snapshot
     if _CHECKPOINT in actions:
         checkpoint(context, snapshot)
     if _CHECKSUM in actions:

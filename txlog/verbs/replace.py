@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from txlog.actions.table import DomainMetadata, Metadata
-from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import removes_of
@@ -39,7 +39,6 @@ class ReplaceTable(Operation):
 
     def __init__(
         self,
-        context: Context,
         schema: StructType,
         *,
         partition_by: Sequence[str] = (),
@@ -50,19 +49,17 @@ class ReplaceTable(Operation):
         or_create: bool = False,
     ) -> None:
         """Take the definition; `or_create` names the operation for a caller that may create too."""
-        super().__init__(context)
         self.name = "CREATE OR REPLACE TABLE" if or_create else "REPLACE TABLE"
-        self._new = new_table(
+        self._define = partial(
+            new_table,
             schema,
             partition_by=partition_by,
             properties=properties,
             cluster_by=cluster_by,
             name=name,
             description=description,
-            effects=context.effects,
         )
         self._cluster_by = cluster_by
-        self._created = self._new.intent()
         self._asked = Asked.of(properties or {}, has_rows=False, warns=False)
 
     def intent(self, base: Snapshot) -> Intent:
@@ -70,16 +67,20 @@ class ReplaceTable(Operation):
 
         Raises
         ------
+        InvalidInputError
+            The definition is wrong, as for `new_table`.
         UnsupportedFeatureError
             txlog could not write the table then.
         """
-        wanted, needed = self._created.metadata, self._created.protocol
+        new = self._define(effects=self.context.effects)
+        created = new.intent()
+        wanted, needed = created.metadata, created.protocol
         assert wanted is not None
         assert needed is not None
         current = base.metadata.configuration
         configuration = carried(wanted.configuration, current, self._asked.stored)
         configuration |= highest_id(base.metadata, wanted)
-        schema = self._new.schema
+        schema = new.schema
         metadata = wanted.model_copy(
             update={"id": base.metadata.id, "configuration": configuration}
         )
@@ -101,7 +102,7 @@ class ReplaceTable(Operation):
             metadata=metadata,
             domains=self._clustering(base, metadata, schema),
             reads=Reads(everything=True),
-            parameters=self._created.parameters,
+            parameters=created.parameters,
             metrics={"numRemovedFiles": rows.num_rows},
         )
 

@@ -63,7 +63,6 @@ class Restore(Operation):
 
     def __init__(
         self,
-        context: Context,
         version: int | str | None = None,
         timestamp: str | datetime | int | None = None,
         *,
@@ -84,7 +83,6 @@ class Restore(Operation):
         InvalidInputError
             Neither or both are given, or one is malformed.
         """
-        super().__init__(context)
         if (version is None) == (timestamp is None):
             raise InvalidInputError(
                 argument="version", reason="either a version or a timestamp is expected"

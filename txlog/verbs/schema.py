@@ -9,7 +9,6 @@ from typing import Any
 
 from txlog.base.arrow import pc
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.commit.context import Context
 from txlog.data_files.constraints import (
     constraints_of,
     default_value,
@@ -98,9 +97,8 @@ class AddFields(ChangeSchema):
 
     name = "ADD COLUMNS"
 
-    def __init__(self, context: Context, fields: Sequence[tuple[FieldPath, StructField]]) -> None:
+    def __init__(self, fields: Sequence[tuple[FieldPath, StructField]]) -> None:
         """Take the fields, each with the path of the struct that it is added to."""
-        super().__init__(context)
         for path, field in fields:
             if has_default(field):
                 raise InvalidInputError(
@@ -142,7 +140,6 @@ class ChangeColumn(ChangeSchema):
 
     def __init__(
         self,
-        context: Context,
         column: str,
         *,
         metadata: Mapping[str, str | None] | None = None,
@@ -159,7 +156,6 @@ class ChangeColumn(ChangeSchema):
         kind
             A wider type.
         """
-        super().__init__(context)
         self._column = column
         self._metadata = dict(metadata or {})
         self._nullable = nullable
@@ -263,8 +259,7 @@ class SetDefault(ChangeSchema):
 
     name = "CHANGE COLUMN"
 
-    def __init__(self, context: Context, column: str, default: str | None) -> None:
-        super().__init__(context)
+    def __init__(self, column: str, default: str | None) -> None:
         self._column = column
         self._default = default
 
@@ -312,8 +307,7 @@ class SyncIdentity(ChangeSchema):
 
     name = "SYNC IDENTITY"
 
-    def __init__(self, context: Context, column: str) -> None:
-        super().__init__(context)
+    def __init__(self, column: str) -> None:
         self._column = column
 
     def schema(self, base: Snapshot) -> StructType:

@@ -15,7 +15,6 @@ from txlog.actions.file import Add
 from txlog.actions.stats_text import Path, StatsText, stats_json
 from txlog.base.arrow import arrow_array, arrow_scalar, flat, pc
 from txlog.base.errors import DataFileError, InvalidInputError, NotFoundError, TxlogError
-from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
@@ -58,7 +57,6 @@ class ComputeStatistics(Operation):
 
     def __init__(
         self,
-        context: Context,
         columns: Sequence[str] | str | None = None,
         *,
         where: Expression | None = None,
@@ -76,7 +74,6 @@ class ComputeStatistics(Operation):
         recompute
             Compute them for all files, not only for those that lack some.
         """
-        super().__init__(context)
         self._columns = columns
         self._where = where
         self._recompute = recompute

@@ -42,7 +42,7 @@ class Transaction(Operation):
     keeps_files = True  # The files of operations that keep their files.
 
     def __init__(self, context: Context, base: Snapshot) -> None:
-        super().__init__(context)
+        self.context = context  # Operations run before `execute` does.
         self._first = base  # The operations run on it when they are added.
         self._state = base
         self._operations: list[Operation] = []
@@ -104,6 +104,7 @@ class Transaction(Operation):
         discard_changes(self.context, cdc)
 
     def _decide(self, operation: Operation) -> None:
+        operation.context = self.context
         require_table_writable(self._state, removes_rows=operation.removes_rows)
         intent = operation.intent(self._state)
         if intent is None:

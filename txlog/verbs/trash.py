@@ -216,12 +216,10 @@ class DeletionNote(Operation):
 
     def __init__(
         self,
-        context: Context,
         name: str,
         parameters: Mapping[str, Any],
         metrics: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        super().__init__(context)
         self.name = name
         self._parameters = parameters
         self._metrics = metrics

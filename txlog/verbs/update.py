@@ -7,7 +7,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.assignments import Assignments, Updates, assignments
@@ -30,7 +29,6 @@ class Update(Operation):
 
     def __init__(
         self,
-        context: Context,
         updates: Updates | None,
         where: Expression | None,
         *,
@@ -38,7 +36,6 @@ class Update(Operation):
         options: WriteOptions | None = None,
     ) -> None:
         """Take the new values, by column: SQL text or expressions, and Python values."""
-        super().__init__(context)
         self._updates = updates
         self._new_values = new_values
         self._where = where

@@ -310,9 +310,13 @@ class _VacuumLog:
         parameters: Mapping[str, Any],
         metrics: Mapping[str, int],
     ) -> Snapshot:
-        note = DeletionNote(self.context, name, parameters, metrics)
+        note = DeletionNote(name, parameters, metrics)
         done = execute(
-            note, snapshot, user_metadata=self.request.user_metadata, looked_s=self._started_s
+            note,
+            self.context,
+            snapshot,
+            user_metadata=self.request.user_metadata,
+            looked_s=self._started_s,
         )
         checkpoint_if_due(self.context, done)
         return done.snapshot

@@ -63,8 +63,8 @@ def add(
 ) -> Commit | None:
     """Add a commit; None if `txn` is recorded already."""
     note = Note(UUID, "table/1", message, tags or {}, inputs, None, txn)
-    operation = AddCommit(context, data.to_reader(), note, Counted(), schema_mode)
-    done = add_commit(operation, snapshot or load_snapshot(context.store), txn)
+    operation = AddCommit(data.to_reader(), note, Counted(), schema_mode)
+    done = add_commit(operation, context, snapshot or load_snapshot(context.store), txn)
     return None if done.outcome.skipped else operation.commit
 
 

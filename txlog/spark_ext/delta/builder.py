@@ -17,7 +17,6 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
 )
 from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
-from txlog.commit.context import Context
 from txlog.data_files.identity import Identity
 from txlog.expressions.tree import quote_name
 from txlog.schema.json import parse_schema
@@ -248,7 +247,6 @@ class DeltaTableBuilder(Generic[Handle]):
             return table
         definition = self._definition()
         operation = ReplaceTable(
-            Context(table.store),
             **definition,
             description=self._comment,
             or_create=self._how == "createOrReplace",

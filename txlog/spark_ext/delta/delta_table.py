@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from txlog.base.errors import InvalidInputError
-from txlog.commit.context import Context
 from txlog.commit.operation import Operation, Outcome
 from txlog.schema.arrow import arrow_schema
 from txlog.spark_ext.catalog import catalog_entry, path_in, require_in_log
@@ -226,11 +225,11 @@ class DeltaTable:
         predicate = as_predicate(condition, table.snapshot.schema, self._alias)
         operation: Operation
         if condition is None or predicate is not None:
-            operation = Delete(table._context, predicate)
+            operation = Delete(predicate)
         else:
             find = rows_found(self._spark, table.uri, condition, self._alias, self._storage_options)
             text = text_of(condition)
-            operation = DeleteFound(Context(table.store), find, description=text)
+            operation = DeleteFound(find, description=text)
         return self._committed(table, operation)
 
     def _committed(self, table: Table, operation: Operation) -> Outcome:
@@ -265,9 +264,7 @@ class DeltaTable:
         self._update(expression_in(condition, "condition"), updates)
 
     def _update(self, condition: str | Column | None, updates: Mapping[str, Any]) -> Outcome:
-        operation = SparkUpdate(
-            self._table._context, self._spark, updates, condition, alias=self._alias
-        )
+        operation = SparkUpdate(self._spark, updates, condition, alias=self._alias)
         return self._committed(self._table, operation)
 
     def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
 from txlog.base.errors import InvalidInputError
-from txlog.commit.context import Context
 from txlog.commit.operation import Operation
 from txlog.data_files.assignments import require_apart, target_field
 from txlog.data_files.incoming import merged_schema
@@ -96,14 +95,13 @@ class SparkUpdate(SparkChange):
 
     def __init__(
         self,
-        context: Context,
         spark: SparkSession,
         updates: Mapping[str, Any],
         where: str | SparkColumn | None,
         *,
         alias: str | None = None,
     ) -> None:
-        super().__init__(context)
+        super().__init__()
         self._spark = spark
         self._updates = updates
         self._where = where
@@ -155,7 +153,6 @@ class SparkMerge(SparkChange):
 
     def __init__(
         self,
-        context: Context,
         source: DataFrame,
         predicate: Any,
         clauses: Sequence[Clause],
@@ -164,7 +161,7 @@ class SparkMerge(SparkChange):
         merges_schema: bool = False,
         options: WriteOptions | None = None,
     ) -> None:
-        super().__init__(context, options)
+        super().__init__(options)
         if not clauses:
             raise InvalidInputError(
                 argument="merge",
@@ -343,7 +340,6 @@ def merge_of(
     options: WriteOptions | None = None,
 ) -> Operation:
     """Return the merge of a frame: with Spark's join, or without it if the frame has few rows."""
-    context = table._context
     predicate = _as_text(predicate)
     clauses = [
         replace(
@@ -355,7 +351,6 @@ def merge_of(
         for clause in clauses
     ]
     operation = SparkMerge(
-        context,
         source,
         predicate,
         clauses,
@@ -366,9 +361,7 @@ def merge_of(
     if merges_schema:
         return operation
     schema = table._latest().schema
-    small = small_merge(
-        context, source, predicate, clauses, alias=alias, schema=schema, options=options
-    )
+    small = small_merge(source, predicate, clauses, alias=alias, schema=schema, options=options)
     return small or operation
 
 

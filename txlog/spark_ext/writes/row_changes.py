@@ -111,8 +111,7 @@ class SparkChange(Operation):
     actions of the new files, and for each file a bitmap of the removed rows.
     """
 
-    def __init__(self, context: Context, options: WriteOptions | None = None) -> None:
-        super().__init__(context)
+    def __init__(self, options: WriteOptions | None = None) -> None:
         self._options = as_options(options)
         self._changes: RowChanges | None = None
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import InvalidInputError
-from txlog.commit.context import Context
 from txlog.data_files.constraints import is_generated
 from txlog.data_files.options import WriteOptions
 from txlog.expressions.bind import columns_of
@@ -34,7 +33,6 @@ _UNKNOWN = "_txlog_no_alias"
 
 
 def small_merge(
-    context: Context,
     source: DataFrame,
     predicate: Any,
     clauses: Sequence[Clause],
@@ -76,7 +74,7 @@ def small_merge(
     if rows.num_rows > max_rows:
         return None
     request = MergeRequest(rows, predicate, sides.source_alias, sides.target_alias, options=options)
-    return Merge(context, request, clauses)
+    return Merge(request, clauses)
 
 
 def _max_rows(source: DataFrame) -> int:

@@ -50,7 +50,6 @@ class StreamingUpdate(Operation):
     name = "STREAMING UPDATE"
 
     def __init__(self, operation: Operation, batch: StreamBatch) -> None:
-        super().__init__(operation.context)
         self._operation = operation
         self._batch = batch
         self.removes_rows = operation.removes_rows
@@ -58,12 +57,16 @@ class StreamingUpdate(Operation):
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the intent of the wrapped operation, as that of a micro-batch."""
-        intent = self._operation.intent(base)
+        intent = self._in_context().intent(base)
         return None if intent is None else stated(intent, self._batch)
 
     def discard(self) -> None:
         """Delete the files of the wrapped operation."""
-        self._operation.discard()
+        self._in_context().discard()
+
+    def _in_context(self) -> Operation:
+        self._operation.context = self.context
+        return self._operation
 
 
 def stated(intent: Intent, batch: StreamBatch | None) -> Intent:
@@ -264,7 +267,6 @@ def _changed(
         raise _conflict(target, latest, "another writer created the table")
     request = target.request
     files = AddedFiles.written(
-        context,
         adds,
         with_marks(
             target.plan.schema,
@@ -276,14 +278,13 @@ def _changed(
     operation: Operation
     if request.mode == "overwrite":
         operation = Overwrite(
-            context,
             files,
             where=request.where,
             partition_mode=request.partition_mode,
             options=request.options,
         )
     else:
-        operation = Append(context, files)
+        operation = Append(files)
     if request.stream_batch is not None:
         operation = StreamingUpdate(operation, request.stream_batch)
-    return execute(operation, latest, txn=txn, user_metadata=request.user_metadata)
+    return execute(operation, context, latest, txn=txn, user_metadata=request.user_metadata)

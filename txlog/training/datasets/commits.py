@@ -164,7 +164,6 @@ class AddCommit(Operation):
 
     def __init__(
         self,
-        context: Context,
         rows: pa.RecordBatchReader,
         note: Note,
         statistics: Statistics,
@@ -181,7 +180,6 @@ class AddCommit(Operation):
             are written.
         """
         require_additive(schema_mode)
-        super().__init__(context)
         self._require = require
         self._reader = rows
         self._note = note
@@ -211,7 +209,7 @@ class AddCommit(Operation):
         assert self._files is not None
         assert self.commit is not None
         self._require(base)
-        schema = self._files.fit(base)
+        schema = self._files.fit(self.context, base)
         self.commit = replace(self.commit, commit_id=self._number)
         domain = DomainMetadata(
             domain=f"{_DOMAIN}{self._number}",
@@ -235,7 +233,7 @@ class AddCommit(Operation):
     def give_up(self) -> None:
         """Delete the files: no commit refers to them."""
         if self._files is not None:
-            self._files.discard()
+            self._files.discard(self.context.store)
 
     def _write(self, base: Snapshot) -> None:
         """Write, hash and count the rows in one pass."""
@@ -256,7 +254,6 @@ class AddCommit(Operation):
         store, effects = self.context.store, self.context.effects
         adds = write_data_files(store, passing(), plan.layout, effects=effects)
         self._files = AddedFiles.written(
-            self.context,
             adds,
             schema,
             partial(require_still_fits, written_for=base),
@@ -320,7 +317,9 @@ def _with_number(reader: pa.RecordBatchReader, number: int) -> pa.RecordBatchRea
     return pa.RecordBatchReader.from_batches(schema, numbered())
 
 
-def add_commit(operation: AddCommit, snapshot: Snapshot, txn: tuple[str, int] | None) -> Done:
+def add_commit(
+    operation: AddCommit, context: Context, snapshot: Snapshot, txn: tuple[str, int] | None
+) -> Done:
     """Commit rows with the next free number.
 
     Raises
@@ -330,13 +329,13 @@ def add_commit(operation: AddCommit, snapshot: Snapshot, txn: tuple[str, int] | 
 
     Further errors are those of `execute`; if the outcome is unknown, the files stay.
     """
-    context, message = operation.context, operation._note.message
+    message = operation._note.message
     started = context.effects.monotonic_s()
     losses = 0
     try:
         while True:
             try:
-                done = execute(operation, snapshot, txn=txn, user_metadata=message or None)
+                done = execute(operation, context, snapshot, txn=txn, user_metadata=message or None)
                 break
             except CommitConflictError as error:
                 if error.rule != "CON-16" or isinstance(error, RetriesExhaustedError):

@@ -225,7 +225,8 @@ class Ledger:
         rows = table_of_rows([{**row, "body": canonical(dict(event.body))}], _SCHEMA)
         try:
             done = execute(
-                Append.of_data(context, rows),
+                Append.of_data(rows),
+                context,
                 self._snapshot,
                 txn=(APP, event.n),
                 user_metadata=None,

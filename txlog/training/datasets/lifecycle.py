@@ -225,9 +225,9 @@ def _make_table(
     if read is None:
         return snapshot, None
     note = request.note(command.uuid, kind, read)
-    operation = AddCommit(context, read.reader, note, kind.statistics())
+    operation = AddCommit(read.reader, note, kind.statistics())
     objects = Held(home, read.objects, cleared)
-    return add_commit(operation, snapshot, None).snapshot, objects
+    return add_commit(operation, context, snapshot, None).snapshot, objects
 
 
 def update(
@@ -259,7 +259,6 @@ def _update(
         return _made_before(home, state.dataset_id, snapshot, txn)
     read = _ingest(home, kind, source)
     operation = AddCommit(
-        home.context(uuid),
         read.reader,
         request.note(uuid, kind, read),
         kind.statistics(),
@@ -267,7 +266,7 @@ def _update(
         require=Held(home, read.objects, cleared).require_at,
     )
     try:
-        done = add_commit(operation, snapshot, txn)
+        done = add_commit(operation, home.context(uuid), snapshot, txn)
     except OutcomeUnknownError:
         _require_not_purged(home, state.dataset_id)
         raise

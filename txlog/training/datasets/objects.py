@@ -25,7 +25,7 @@ from txlog.base.errors import (
     RetriesExhaustedError,
     TxlogWarning,
 )
-from txlog.extend import Context, Snapshot
+from txlog.extend import Snapshot
 from txlog.training.datasets.aside import copies_of, forget, is_back, missing_of, set_aside
 from txlog.training.datasets.commands import CLEARED_RULE, Clear
 from txlog.training.datasets.commits import COMMIT_ID
@@ -164,7 +164,7 @@ def _used_after(home: Home, cleared: int, dataset: DatasetState) -> set[str]:
     if stores_objects(dataset.type, table.schema.names):
         while cleared_at(table.snapshot) < cleared:
             with _others_may_win(table):
-                table._run(_Cleared(home.context(dataset.uuid), cleared), None, None)
+                table._run(_Cleared(cleared), None, None)
         home.keep(dataset.uuid, table.snapshot)
     return used_by(home, dataset)
 
@@ -174,8 +174,7 @@ class _Cleared(ChangeMetadata):
 
     name = "SET TBLPROPERTIES"
 
-    def __init__(self, context: Context, cleared: int) -> None:
-        super().__init__(context)
+    def __init__(self, cleared: int) -> None:
         self._cleared = cleared
 
     def change(self, base: Snapshot) -> Changed:

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from txlog.actions.columns import files_at
 from txlog.base.errors import InvalidInputError
-from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation, require_table_writable
 from txlog.fragments.fragment import Fragment
@@ -57,7 +56,6 @@ class FragmentsOperation(Operation):
 
     def __init__(
         self,
-        context: Context,
         opened: Snapshot,
         fragments: Sequence[FragmentMetadata],
         read_version: int | None = None,
@@ -69,7 +67,6 @@ class FragmentsOperation(Operation):
         opened
             The version from which they were read, if neither they nor `read_version` have it.
         """
-        super().__init__(context)
         require_distinct(fragments)
         self._versions = {fragment.read_version for fragment in fragments}
         self._versions |= set() if read_version is None else {read_version}

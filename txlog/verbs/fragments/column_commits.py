@@ -12,7 +12,6 @@ from txlog.actions.file import Add
 from txlog.actions.table import Metadata
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.errors import InvalidInputError, LogCorruptError
-from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.data_files.incoming import merged_schema
 from txlog.data_files.write_plan import settled
@@ -36,10 +35,8 @@ class CommitColumns(FragmentsOperation):
 
     name = "ADD COLUMNS"
 
-    def __init__(
-        self, context: Context, opened: Snapshot, request: FragmentOperation.Merge
-    ) -> None:
-        super().__init__(context, opened, request.fragments)
+    def __init__(self, opened: Snapshot, request: FragmentOperation.Merge) -> None:
+        super().__init__(opened, request.fragments)
         self._request = request
 
     def changes(self, base: Base) -> Intent:

@@ -159,12 +159,10 @@ class CommitRewrites(FragmentsOperation):
 
     name = "OPTIMIZE"
 
-    def __init__(
-        self, context: Context, opened: Snapshot, request: FragmentOperation.Rewrite
-    ) -> None:
+    def __init__(self, opened: Snapshot, request: FragmentOperation.Rewrite) -> None:
         self._old = [old for group in request.groups for old in group.old_fragments]
         self._new = [new for group in request.groups for new in group.new_fragments]
-        super().__init__(context, opened, self._old)
+        super().__init__(opened, self._old)
         self._request = request
 
     def base(self, latest: Snapshot) -> Snapshot:
@@ -249,15 +247,15 @@ def commit_fragments(
     require_operation(request)
     match request:
         case FragmentOperation.Append(fragments):
-            return Append(context, _files(context, snapshot, fragments))
+            return Append(_files(context, snapshot, fragments))
         case FragmentOperation.Overwrite(fragments):
-            return Overwrite(context, _files(context, snapshot, fragments))
+            return Overwrite(_files(context, snapshot, fragments))
         case FragmentOperation.Delete():
-            return CommitDeletes(context, snapshot, request)
+            return CommitDeletes(snapshot, request)
         case FragmentOperation.Merge():
-            return CommitColumns(context, snapshot, request)
+            return CommitColumns(snapshot, request)
         case FragmentOperation.Rewrite():
-            return CommitRewrites(context, snapshot, request)
+            return CommitRewrites(snapshot, request)
     raise AssertionError(f"there is no such operation: {request!r}")
 
 
@@ -265,4 +263,4 @@ def _files(
     context: Context, snapshot: Snapshot, fragments: Sequence[FragmentMetadata]
 ) -> AddedFiles:
     adds, fit = new_files(fragments), Fit(context, fragments)
-    return AddedFiles.written(context, adds, snapshot.schema, fit, owned=False)
+    return AddedFiles.written(adds, snapshot.schema, fit, owned=False)

@@ -37,10 +37,8 @@ class CommitDeletes(FragmentsOperation):
     name = "DELETE"
     removes_rows = True
 
-    def __init__(
-        self, context: Context, opened: Snapshot, request: FragmentOperation.Delete
-    ) -> None:
-        super().__init__(context, opened, request.updated_fragments, request.read_version)
+    def __init__(self, opened: Snapshot, request: FragmentOperation.Delete) -> None:
+        super().__init__(opened, request.updated_fragments, request.read_version)
         self._request = request
         self._deletes: RowDeletes | None = None
         self._union: RowDeletes | None = None  # Deletion vectors that this operation wrote itself.

@@ -15,7 +15,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.base.arrow import arrow_array
-from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.identity import with_marks
@@ -58,9 +57,8 @@ class Merge(Operation):
     name = "MERGE"
     memory_bytes = MEMORY_BYTES  # A larger source is kept in a temporary file.
 
-    def __init__(self, context: Context, request: MergeRequest, clauses: Sequence[Clause]) -> None:
+    def __init__(self, request: MergeRequest, clauses: Sequence[Clause]) -> None:
         """Take the merge, and its clauses in their order."""
-        super().__init__(context)
         self._options = as_options(request.options)
         CORE.require(request, self._options, *clauses)
         self._data = request.data

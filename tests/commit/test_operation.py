@@ -1,0 +1,128 @@
+"""Operations of strangers: what is missing in them, and intents that contradict themselves."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txlog
+from tests.verb_calls import Built
+from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
+from txlog.base.errors import InvalidInputError
+from txlog.commit.intent import Intent
+from txlog.commit.operation import Operation, execute, rehearsing
+from txlog.snapshot.snapshot import Snapshot
+
+EMPTY = Intent("TEST", read_version=0, kind="append")
+
+
+def added(path: str = "a", **given: Any) -> Add:
+    fields = {"partition_values": {}, "size": 1, "modification_time": 0, "data_change": True}
+    return Add(path=path, **{**fields, **given})
+
+
+def removed(path: str = "a", **given: Any) -> Remove:
+    return Remove(path=path, **{"data_change": True, "deletion_timestamp": 0, **given})
+
+
+def vector(name: str) -> DeletionVectorDescriptor:
+    return DeletionVectorDescriptor(
+        storage_type="p", path_or_inline_dv=name, size_in_bytes=1, cardinality=1, offset=0
+    )
+
+
+class Unnamed(Operation):
+    """An operation without a name."""
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        return None
+
+
+class Undecided(Operation):
+    """An operation without the method `intent`."""
+
+    name = "TEST"
+
+
+class Removing(Built):
+    """An operation that may remove rows."""
+
+    removes_rows = True
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> txlog.Table:
+    return txlog.Table.create(tmp_path / "t", pa.schema([("x", pa.int64())]))
+
+
+def test_what_is_missing_is_named(table: txlog.Table) -> None:
+    with pytest.raises(TypeError, match="intent"):
+        Undecided()  # type: ignore[abstract]
+    with pytest.raises(InvalidInputError, match="Unnamed has no text in the attribute name") as e:
+        execute(Unnamed(), table._context, table.snapshot)
+    assert (e.value.argument, e.value.field) == ("operation", "name")
+
+
+CONTRADICTIONS: dict[str, tuple[str, Intent]] = {
+    "no kind": ("kind", replace(EMPTY, kind="rename")),  # type: ignore[arg-type]
+    "another version": ("read_version", replace(EMPTY, read_version=7)),
+    "an append removes": ("removes", replace(EMPTY, removes=(removed(),))),
+    "no protocol": ("protocol", replace(EMPTY, kind="protocol")),
+    "columns of an append": ("columns", replace(EMPTY, columns=frozenset({"x"}))),
+    "added twice": ("adds", replace(EMPTY, adds=(added(), added(size=2)))),
+    "removed twice": ("removes", replace(EMPTY, kind="delete", removes=(removed(), removed()))),
+    "added and removed": (
+        "adds",
+        replace(EMPTY, kind="replace", adds=(added(),), removes=(removed(),)),
+    ),
+    "rows deleted from no file": (
+        "row_deletes",
+        replace(EMPTY, kind="delete", removes=(removed(),), row_deletes=frozenset({"a"})),
+    ),
+    "an append without change": ("adds", replace(EMPTY, adds=(added(data_change=False),))),
+    "a delete without change": (
+        "removes",
+        replace(EMPTY, kind="delete", removes=(removed(data_change=False),)),
+    ),
+    "a compaction with change": ("adds", replace(EMPTY, kind="compact", adds=(added(),))),
+    "metadata with change": ("removes", replace(EMPTY, kind="metadata", removes=(removed(),))),
+}
+
+
+@pytest.mark.parametrize("case", CONTRADICTIONS)
+def test_a_contradiction_is_refused_and_names_the_field(case: str, table: txlog.Table) -> None:
+    field, intent = CONTRADICTIONS[case]
+    operation = Removing(lambda _: intent)
+    with pytest.raises(InvalidInputError, match="contradicts itself") as caught:
+        execute(operation, table._context, table.snapshot)
+    assert (caught.value.argument, caught.value.field) == ("intent", field)
+    with rehearsing(), pytest.raises(InvalidInputError, match="contradicts itself"):
+        execute(operation, table._context, table.snapshot)
+    assert table.refresh().version == 0
+
+
+@pytest.mark.parametrize("make", [Built, Removing])
+def test_who_removes_rows_says_so(
+    make: Callable[[Callable[[Snapshot], Intent]], Operation], table: txlog.Table
+) -> None:
+    intent = replace(EMPTY, kind="delete", removes=(removed(),))
+    if make is Removing:
+        assert execute(make(lambda _: intent), table._context, table.snapshot).outcome
+        return
+    with pytest.raises(InvalidInputError, match="removes_rows = False") as caught:
+        execute(make(lambda _: intent), table._context, table.snapshot)
+    assert caught.value.field == "removes"
+
+
+def test_a_file_may_get_another_vector(table: txlog.Table) -> None:
+    intent = replace(
+        EMPTY,
+        kind="delete",
+        adds=(added(deletion_vector=vector("new")),),
+        removes=(removed(deletion_vector=vector("old")),),
+        row_deletes=frozenset({"a"}),
+    )
+    assert execute(Removing(lambda _: intent), table._context, table.snapshot).outcome.version == 1
