@@ -14,6 +14,10 @@ from typing import Any
 import pytest
 
 import txlog
+import txlog.extend
+import txlog.spark_ext
+import txlog.testing
+import txlog.training
 
 HOME = Path(txlog.__file__).parent
 ROOT = HOME.parent
@@ -355,7 +359,8 @@ def test_importing_is_light(used: str, heavy: set[str]) -> None:
 
 
 def test_every_public_name_is_there() -> None:
-    assert set(txlog.__all__) <= set(dir(txlog))
+    for face in (txlog, txlog.extend, txlog.spark_ext, txlog.testing, txlog.training):
+        assert dir(face) == sorted(face.__all__)
     for name in txlog.__all__:
         assert getattr(txlog, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Tabel'"):

@@ -1,4 +1,4 @@
-"""Predicates for other engines: `translated` asks a dialect for each part."""
+"""How expressions are shown, and predicates for other engines: `translated` asks a dialect."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from txlog.expressions.bind import bind
 from txlog.expressions.operators import Operator
-from txlog.expressions.sql import parse_sql
-from txlog.expressions.tree import Column, Expression, Literal
+from txlog.expressions.sql import parse_sql, to_sql
+from txlog.expressions.tree import Column, Expression, Literal, col, lit
 from txlog.expressions.type_rules import Dialect, OtherwiseError, translated
 from txlog.schema.types import PrimitiveType, StructField, StructType
 
@@ -63,3 +63,35 @@ def test_a_predicate_is_an_engines_as_a_whole_or_not_at_all(
 ) -> None:
     found = translated(bind(parse_sql(where), SCHEMA), Ids())
     assert found == rows
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "col('a') > 5",
+        "(col('a.b') == 'x') & col('c').is_not_null()",
+        "((col('a') + 1) * 2) != col('`a.b`.`c``d`')",
+        "~((col('a') < 1.5) | (lit(True) & col('b').eq_null_safe(None)))",
+        "col('t').isin(['x', None]) | (~col('t').like('a%')) | (~(col('a') > 1)).is_null()",
+        "(col('a') - col('b')).cast('decimal(10,2)') >= datetime.date(2024, 1, 1)",
+    ],
+)
+def test_an_expression_is_shown_as_python(text: str) -> None:
+    import datetime
+
+    known = {"col": col, "lit": lit, "datetime": datetime}
+    made = eval(text, known)
+    assert to_sql(eval(repr(made), known)) == to_sql(made)
+    assert repr(made) == text
+
+
+def test_what_has_no_operator_is_shown_by_name() -> None:
+    shown = repr(parse_sql("coalesce(a, 1) > CASE WHEN b THEN size(transform(l, x -> x + 1)) END"))
+    assert shown == (
+        "coalesce(col('a'), lit(1)) > case(when col('b'): "
+        "size(transform(col('l'), lambda x: x + 1)), else: lit(None))"
+    )
+    deep = col("a")
+    for _ in range(20_000):
+        deep = deep + 1
+    assert repr(deep) == "<Arithmetic that is nested too deeply to be shown>"

@@ -51,6 +51,19 @@ def test_a_table_never_moves_back(tmp_path: Path) -> None:
     assert (table.version, table.count()) == (1, 2)
 
 
+def test_parts_and_builders_of_a_table_are_shown_in_one_line(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", xs(1))
+    values = {name: getattr(table, name) for name in dir(table) if not name.startswith("_")}
+    parts = {name: repr(value) for name, value in values.items() if hasattr(value, "_table")}
+    assert {"alter", "optimize", "maintenance", "pins"} <= parts.keys()
+    assert parts.pop("tags", parts["pins"]) == parts["pins"]
+    assert parts == {name: f"{table!r}.{name}" for name in parts}
+    merge = table.merge(xs(1), "target.x = source.x")
+    assert repr(merge) == "<txlog.TableMerger: no clause>"
+    merge.when_matched_delete().when_not_matched_insert_all()
+    assert repr(merge) == "<txlog.TableMerger: when matched delete, when not matched insert>"
+
+
 def test_threads_share_a_table(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", xs(0))
     wrong: list[object] = []

@@ -143,13 +143,15 @@ def test_the_magic_of_notebooks(flights: txlog.Table, shell: Any) -> None:
     assert isinstance(ran.error_in_exec, txlog.NotFoundError)
 
 
-def test_a_notebook_shows_tables_scans_outcomes_and_history(shell: Any, tmp_path: Path) -> None:
+def test_a_notebook_shows_values(shell: Any, tmp_path: Path) -> None:
     odd = "a<script>&\"'"
     rows = pa.table({odd: [1, 2], "day": ["2026-11-01", "2026-11-02"]})
     made = txlog.write(tmp_path / "<b>", rows, partition_by="day", name="<i>")
     outcome = made.append(rows, user_metadata="<script>alert(1)</script>")
     values = {"table": made, "scan": made.scan(where="day > '2026-11-01'")}
     values |= {"outcome": outcome, "history": made.history(), "skipped": made.delete("false")}
+    values |= {"explanation": values["scan"].explain(), "fragments": made.fragments()}
+    values |= {"fragment": made.fragments()[3], "diagnosis": made.doctor()}
     shell.user_ns |= values
     shown: dict[str, str] = {}
     for name in values:
@@ -166,6 +168,11 @@ def test_a_notebook_shows_tables_scans_outcomes_and_history(shell: Any, tmp_path
     assert "made version 1" in shown["outcome"]
     assert "committed nothing" in shown["skipped"]
     assert "&lt;script&gt;alert" in shown["history"]
+    assert ">2 of 4<" in shown["explanation"]
+    assert "4 fragments of version 1" in shown["fragments"]
+    assert shown["fragments"].count(">day=2026-11-01<") == 2
+    assert ">day=2026-11-02<" in shown["fragment"]
+    assert "Version 1; 4 of 4 data files were opened." in shown["diagnosis"]
     assert isinstance(made.history(), list)
 
 

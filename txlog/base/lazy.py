@@ -29,4 +29,4 @@ def lazy_names(
         known[name] = value  # The next use finds the name without this function.
         return value
 
-    return find, lambda: sorted({*known, *names})
+    return find, lambda: [*names]

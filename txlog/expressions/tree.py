@@ -14,13 +14,26 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.operators import FILTERS, ArithmeticSign, Comparator
-from txlog.schema.types import PRIMITIVES, SQL_NAMES, DataType, DecimalType, PrimitiveType
+from txlog.schema.types import (
+    PRIMITIVES,
+    SQL_NAMES,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    type_name,
+)
 
 
 class Expression:
     """A value computed from a row. Build one with `col` and operators, or from SQL text."""
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        try:
+            return _python(self)
+        except RecursionError:
+            return f"<{type(self).__name__} that is nested too deeply to be shown>"
 
     def __bool__(self) -> NoReturn:
         raise InvalidInputError(
@@ -130,7 +143,7 @@ def _named_type(text: str) -> DataType:
     return PrimitiveType(name)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Column(Expression):
     """A column, or a field nested in one."""
 
@@ -142,7 +155,7 @@ class Column(Expression):
         return Column((*self.path, name))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Literal(Expression):
     """A constant: None, bool, int, float, Decimal, str, bytes, date, datetime or `Nanos`."""
 
@@ -150,7 +163,7 @@ class Literal(Expression):
     type: DataType | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Expression):
     """Two values compared."""
 
@@ -159,35 +172,35 @@ class Comparison(Expression):
     right: Expression
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class And(Expression):
     """True if all parts are true."""
 
     parts: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Or(Expression):
     """True if any part is true."""
 
     parts: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Not(Expression):
     """True if the operand is false."""
 
     operand: Expression
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class IsNull(Expression):
     """True if the operand is null."""
 
     operand: Expression
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class In(Expression):
     """True if the operand equals one of the values."""
 
@@ -195,7 +208,7 @@ class In(Expression):
     values: tuple[Literal, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Like(Expression):
     """True if text matches a pattern."""
 
@@ -203,7 +216,7 @@ class Like(Expression):
     pattern: str
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Arithmetic(Expression):
     """A number that is computed from two numbers."""
 
@@ -213,7 +226,7 @@ class Arithmetic(Expression):
     type: DataType | None = None  # Set when the expression is bound.
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Cast(Expression):
     """A value that is cast to another type."""
 
@@ -221,7 +234,7 @@ class Cast(Expression):
     type: DataType
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Call(Expression):
     """A function call; `txlog.expressions.functions` lists the functions by name."""
 
@@ -230,7 +243,7 @@ class Call(Expression):
     type: DataType | None = None  # Set when the expression is bound.
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Variable(Expression):
     """A name in a lambda: an element, its place, a key or value, or what was aggregated so far."""
 
@@ -238,7 +251,7 @@ class Variable(Expression):
     type: DataType | None = None  # Set when the expression is bound.
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Lambda(Expression):
     """The function `x -> x + 1` in a call such as `transform(l, x -> x + 1)`."""
 
@@ -246,13 +259,73 @@ class Lambda(Expression):
     body: Expression
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Case(Expression):
     """The value of the first branch whose condition is true."""
 
     branches: tuple[tuple[Expression, Expression], ...]  # Pairs of a condition and a value.
     default: Expression
     type: DataType | None = None  # Set when the expression is bound.
+
+
+_SIGNS = {"=": "==", "<>": "!="}  # Python's spelling, where it differs from SQL's.
+_UNQUOTED = re.compile(r"[^.`]+")
+
+
+def _python(node: Expression) -> str:
+    """Return an expression as Python code, with operators and methods where there are some."""
+    match node:
+        case Column(path):
+            plain = all(map(_UNQUOTED.fullmatch, path))
+            names = path if plain else [f"`{name.replace('`', '``')}`" for name in path]
+            return f"col({'.'.join(names)!r})"
+        case Literal(value):
+            return f"lit({value!r})"
+        case Comparison("<=>", left, right):
+            return f"{_operand(left)}.eq_null_safe({_value(right)})"
+        case Comparison(sign, left, right) | Arithmetic(sign, left, right):
+            return f"{_operand(left)} {_SIGNS.get(sign, sign)} {_value(right)}"
+        case And(parts):
+            return " & ".join(map(_operand, parts))
+        case Or(parts):
+            return " | ".join(map(_operand, parts))
+        case Not(IsNull(operand)):
+            return f"{_operand(operand)}.is_not_null()"
+        case Not(operand):
+            return f"~{_operand(operand)}"
+        case IsNull(operand):
+            return f"{_operand(operand)}.is_null()"
+        case In(operand, values):
+            return f"{_operand(operand)}.isin([{', '.join(map(_value, values))}])"
+        case Like(operand, pattern):
+            return f"{_operand(operand)}.like({pattern!r})"
+        case Cast(operand, kind):
+            return f"{_operand(operand)}.cast({type_name(kind)!r})"
+        case Call(name, args):
+            return f"{name}({', '.join(map(_python, args))})"
+        case Variable(name):
+            return name
+        case Lambda(names, body):
+            return f"lambda {', '.join(names)}: {_python(body)}"
+        case Case(branches, default):
+            shown = [f"when {_python(test)}: {_python(value)}" for test, value in branches]
+            return f"case({', '.join([*shown, f'else: {_python(default)}'])})"
+    return type(node).__name__
+
+
+def _operand(node: Expression) -> str:
+    """Return an expression that an operator or a method follows."""
+    match node:
+        case Comparison("<=>") | Not(IsNull()):  # Calls of methods.
+            return _python(node)
+        case Comparison() | Arithmetic() | And() | Or() | Not():
+            return f"({_python(node)})"
+    return _python(node)
+
+
+def _value(node: Expression) -> str:
+    """Return the right side of an operator: a plain value stands for its literal."""
+    return repr(node.value) if isinstance(node, Literal) else _operand(node)
 
 
 def children(node: Expression) -> tuple[Expression, ...]:

@@ -65,6 +65,20 @@ class Explanation:
             ]
         )
 
+    def _repr_html_(self) -> str:
+        from txlog.base.html import facts_html, titled
+
+        facts = {
+            "columns": ", ".join(self.columns),
+            "where": self.predicate or "all rows",
+            "files": f"{self.files_to_read:,} of {self.files:,}",
+            "bytes at most": self.bytes_to_read,
+            "left out by partition values": self.pruned_by_partition,
+            "left out by statistics": self.pruned_by_statistics,
+            "with deleted rows": self.files_with_deletions,
+        }
+        return titled(f"Scan of version {self.version}", facts_html(facts))
+
 
 @dataclass(frozen=True)
 class PlannedFiles:

@@ -93,3 +93,7 @@ def __getattr__(name: str) -> Any:
     if _HOMES[name] != "sessions":  # That module can be imported without PySpark.
         require_pyspark()
     return getattr(import_module(f"txlog.spark_ext.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

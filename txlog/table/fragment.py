@@ -29,6 +29,21 @@ from txlog.verbs.fragments.workers import (
 Filter = str | Expression | None
 
 _AT_ONCE = 1 << 16  # The number of fragments that an iteration creates together.
+_MOST_SHOWN = 30  # In a notebook.
+_FACTS = ("id", "rows", "deleted rows", "partition", "files", "path")
+
+
+def _facts(fragment: Fragment) -> list[Any]:
+    """Return what a notebook shows of a fragment: values of `_FACTS`."""
+    partition = ", ".join(f"{name}={value}" for name, value in fragment.partition_values.items())
+    return [
+        fragment.id,
+        fragment.num_rows,
+        fragment.num_deletions,
+        partition or None,
+        len(fragment.files),
+        fragment.path,
+    ]
 
 
 class TableFragment:
@@ -56,6 +71,12 @@ class TableFragment:
             f"txlog.TableFragment(id={fragment.id}, physical_rows={fragment.physical_rows}, "
             f"num_deletions={fragment.num_deletions}, files={len(fragment.files)})"
         )
+
+    def _repr_html_(self) -> str:
+        from txlog.base.html import facts_html, titled
+
+        facts = dict(zip(_FACTS, _facts(self._fragment), strict=True))
+        return titled("txlog.TableFragment", facts_html(facts))
 
     def _key(self) -> tuple[str, int, int]:
         return (self._snapshot.root, self._snapshot.version, self._fragment.id)
@@ -316,6 +337,15 @@ class TableFragments(Sequence[TableFragment]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} fragments of version {self._snapshot.version}>"
+
+    def _repr_html_(self) -> str:
+        from txlog.base.html import rows_html, titled
+
+        shown = [_facts(self._fragments[place]) for place in self._places[:_MOST_SHOWN]]
+        left = len(self) - len(shown)
+        more = f"<div>… and {left:,} more</div>" if left else ""
+        title = f"{len(self):,} fragments of version {self._snapshot.version}"
+        return titled(title, rows_html(_FACTS, shown), more)
 
     def __len__(self) -> int:
         return len(self._places)

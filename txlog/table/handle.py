@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AnyAppVersion
@@ -152,6 +152,18 @@ class Handle:
             segments = SegmentCache(self._index_cache) if cache is None else cache.segments
             merge_if_due(self._context, done.snapshot, segments)
         return done.outcome
+
+
+class Namespace:
+    """Methods with one subject, as an attribute of a table."""
+
+    _name: ClassVar[str]
+
+    def __init__(self, table: Handle) -> None:
+        self._table = table
+
+    def __repr__(self) -> str:
+        return f"{self._table!r}.{self._name}"
 
 
 def _is_index(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from txlog.base.errors import require_flags, require_whole
-from txlog.table.handle import Handle
+from txlog.table.handle import Namespace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from txlog.snapshot.references import Pin
 
 
-class TableMaintenance:
+class TableMaintenance(Namespace):
     """Methods for the files of a table's log. They do not make a version."""
 
-    def __init__(self, table: Handle) -> None:
-        self._table = table
+    _name = "maintenance"
 
     def checkpoint(self) -> int:
         """Write a checkpoint of this version, and return the version.
@@ -241,7 +240,7 @@ class TableMaintenance:
         return done.decided
 
 
-class TablePins:
+class TablePins(Namespace):
     """Names of versions. A pinned version stays readable: vacuum and expire keep its files.
 
     Pins are part of the table: all readers see the same pins at each version. Other engines
@@ -250,8 +249,7 @@ class TablePins:
     deltalake 1.6 cannot.
     """
 
-    def __init__(self, table: Handle) -> None:
-        self._table = table
+    _name = "pins"
 
     def create(
         self,

@@ -26,6 +26,9 @@ class TableMerger:
         self._noted = noted
         self._clauses: list[Clause] = []
 
+    def __repr__(self) -> str:
+        return f"<txlog.TableMerger: {', '.join(map(str, self._clauses)) or 'no clause'}>"
+
     def when_matched_update(
         self, updates: Mapping[str, Any], predicate: str | Expression | None = None
     ) -> TableMerger:
@@ -125,6 +128,9 @@ class MergeInsert:
         self._merge = merge
         self._on = on
         self._clauses: list[Clause] = []
+
+    def __repr__(self) -> str:
+        return f"<txlog.MergeInsert: {', '.join(map(str, self._clauses)) or 'no clause'}>"
 
     def when_matched_update_all(self, condition: str | Expression | None = None) -> MergeInsert:
         """Update rows whose key occurs in the new rows, if a condition is true."""

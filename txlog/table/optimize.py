@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from txlog.base.errors import require_flags
-from txlog.table.handle import Handle
+from txlog.table.handle import Namespace
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from txlog.expressions.sql import Where
 
 
-class TableOptimize:
+class TableOptimize(Namespace):
     """Commits that reorganize data files without changing rows."""
 
-    def __init__(self, table: Handle) -> None:
-        self._table = table
+    _name = "optimize"
 
     def compact(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from txlog.base.errors import InvalidTypeError, require_flags
-from txlog.table.handle import Handle
+from txlog.table.handle import Namespace
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from txlog.verbs.features import ProtocolChange
 
 
-class AlterProtocol:
+class AlterProtocol(Namespace):
     """Commits that change the protocol, and so which engines can read and write a table."""
 
-    def __init__(self, table: Handle) -> None:
-        self._table = table
+    _name = "alter"
 
     def add_features(
         self,

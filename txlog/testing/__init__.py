@@ -39,3 +39,7 @@ __all__ = [
     "open_table",
     "unsealed",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

@@ -101,9 +101,20 @@ class Diagnosis:
         return table_of_rows([dict(vars(one)) for one in self.findings], schema)
 
     def __str__(self) -> str:
-        looked = f"{self.files_opened} of {self.files} data files were opened"
         lines = [str(one) for one in self.findings] or ["Nothing was found."]
-        return "\n".join([f"Version {self.version}; {looked}.", *lines])
+        return "\n".join([self._title, *lines])
+
+    def _repr_html_(self) -> str:
+        from txlog.base.html import rows_html, titled
+
+        names = ("severity", "code", "count", "reason", "cost", "remedy", "path")
+        rows = [[getattr(one, name) for name in names] for one in self.findings]
+        return titled(self._title, rows_html(names, rows) if rows else "Nothing was found.")
+
+    @property
+    def _title(self) -> str:
+        looked = f"{self.files_opened} of {self.files} data files were opened"
+        return f"Version {self.version}; {looked}."
 
 
 @dataclass(frozen=True)

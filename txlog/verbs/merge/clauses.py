@@ -56,6 +56,9 @@ class Clause:
     partial: bool = False  # All columns that the source has, of an update or insert of all.
     keeps_fields: bool = False  # Whether an update of all keeps fields that the source lacks.
 
+    def __str__(self) -> str:
+        return f"when {self.kind.replace('_', ' ')} {self.action}"
+
 
 @dataclass(frozen=True)
 class MergeRequest:
