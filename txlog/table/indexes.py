@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from txlog.base.errors import require_flags
+from txlog.table.handle import Namespace
 from txlog.table.lookup import Lookups
 
 if TYPE_CHECKING:
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
     from txlog.verbs.indexes import IndexFiles, IndexInfo, IndexReport
 
 
-class TableIndexes:
+class TableIndexes(Namespace):
     """Create and maintain indexes. Other engines read and write the table as before."""
 
-    def __init__(self, table: Lookups) -> None:
-        self._table = table
+    _name = "indexes"
+    _table: Lookups
 
     def create(
         self,
