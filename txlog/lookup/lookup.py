@@ -42,6 +42,7 @@ from txlog.scan.positions import Part, VectorCache, rows_at, without_deleted
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_type
+from txlog.schema.casts import Reading, reading
 from txlog.schema.types import StructField, type_name
 from txlog.store.base import Store
 
@@ -403,6 +404,10 @@ def _parts(row: Any, names: Sequence[str]) -> Sequence[Any]:
     return row
 
 
+# Given values must be of the column's kind, and none may be lost.
+_TAKEN = (Reading.NULLS, Reading.LAYOUT, Reading.CHECKED, Reading.CUT)
+
+
 def _cast(column: StructField, values: Any) -> pa.Array:
     target = arrow_type(column.type)
     try:
@@ -417,7 +422,7 @@ def _cast(column: StructField, values: Any) -> pa.Array:
         array = flat(values)
         if array.type == target:
             return array
-        if not _may_be(array.type, target):
+        if reading(array.type, target) not in _TAKEN:
             raise TypeError(f"the column has {target}, these are {array.type}")
         if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
             # Cast through a decimal that can hold all of them, because pyarrow does not cast to a
@@ -431,25 +436,3 @@ def _cast(column: StructField, values: Any) -> pa.Array:
             f"({type_name(column.type)}): {error}",
             remedy="Give values of the column's type",
         ) from error
-
-
-def _may_be(have: pa.DataType, want: pa.DataType) -> bool:
-    """Return whether values of a type can be cast to another type, if no value is lost."""
-    types = pa.types
-    families = (
-        lambda kind: (
-            types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-        ),
-        lambda kind: (
-            types.is_binary(kind)
-            or types.is_large_binary(kind)
-            or types.is_binary_view(kind)
-            or types.is_fixed_size_binary(kind)
-        ),
-        lambda kind: types.is_integer(kind) or types.is_decimal(kind),
-        types.is_boolean,
-        types.is_date,
-        lambda kind: types.is_timestamp(kind) and kind.tz is None,
-        lambda kind: types.is_timestamp(kind) and kind.tz is not None,
-    )
-    return bool(types.is_null(have)) or any(of(have) and of(want) for of in families)

@@ -22,6 +22,7 @@ from txlog.base.moments import DAY_US, days_of
 from txlog.fragments.fragment import Fragment
 from txlog.protocol.form import RowTracking
 from txlog.schema.arrow import arrow_type
+from txlog.schema.casts import Reading, cuts_nanos, reading
 from txlog.schema.types import (
     MONTH_INTERVALS,
     ArrayType,
@@ -131,10 +132,8 @@ def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) ->
                 _conform(array.items, value, target.item_type, mode),
                 target,
             )
-    if pa.types.is_timestamp(array.type):
-        finer = pa.types.is_timestamp(target) and array.type.unit == "ns"
-        # Tables have no nanoseconds: smaller units are truncated.
-        return array.cast(target, safe=False) if finer else _cast(array, target)
+    if cuts_nanos(array.type, target):  # The table has microseconds: smaller units are truncated.
+        return array.cast(target, safe=False)
     return _cast(array, target)
 
 
@@ -158,31 +157,9 @@ def _months(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    if not _may_become(array.type, target):
+    if reading(array.type, target) is Reading.NEVER:
         raise TypeError("the types are of different kinds")
     return array.cast(target)
-
-
-def _may_become(have: pa.DataType, want: pa.DataType) -> bool:
-    """Whether a cast keeps the meaning; Arrow itself would also read numbers from text."""
-    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    bytes_ = (
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-        pa.types.is_binary_view,
-        pa.types.is_fixed_size_binary,
-    )
-    have_text = any(is_kind(have) for is_kind in texts)
-    want_text = any(is_kind(want) for is_kind in texts)
-    have_bytes = any(is_kind(have) for is_kind in bytes_)
-    want_bytes = any(is_kind(want) for is_kind in bytes_)
-    if have_text or want_text:
-        return (have_text or have_bytes) and (want_text or want_bytes)
-    if have_bytes or want_bytes:
-        return have_bytes and want_bytes  # Arrow would read numbers from their text.
-    if pa.types.is_boolean(have) or pa.types.is_boolean(want):
-        return bool(have == want)
-    return True
 
 
 def _child(array: pa.StructArray, field: StructField, mode: str) -> pa.Array:

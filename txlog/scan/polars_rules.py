@@ -18,14 +18,13 @@ from txlog.parquet.file_footer import FileFooter
 from txlog.scan.columns import find_column, is_legacy
 from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_type
+from txlog.schema.casts import Reading, reading
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField
 
 # For these types, all engines read statistics of row groups in the same way: there is no NaN, no
 # order of texts, and no value is cut.
 ORDERED = frozenset({"byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz"})
 _READ_ALIKE = ORDERED | {"boolean", "float", "double", "string", "binary"}
-_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
-_BYTES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
 _RUN_ROWS = 1 << 31  # Polars numbers the rows of a scan with 32 bits.
 
@@ -127,17 +126,14 @@ def _layout(plan: ReadPlan, footer: FileFooter) -> Layout | None:
             absent.append(column)
             continue
         field = schema.field(place)
-        if schema.names.count(field.name) > 1 or not _alike(field.type, arrow_type(column.type)):
+        how = reading(field.type, arrow_type(column.type))
+        if schema.names.count(field.name) > 1 or how not in (Reading.SAME, Reading.LAYOUT):
             return None
         names[column.name] = field.name
     wanted = {column.name for column in plan.columns}
     if not wanted & set(names):
         return None
     return Layout(schema, footer.physical_types, names, tuple(absent))
-
-
-def _alike(have: pa.DataType, want: pa.DataType) -> bool:
-    return have == want or any(have in kinds and want in kinds for kinds in (_TEXTS, _BYTES))
 
 
 def runs_of(

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_scalar, pc
 from txlog.base.errors import InvalidInputError, TxlogWarning
+from txlog.schema.casts import cuts_nanos
 from txlog.schema.types import (
     CURRENT_DEFAULT,
     GENERATION,
@@ -402,9 +403,7 @@ def cast_array(
             return _list(array, kind, target, how)
         case MapType() if pa.types.is_map(array.type):
             return _map(array, kind, target, how)
-    is_finer = pa.types.is_timestamp(array.type) and array.type.unit == "ns"
-    cuts = how.truncates and is_finer and pa.types.is_timestamp(target)
-    return array.cast(target, safe=not cuts)
+    return array.cast(target, safe=not (how.truncates and cuts_nanos(array.type, target)))
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -18,6 +18,7 @@ from txlog.actions.stats_text import MOST_ROWS, Path
 from txlog.base.arrow import arrow_array, flat, pc, within
 from txlog.parquet.file_footer import FileFooter
 from txlog.schema.arrow import arrow_type
+from txlog.schema.casts import Reading, reading
 from txlog.schema.timestamps import parse_date, parse_moment
 from txlog.schema.types import (
     NANOS,
@@ -312,6 +313,11 @@ def struct_count(array: pa.Array, path: Path) -> pa.Array:
     return within(child_of(array, path, pa.int64()), 0, MOST_ROWS)
 
 
+# These keep the order of values. Nanoseconds in a table of microseconds come from INT96, and may
+# have overflowed.
+_IN_ORDER = (Reading.SAME, Reading.NULLS, Reading.LAYOUT, Reading.CHECKED, Reading.NEAREST)
+
+
 def child_of(array: pa.Array, path: Path, target: pa.DataType) -> pa.Array:
     """Return a nested child cast to a type; nulls if it is missing or cannot be cast."""
     node = array
@@ -320,31 +326,12 @@ def child_of(array: pa.Array, path: Path, target: pa.DataType) -> pa.Array:
         if names.count(name) != 1:
             return pa.nulls(len(array), target)
         node = pc.struct_field(node, name)
-    if not _is_alike(node.type, target):
+    if reading(node.type, target) not in _IN_ORDER:
         return pa.nulls(len(array), target)
     try:
         return node.cast(target)
     except pa.ArrowException:
         return pa.nulls(len(array), target)
-
-
-def _is_alike(have: pa.DataType, want: pa.DataType) -> bool:
-    """Return whether a cast keeps the meaning, and so the order, of values."""
-    if have == want or pa.types.is_null(have):
-        return True
-    kinds = pa.types
-    if kinds.is_timestamp(want):
-        # Nanoseconds in a table of microseconds come from INT96 and may have overflowed.
-        finer = kinds.is_timestamp(have) and have.unit == "ns" != want.unit
-        return bool(kinds.is_date(have) or (kinds.is_timestamp(have) and not finer))
-    exact = kinds.is_integer(have) or kinds.is_decimal(have)
-    fits = (
-        (kinds.is_date(want) and kinds.is_date(have))
-        or ((kinds.is_integer(want) or kinds.is_decimal(want)) and exact)
-        or (kinds.is_floating(want) and (kinds.is_floating(have) or kinds.is_integer(have)))
-        or (kinds.is_string(want) and (kinds.is_large_string(have) or kinds.is_string_view(have)))
-    )
-    return bool(fits)
 
 
 def row_group_bounds(
