@@ -236,3 +236,16 @@ def test_another_table_at_the_same_place_has_its_own_rows(
         frame = spark.createDataFrame([(key,) for key in keys], "id long").coalesce(1)
         found = spark_ext.lookup_join(frame, tmp_path / "t", on="id", how="left")
         assert rows_of(found) == [(key, f"n{key}") for key in keys]
+
+
+@pytest.mark.spec("LKP-9")
+def test_a_write_merges_many_segments(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"k": pa.array(range(9), pa.int64())}))
+    table.indexes.create("k")
+    table.append(pa.table({"k": pa.array([10], pa.int64())}))
+    assert table.indexes.list()["k"].segments == 2
+    monkeypatch.setattr("txlog.verbs.indexes.MOST_SEGMENTS", 2)
+    spark_ext.write(spark.range(20, 30).withColumnRenamed("id", "k"), tmp_path / "t", mode="append")
+    assert table.refresh().indexes.list()["k"].segments == 1

@@ -137,20 +137,14 @@ class Handle:
         )
 
     def _finish(self, done: Done) -> Outcome:
-        """Move to the version after an operation, and write a checkpoint if one is due."""
+        """Move to the version after an operation, and do what follows a commit."""
+        from txlog.verbs.settle import settle
+
         self._move(done.snapshot)
         self._outcome = done.outcome
-        if done.is_checkpoint_due or done.wants_log_files:
-            from txlog.verbs.checkpoint import checkpoint_if_due
-
-            checkpoint_if_due(self._context, done)
-        if done.outcome and any(map(_is_index, done.snapshot.metadata.configuration)):
-            from txlog.lookup.indexes import SegmentCache
-            from txlog.verbs.indexes import merge_if_due
-
-            cache = self._lookup_cache
-            segments = SegmentCache(self._index_cache) if cache is None else cache.segments
-            merge_if_due(self._context, done.snapshot, segments)
+        cache = self._lookup_cache
+        segments = None if cache is None else cache.segments
+        settle(self._context, done, segments, segment_folder=self._index_cache)
         return done.outcome
 
 
@@ -164,7 +158,3 @@ class Namespace:
 
     def __repr__(self) -> str:
         return f"{self._table!r}.{self._name}"
-
-
-def _is_index(name: str) -> bool:
-    return name.startswith("txlog.index.")

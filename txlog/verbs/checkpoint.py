@@ -1,4 +1,4 @@
-"""Checkpoints of a table: on demand, and when one is due."""
+"""Write a checkpoint of a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from txlog.base.errors import (
     NotFoundError,
     OutcomeUnknownError,
     StoreError,
-    TxlogError,
     resource_errors,
     warn_committed,
 )
@@ -49,7 +48,7 @@ from txlog.checkpoint.write import (
     write_checkpoint,
 )
 from txlog.commit.context import Context
-from txlog.commit.operation import Done, require_table_writable
+from txlog.commit.operation import require_table_writable
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile, log_path
 from txlog.log.paths import canonical_keys
@@ -324,52 +323,3 @@ def require_checkpointable(store: Store, snapshot: Snapshot) -> None:
     """Raise if txlog cannot write the kind of checkpoint that the table requires."""
     store.require_writable()
     require_table_writable(snapshot, removes_rows=False)
-
-
-def checkpoint_if_due(context: Context, done: Done) -> None:
-    """Write a checkpoint if one is due by the table's `delta.checkpointInterval`.
-
-    Then the log is cleaned up according to the properties. A failure is a `TxlogWarning`, because
-    the commit is valid without a checkpoint.
-    """
-    _write_log_files(context, done)
-    if not done.is_checkpoint_due:
-        return
-    try:
-        checkpoint(context, done.snapshot)
-    except Exception as error:  # Never raise: a retry of the verb would add the rows twice.
-        warn_committed(
-            f"version {done.outcome.version} is committed, but its checkpoint failed: {error}",
-            stacklevel=4,
-        )
-    else:
-        _clean_up(context, done.snapshot)
-
-
-def _write_log_files(context: Context, done: Done) -> None:
-    """Write a version checksum and a log compaction if the properties request them."""
-    if not done.wants_log_files:
-        return
-    from txlog.verbs.log_files import write_if_wanted
-
-    try:
-        write_if_wanted(context, done)
-    except TxlogError as error:
-        warn_committed(
-            f"version {done.outcome.version} is committed, but a checksum or a compaction of its "
-            f"log could not be written: {error}",
-            stacklevel=5,
-        )
-
-
-def _clean_up(context: Context, snapshot: Snapshot) -> None:
-    """Clean up the log after a checkpoint, according to the table's properties.
-
-    A failure is a `TxlogWarning`, because no version depends on the clean-up.
-    """
-    from txlog.verbs.expire import expire_if_due
-
-    try:
-        expire_if_due(context, snapshot)
-    except Exception as error:
-        warn_committed(f"old files of the log could not be cleaned up: {error}", stacklevel=5)

@@ -48,8 +48,8 @@ from txlog.store.base import Store, is_older, is_there, map_many
 from txlog.store.file_times import ahead_ms
 from txlog.store.open import open_store
 from txlog.store.places import absolute_keys, names_below, names_needed
-from txlog.verbs.checkpoint import checkpoint_if_due
 from txlog.verbs.restore import VACUUM_HOLDS_MS
+from txlog.verbs.settle import settle
 from txlog.verbs.trash import (
     DECISIONS,
     HOUR_MS,
@@ -318,7 +318,7 @@ class _VacuumLog:
             user_metadata=self.request.user_metadata,
             looked_s=self._started_s,
         )
-        checkpoint_if_due(self.context, done)
+        settle(self.context, done)
         return done.snapshot
 
 

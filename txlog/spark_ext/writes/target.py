@@ -39,9 +39,9 @@ from txlog.spark_ext.writes.write_tasks import StreamBatch, Target, WriteRequest
 from txlog.store.base import Store
 from txlog.table.write_table import require_same
 from txlog.verbs.append import Append
-from txlog.verbs.checkpoint import checkpoint_if_due
 from txlog.verbs.create import NewTable, already_exists, commit_new_table, existing, new_table
 from txlog.verbs.overwrite import Overwrite, require_kept, require_modes
+from txlog.verbs.settle import settle
 
 
 class StreamingUpdate(Operation):
@@ -193,7 +193,7 @@ def commit_files(
         landed = _made(context, target, adds, txn)
     else:
         landed = _changed(context, target, latest, adds, txn)
-    checkpoint_if_due(context, landed)
+    settle(context, landed)
     return landed.outcome
 
 

@@ -1,0 +1,84 @@
+"""What follows a commit, for each that commits: tables, vacuum."""
+
+import pyarrow as pa
+import pytest
+
+import txlog
+from txlog.commit.operation import execute
+from txlog.store.memory import MemoryStore
+from txlog.table.seam import open_table
+from txlog.verbs.append import Append
+from txlog.verbs.settle import settle
+
+ROWS = pa.table({"k": pa.array(range(9), pa.int64())})
+
+
+def appended(table: txlog.Table) -> None:
+    table.append(ROWS)
+
+
+def appended_without_table(table: txlog.Table) -> None:
+    settle(table._context, execute(Append.of_data(ROWS), table._context, table.refresh().snapshot))
+
+
+def vacuumed(table: txlog.Table) -> None:
+    table.delete("k < 5")
+    table.optimize.compact()
+    assert table.vacuum(0, enforce_retention_duration=False).num_rows
+
+
+COMMITS = {"a table": appended, "an operation alone": appended_without_table, "vacuum": vacuumed}
+
+
+def made(name: str, **properties: str) -> txlog.Table:
+    store = MemoryStore(f"memory://settle-{name}")
+    txlog.Table.create(
+        store.root,
+        ROWS.schema,
+        properties={key.replace("__", "."): properties[key] for key in properties},
+    )
+    table = open_table(store)
+    table.indexes.create("k")
+    for _ in range(3):
+        table.append(ROWS)
+    return table
+
+
+def segments_of(table: txlog.Table) -> int:
+    return table.refresh().indexes.list()["k"].segments
+
+
+@pytest.mark.spec("LKP-9")
+@pytest.mark.parametrize("commit", COMMITS)
+def test_many_segments_are_merged_after_any_commit(
+    commit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(commit)
+    before = segments_of(table)
+    assert before >= 3
+    monkeypatch.setattr("txlog.verbs.indexes.MOST_SEGMENTS", 2)
+    COMMITS[commit](table)
+    assert segments_of(table) < before
+    assert table.contains([8], on="k").to_pylist() == [True]
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_a_checkpoint_is_written_when_it_is_due(commit: str) -> None:
+    table = made(commit, delta__checkpointInterval="1")
+    COMMITS[commit](table)
+    opened = open_table(table.store)
+    assert opened.snapshot.checkpoint[0].version == opened.version
+
+
+def test_a_failure_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made("failure", delta__checkpointInterval="1")
+
+    def full(*_: object) -> None:
+        raise OSError("no space is left")
+
+    monkeypatch.setattr("txlog.verbs.checkpoint.checkpoint", full)
+    monkeypatch.setattr("txlog.verbs.indexes.list_segments", full)
+    with pytest.warns(txlog.TxlogWarning, match="no space is left") as told:
+        appended(table)
+    assert {str(one.message).split()[0] for one in told} == {"version", "segments"}
+    assert table.refresh().count() == 4 * ROWS.num_rows
