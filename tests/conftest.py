@@ -1,4 +1,4 @@
-"""Settings that all tests share, and one Spark session for those that need one."""
+"""Settings that all tests share, and a Spark session for those that need one."""
 
 import os
 import sys
@@ -37,7 +37,6 @@ settings.register_profile(
 )
 settings.load_profile("quick")
 
-SESSIONS = ("remote", "spark")  # Fixtures that start a JVM each, and serve many tests.
 SPARK_SETTINGS = {
     "spark__master": "local[2]",
     "spark__ui__enabled": "false",
@@ -53,12 +52,39 @@ SPARK_SETTINGS = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give all tests of one Spark session to one process, so that each session starts once."""
+    """Give tests that share a fixture to one process, so that it is made once.
+
+    Two processes share out the tests of `spark`, a file to either, and have a session each.
+    """
+    tests: dict[Path, int] = {}  # How many there are that a usual run has, and one for the file.
     for item in items:
-        for name in SESSIONS:
-            if name in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group(name))
-                break
+        if "spark" in fixtures_of(item):
+            quick = item.get_closest_marker("exhaustive") is None
+            tests[item.path] = tests.get(item.path, 1) + quick
+    sessions = {"spark-1": 0, "spark-2": 0}
+    session_of = {}
+    for path in sorted(tests, key=lambda path: (-tests[path], path)):
+        session_of[path] = min(sessions, key=sessions.__getitem__)
+        sessions[session_of[path]] += tests[path]
+    for item in items:
+        found = fixtures_of(item)
+        if "remote" in found:
+            group = "remote"
+        elif "spark" in found:
+            group = session_of[item.path]
+        elif "module" in found.values():
+            group = item.path.relative_to(HERE).as_posix()
+        else:
+            continue
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+def fixtures_of(item: pytest.Item) -> dict[str, str]:
+    """Return the scopes of the fixtures that a test needs."""
+    if not isinstance(item, pytest.Function):
+        return {}
+    known = item._fixtureinfo.name2fixturedefs
+    return {name: known[name][-1].scope for name in item.fixturenames if name in known}
 
 
 @pytest.fixture(scope="session")
