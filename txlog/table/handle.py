@@ -126,6 +126,13 @@ class Handle:
 
         return refresh(self._context.store, self._snapshot)
 
+    def _cached(self) -> LookupCache:
+        from txlog.lookup.lookup import LookupCache
+
+        if self._lookup_cache is None:
+            self._lookup_cache = LookupCache(segment_folder=self._index_cache)
+        return self._lookup_cache
+
     def _run(
         self, operation: Operation, txn: AnyAppVersion | None, user_metadata: UserMetadata | None
     ) -> Outcome:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from txlog.base.errors import require_flags
 from txlog.table.handle import Namespace
-from txlog.table.lookup import Lookups
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
@@ -20,7 +19,6 @@ class TableIndexes(Namespace):
     """Create and maintain indexes. Other engines read and write the table as before."""
 
     _name = "indexes"
-    _table: Lookups
 
     def create(
         self,

@@ -11,8 +11,7 @@ from txlog.table.handle import Handle, OpenVersion
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from txlog.lookup.lookup import Lookup, LookupCache, Missing
-    from txlog.table.indexes import TableIndexes
+    from txlog.lookup.lookup import Lookup, Missing
 
 
 class Lookups(Handle):
@@ -79,13 +78,6 @@ class Lookups(Handle):
         """Return the number of rows for each key; arguments and errors as for `lookup`."""
         return self._lookup(self._open, on).counts(keys)
 
-    @property
-    def indexes(self) -> TableIndexes:
-        """Create and maintain indexes over key columns, for look-ups."""
-        from txlog.table.indexes import TableIndexes
-
-        return TableIndexes(self)
-
     def _lookup(self, version: OpenVersion, on: str | Sequence[str] | None) -> Lookup:
         from txlog.lookup.lookup import KEY, Lookup
         from txlog.scan.read_plan import choose_columns
@@ -109,13 +101,6 @@ class Lookups(Handle):
                 snapshot.metadata.id,
             )
         return kept
-
-    def _cached(self) -> LookupCache:
-        from txlog.lookup.lookup import LookupCache
-
-        if self._lookup_cache is None:
-            self._lookup_cache = LookupCache(segment_folder=self._index_cache)
-        return self._lookup_cache
 
 
 def _in_index_order(version: OpenVersion, names: tuple[str, ...]) -> tuple[str, ...]:

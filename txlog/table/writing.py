@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from txlog.expressions.sql import Where
     from txlog.expressions.tree import Expression
     from txlog.table.alter import TableAlter
+    from txlog.table.indexes import TableIndexes
     from txlog.table.maintenance import TableMaintenance, TablePins
     from txlog.table.merge import MergeInsert, TableMerger
     from txlog.table.optimize import TableOptimize
@@ -379,6 +380,13 @@ class Writing(Handle):
         from txlog.table.maintenance import TableMaintenance
 
         return TableMaintenance(self)
+
+    @property
+    def indexes(self) -> TableIndexes:
+        """Create and maintain indexes over key columns, for look-ups."""
+        from txlog.table.indexes import TableIndexes
+
+        return TableIndexes(self)
 
     @property
     def pins(self) -> TablePins:
