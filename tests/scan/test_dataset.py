@@ -55,7 +55,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, txlog.Table]:
 
 def test_files_that_pyarrow_reads_are_left_to_it(tables: dict[str, txlog.Table]) -> None:
     whole = tables["whole"].to_pyarrow_dataset()
-    assert type(whole) is ds.FileSystemDataset
+    assert isinstance(whole, ds.FileSystemDataset)
+    assert [type(part) for part in whole.get_fragments()] == [ds.ParquetFileFragment] * 5
     assert len(whole.files) == 5
     deleted = tables["deleted"].to_pyarrow_dataset()
     assert isinstance(deleted, TableDataset)
@@ -219,7 +220,7 @@ def test_what_pyarrow_alone_would_read_otherwise(tmp_path: Path) -> None:
 def test_tables_in_other_stores() -> None:
     table = txlog.write("memory://dataset", rows(0))
     dataset = table.to_pyarrow_dataset()
-    assert type(dataset) is ds.FileSystemDataset
+    assert isinstance(dataset, ds.FileSystemDataset)
     assert dataset.to_table(filter=pc.field("n") < 5).num_rows == 5
     table.delete("n = 3")
     assert table.to_pyarrow_dataset().to_table(filter=pc.field("n") < 5).num_rows == 4

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import txlog
 from txlog.base.threads import Threads
-from txlog.scan import read
+from txlog.scan import resolve
 from txlog.scan.columns import find_column
 from txlog.scan.read_plan import ReadMemo
 from txlog.stats.partition import parse_partition_values
@@ -93,8 +93,8 @@ def test_a_layout_and_a_partition_value_are_looked_at_once(
             calls.append(len(held))
             return map(function, held)
 
-    monkeypatch.setattr(read, "find_column", find)
-    monkeypatch.setattr(read, "parse_partition_values", parse)
+    monkeypatch.setattr(resolve, "find_column", find)
+    monkeypatch.setattr(resolve, "parse_partition_values", parse)
     scan = table.scan()
     found = type(scan)(scan.store, scan.plan, Counting(1)).to_arrow()
     assert found.to_pylist() == rows
@@ -109,7 +109,7 @@ def test_what_was_found_out_is_no_part_of_a_pickle(tmp_path: Path) -> None:
     before = pickle.dumps(scan.plan.reading)
     scan.to_arrow()
     memo = scan.plan.reading.memo
-    assert memo.places
+    assert memo.resolved
     assert memo.partition_values
     assert pickle.dumps(scan.plan.reading) == before
     assert isinstance(pickle.loads(before).memo, ReadMemo)

@@ -11,7 +11,7 @@ Gregorian calendar.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -56,19 +56,6 @@ def find_column(fields: pa.Schema | pa.StructType, want: StructField, mode: str)
         return names.index(name)
     folded = [other.lower() for other in names]
     return folded.index(name.lower()) if name.lower() in folded else None
-
-
-def stored_parts(stored: pa.DataType, want: DataType | None, path: str, mode: str) -> Iterator[str]:
-    """Yield the paths in a file of the wanted parts of a column, such as fields of a struct."""
-    if isinstance(want, StructType) and pa.types.is_struct(stored):
-        places = [(find_column(stored, field, mode), field.type) for field in want.fields]
-        if any(place is not None for place, _ in places):
-            for place, kind in places:
-                if place is not None:
-                    inner = stored.field(place)
-                    yield from stored_parts(inner.type, kind, f"{path}.{inner.name}", mode)
-            return
-    yield path  # If no field is wanted, any field shows which structs are null.
 
 
 def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: str) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
 from itertools import accumulate, pairwise
@@ -22,9 +22,9 @@ from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import DataFile
 from txlog.log.paths import decode_path
 from txlog.parquet.file_footer import FileFooter, open_source
-from txlog.scan.columns import is_legacy, metadata_bounds, rebased, stored_parts
+from txlog.scan.columns import is_legacy, metadata_bounds, rebased
 from txlog.scan.read_plan import ReadPlan
-from txlog.schema.arrow import arrow_type
+from txlog.scan.resolve import Resolved
 from txlog.stats.file_bounds import row_group_bounds
 from txlog.stats.skip import Bounds, keep, merged
 from txlog.store.base import Store, is_confined, is_far, naming
@@ -115,14 +115,14 @@ class _CheckedFile:
 
 
 class OpenFile:
-    """An open data file, and the positions of the plan's columns in it.
+    """An open data file, and the plan's columns in it.
 
     Parameters
     ----------
     footer
         The file's own.
-    places
-        The places of the columns in the file, by the table's names.
+    resolved
+        The columns to read from it.
     opened
         Opens the file when row groups are read.
     paged
@@ -135,7 +135,7 @@ class OpenFile:
         fragment_id: int,
         plan: ReadPlan,
         footer: FileFooter,
-        places: Mapping[str, int],
+        resolved: Resolved,
         opened: Callable[[], pq.ParquetFile],
         paged: PagedFile | None = None,
     ) -> None:
@@ -146,39 +146,20 @@ class OpenFile:
         self._footer = footer
         self._opened = opened
         self._paged = paged
-        self._legacy = is_legacy(footer.pairs)
-        names = footer.schema.names
-        self._names = {column: names[place] for column, place in places.items()}
-        self._places = places
-        for name in self._names.values() if len(set(names)) < len(names) else ():
-            if names.count(name) > 1:
-                raise DataFileError(
-                    path=path,
-                    version=plan.version,
-                    reason=f"the file has {names.count(name)} columns with the name {name!r}",
-                    remedy="Its writer made an error. Read other columns",
-                )
+        self.resolved = resolved
+        self._legacy = resolved.is_legacy
+        if resolved.ambiguous is not None:
+            name, count = resolved.ambiguous
+            raise DataFileError(
+                path=path,
+                version=plan.version,
+                reason=f"the file has {count} columns with the name {name!r}",
+                remedy="Its writer made an error. Read other columns",
+            )
 
     @cached_property
     def _parquet(self) -> pq.ParquetFile:
         return self._opened()
-
-    @cached_property
-    def _stored_names(self) -> list[str]:
-        """The names of the columns to read; dotted names of fields if only few fields are read."""
-        if not self._plan.nested:
-            return list(self._names.values())
-        kinds = {column.name: column.type for column in self._plan.needed}
-        return [
-            path
-            for column, name in self._names.items()
-            for path in stored_parts(
-                self._footer.schema.field(self._places[column]).type,
-                kinds.get(column),
-                name,
-                self._plan.form.mapping_mode,
-            )
-        ]
 
     @cached_property
     def row_groups(self) -> list[RowRange]:
@@ -229,10 +210,10 @@ class OpenFile:
                         yield start, raw.slice(start - at, stop - start)
                     at += raw.num_rows
 
-    @cached_property
+    @property
     def stored(self) -> list[str]:
         """The names of the columns that are read, in the file."""
-        return list(self._names.values())
+        return self.resolved.stored
 
     @property
     def is_paged(self) -> bool:
@@ -248,7 +229,7 @@ class OpenFile:
     @cached_property
     def layout(self) -> object:
         """The properties that files share if their pages can be decoded together."""
-        return self.paged.layout, tuple(self._names.items())
+        return self.paged.layout, tuple(self.resolved.names.items())
 
     def picked(self, positions: Numbers, many: bool = False) -> Picked | None:
         """Return the pages with ascending positions; None if `rows_at` must be called.
@@ -256,7 +237,7 @@ class OpenFile:
         `many` is that of `PagedFile.picked`.
         """
         paged = self._paged
-        if paged is None or self._legacy or not self._names or positions[-1] >= self.num_rows:
+        if paged is None or self._legacy or not self.stored or positions[-1] >= self.num_rows:
             return None
         from txlog.parquet.thrift import ThriftError
 
@@ -292,21 +273,17 @@ class OpenFile:
             parts += rows.combine_chunks().to_batches()
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
-    def column(self, raw: pa.RecordBatch, name: str) -> pa.Array | None:
-        """Return a column of the rows from `read` by the table's name; None if it is not read."""
-        return raw.column(self._names[name]) if name in self._names else None
-
     def _raw(
         self, group: int, rows: int, batch_rows: int, threads: bool
     ) -> Iterator[pa.RecordBatch]:
-        if not self._names:  # Only constants are wanted, one for each row.
+        if not self.stored:  # Only constants are wanted, one for each row.
             yield pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["rows"])
             return
         found = 0
         for raw in self._parquet.iter_batches(
             batch_size=batch_rows,
             row_groups=[group],
-            columns=self._stored_names,
+            columns=self.resolved.parts if self._plan.nested else self.stored,
             use_threads=threads,
         ):
             found += raw.num_rows
@@ -339,24 +316,13 @@ class OpenFile:
         plan = self._plan
         if plan.where is None or len(self._footer.groups) < 2:
             return None
-        paths = columns_of(plan.where)
-        if plan.form.mapping_mode != "none" and any(len(path) > 1 for path in paths):
-            return None  # Nested columns may have other names in the file.
-        schema = self._footer.schema
-        ours = [
-            column
-            for column in plan.needed
-            if column.name in self._places
-            and column.name not in plan.metadata_columns
-            and any(path[0] == column.name for path in paths)
-        ]
-        if any(
-            schema.field(self._places[column.name]).type != arrow_type(column.type)
-            or self._names[column.name] != column.name
-            for column in ours
-        ):
-            return None  # Statistics of another type: read all of it.
-        known = merged(row_group_bounds(self._footer, paths, ours), self._addresses())
+        leaves = {
+            path: leaf
+            for path in columns_of(plan.where)
+            if (leaf := self.resolved.leaf(path)) is not None
+        }
+        bounds = row_group_bounds(self._footer, leaves, plan.form.schema)
+        known = merged(bounds, self._addresses())
         return [bool(value) for value in keep(plan.where, known).to_pylist()]
 
     def _addresses(self) -> Bounds:

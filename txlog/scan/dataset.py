@@ -2,7 +2,8 @@
 
 pyarrow reads a file itself if that returns the table's rows: the file has no deleted rows, no
 column files, the table's own names and types, and no dates in the old calendar. `TableDataset`
-reads the others like a scan when a scanner needs them.
+reads the others like a scan when a scanner needs them. What the log shows is decided when the
+dataset is made, which opens no file; what only a file's footer shows, when a scanner needs it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from txlog.expressions.tree import And, Column, IsNull
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FragmentRows
 from txlog.log.paths import decode_path
+from txlog.parquet.file_footer import FileFooter
 from txlog.scan.plan import PlannedFiles, ScanPlan, plan_fragments
+from txlog.scan.resolve import resolve
 from txlog.scan.scan import Scan
 from txlog.schema.arrow import fixed_schema
 from txlog.schema.types import (
@@ -41,7 +44,7 @@ from txlog.stats.collect import leaf_types
 from txlog.stats.files import fragment_bounds
 from txlog.stats.partition import parse_partition_values
 from txlog.stats.skip import ALL, Bounds, ColumnBounds
-from txlog.store.base import Store, is_confined
+from txlog.store.base import Store, is_confined, threads_for
 from txlog.store.open import locate
 
 # Types whose bounds Arrow uses to simplify filters. Not floats, because NaN is in no bounds.
@@ -101,18 +104,34 @@ def as_dataset(
         files.make_fragment(path, filesystem=home, partition_expression=guarantee)
         for path, guarantee in zip(parts.paths, parts.guarantees, strict=True)
     ]
-    if not parts.others:
-        return ds.FileSystemDataset(made, schema, files, home)
-    return TableDataset(made, schema, files, home, Others(store, snapshot, parts.others))
+    held = dict(zip(parts.paths, parts.fragments, strict=True))
+    return TableDataset(made, schema, files, home, Held(store, snapshot, held))
 
 
 @dataclass(frozen=True)
-class Others:
-    """The fragments that pyarrow cannot read, by paths that represent them."""
+class Held:
+    """The fragments of a dataset, by the paths that represent them there."""
 
     store: Store
     snapshot: Snapshot
     fragments: Mapping[str, Fragment]
+
+    def are_plain(self, parts: Sequence[Any], columns: Sequence[str] | None) -> Iterator[bool]:
+        """Yield whether pyarrow reads the table's columns itself, for each of its fragments."""
+        form = self.snapshot.form
+        names = form.schema.names() if columns is None else columns
+        needed = [column for name in names if (column := form.schema.get(name)) is not None]
+        before: pa.Schema | None = None
+        plain = False
+        for footer in threads_for(self.store).map(_footer, parts):
+            if footer is None:
+                yield False
+                continue
+            if before is None or not before.equals(footer.schema, check_metadata=True):
+                before = footer.schema
+                found = resolve(form, needed, footer)
+                plain = found.is_plain and all(one == own for one, own in found.names.items())
+            yield plain
 
     def batches(
         self, paths: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None = None
@@ -126,23 +145,37 @@ class Others:
             yield batch if batch.schema == target else batch.cast(target)
 
 
+def _footer(part: Any) -> FileFooter | None:
+    """Return the footer of a fragment, which pyarrow keeps for its scan; None if that fails."""
+    if part.path.startswith(_UNREADABLE):
+        return None
+    try:
+        schema = part.physical_schema
+        for at, field in enumerate(schema):
+            if pa.types.is_dictionary(field.type):  # pyarrow converts it in both directions.
+                schema = schema.set(at, field.with_type(field.type.value_type))
+        return FileFooter(part.metadata, schema)
+    except (pa.ArrowException, OSError):
+        return None  # Reading the file like a scan raises the right error.
+
+
 class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
-    """A dataset with fragments that pyarrow cannot read itself: its scanners read them like a scan.
+    """A dataset whose scanners read like a scan the fragments that pyarrow cannot read itself.
 
     Code that hands the dataset to Arrow's C++ without a scanner gets an error that names such a
-    fragment, never wrong rows.
+    fragment, if the log shows that it is one: it has deleted rows, for example.
     """
 
     def __init__(
-        self, fragments: Sequence[Any], schema: pa.Schema, files: Any, home: Any, others: Others
+        self, fragments: Sequence[Any], schema: pa.Schema, files: Any, home: Any, held: Held
     ) -> None:
         super().__init__(fragments, schema, files, home)
         self._parts = (fragments, files, home)
-        self._others = others
+        self._held = held
 
     def __reduce__(self) -> tuple[Any, ...]:
         fragments, files, home = self._parts
-        return TableDataset, (fragments, self.schema, files, home, self._others)
+        return TableDataset, (fragments, self.schema, files, home, self._held)
 
     @property
     def files(self) -> list[str]:
@@ -156,8 +189,10 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         fragments, files, home = self._parts
         everything = ds.FileSystemDataset(fragments, self.schema, files, home)
         left = list(everything.get_fragments(filter=filter))
-        paths = [part.path for part in left if part.path in self._others.fragments]
-        kept = [part for part in left if part.path not in self._others.fragments]
+        names = self._read(columns, filter)
+        are_plain = list(self._held.are_plain(left, names))
+        paths = [part.path for part, is_plain in zip(left, are_plain, strict=True) if not is_plain]
+        kept = [part for part, is_plain in zip(left, are_plain, strict=True) if is_plain]
         plain = ds.FileSystemDataset(kept, self.schema, files, home).scanner(
             columns=columns, filter=filter, **options
         )
@@ -166,14 +201,28 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
         def batches() -> Iterator[pa.RecordBatch]:
             yield from plain.to_batches()
-            names = self._read(columns, filter)
             schema = self.schema if names is None else pa.schema(map(self.schema.field, names))
-            rows = self._others.batches(paths, self.schema, names)
+            rows = self._held.batches(paths, self.schema, names)
             yield from ds.Scanner.from_batches(
                 rows, schema=schema, columns=columns, filter=filter
             ).to_batches()
 
         return ds.Scanner.from_batches(batches(), schema=plain.projected_schema)
+
+    def head(self, num_rows: int, **options: Any) -> pa.Table:
+        """Return the first rows, as pyarrow does; only the files with these rows are opened."""
+        fragments, files, home = self._parts
+        begin, size, left = 0, 1, num_rows
+        found: list[pa.Table] = []
+        while not found or (left > 0 and begin < len(fragments)):
+            some = TableDataset(
+                fragments[begin : begin + size], self.schema, files, home, self._held
+            )
+            some._scan_options = dict(self._scan_options)
+            found.append(some.scanner(**options).head(left))
+            left -= found[-1].num_rows
+            begin, size = begin + size, 2 * size
+        return pa.concat_tables(found)
 
     def _read(self, columns: Any, filter: Any) -> list[str] | None:
         """Return the columns that a scanner reads, or None for all."""
@@ -187,12 +236,12 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     def get_fragments(self, filter: Any = None) -> Iterator[Any]:
         """Yield the fragments; the rows of those that pyarrow cannot read are in memory."""
         for part in super().get_fragments(filter=filter):
-            if part.path in self._others.fragments:
-                batches = self._others.batches([part.path], self.schema)
-                rows = pa.Table.from_batches(batches, self.schema)
-                yield from ds.InMemoryDataset(rows).get_fragments()
-            else:
+            if all(self._held.are_plain([part], None)):
                 yield part
+                continue
+            batches = self._held.batches([part.path], self.schema)
+            rows = pa.Table.from_batches(batches, self.schema)
+            yield from ds.InMemoryDataset(rows).get_fragments()
 
     def replace_schema(self, schema: pa.Schema) -> TableDataset:
         """Return a view of the same rows in another schema."""
@@ -206,7 +255,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
     def _with(self, schema: pa.Schema, options: Mapping[str, Any]) -> TableDataset:
         fragments, files, home = self._parts
-        made = TableDataset(fragments, schema, files, home, self._others)
+        made = TableDataset(fragments, schema, files, home, self._held)
         made._scan_options = dict(options)
         return made
 
@@ -232,7 +281,7 @@ class _Parts:
 
     paths: list[str]
     guarantees: list[Any]
-    others: dict[str, Fragment]
+    fragments: list[Fragment]
 
     @classmethod
     def of(cls, store: Store, snapshot: Snapshot, files: PlannedFiles) -> _Parts:
@@ -244,13 +293,12 @@ class _Parts:
         bounds = _bounds(snapshot, rows, places)
         odd = _may_be_of_the_old_calendar(snapshot.schema, bounds).to_pylist()
         guarantees, unclear = _guarantees(snapshot, fragments, bounds)
-        parts = cls([], guarantees, {})
+        parts = cls([], guarantees, fragments)
         by_name = _is_plain(snapshot)
         for at, fragment in enumerate(fragments):
             path = _path(store, fragment)
             if not by_name or odd[at] or unclear[at] or fragment.deletion or fragment.files[1:]:
                 path = _UNREADABLE + path
-                parts.others[path] = fragment
             parts.paths.append(path)
         return parts
 

@@ -32,8 +32,9 @@ from txlog.scan.polars_rules import (
     may_read,
     runs_of,
 )
-from txlog.scan.read import FragmentReader, read_fragment
+from txlog.scan.read import read_fragment
 from txlog.scan.read_plan import ReadPlan
+from txlog.scan.resolve import constants
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import PrimitiveType
 from txlog.store.base import Store, map_many
@@ -125,8 +126,8 @@ def _by_polars(store: Store, plan: ReadPlan, run: Run) -> pl.DataFrame | None:
     found = run.sources[0].layout
     paths = [_local_path(store, fragment) for fragment in run.fragments]
     try:
-        constants = _constants(FragmentReader(store, plan, run.fragments[0]), plan, found)
-        where = None if plan.where is None else _predicate(plan.where, found, constants)
+        values = _constants(plan, run.fragments[0], found)
+        where = None if plan.where is None else _predicate(plan.where, found, values)
         if plan.where is not None and where is None:
             return None
         alive = _alive(store, run)
@@ -136,12 +137,12 @@ def _by_polars(store: Store, plan: ReadPlan, run: Run) -> pl.DataFrame | None:
     left = sum(source.rows for source in run.sources) if alive is None else alive.sum()
     if where is None and rows.height != left:
         return None
-    if not constants:
+    if not values:
         return rows
     return rows.with_columns(
-        constants[column.name].new_from_index(0, rows.height)
+        values[column.name].new_from_index(0, rows.height)
         for column in plan.columns
-        if column.name in constants
+        if column.name in values
     ).select(column.name for column in plan.columns)
 
 
@@ -164,13 +165,11 @@ def _alive(store: Store, run: Run) -> pl.Series | None:
     )
 
 
-def _constants(reader: FragmentReader, plan: ReadPlan, found: Layout) -> dict[str, pl.Series]:
+def _constants(plan: ReadPlan, fragment: Fragment, found: Layout) -> dict[str, pl.Series]:
     """Return the columns that have the same value in all rows, each as a series of one row."""
-    values = {
-        column.name: pa.repeat(reader.partition_value(column), 1)
-        for column in plan.needed
-        if column.name in plan.form.partition_columns
-    } | {column.name: pa.nulls(1, arrow_type(column.type)) for column in found.absent}
+    known = constants(plan.form, fragment, plan.needed, plan.memo.partition_values)
+    values = {name: pa.repeat(value, 1) for name, value in known.items()}
+    values |= {column.name: pa.nulls(1, arrow_type(column.type)) for column in found.absent}
     return {} if not values else as_frame(pa.table(values)).to_dict()
 
 

@@ -19,7 +19,7 @@ from txlog.fragments.fragment import Fragment
 from txlog.parquet.thrift import ThriftError
 from txlog.scan.deletions import load_deletions
 from txlog.scan.pages import MANY_ROWS, Picked, rows_of
-from txlog.scan.read import FragmentReader
+from txlog.scan.read import FragmentReader, in_table
 from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.store.base import Store, map_many, threads_for
 
@@ -83,7 +83,7 @@ def _less(positions: Numbers, gone: BitMap64 | None) -> Numbers:
 class _PickedFile:
     """The only file of a fragment to read, and its pages."""
 
-    reader: FragmentReader
+    plan: ReadPlan
     file: OpenFile
     picked: Picked
     part: Part
@@ -155,17 +155,17 @@ def _places(order: Sequence[int], counts: Sequence[int]) -> Numbers:
 def _picked(store: Store, plan: ReadPlan, many: bool, part: Part) -> _PickedFile | None:
     """Return the pages of a fragment; None if it must be read separately."""
     fragment, positions = part
-    reader = FragmentReader(store, plan, fragment)
-    file = reader.paged_file()
+    file = FragmentReader(store, plan, fragment).paged_file()
     picked = None if file is None else file.picked(positions, many)
-    return None if file is None or picked is None else _PickedFile(reader, file, picked, part)
+    return None if file is None or picked is None else _PickedFile(plan, file, picked, part)
 
 
 def _decoded(together: Sequence[_PickedFile]) -> pa.RecordBatch:
     names = together[0].file.stored
     rows = rows_of([(one.file.paged, one.picked) for one in together], names)
-    readers = [(one.reader, arrow_array(one.part[1])) for one in together]
-    return together[0].reader.columns_of_many(together[0].file, rows, readers)
+    parts = [(one.part[0], arrow_array(one.part[1])) for one in together]
+    plan = together[0].plan
+    return in_table(plan, plan.needed, [together[0].file], [rows], parts)
 
 
 def _alone(store: Store, plan: ReadPlan, part: Part) -> pa.RecordBatch:

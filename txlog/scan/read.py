@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,7 @@ from txlog.fragments.deletion_vector import alive_mask, as_array, as_bitmap
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.paths import decode_path
 from txlog.parquet.file_footer import FileFooter
-from txlog.scan.columns import conform, find_column, metadata_column, stored_metadata
+from txlog.scan.columns import stored_metadata
 from txlog.scan.data_file import (
     BATCH_ROWS,
     OpenFile,
@@ -35,17 +35,14 @@ from txlog.scan.data_file import (
 )
 from txlog.scan.deletions import load_deletions
 from txlog.scan.read_plan import ReadPlan, chosen_columns
-from txlog.schema.arrow import arrow_type
+from txlog.scan.resolve import RawRows, Resolved, Rows, assemble, resolve
 from txlog.schema.types import StructField
-from txlog.stats.partition import parse_partition_values
 from txlog.store.base import Store, naming
 from txlog.store.open import locate, uri_of
 
 if TYPE_CHECKING:
     from txlog.parquet.footer import Numbers
     from txlog.scan.pages import PagedFile
-
-_PARTITION_VALUES = 10_000  # The number of cached values of a scan.
 
 
 class FragmentReader:
@@ -105,9 +102,8 @@ class FragmentReader:
             )
             streams = [file.read(ranges, batch_rows=batch_rows, threads=threads) for file in files]
             for start, raws in zipped(streams):
-                parts = list(zip(files, raws, strict=True))
-                batch_range = range(start, start + raws[0].num_rows)
-                yield start, self._table_columns(parts, needed, batch_range)
+                part = self._fragment, range(start, start + raws[0].num_rows)
+                yield start, in_table(self._plan, needed, files, raws, [part])
 
     def rows_at(
         self, needed: tuple[StructField, ...], positions: BitMap64 | Numbers
@@ -125,13 +121,13 @@ class FragmentReader:
                 numbers = positions
             numbers = numbers[: np.searchsorted(numbers, last)]
             if not len(numbers):
-                schema = self._schema(needed)
+                schema = self._plan.schema_of(needed)
                 return pa.RecordBatch.from_arrays(
                     [pa.nulls(0, of) for of in schema.types], schema=schema
                 )
             raws = [file.rows_at(numbers) for file in files]
-            parts = list(zip(files, raws, strict=True))
-            return self._table_columns(parts, needed, arrow_array(numbers))
+            part = self._fragment, arrow_array(numbers)
+            return in_table(self._plan, needed, files, raws, [part])
 
     def matching(self) -> tuple[BitMap64, int]:
         """Return the positions of the live rows for which the plan's predicate is true.
@@ -185,36 +181,6 @@ class FragmentReader:
             files[0].paged.opened = plan, fragment.id, files[0]
         return files[0]
 
-    def columns_of_many(
-        self,
-        file: OpenFile,
-        raw: pa.RecordBatch,
-        parts: list[tuple[FragmentReader, pa.Array]],
-    ) -> pa.RecordBatch:
-        """Return the plan's needed columns at rows of several fragments, with files of one layout.
-
-        Parameters
-        ----------
-        raw
-            The stored columns of all rows, in the order of `parts`.
-        parts
-            A reader of each fragment, and the positions of its rows.
-        """
-        needed, constant = self._plan.needed, self._plan.metadata_columns
-        arrays = []
-        for column in needed:
-            stored = file.column(raw, column.name)
-            if column.name not in self._plan.form.partition_columns and column.name not in constant:
-                arrays.append(self._array(column, stored, file.path, range(raw.num_rows)))
-                continue
-            begin, pieces = 0, []
-            for reader, positions in parts:
-                own = None if stored is None else stored.slice(begin, len(positions))
-                pieces.append(reader._array(column, own, file.path, positions))
-                begin += len(positions)
-            arrays.append(pa.concat_arrays(pieces))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema(needed))
-
     def _open(self, stack: ExitStack, file: DataFile) -> pq.ParquetFile:
         return open_parquet(stack, self._store, file, self._plan.version)
 
@@ -235,7 +201,7 @@ class FragmentReader:
         for file in self._fragment.files:
             columns = wanted.get(file, [])
             # Only the primary file can have metadata columns; other files are enough for the count.
-            stored = [c for c in columns if c.name not in constant or self._stored(c)]
+            stored = [c for c in columns if c.name not in constant or self._is_stored(c)]
             if stored or (file is primary and not set(wanted) - {primary}):
                 opened.append(self._open_file(stack, file, stored, by_pages=by_pages))
         return opened
@@ -250,8 +216,8 @@ class FragmentReader:
                     return file
         return files[0]
 
-    def _stored(self, column: StructField) -> str | None:
-        return stored_metadata(column.name, self._plan.form.row_tracking)
+    def _is_stored(self, column: StructField) -> bool:
+        return stored_metadata(column.name, self._plan.form.row_tracking) is not None
 
     def _open_file(
         self, stack: ExitStack, file: DataFile, columns: list[StructField], *, by_pages: bool
@@ -265,8 +231,8 @@ class FragmentReader:
         else:
             footer = paged.parsed
             opened = partial(self._open, stack, file)
-        places = self._places(footer.schema, columns)
-        open_file = OpenFile(file.path, self._fragment.id, plan, footer, places, opened, paged)
+        resolved = self._resolved(footer, columns)
+        open_file = OpenFile(file.path, self._fragment.id, plan, footer, resolved, opened, paged)
         self._check_rows(open_file)
         return open_file
 
@@ -283,28 +249,15 @@ class FragmentReader:
             except (pa.ArrowException, OSError):
                 return None  # Opening the file raises the right error.
 
-    def _places(self, schema: pa.Schema, columns: list[StructField]) -> dict[str, int]:
-        """Return the places of columns in a file with a schema; the last result is cached."""
+    def _resolved(self, footer: FileFooter, columns: Sequence[StructField]) -> Resolved:
+        """Return the columns in a file with a footer; the last result is cached."""
         names = tuple(column.name for column in columns)
-        kept = self._plan.memo.places.get(names)
-        if kept is not None and kept[0].equals(schema, check_metadata=True):
+        kept = self._plan.memo.resolved.get(names)
+        if kept is not None and kept[0].equals(footer.schema, check_metadata=True):
             return kept[1]
-        places = {
-            column.name: place
-            for column in columns
-            if (place := self._place(schema, column)) is not None
-        }
-        self._plan.memo.places[names] = (schema, places)
-        return places
-
-    def _place(self, file: pa.Schema, column: StructField) -> int | None:
-        """Return the place of a column in the file, or None if the file lacks it."""
-        if column.name in self._plan.metadata_columns:
-            stored = self._stored(column)
-            return file.names.index(stored) if stored in file.names else None
-        place = find_column(file, column, self._plan.form.mapping_mode)
-        # Parquet allows groups without columns, from which nothing can be read.
-        return None if place is None or file.field(place).type == pa.struct([]) else place
+        found = resolve(self._plan.form, columns, footer)
+        self._plan.memo.resolved[names] = (footer.schema, found)
+        return found
 
     def _check_rows(self, file: OpenFile) -> None:
         stated = self._fragment.physical_rows
@@ -328,66 +281,26 @@ class FragmentReader:
             "optimize.compute_statistics(recompute=True)",
         )
 
-    def _table_columns(
-        self,
-        parts: list[tuple[OpenFile, pa.RecordBatch]],
-        needed: tuple[StructField, ...],
-        rows: range | pa.Array,
-    ) -> pa.RecordBatch:
-        """Return the table's columns at some rows: converted, constant or null."""
-        if not needed:
-            return parts[0][1].select([])  # Keep the number of rows, which is lost without arrays.
-        arrays = []
-        for column in needed:
-            stored, path = None, ""
-            for file, raw in parts:
-                stored, path = file.column(raw, column.name), file.path
-                if stored is not None:
-                    break
-            arrays.append(self._array(column, stored, path, rows))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema(needed))
 
-    def _schema(self, needed: tuple[StructField, ...]) -> pa.Schema:
-        """Return the Arrow schema of needed columns."""
-        schemas = self._plan.memo.schemas
-        names = tuple(column.name for column in needed)
-        if names not in schemas:
-            schemas[names] = pa.schema(
-                [
-                    pa.field(column.name, arrow_type(column.type), column.nullable)
-                    for column in needed
-                ]
-            )
-        return schemas[names]
+def in_table(
+    plan: ReadPlan,
+    needed: Sequence[StructField],
+    files: Sequence[OpenFile],
+    raws: Sequence[pa.RecordBatch],
+    parts: Sequence[tuple[Fragment, Rows]],
+) -> pa.RecordBatch:
+    """Return rows of files, which have them side by side, in columns of the table.
 
-    def _array(
-        self, column: StructField, stored: pa.Array | None, path: str, rows: range | pa.Array
-    ) -> pa.Array:
-        if column.name in self._plan.form.partition_columns:
-            return pa.repeat(self.partition_value(column), len(rows))
-        if column.name in self._plan.metadata_columns:
-            return metadata_column(
-                column.name,
-                self._fragment,
-                self._plan.form.row_tracking,
-                rows=rows,
-                stored=stored,
-            )
-        if stored is None:
-            return pa.nulls(len(rows), arrow_type(column.type))
-        mode = self._plan.form.mapping_mode
-        return conform(stored, column.type, mode, path=path, column=column.name)
-
-    def partition_value(self, column: StructField) -> pa.Scalar:
-        """Return the value that a partition column has in all rows."""
-        text = self._plan.form.partition_text(self._fragment.partition_values, column)
-        kept = self._plan.memo.partition_values
-        value = kept.get((column.name, text))
-        if value is None:
-            value = parse_partition_values(arrow_array([text], pa.string()), column.type)[0]
-            if len(kept) < _PARTITION_VALUES:
-                kept[column.name, text] = value
-        return value
+    Parameters
+    ----------
+    raws
+        The rows as each of the files stores them.
+    parts
+        The fragments of the rows in their order, and positions there; errors as for `assemble`.
+    """
+    stored = [RawRows(file.resolved, file.path, raw) for file, raw in zip(files, raws, strict=True)]
+    target = plan.schema_of(needed)
+    return assemble(plan.form, needed, target, stored, parts, plan.memo.partition_values)
 
 
 def rows_of(

@@ -28,6 +28,7 @@ from txlog.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from txlog.scan.pages import FooterCache
+    from txlog.scan.resolve import PartitionValues, Resolved
 
 
 class ReadMemo:
@@ -37,10 +38,10 @@ class ReadMemo:
     """
 
     def __init__(self) -> None:
-        self.places: dict[tuple[str, ...], tuple[pa.Schema, dict[str, int]]] = {}
+        self.resolved: dict[tuple[str, ...], tuple[pa.Schema, Resolved]] = {}
         self.schemas: dict[tuple[str, ...], pa.Schema] = {}
         self._footers: FooterCache | None = None
-        self.partition_values: dict[tuple[str, str | None], pa.Scalar] = {}
+        self.partition_values: PartitionValues = {}
 
     @property
     def footers(self) -> FooterCache:
@@ -85,6 +86,13 @@ class ReadPlan:
     def plain_schema(self) -> pa.Schema:
         """The Arrow schema of the result, without fixed-size lists."""
         return arrow_schema(StructType(self.columns))
+
+    def schema_of(self, needed: Sequence[StructField]) -> pa.Schema:
+        """Return the Arrow schema of needed columns."""
+        names = tuple(column.name for column in needed)
+        if names not in self.memo.schemas:
+            self.memo.schemas[names] = arrow_schema(StructType(tuple(needed)))
+        return self.memo.schemas[names]
 
     def for_arrow(self) -> Self:
         """Return the plan with fixed-size lists in the result; the same plan if there are none."""

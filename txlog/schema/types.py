@@ -130,6 +130,9 @@ class StructType:
 
     fields: tuple[StructField, ...] = ()
 
+    def __reduce__(self) -> tuple[type[StructType], tuple[tuple[StructField, ...]]]:
+        return StructType, (self.fields,)  # Without the cached names.
+
     def names(self) -> list[str]:
         """Return the column names in order."""
         return [f.name for f in self.fields]

@@ -26,7 +26,6 @@ from txlog.schema.types import (
     DataType,
     DecimalType,
     PrimitiveType,
-    StructField,
     StructType,
 )
 from txlog.stats.skip import EVERYTHING, Bounds, ColumnBounds, Known
@@ -334,21 +333,21 @@ def child_of(array: pa.Array, path: Path, target: pa.DataType) -> pa.Array:
         return pa.nulls(len(array), target)
 
 
-def row_group_bounds(
-    footer: FileFooter, paths: Sequence[Path], columns: Sequence[StructField]
-) -> Bounds:
+def row_group_bounds(footer: FileFooter, leaves: Mapping[Path, Path], schema: StructType) -> Bounds:
     """Return the bounds of a Parquet file's row groups, one row for each.
 
-    The file's columns must have the logical names and types of `columns`.
+    Parameters
+    ----------
+    leaves
+        For paths of columns, their paths in the file, where they have the types of `schema`.
     """
-    schema = StructType(tuple(columns))
     groups = footer.groups
     rows = arrow_array([footer.rows(group) for group in groups], pa.int64())
     bounds = {}
-    for path in paths:
+    for path, in_file in leaves.items():
         kind = kind_of(schema, path)
-        leaf = footer.leaf(path)
-        if kind is None or leaf is None or _is_renamed(schema, path):
+        leaf = footer.leaf(in_file)
+        if kind is None or leaf is None:
             continue
         statistics = [footer.statistics(group, leaf) for group in groups]
         raw = "_raw" if isinstance(kind, PrimitiveType) and kind.name in NANOS else ""
@@ -359,17 +358,6 @@ def row_group_bounds(
             arrow_array([footer.nulls(group, leaf) for group in groups], pa.int64()),
         )
     return Bounds(rows, bounds)
-
-
-def _is_renamed(schema: StructType, path: Path) -> bool:
-    """Return whether a column's physical name differs from its logical name."""
-    kind: DataType = schema
-    for name in path:
-        field = kind.get(name) if isinstance(kind, StructType) else None
-        if field is None or field.physical_name != field.name:
-            return True
-        kind = field.type
-    return False
 
 
 def _edge(statistics: Any, name: str) -> Any:
