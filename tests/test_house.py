@@ -316,14 +316,13 @@ import sys, pyarrow as pa, txlog
 from txlog.expressions.tree import Call, IsNull, col
 table = txlog.write(sys.argv[1] if sys.argv[1:] else "memory://wrong", pa.table({"id": [1, 2]}))
 rows = pa.table({"id": [1]})
-insert = table.merge_insert("id").when_not_matched_insert_all()
 for wrong in (
     lambda: table.alter.add_constraint({"c": None}),
     lambda: table.alter.add_constraint({"c": []}),
     lambda: table.fragments()[0].delete([]),
     lambda: table.merge(rows, []).when_matched_delete().execute(),
     lambda: table.merge(rows, "target.id = source.id").when_matched_update({"id": []}).execute(),
-    lambda: table.merge_insert("id").when_matched_fail().execute(rows),
+    lambda: table.merge(rows, on="id").when_matched_fail().execute(),
     lambda: table.delete(IsNull(Call("plus_days", (col("id"), col("id"))))),
     lambda: table.optimize.z_order(["a-b."]),
 ):

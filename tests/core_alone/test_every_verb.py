@@ -112,8 +112,8 @@ def test_changing_rows(table: txlog.Table) -> None:
     merger = table.merge(pa.table({"n": [4], "p": ["z"]}), "target.n = source.n")
     assert merger.when_matched_delete("source.p = 'none'").execute().version is None
     assert table.upsert(pa.table({"n": [4], "p": ["x"]}), on="n").version == 6
-    by_key = table.merge_insert("n").when_not_matched_insert_all()
-    assert by_key.execute(pa.table({"n": [4], "p": ["x"]})).version is None
+    by_key = table.merge(pa.table({"n": [4], "p": ["x"]}), on="n").when_not_matched_insert_all()
+    assert by_key.execute().version is None
     table.overwrite(pa.table({"n": [30], "p": ["y"]}), "p = 'y'")
     assert numbers(table) == [4, 30]
     table.overwrite(pa.table({"n": [31], "p": ["y"]}), partition_mode="dynamic")

@@ -110,7 +110,7 @@ CASES: dict[str, list[tuple[Work, pa.Table]]] = {
         (merged(Clause("matched", "update", partial=True)), NESTED),
         (
             lambda table, source: (
-                table.merge_insert("id").when_matched_update_all().execute(source)
+                table.merge(source, on="id").when_matched_update_all().execute()
             ),
             NESTED,
         ),
@@ -273,9 +273,10 @@ def test_an_error_of_a_forbidden_match_names_the_rows_and_leaves_no_file(
 ) -> None:
     uri = made()
     before = sorted(path.name for path in Path(uri).iterdir())
-    merger = spark_ext.table(spark, uri).merge_insert("id").when_matched_fail()
+    source = spark.createDataFrame(other_types(FLAT))
+    merger = spark_ext.table(spark, uri).merge(source, on="id").when_matched_fail()
     with pytest.raises(InvalidInputError, match=r"the table: id = 2, .*; id = 3, x = 30"):
-        merger.when_not_matched_insert_all().execute(spark.createDataFrame(other_types(FLAT)))
+        merger.when_not_matched_insert_all().execute()
     assert sorted(path.name for path in Path(uri).iterdir()) == before
 
 

@@ -234,17 +234,18 @@ def test_a_merge_by_key_as_pylance_builds_it(tmp_path: Path) -> None:
     merge = merge.when_not_matched_insert_all().when_not_matched_by_source_delete("k > 3")
     told = merge.execute(rows)
     table = txlog.write(tmp_path / "t", before)
-    ours = table.merge_insert("k").when_matched_update_all("source.v <> 'y'")
+    ours = table.merge(rows, on="k", user_metadata="by key")
     done = (
-        ours.when_not_matched_insert_all()
+        ours.when_matched_update_all("source.v <> 'y'")
+        .when_not_matched_insert_all()
         .when_not_matched_by_source_delete("k > 3")
-        .execute(rows, user_metadata="by key")
+        .execute()
     )
     assert table.to_arrow().sort_by("k") == theirs.to_table().sort_by("k")
     assert done.metrics["numTargetRowsInserted"] == told["num_inserted_rows"]
     assert done.metrics["numTargetRowsUpdated"] == told["num_updated_rows"]
     assert done.metrics["numTargetRowsDeleted"] == told["num_deleted_rows"]
-    table.merge_insert(["k", "v"]).when_matched_delete().execute(rows)
+    table.merge(rows, on=["k", "v"]).when_matched_delete().execute()
     assert table.to_arrow()["k"].to_pylist() == [1, 3]
 
 
@@ -255,13 +256,11 @@ def test_a_merge_by_key_of_some_columns(tmp_path: Path) -> None:
     rows = pa.table({"K": [2, 9], "W": [7.5, 9.5]})
     theirs = lance.write_dataset(before, tmp_path / "lance")
     table = txlog.write(tmp_path / "t", before)
-    for merge, source in (
-        (theirs.merge_insert("k"), rows.rename_columns(["k", "w"])),
-        (table.merge_insert("k"), rows),
-    ):
-        merge.when_matched_update_all().when_not_matched_insert_all().execute(source)
+    merge = theirs.merge_insert("k").when_matched_update_all().when_not_matched_insert_all()
+    merge.execute(rows.rename_columns(["k", "w"]))
+    table.merge(rows, on="k").when_matched_update_all().when_not_matched_insert_all().execute()
     assert table.to_arrow().sort_by("k") == theirs.to_table().sort_by("k")
-    table.merge_insert("k").when_matched_delete().execute(pa.table({"k": [1, 9]}))
+    table.merge(pa.table({"k": [1, 9]}), on="k").when_matched_delete().execute()
     assert sorted(table.to_arrow()["k"].to_pylist()) == [2, 3]
 
 
@@ -269,15 +268,27 @@ def test_a_merge_by_key_does_not_lose_a_misspelt_column(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, pa.table({"k": [1, 2], "v": ["a", "b"]}))
     rows = pa.table({"k": [2, 3], "vv": ["x", "y"]})
     for merge in (
-        table.merge_insert("k").when_matched_update_all(),
-        table.merge_insert("k").when_not_matched_insert_all(),
+        table.merge(rows, on="k").when_matched_update_all(),
+        table.merge(rows, on="k").when_not_matched_insert_all(),
     ):
         with pytest.raises(InvalidInputError, match=r"no column vv .*field='vv'.*Choose from k, v"):
-            merge.execute(rows)
-    merge = table.merge_insert("k").when_matched_update_all()
-    merge.execute(rows, schema_mode="merge")
+            merge.execute()
+    table.merge(rows, on="k", schema_mode="merge").when_matched_update_all().execute()
     found = table.to_arrow().sort_by("k").to_pydict()
     assert found == {"k": [1, 2], "v": ["a", "b"], "vv": [None, "x"]}
+
+
+def test_a_merge_by_key_with_other_aliases(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"k": [1, 2], "n": [5, 6]}))
+    source = pa.table({"k": [2, 3], "n": [1, 1]})
+    merge = table.merge(source, None, "new", "old", on="k")
+    merge.when_matched_update({"n": "old.n + new.n"}).execute()
+    assert sorted(table.to_arrow()["n"].to_pylist()) == [5, 7]
+    with pytest.raises(InvalidInputError, match="both were given") as caught:
+        table.merge(source, "target.k = source.k", on="k")
+    assert caught.value.argument == "on"
+    with pytest.raises(txlog.InvalidTypeError, match='or on="id"'):
+        table.merge(source)
 
 
 def test_keys_that_must_be_new(tmp_path: Path) -> None:
@@ -286,8 +297,8 @@ def test_keys_that_must_be_new(tmp_path: Path) -> None:
     other = txlog.Table(tmp_path)
 
     def add(handle: txlog.Table, *keys: int) -> Any:
-        merge = handle.merge_insert("k").when_matched_fail().when_not_matched_insert_all()
-        return merge.execute(pa.table({"k": list(keys)}))
+        merge = handle.merge(pa.table({"k": list(keys)}), on="k")
+        return merge.when_matched_fail().when_not_matched_insert_all().execute()
 
     assert add(table, 3, 4).metrics["numTargetRowsInserted"] == 2
     with pytest.raises(InvalidInputError, match="match rows of the table: `k` = 2 "):
@@ -308,12 +319,12 @@ def test_a_merge_by_key_from_an_older_handle(tmp_path: Path) -> None:
     table.alter.drop_columns("gone")
     table.alter.add_columns({"w": pa.int64()})
     table.update({"w": "k * 10"})
-    merge = stale.merge_insert("k").when_matched_update_all().when_not_matched_insert_all()
-    merge.execute(pa.table({"k": [2, 3], "v": ["y", "z"]}))
+    merge = stale.merge(pa.table({"k": [2, 3], "v": ["y", "z"]}), on="k")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
     found = table.refresh().to_arrow().sort_by("k").to_pydict()
     assert found == {"k": [1, 2, 3], "v": ["a", "y", "z"], "w": [10, 20, None]}
     stale = txlog.Table(tmp_path, version=0)
-    stale.merge_insert("k").when_matched_update_all().execute(pa.table({"k": [1], "w": [7]}))
+    stale.merge(pa.table({"k": [1], "w": [7]}), on="k").when_matched_update_all().execute()
     assert stale.to_arrow(where="k = 1").to_pydict() == {"k": [1], "v": ["a"], "w": [7]}
 
 

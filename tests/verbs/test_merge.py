@@ -441,7 +441,7 @@ def test_new_columns(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("verb", ["upsert", "merge_insert"])
+@pytest.mark.parametrize("verb", ["upsert", "merge"])
 def test_fields_of_structs_that_the_source_lacks_keep_their_values(
     tmp_path: Path, verb: str
 ) -> None:
@@ -463,8 +463,8 @@ def test_fields_of_structs_that_the_source_lacks_keep_their_values(
     if verb == "upsert":
         table.upsert(source, on="k")
     else:
-        merge = table.merge_insert("k").when_matched_update_all().when_not_matched_insert_all()
-        merge.execute(source)
+        merge = table.merge(source, on="k").when_matched_update_all()
+        merge.when_not_matched_insert_all().execute()
     assert table.to_arrow().sort_by("k").column("st").to_pylist() == [
         old,
         {"a": 9, "b": "old", "in": {"c": None, "d": "deep"}},
@@ -564,7 +564,7 @@ def test_names_of_a_source_that_differ_only_in_case_are_refused(tmp_path: Path) 
         (pa.table({"k": [1], "st": [{"a": 2, "A": 3}]}), r"columns st\.a and st\.A"),
     ):
         with pytest.raises(InvalidInputError, match=said) as caught:
-            table.merge_insert("k").when_matched_update_all().execute(source)
+            table.merge(source, on="k").when_matched_update_all().execute()
         assert caught.value.argument == "source"
         with pytest.raises(InvalidInputError, match=said):
             table.upsert(source, on="k")
@@ -626,7 +626,7 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path, vectors: str, few: 
         counted = pa.proxy_memory_pool(usual)
         pa.set_memory_pool(counted)
         try:
-            table.merge_insert("k").when_matched_update_all().execute(source)
+            table.merge(source, on="k").when_matched_update_all().execute()
         finally:
             pa.set_memory_pool(usual)
         assert table.count("c0 = 0") >= 500

@@ -147,12 +147,33 @@ def test_a_merge_is_a_part_of_it(tmp_path: Path) -> None:
     with table.transaction() as tx:
         merger = tx.merge(rows(3, 50), "t.x = s.x", "s", "t")
         merger.when_matched_update({"p": "-1"}).when_not_matched_insert_all()
-        assert merger.execute() is None  # type: ignore[func-returns-value]
+        assert not merger.execute()
         tx.delete("x = 50 OR x = 4")
     assert tx.outcome is not None
     assert tx.outcome.version == 3
     assert values(table) == sorted({*range(20)} - {4})
     assert table.to_arrow(where="p = -1")["x"].to_pylist() == [3]
+
+
+def test_its_verbs_are_those_of_the_table(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"x": [1, 2], "p": ["a", "a"]}))
+    new = pa.table({"x": [2, 3], "p": ["b", "c"]})
+    with table.transaction() as tx:
+        told = tx.upsert(new, on="x")
+        tx.merge(pa.table({"x": [3], "p": ["d"]}), on="x").when_matched_update_all().execute()
+        with pytest.raises(txlog.InvalidInputError, match=r"Pass txn to Table\.transaction"):
+            tx.append(new, txn=("job", 1))
+        with pytest.raises(txlog.InvalidInputError, match="Pass user_metadata to"):
+            tx.delete("x = 1", user_metadata="why")
+    assert (told.operation, told.version) == ("MERGE", None)
+    assert table.version == 1
+    assert table.to_arrow().sort_by("x").to_pydict() == {"x": [1, 2, 3], "p": ["a", "b", "d"]}
+    with table.transaction() as tx:
+        tx.append(new)
+        tx.overwrite(new, partition_by="p", schema_mode="overwrite")
+        tx.append(new.slice(1))
+    assert table.partition_columns == ["p"]
+    assert table.to_arrow()["x"].to_pylist() == [2, 3, 3]
 
 
 def test_one_change_is_itself(tmp_path: Path) -> None:

@@ -1,13 +1,11 @@
-"""`Table.merge` and `Table.merge_insert`: builders with a method for each clause of a merge."""
+"""`Table.merge`: a builder with a method for each clause of a merge."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from txlog.table.handle import Handle
-from txlog.verbs.merge.clauses import Clause, MergeRequest
+from txlog.verbs.merge.clauses import Action, Clause, Kind
 
 if TYPE_CHECKING:
     from txlog.commit.operation import Outcome
@@ -15,15 +13,18 @@ if TYPE_CHECKING:
 
 
 class TableMerger:
-    """Builds a merge clause by clause; `execute` commits it.
+    """Builds a merge clause by clause; `execute` commits it, or adds it to a transaction.
 
     For each row, the first clause of a kind whose predicate is true applies.
     """
 
-    def __init__(self, table: Handle, request: MergeRequest, noted: dict[str, Any]) -> None:
-        self._table = table
-        self._request = request
-        self._noted = noted
+    def __init__(self, run: Callable[[Sequence[Clause]], Outcome], *, by_key: bool = False) -> None:
+        """Take the function that carries out the merge with its clauses.
+
+        `by_key` lets clauses of all columns keep the columns and fields that the source lacks.
+        """
+        self._run = run
+        self._by_key = by_key
         self._clauses: list[Clause] = []
 
     def __repr__(self) -> str:
@@ -50,13 +51,18 @@ class TableMerger:
     ) -> TableMerger:
         """Update a matched row with all values of the source, by column name.
 
-        Fields of structs that the source lacks become null; `Table.upsert` keeps their values.
+        Fields of structs that the source lacks become null. In a merge `on` key columns, they keep
+        their values, as do columns that the source lacks.
         """
-        return self._with(Clause("matched", "update", predicate, None, except_cols or ()))
+        return self._with(self._of_all("matched", "update", predicate, except_cols))
 
     def when_matched_delete(self, predicate: str | Expression | None = None) -> TableMerger:
         """Delete a target row that a source row matches."""
         return self._with(Clause("matched", "delete", predicate))
+
+    def when_matched_fail(self, predicate: str | Expression | None = None) -> TableMerger:
+        """Let `execute` raise an `InvalidInputError` if a source row matches a target row."""
+        return self._with(Clause("matched", "fail", predicate))
 
     def when_not_matched_insert(
         self, updates: Mapping[str, Any], predicate: str | Expression | None = None
@@ -77,8 +83,11 @@ class TableMerger:
         predicate: str | Expression | None = None,
         except_cols: Sequence[str] | None = None,
     ) -> TableMerger:
-        """Insert an unmatched source row with all of its values, by column name."""
-        return self._with(Clause("not_matched", "insert", predicate, None, except_cols or ()))
+        """Insert an unmatched source row with all of its values, by column name.
+
+        In a merge `on` key columns, columns that the source lacks get their defaults.
+        """
+        return self._with(self._of_all("not_matched", "insert", predicate, except_cols))
 
     def when_not_matched_by_source_update(
         self, updates: Mapping[str, Any], predicate: str | Expression | None = None
@@ -95,12 +104,28 @@ class TableMerger:
         """Delete a target row that no source row matches."""
         return self._with(Clause("not_matched_by_source", "delete", predicate))
 
+    def _of_all(
+        self,
+        kind: Kind,
+        action: Action,
+        predicate: str | Expression | None,
+        except_cols: Sequence[str] | None,
+    ) -> Clause:
+        return Clause(
+            kind,
+            action,
+            predicate,
+            except_cols=except_cols or (),
+            partial=self._by_key,
+            keeps_fields=self._by_key,
+        )
+
     def _with(self, clause: Clause) -> TableMerger:
         self._clauses.append(clause)
         return self
 
     def execute(self) -> Outcome:
-        """Commit the merge as one version.
+        """Commit the merge as one version, or as a part of its transaction.
 
         Raises
         ------
@@ -112,63 +137,4 @@ class TableMerger:
         CommitConflictError
             Another writer's commit conflicts with the merge.
         """
-        from txlog.verbs.merge.merge import Merge
-
-        operation = Merge(self._request, self._clauses)
-        return self._table._run(operation, **self._noted)
-
-
-class MergeInsert:
-    """A merge by key, in the form of pylance: first the clauses, then the rows.
-
-    Conditions can use the names `source` and `target` for the sides.
-    """
-
-    def __init__(self, merge: Callable[..., TableMerger], on: Sequence[str]) -> None:
-        self._merge = merge
-        self._on = on
-        self._clauses: list[Clause] = []
-
-    def __repr__(self) -> str:
-        return f"<txlog.MergeInsert: {', '.join(map(str, self._clauses)) or 'no clause'}>"
-
-    def when_matched_update_all(self, condition: str | Expression | None = None) -> MergeInsert:
-        """Update rows whose key occurs in the new rows, if a condition is true."""
-        return self._with(Clause("matched", "update", condition, None))
-
-    def when_matched_delete(self, condition: str | Expression | None = None) -> MergeInsert:
-        """Delete rows whose key occurs in the new rows."""
-        return self._with(Clause("matched", "delete", condition))
-
-    def when_matched_fail(self) -> MergeInsert:
-        """Raise an `InvalidInputError`, and commit nothing, if a key is in the table already."""
-        return self._with(Clause("matched", "fail"))
-
-    def when_not_matched_insert_all(self) -> MergeInsert:
-        """Insert the new rows whose key is not in the table."""
-        return self._with(Clause("not_matched", "insert", None, None))
-
-    def when_not_matched_by_source_delete(
-        self, expr: str | Expression | None = None
-    ) -> MergeInsert:
-        """Delete table rows whose key does not occur in the new rows, if a condition is true."""
-        return self._with(Clause("not_matched_by_source", "delete", expr))
-
-    def _with(self, clause: Clause) -> MergeInsert:
-        self._clauses.append(clause)
-        return self
-
-    def execute(self, data: Any, **options: Any) -> Outcome:
-        """Merge the rows in one commit; options and errors are those of `Table.merge`.
-
-        Columns that the rows lack keep their values, and get their defaults in new rows. Fields of
-        structs that the rows lack keep their values, and are null in new rows and in elements of
-        arrays and maps, which are replaced as a whole.
-        """
-        from txlog.verbs.merge.condition import equal_columns
-
-        merger = self._merge(data, equal_columns(self._on), **options)
-        merger._clauses += [
-            replace(clause, partial=True, keeps_fields=True) for clause in self._clauses
-        ]
-        return merger.execute()
+        return self._run(self._clauses)

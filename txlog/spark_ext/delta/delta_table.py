@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from txlog.spark_ext.delta.arguments import (
     as_errors_of_spark,
     checks_retention,
     expression_in,
+    merges_schema_in_session,
     of_type,
     session_of,
     storage_options_of,
@@ -40,7 +41,7 @@ from txlog.spark_ext.reads import read
 from txlog.spark_ext.spark_types import frame_schema, moment_text
 from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.writes.conditions import as_predicate, rows_found
-from txlog.spark_ext.writes.merge import SparkUpdate, table, text_of
+from txlog.spark_ext.writes.merge import SparkUpdate, merge_of, table, text_of
 from txlog.spark_ext.writes.write_frame import require_batch
 from txlog.table.table import Table
 from txlog.table.write_table import convert_to_delta
@@ -49,6 +50,9 @@ from txlog.verbs.delete import Delete, DeleteFound
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from txlog.commit.app_versions import AppVersion
+    from txlog.verbs.merge.clauses import Clause
 
 _PARQUET = re.compile(r"parquet\.`([^`]+)`", re.IGNORECASE)
 _NOTHING = pa.schema([("path", pa.string())])
@@ -280,7 +284,21 @@ class DeltaTable:
         require_batch(source)
         if expression_in(condition, "condition") is None:
             raise InvalidInputError(argument="condition", reason="a merge needs a condition")
-        return DeltaMergeBuilder(self._spark, self._table, self._alias, source, condition)
+
+        def run(clauses: Sequence[Clause], merges_schema: bool, txn: AppVersion | None) -> Outcome:
+            session = source.sparkSession
+            operation = merge_of(
+                self._table,
+                source,
+                condition,
+                clauses,
+                alias=self._alias,
+                merges_schema=merges_schema or merges_schema_in_session(session),
+            )
+            with transaction(txn, session, self._spark) as recorded:
+                return self._table._run(operation, recorded, None)
+
+        return DeltaMergeBuilder(self._spark, run)
 
     def vacuum(self, retentionHours: float | None = None) -> DataFrame:
         """Delete files that no version within the retention needs; return an empty frame.

@@ -4,27 +4,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from txlog.spark_ext.delta.arguments import (
-    expression_in,
-    merges_schema_in_session,
-    updates_in,
-)
+from txlog.spark_ext.delta.arguments import expression_in, updates_in
 from txlog.spark_ext.delta.frames import as_frame
-from txlog.spark_ext.transactions import transaction
-from txlog.spark_ext.writes.merge import merge_of
 from txlog.verbs.merge.clauses import Action, Clause, Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from txlog.commit.app_versions import AppVersion
-    from txlog.table.table import Table
+    from txlog.commit.operation import Outcome
 
 _METRICS = {
     "num_updated_rows": "numTargetRowsUpdated",
@@ -47,16 +41,11 @@ class DeltaMergeBuilder:
     def __init__(
         self,
         spark: SparkSession,
-        table: Table,
-        alias: str | None,
-        source: DataFrame,
-        condition: str | Column,
+        run: Callable[[Sequence[Clause], bool, AppVersion | None], Outcome],
     ) -> None:
+        """Take the function that carries out a merge: clauses, schema evolution, transaction."""
         self._spark = spark
-        self._table = table
-        self._alias = alias
-        self._source = source
-        self._condition = condition
+        self._run = run
         self._clauses: tuple[Clause, ...] = ()
         self._merges_schema = False
 
@@ -141,17 +130,7 @@ class DeltaMergeBuilder:
         AnalysisException
             Spark cannot resolve an expression.
         """
-        session = self._source.sparkSession
-        operation = merge_of(
-            self._table,
-            self._source,
-            self._condition,
-            self._clauses,
-            alias=self._alias,
-            merges_schema=self._merges_schema or merges_schema_in_session(session),
-        )
-        with transaction(txn, session, self._spark) as recorded:
-            outcome = self._table._run(operation, recorded, None)
+        outcome = self._run(self._clauses, self._merges_schema, txn)
         counts = {name: outcome.metrics.get(metric, 0) for name, metric in _METRICS.items()}
         row = {"num_affected_rows": sum(counts.values()), **counts}
         return as_frame(self._spark, [row], _MERGED)

@@ -44,6 +44,7 @@ from txlog.verbs.merge.clauses import (
     REMOVING,
     Clause,
     Kind,
+    MergeRequest,
     Understood,
     columns_of_same_name,
     own_path,
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
+    from txlog.commit.app_versions import AppVersion
+    from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
 
 
@@ -365,30 +368,15 @@ def merge_of(
     return small or operation
 
 
-class SparkMerger(TableMerger):
-    """A merge of a Spark frame into a table. Executors do all the work."""
-
-    def execute(self) -> Outcome:
-        """Commit the merge as one version; errors as for `TableMerger.execute`."""
-        merge = self._request
-        source = merge.data
-        operation = merge_of(
-            self._table,
-            source.alias(merge.source_alias),
-            merge.predicate,
-            self._clauses,
-            alias=merge.target_alias,
-            merges_schema=merge.schema_mode == "merge",
-            options=merge.options,
-        )
-        with transaction(self._noted["txn"], source.sparkSession) as txn:
-            return self._table._run(operation, txn, self._noted["user_metadata"])
+def is_frame(source: Any) -> bool:
+    """Return whether a source is a frame of Spark."""
+    return hasattr(source, "mapInArrow")
 
 
 class SparkTable(Table):
     """A table whose verbs do the work on many files on Spark's executors."""
 
-    def merge(self, source: Any, predicate: Any, *aliases: str, **more: Any) -> TableMerger:
+    def merge(self, source: Any, predicate: Any = None, *aliases: str, **more: Any) -> TableMerger:
         """Merge rows like `Table.merge`; the source may also be a Spark frame.
 
         For a frame, conditions and values are Spark expressions: SQL text or Columns. Executors
@@ -401,13 +389,33 @@ class SparkTable(Table):
             `options.error_on_type_mismatch` is false, which merges of frames do not support: cast
             the values in the frame, with `try_cast`.
         """
-        merger = super().merge(source, predicate, *aliases, **more)
-        if not hasattr(source, "mapInArrow"):
-            return merger
+        if is_frame(source):
+            require_batch(source)
+        return super().merge(source, predicate, *aliases, **more)
+
+    def _merge(
+        self,
+        request: MergeRequest,
+        clauses: Sequence[Clause],
+        txn: AppVersion | None,
+        user_metadata: UserMetadata | None,
+    ) -> Outcome:
+        source = request.data
+        if not is_frame(source):
+            return super()._merge(request, clauses, txn, user_metadata)
         require_batch(source)
-        request = merger._request
         SPARK.require(request, as_options(request.options))
-        return SparkMerger(self, request, merger._noted)
+        operation = merge_of(
+            self,
+            source.alias(request.source_alias),
+            request.predicate,
+            clauses,
+            alias=request.target_alias,
+            merges_schema=request.schema_mode == "merge",
+            options=request.options,
+        )
+        with transaction(txn, source.sparkSession) as recorded:
+            return self._run(operation, recorded, user_metadata)
 
 
 def table(

@@ -89,7 +89,7 @@ class MergeRequest:
                 argument="predicate",
                 reason="a condition was expected, not "
                 + ("None" if self.predicate is None else type(self.predicate).__name__),
-                remedy='Pass SQL text such as "target.id = source.id", or an expression',
+                remedy='Pass SQL text such as "target.id = source.id", an expression, or on="id"',
             )
         if self.schema_mode not in (None, "merge"):
             raise InvalidInputError(

@@ -191,8 +191,10 @@ def merge_condition(predicate: str | Expression, sides: Sides) -> Condition:
     return Condition(whole, tuple(keys), together, tuple(of_target))
 
 
-def equal_columns(names: Sequence[str]) -> Expression:
-    """Return the condition that columns of both sides are equal.
+def equal_columns(
+    names: Sequence[str], *, target: str = "target", source: str = "source"
+) -> Expression:
+    """Return the condition that columns of both sides, with these aliases, are equal.
 
     Raises
     ------
@@ -203,7 +205,7 @@ def equal_columns(names: Sequence[str]) -> Expression:
         raise InvalidInputError(
             argument="on", reason="no column is named", remedy='Pass for example on=["id"]'
         )
-    parts = [Comparison("=", Column(("target", name)), Column(("source", name))) for name in names]
+    parts = [Comparison("=", Column((target, name)), Column((source, name))) for name in names]
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 

@@ -1,0 +1,311 @@
+"""The verbs that change rows, which a table and its transactions share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from txlog.base.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from txlog.commit.app_versions import AnyAppVersion, AppVersion
+    from txlog.commit.intent import UserMetadata
+    from txlog.commit.operation import Operation, Outcome
+    from txlog.data_files.assignments import Updates
+    from txlog.data_files.incoming import SchemaMode
+    from txlog.data_files.options import WriteOptions
+    from txlog.expressions.sql import Where
+    from txlog.expressions.tree import Expression
+    from txlog.table.merge import TableMerger
+    from txlog.verbs.merge.clauses import Clause, MergeRequest
+    from txlog.verbs.overwrite import PartitionMode
+
+
+class RowVerbs(ABC):
+    """Verbs that change rows. A subclass carries out their operations."""
+
+    @abstractmethod
+    def _run(
+        self, operation: Operation, txn: AnyAppVersion | None, user_metadata: UserMetadata | None
+    ) -> Outcome:
+        """Carry out an operation."""
+
+    def _merge(
+        self,
+        request: MergeRequest,
+        clauses: Sequence[Clause],
+        txn: AppVersion | None,
+        user_metadata: UserMetadata | None,
+    ) -> Outcome:
+        """Carry out a merge."""
+        from txlog.verbs.merge.merge import Merge
+
+        return self._run(Merge(request, clauses), txn, user_metadata)
+
+    def append(
+        self,
+        data: Any,
+        *,
+        schema_mode: SchemaMode = None,
+        options: WriteOptions | None = None,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Add rows, in one commit.
+
+        Parameters
+        ----------
+        data
+            Anything that supports Arrow: pyarrow, polars, pandas, duckdb, a reader, a scan.
+        schema_mode
+            `merge` adds columns that only the data has. Default: refuse them.
+        options
+            The sizes and the encoding of new files: `txlog.WriteOptions(max_rows_per_file=…)`.
+        txn
+            `(app_id, version)`: if the table records this or a later version of the application,
+            nothing is written and the outcome is `skipped`. Otherwise the commit records it.
+        user_metadata
+            Text for the commit, or a mapping of names to JSON values, such as `{"job": "nightly",
+            "attempt": 2}`, which become fields of the commit's `commitInfo`. `userName`, `userId`
+            and `userMetadata` name the author and the reason. `operationParameters` are added to
+            those of the verb.
+
+        Raises
+        ------
+        SchemaMismatchError
+            The data does not fit the table. Nothing was committed.
+        CommitConflictError, OutcomeUnknownError, StoreError
+            The commit failed; see these classes.
+        """
+        from txlog.verbs.append import Append
+
+        operation = Append.of_data(data, schema_mode=schema_mode, options=options)
+        return self._run(operation, txn, user_metadata)
+
+    def overwrite(
+        self,
+        data: Any,
+        where: Where = None,
+        *,
+        partition_mode: PartitionMode = "static",
+        partition_by: Sequence[str] | str | None = None,
+        schema_mode: SchemaMode = None,
+        options: WriteOptions | None = None,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Replace all rows, the rows of a predicate, or the partitions of the data.
+
+        Parameters
+        ----------
+        where
+            Replace only rows for which this is true; each new row must satisfy it.
+        partition_mode
+            `dynamic` replaces only the partitions for which the data has rows.
+        partition_by
+            The new partition columns of the table, with `schema_mode="overwrite"`.
+        schema_mode
+            `overwrite` replaces the schema too, `merge` adds columns.
+
+        The other arguments and the errors are those of `append`.
+        """
+        from txlog.data_files.options import as_names
+        from txlog.expressions.sql import as_expression
+        from txlog.verbs.overwrite import Overwrite
+
+        operation = Overwrite.of_data(
+            data,
+            where=as_expression(where),
+            partition_mode=partition_mode,
+            schema_mode=schema_mode,
+            partition_by=None if partition_by is None else as_names(partition_by),
+            options=options,
+        )
+        return self._run(operation, txn, user_metadata)
+
+    def delete(
+        self,
+        where: Where,
+        *,
+        options: WriteOptions | None = None,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Delete the rows for which a predicate is true; None deletes all rows.
+
+        Data files are not rewritten: deletion vectors mark the rows, unless the table disables
+        them. The predicate can use `_rowid` if the table tracks rows.
+
+        Raises
+        ------
+        InvalidInputError
+            The predicate does not fit the table.
+        UnsupportedFeatureError
+            The table is append-only, or cannot be written by txlog.
+        """
+        from txlog.expressions.sql import as_expression
+        from txlog.verbs.delete import Delete
+
+        operation = Delete(as_expression(where), options=options)
+        return self._run(operation, txn, user_metadata)
+
+    def update(
+        self,
+        updates: Updates | None = None,
+        where: Where = None,
+        *,
+        new_values: Updates | None = None,
+        options: WriteOptions | None = None,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Update rows in one commit::
+
+            table.update({"delay": "delay + 1"}, "carrier = 'UA'")
+
+        Only changed rows are written; deletion vectors mark the old rows. If the table disables
+        deletion vectors, files are rewritten. Rows keep their ids if the table tracks rows. All
+        values are computed from the old row.
+
+        Parameters
+        ----------
+        updates
+            Columns, or nested fields such as `st.b`, with SQL text or expressions. A value of
+            another type is converted as in ANSI SQL: numbers if they fit, all simple values to
+            strings.
+        where
+            Update only rows for which this is true; as for `delete`. Default: all rows.
+        new_values
+            Columns with Python values.
+
+        The other arguments are those of `append`.
+
+        Raises
+        ------
+        InvalidInputError
+            A column does not exist, or a value or the predicate does not fit the table.
+        SchemaMismatchError
+            A new value does not fit its column, or breaks a constraint. Nothing was committed.
+        UnsupportedFeatureError
+            The table is append-only, or cannot be written by txlog.
+        """
+        from txlog.expressions.sql import as_expression
+        from txlog.verbs.update import Update
+
+        operation = Update(
+            updates,
+            as_expression(where),
+            new_values=new_values,
+            options=options,
+        )
+        return self._run(operation, txn, user_metadata)
+
+    def merge(
+        self,
+        source: Any,
+        predicate: str | Expression | None = None,
+        source_alias: str = "source",
+        target_alias: str = "target",
+        *,
+        on: Sequence[str] | str | None = None,
+        schema_mode: Literal["merge"] | None = None,
+        options: WriteOptions | None = None,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> TableMerger:
+        """Update, delete and insert rows from a source in one commit::
+
+            (
+                table.merge(new_rows, "target.id = source.id")
+                .when_matched_update_all()
+                .when_not_matched_insert_all()
+                .execute()
+            )
+
+        Files whose statistics show that no source row can match are not read. In other files, the
+        columns of the condition are read first. Only changed rows are written. Memory holds the
+        keys of the source and a few batches; a source of more than 1 GiB is kept in a temporary
+        file.
+
+        Parameters
+        ----------
+        source
+            Anything that supports Arrow: pyarrow, polars, pandas, duckdb, a reader, a scan.
+        predicate
+            The match condition over both sides. Without an equality between the sides, all pairs of
+            rows are compared.
+        on
+            In place of a predicate: key columns, which both sides have. A null equals nothing.
+            Columns that the source lacks keep their values in updated rows, and get their defaults
+            in new ones. Fields of structs that it lacks keep their values, too; they are null in
+            new rows and in elements of arrays and maps, which are replaced as a whole.
+        source_alias, target_alias
+            The names of the sides in expressions. A column that only one side has needs no alias.
+        schema_mode
+            `merge` adds columns that only the source has.
+
+        The other arguments are those of `append`. Nothing happens before `execute`.
+        """
+        from txlog.data_files.options import as_names
+        from txlog.table.merge import TableMerger
+        from txlog.verbs.merge.clauses import MergeRequest
+        from txlog.verbs.merge.condition import equal_columns
+
+        condition: str | Expression | None = predicate
+        if on is not None:
+            if predicate is not None:
+                raise InvalidInputError(
+                    argument="on",
+                    reason="rows match by a predicate or by key columns, and both were given",
+                    remedy="Omit one of them",
+                )
+            names = as_names(on, argument="on")
+            condition = equal_columns(names, target=target_alias, source=source_alias)
+        request = MergeRequest(
+            data=source,
+            predicate=condition,
+            source_alias=source_alias,
+            target_alias=target_alias,
+            schema_mode=schema_mode,
+            options=options,
+        )
+
+        def run(clauses: Sequence[Clause]) -> Outcome:
+            return self._merge(request, clauses, txn, user_metadata)
+
+        return TableMerger(run, by_key=on is not None)
+
+    def upsert(
+        self,
+        source: Any,
+        on: Sequence[str] | str,
+        *,
+        schema_mode: Literal["merge"] | None = None,
+        options: WriteOptions | None = None,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Update the rows whose key occurs in the source, and insert the other source rows.
+
+        Fields of structs that the source lacks keep their values in updated rows. The source must
+        have all columns, unless `schema_mode` is `merge`. The other arguments and the errors are
+        those of `merge`.
+
+        Parameters
+        ----------
+        on
+            The columns of the key. A null equals nothing.
+        """
+        from txlog.data_files.options import as_names
+        from txlog.verbs.merge.clauses import Clause, MergeRequest
+        from txlog.verbs.merge.condition import equal_columns
+
+        request = MergeRequest(
+            data=source,
+            predicate=equal_columns(as_names(on, argument="on")),
+            schema_mode=schema_mode,
+            options=options,
+        )
+        clauses = (Clause("matched", "update", keeps_fields=True), Clause("not_matched", "insert"))
+        return self._merge(request, clauses, txn, user_metadata)
