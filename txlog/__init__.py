@@ -176,7 +176,10 @@ _HOMES = {
 # This does not use `lazy.lazy_names`: with its imports, `import txlog` takes 50% longer.
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from txlog.table.hints import OF_MODULE, instead
+
+        hint = f". {instead(OF_MODULE[name])}." if name in OF_MODULE else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
     from importlib import import_module
 
     value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
+from txlog.table.hints import OF_MODULE, OF_TABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +40,8 @@ def names(folder: Path) -> dict[str, Any]:
         folder / "wide", ROWS, properties={"delta.feature.txlog.fragments": "supported"}
     )
     mapped = txlog.write(folder / "m", ROWS, properties={"delta.columnMapping.mode": "name"})
+    indexed = txlog.write(folder / "indexed", ROWS)
+    indexed.indexes.create("n", name="n_idx")
     (folder / "plain").mkdir()
     pq.write_table(ROWS, folder / "plain" / "a.parquet")
     (folder / "by_value" / "x").mkdir(parents=True)
@@ -50,6 +54,7 @@ def names(folder: Path) -> dict[str, Any]:
         "t": table,
         "wide": wide,
         "mapped": mapped,
+        "indexed": indexed,
         "uri": table.uri,
         "new": folder / "new",
         "rows": pa.table({"n": [4, 9], "p": ["x", "y"]}, SCHEMA),
@@ -57,7 +62,6 @@ def names(folder: Path) -> dict[str, Any]:
         "nanos": pa.table({"t": pa.array([1], pa.timestamp("ns"))}),
         "schema": SCHEMA,
         "field": pa.field("extra", pa.float64()),
-        "feed_from": 1,
     }
 
 
@@ -84,8 +88,31 @@ def test_all_sections_have_lines() -> None:
     titles = {title for title, _ in lines()}
     assert titles == {
         f"From {name}"
-        for name in ("deltalake", "delta-spark", "pylance", "pyiceberg", "Iceberg on Spark")
+        for name in (
+            "deltalake",
+            "delta-spark",
+            "pylance",
+            "pyiceberg",
+            "Iceberg on Spark",
+            "pandas, polars and pyarrow",
+            "txlog before its first release",
+        )
     }
+
+
+def test_errors_tell_what_the_page_tells() -> None:
+    """If this fails, run `python docs/hints.py`."""
+    made = runpy.run_path(str(PAGE.parent / "hints.py"))["hints_of"](PAGE.read_text("utf-8"))
+    assert made == (OF_TABLE, OF_MODULE)
+    guesses = (
+        "to_table", "count_rows", "columns", "shape", "filter", "select", "load_as_version",
+        "create_checkpoint", "file_uris", "to_pyarrow_table", "inspect", "current_snapshot",
+        "location", "get_fragments", "add_columns", "tags", "__getitem__", "latest_version",
+        "checkout_version", "get_add_actions", "deletion_vectors", "slice", "take_rows", "repair",
+        "create_index", "build_index", "drop_index", "report", "compact",
+    )  # fmt: skip
+    assert [name for name in guesses if name not in OF_TABLE] == []
+    assert {"DeltaTable", "write_deltalake", "dataset", "write_dataset"} <= OF_MODULE.keys()
 
 
 def differences() -> list[str]:

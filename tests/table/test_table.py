@@ -1,5 +1,6 @@
 """The public interface: one name for each thing, pickled values, versions by number and by time."""
 
+import copy
 import dataclasses
 import inspect
 import pickle
@@ -13,6 +14,7 @@ import pytest
 import txlog
 from txlog.base import errors
 from txlog.scan.files import FILES
+from txlog.table.hints import OF_TABLE
 
 DATA = pa.table({"x": list(range(10)), "p": ["a", "b"] * 5})
 
@@ -301,3 +303,41 @@ def test_one_row_of_a_table_of_flights(tmp_path: Path) -> None:
     assert table.count("dep_delay > 60 AND carrier = 'UA'") == 1
     assert table.delete(where).metrics["numDeletedRows"] == 1
     assert table.count() == 1
+
+
+def test_names_of_other_libraries_lead_to_ours(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"n": [1, 2]}))
+    odd: Any = table
+    with pytest.raises(AttributeError, match=r"'count_rows'\. Instead of .* pylance, use t\.count"):
+        odd.count_rows()
+    with pytest.raises(AttributeError, match=r"use t\.maintenance\.checkpoint\(\)\."):
+        odd.create_checkpoint()
+    with pytest.raises(AttributeError, match=r"^'Table' object has no attribute 'flub'$") as caught:
+        _ = odd.flub
+    assert (caught.value.name, caught.value.obj) == ("flub", table)  # Python looks for like names.
+    for name in OF_TABLE:
+        assert not hasattr(txlog.Table, name) or name == "__getitem__"
+    assert not hasattr(table, "columns")
+    with pytest.raises(txlog.InvalidTypeError, match=r'use t\.to_arrow\(\["n"\]\)'):
+        table["n"]
+    with pytest.raises(TypeError):
+        list(odd)
+    with pytest.raises(TypeError):
+        len(odd)
+    assert bool(table)
+    assert pickle.loads(pickle.dumps(table)).count() == copy.copy(table).count() == 2
+    with pytest.raises(AttributeError, match=r"Instead of dt = DeltaTable\(uri\) of deltalake"):
+        _ = txlog.DeltaTable
+
+
+def test_an_error_inside_a_property_is_not_taken_for_a_missing_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"n": [1]}))
+
+    def broken(table: txlog.Table) -> int:
+        return None.version  # type: ignore[attr-defined, no-any-return]
+
+    monkeypatch.setattr(txlog.Table, "version", property(broken))
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'version'"):
+        _ = table.version

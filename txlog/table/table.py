@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
+    InvalidTypeError,
     LogCorruptError,
     UnsupportedFeatureError,
     require_flags,
@@ -122,6 +123,23 @@ class Table(About, Reading, Lookups, Writing):
 
     def __repr__(self) -> str:
         return f"txlog.Table({self.uri!r}, version={self.version})"
+
+    if not TYPE_CHECKING:  # A type checker knows the names that there are.
+
+        def __getattr__(self, name: str) -> Any:
+            from txlog.table.hints import OF_TABLE, instead
+
+            if name in OF_TABLE:
+                hint = instead(OF_TABLE[name])
+                raise AttributeError(f"'Table' object has no attribute {name!r}. {hint}.")
+            return object.__getattribute__(self, name)  # It raises Python's own error.
+
+    def __getitem__(self, key: object) -> NoReturn:
+        from txlog.table.hints import OF_TABLE, instead
+
+        raise InvalidTypeError(
+            argument="key", reason="a table has no items", remedy=instead(OF_TABLE["__getitem__"])
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {
