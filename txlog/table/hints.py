@@ -122,6 +122,11 @@ OF_TABLE = {
         'table.manage_snapshots().create_tag(1, "best").commit()',
         't.pins.create("best", version=1)',
     ),
+    "merge_insert": (
+        "pylance",
+        'ds.merge_insert("n").when_matched_update_all().when_not_matched_insert_all().execute(rows)',
+        't.merge(rows, on="n").when_matched_update_all().when_not_matched_insert_all().execute()',
+    ),
     "num_rows": ("pandas, polars and pyarrow", "df.num_rows", "t.count()"),
     "optimize_index": ("txlog before its first release", "t.optimize_index()", "t.indexes.merge()"),
     "query": ("pandas, polars and pyarrow", 'df.query("n > 1")', 't.scan(where="n > 1")'),
