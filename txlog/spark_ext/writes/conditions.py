@@ -20,10 +20,11 @@ from txlog.expressions.type_rules import Dialect, OtherwiseError, translated
 from txlog.scan.columns import ROW_ADDRESS
 from txlog.scan.take import by_fragment
 from txlog.schema.json import schema_json
-from txlog.schema.types import DataType, PrimitiveType, StructType
+from txlog.schema.types import STRING, WHOLE_NUMBERS, DataType, PrimitiveType, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.reads import read
+from txlog.spark_ext.same_meaning import BOOLEAN, DATE, is_compared_alike, kind_of
 from txlog.verbs.delete import FindRows
 
 if TYPE_CHECKING:
@@ -33,11 +34,8 @@ if TYPE_CHECKING:
 _BLOCK = 32768  # The number of rows in one bitmap of Spark.
 _BLOCKS_AT_ONCE = 64
 
-# Spark compares values of one kind without a cast of either side, in each of its modes.
-_KINDS = {
-    "byte": "integer", "short": "integer", "integer": "integer", "long": "integer",
-    "string": "string", "boolean": "boolean", "date": "date",
-}  # fmt: skip
+# The types of columns beside which Spark's text has constants of the same kind.
+_KINDS = (*map(PrimitiveType, WHOLE_NUMBERS), STRING, BOOLEAN, DATE)
 # Metadata of text columns that Spark does not compare byte by byte.
 _COMPARED_OTHERWISE = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
 _DOUBLED = re.compile("'[^']+''")
@@ -93,7 +91,7 @@ class _SparkText(Dialect[bool]):
     schema: StructType
 
     def truth(self, node: Column | Literal) -> bool:
-        return self._same((node,), "boolean")
+        return self._same((node,), BOOLEAN)
 
     def is_null(self, column: Column) -> bool:
         return True
@@ -108,45 +106,50 @@ class _SparkText(Dialect[bool]):
         return self._same((operand, *values))
 
     def like(self, operand: Expression, pattern: str) -> bool:
-        return self._same((operand,), "string")
+        return self._same((operand,), STRING)
 
     def negated(self, part: bool) -> bool:
         return part
 
-    def _same(self, values: tuple[Expression, ...], wanted: str | None = None) -> bool:
-        """Return whether values are of one kind, so that Spark casts none of them."""
-        kinds = {_kind_of(value, self.schema) for value in values}
-        if len(kinds) > 1 or None in kinds or (wanted is not None and kinds != {wanted}):
+    def _same(self, values: tuple[Expression, ...], wanted: DataType | None = None) -> bool:
+        """Return True if Spark casts none of some values, which are of a wanted type, or raise."""
+        operands = [_operand(value, self.schema) for value in values]
+        if not is_compared_alike(operands) or (
+            wanted is not None and kind_of(operands[0]) != wanted
+        ):
             raise OtherwiseError
         return True
 
 
-def _kind_of(value: Expression, schema: StructType) -> str | None:
-    """Return the kind of a column or constant, or None if Spark might cast it."""
+def _operand(value: Expression, schema: StructType) -> Expression:
+    """Return a column with its type, or a constant; raise if Spark's text for it may mean another.
+
+    A text of Spark has decimals where txlog has floats, and its timestamps depend on the session.
+    """
     match value:
         case Column(path):
-            return _kind_of_column(path, schema)
+            return Column(path, _type_of(path, schema))
         case Cast(Literal(text), kind) | Literal(text, kind) if kind is not None:
-            is_day = isinstance(text, str) and _DAY.fullmatch(text)
-            return "date" if is_day and kind == PrimitiveType("date") else None
-        case Literal(bool()):
-            return "boolean"
+            if kind == DATE and isinstance(text, str) and _DAY.fullmatch(text):
+                return Literal(text, DATE)
         # For Spark, a larger integer is a decimal.
-        case Literal(int(number)) if -(2**63) < number < 2**63:
-            return "integer"
+        case Literal(int(number)) if -(2**63) < number < 2**63:  # A boolean, too.
+            return value
         case Literal(str()):
-            return "string"
-    return None
+            return value
+    raise OtherwiseError
 
 
-def _kind_of_column(path: tuple[str, ...], schema: StructType) -> str | None:
+def _type_of(path: tuple[str, ...], schema: StructType) -> DataType:
     kind: DataType = schema
     for name in path:
         field = kind.get(name) if isinstance(kind, StructType) else None
         if field is None or any(key in field.metadata for key in _COMPARED_OTHERWISE):
-            return None
+            raise OtherwiseError
         kind = field.type
-    return _KINDS.get(kind.name) if isinstance(kind, PrimitiveType) else None
+    if kind not in _KINDS:
+        raise OtherwiseError
+    return kind
 
 
 def rows_found(

@@ -14,9 +14,10 @@ from txlog.data_files.constraints import is_generated
 from txlog.data_files.options import WriteOptions
 from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import parse_sql
-from txlog.expressions.tree import Column, Expression, Literal
+from txlog.expressions.tree import Column, Expression
 from txlog.schema.types import DecimalType, PrimitiveType, StructType
 from txlog.spark_ext.engine import before_commit
+from txlog.spark_ext.same_meaning import is_stored_alike
 from txlog.spark_ext.spark_types import frame_schema
 from txlog.spark_ext.writes.conditions import is_alike, is_plain_text
 from txlog.verbs.merge.clauses import Clause, MergeRequest, columns_of_same_name, own_path
@@ -179,21 +180,17 @@ def _is_plain_value(name: str, text: str, sides: Sides) -> bool:
     value = _parsed(text, sides)
     if field is None or len(path) > 1 or is_generated(field):
         return False
-    match value:
-        case Column((flat,)):
-            given = sides.schema.get(flat)
-            return given is not None and given.type == field.type and _is_flat(field.type)
-        case Literal(bool(), None):
-            return field.type == PrimitiveType("boolean")
-        case Literal(int(), None):
-            return field.type in (PrimitiveType("integer"), PrimitiveType("long"))
-        case Literal(str(), None):
-            return field.type == PrimitiveType("string")
-    return False
+    if isinstance(value, Column):
+        given = sides.schema.get(value.path[0])
+        if given is None or len(value.path) > 1:
+            return False
+        value = Column(value.path, given.type)
+    return value is not None and _is_flat(field.type) and is_stored_alike(value, field.type)
 
 
 def _same(schema: StructType, name: str, source: StructType, theirs: str) -> bool:
     ours, others = schema.get(name), source.get(theirs)
     if ours is None or others is None:
         return False
-    return ours.type == others.type and _is_flat(ours.type) and not is_generated(ours)
+    given = Column((theirs,), others.type)
+    return is_stored_alike(given, ours.type) and _is_flat(ours.type) and not is_generated(ours)
