@@ -11,10 +11,14 @@ import pytest
 import txlog
 from tests.verb_calls import Built
 from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation, execute, rehearsing
+from txlog.data_files.options import as_schema
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.local.local import LocalStore
+from txlog.verbs.create import CreateTable, new_table
 
 EMPTY = Intent("TEST", read_version=0, kind="append")
 
@@ -64,6 +68,25 @@ def test_what_is_missing_is_named(table: txlog.Table) -> None:
     with pytest.raises(InvalidInputError, match="Unnamed has no text in the attribute name") as e:
         execute(Unnamed(), table._context, table.snapshot)
     assert (e.value.argument, e.value.field) == ("operation", "name")
+
+
+def test_an_operation_makes_a_table_only_if_it_says_how(tmp_path: Path) -> None:
+    context = Context(LocalStore(str(tmp_path / "t")))
+    with pytest.raises(NotFoundError, match="TEST makes none"):
+        execute(Built(lambda _: None), context, None)
+    made = new_table(as_schema(pa.schema([("x", pa.int64())])), effects=context.effects)
+    with rehearsing():
+        tried = execute(CreateTable(made.intent()), context, None)
+    assert (tried.outcome.rehearsed, tried.snapshot.version) == (True, 0)
+    assert not txlog.Table.exists(tmp_path / "t")
+    done = execute(CreateTable(made.intent()), context, None, txn=("job", 1), user_metadata="note")
+    assert (done.outcome.operation, done.outcome.version) == ("CREATE TABLE", 0)
+    assert txlog.Table(tmp_path / "t").history(1)[0]["userMetadata"] == "note"
+    # Both know no table yet: the first one may be this application's own.
+    again = execute(CreateTable(made.intent()), context, None, txn=("job", 1))
+    assert again.outcome.skipped
+    with pytest.raises(AlreadyExistsError):
+        execute(CreateTable(made.intent()), context, None, txn=("other", 1))
 
 
 CONTRADICTIONS: dict[str, tuple[str, Intent]] = {

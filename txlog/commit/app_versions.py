@@ -130,8 +130,9 @@ def with_txn(intent: Intent, txn: AnyAppVersion | None, effects: Effects) -> Int
     return replace(
         intent,
         txn=Txn(app_id=txn[0], version=txn[1], last_updated=now_ms),
-        query_txns=tuple(
-            Txn(app_id=app_id, version=txn[1], last_updated=now_ms) for app_id in of_query
+        query_txns=(
+            *(Txn(app_id=app_id, version=txn[1], last_updated=now_ms) for app_id in of_query),
+            *intent.query_txns,
         ),
     )
 

@@ -21,6 +21,7 @@ from txlog.base.errors import (
     CommitConflictError,
     InvalidInputError,
     InvalidTypeError,
+    NotFoundError,
     OutcomeUnknownError,
     RetriesExhaustedError,
     TxlogError,
@@ -44,7 +45,7 @@ from txlog.commit.intent import (
     UserMetadata,
     contradiction,
 )
-from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, wait_after
+from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, prepare, wait_after
 from txlog.protocol.access import require_writable
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.load import refresh
@@ -134,6 +135,22 @@ class Operation(ABC):
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the changes of `base`, or None if there are none."""
 
+    def creation(self) -> Intent:
+        """Return the intent of version 0 of a new table. Default: the operation makes no table.
+
+        If another writer makes the table first, `intent` is called with that table.
+
+        Raises
+        ------
+        NotFoundError
+            The operation changes existing tables only.
+        """
+        raise NotFoundError(
+            path=self.context.store.root,
+            reason=f"there is no Delta table, and {self.name} makes none",
+            remedy="Create the table first",
+        )
+
     def read(self) -> Reads:
         """Return the rows that `intent` read before it returned None."""
         return Reads(everything=True)
@@ -180,11 +197,19 @@ def _name_of(operation: Operation) -> str:
     return name
 
 
-def _checked(operation: Operation, intent: Intent | None, base: Snapshot) -> Intent | None:
-    """Return the intent of an operation; raises `InvalidInputError` if it contradicts itself."""
+def _intent_of(operation: Operation, base: Snapshot | None) -> Intent | None:
+    """Return the intent of an operation on a version; None: on a table that it makes.
+
+    Raises
+    ------
+    InvalidInputError
+        The intent contradicts itself.
+    """
+    intent = operation.creation() if base is None else operation.intent(base)
     if intent is None:
         return None
-    found = contradiction(intent, base.version, removes_rows=operation.removes_rows)
+    version = -1 if base is None else base.version
+    found = contradiction(intent, version, removes_rows=operation.removes_rows)
     if found is not None:
         raise InvalidInputError(
             argument="intent",
@@ -208,7 +233,7 @@ def _without_indexes(base: Snapshot) -> Snapshot:
 def execute(
     operation: Operation,
     context: Context,
-    snapshot: Snapshot,
+    snapshot: Snapshot | None,
     *,
     txn: AnyAppVersion | None = None,
     user_metadata: UserMetadata | None = None,
@@ -221,7 +246,8 @@ def execute(
     context
         The table's store, with the effects and the engine for the work on files.
     snapshot
-        The latest snapshot that the caller knows.
+        The latest snapshot that the caller knows. None: there is no table, and the operation makes
+        it (`Operation.creation`).
     txn
         An application's version. If the table already records it, nothing is done. Otherwise it is
         recorded, even if the operation has nothing to change (rule CON-20).
@@ -247,24 +273,23 @@ def execute(
     operation.context = context
     with (
         resource_errors(),
-        observed(_name_of(operation), snapshot.root) as seen,
+        observed(_name_of(operation), context.store.root) as seen,
         discarding(operation.discard),
     ):
-        seen.note("started", {"read_version": snapshot.version})
+        seen.note("started", {"read_version": -1 if snapshot is None else snapshot.version})
         if txn is not None:
             require_app_version(txn)
         require_user_metadata(user_metadata)
-        require_table_writable(snapshot, removes_rows=operation.removes_rows)
-        result: Done | Committed | None = skip_recorded(snapshot, txn, operation.name)
+        base: Snapshot | None = None
+        result: Done | Committed | None = None
+        if snapshot is not None:
+            require_table_writable(snapshot, removes_rows=operation.removes_rows)
+            result = skip_recorded(snapshot, txn, operation.name)
+            base = operation.base(snapshot) if result is None else None
         if result is None and _rehearsing.get():
-            base = _without_indexes(operation.base(snapshot))
-            intent = _checked(operation, operation.intent(base), base)
-            metrics = {} if intent is None else intent.metrics
-            tried = Outcome(operation.name, None, metrics, rehearsed=intent is not None)
-            result = Done(tried, snapshot)
+            result = _rehearsed(operation, base, snapshot)
         elif result is None:
-            attempts = _Attempts(operation, txn, user_metadata)
-            result = attempts.until_done(operation.base(snapshot), looked_s)
+            result = _Attempts(operation, txn, user_metadata).until_done(base, looked_s)
         if isinstance(result, Done):
             reason = "recorded already" if result.outcome.skipped else "nothing to change"
             reason = "dry run" if result.outcome.rehearsed else reason
@@ -292,6 +317,23 @@ def execute(
     return Done(outcome, result.snapshot)
 
 
+def _rehearsed(operation: Operation, base: Snapshot | None, snapshot: Snapshot | None) -> Done:
+    """Return what a commit would do; for a new table with the snapshot that it would make."""
+    intent = _intent_of(operation, None if base is None else _without_indexes(base))
+    metrics = {} if intent is None else intent.metrics
+    outcome = Outcome(operation.name, None, metrics, rehearsed=intent is not None)
+    if snapshot is None:
+        assert intent is not None  # `creation` returns one.
+        snapshot = planned(operation.context, intent)
+    return Done(outcome, snapshot)
+
+
+def planned(context: Context, intent: Intent) -> Snapshot:
+    """Return the table that the intent of a version 0 would make."""
+    now_ms, uuid = context.effects.now_ms(), context.effects.uuid()
+    return prepare(context.store, None, intent, uuid, made_ms=now_ms, now_ms=now_ms).after
+
+
 _PATIENCE = 2  # The number of conflicts before the operation asks for precedence.
 
 
@@ -303,13 +345,13 @@ class _Attempts:
     txn: AnyAppVersion | None
     user_metadata: UserMetadata | None
 
-    def until_done(self, base: Snapshot, looked_s: float | None) -> Done | Committed:
+    def until_done(self, base: Snapshot | None, looked_s: float | None) -> Done | Committed:
         """Return the commit, or an outcome if there was nothing to commit."""
         with ExitStack() as stack:
             return self._until_done(base, stack, looked_s)
 
     def _until_done(
-        self, base: Snapshot, stack: ExitStack, looked_s: float | None
+        self, base: Snapshot | None, stack: ExitStack, looked_s: float | None
     ) -> Done | Committed:
         operation, effects = self.operation, self.operation.context.effects
         started = effects.monotonic_s()
@@ -318,6 +360,7 @@ class _Attempts:
         while True:
             intent = self._intent(base)
             if intent is None:
+                assert base is not None
                 return Done(Outcome(operation.name, None), base)
             result = self._committed(base, intent, looked_s)
             if isinstance(result, Redo) and conflicts >= _PATIENCE and not preferred:
@@ -347,11 +390,11 @@ class _Attempts:
                     remedy="Try again when the other writers are done, or change other rows",
                 )
 
-    def _intent(self, base: Snapshot) -> Intent | None:
+    def _intent(self, base: Snapshot | None) -> Intent | None:
         """Return the operation's intent with `txn` and notes; None: nothing to commit."""
-        intent = _checked(self.operation, self.operation.intent(base), base)
+        intent = _intent_of(self.operation, base)
         if intent is None:
-            if self.txn is None:
+            if self.txn is None or base is None:
                 return None
             intent = Intent(self.operation.name, read_version=base.version, kind="append")
         if self.user_metadata is not None:
@@ -361,7 +404,7 @@ class _Attempts:
         return with_txn(intent, self.txn, self.operation.context.effects)
 
     def _committed(
-        self, base: Snapshot, intent: Intent, looked_s: float
+        self, base: Snapshot | None, intent: Intent, looked_s: float
     ) -> Committed | Redo | Done:
         operation, context = self.operation, self.operation.context
         try:
@@ -375,7 +418,9 @@ class _Attempts:
                 looked_s=looked_s,
             )
         except CommitConflictError:
-            if self.txn is not None:  # Another process may have made the same commit.
+            if (
+                self.txn is not None and base is not None
+            ):  # Another process may have made the same commit.
                 recorded = skip_recorded(refresh(context.store, base), self.txn, operation.name)
                 if recorded is not None:
                     return recorded

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -31,15 +31,13 @@ from txlog.base.errors import (
 )
 from txlog.base.threads import map_all
 from txlog.base.uris import scheme_of
-from txlog.commit.app_versions import AppVersion, is_recorded, require_app_version, with_txn
+from txlog.commit.app_versions import AppVersion, is_recorded, require_app_version
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads, UserMetadata, duties_of
-from txlog.commit.loop import Committed, commit
 from txlog.commit.operation import (
     Done,
     Operation,
     Outcome,
-    discarding,
     execute,
     require_table_writable,
     require_user_metadata,
@@ -157,10 +155,7 @@ def clone(
         require_whole_version(source, latest, snapshot.version, remedy, beside_vacuum=True)
     operation = _Clone(source, snapshot, options, registration if options.register else None)
     try:
-        if before is not None:
-            done = execute(operation, target, before, txn=txn, user_metadata=user_metadata)
-        else:
-            done = _created(operation, target, txn, user_metadata)
+        done = execute(operation, target, before, txn=txn, user_metadata=user_metadata)
     except OutcomeUnknownError:  # The clone may exist, so it stays registered.
         raise
     except TxlogError as error:
@@ -168,26 +163,6 @@ def clone(
         raise
     registration.finish(done)
     return done
-
-
-def _created(
-    operation: _Clone,
-    context: Context,
-    txn: AppVersion | None,
-    user_metadata: UserMetadata | None,
-) -> Done:
-    operation.context = context
-    with discarding(operation.discard):
-        intent = operation.intent(None)
-        queried = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
-        intent = replace(queried, query_txns=(*queried.query_txns, *intent.query_txns))
-        result = commit(context.store, None, intent, effects=context.effects)
-        if not isinstance(result, Committed):  # Another writer created the table first.
-            if not is_recorded(result.snapshot, txn):
-                raise already_exists(context.store)
-            operation.discard()
-            return Done(Outcome(_Clone.name, None, skipped=True), result.snapshot)
-    return Done(Outcome(intent.operation, 0, intent.metrics), result.snapshot)
 
 
 _RENEWED_MS = ATTEMPT_HOLDS_MS // 24  # Far below it, because clocks differ.
@@ -324,14 +299,28 @@ class _Clone(Operation):
         self._options = options
         self._registration = registration
         self._copied: list[str] = []
+        self._is_new = False
         self._asked = Asked.of(options.properties, has_rows=True)
         self._new_id: str | None = None  # The table id of a new clone.
 
-    def intent(self, base: Snapshot | None) -> Intent:
-        """Return the changes that make a table the clone; `base` is the table that it replaces.
+    def creation(self) -> Intent:
+        """Return the files of a new table; a clone to register is registered before."""
+        self._is_new = True
+        return self._changes(None)
 
-        A clone that is to be registered is registered before.
+    def intent(self, base: Snapshot) -> Intent:
+        """Return the changes that make a table the clone; a clone to register is registered before.
+
+        Raises
+        ------
+        AlreadyExistsError
+            Another writer created the table first.
         """
+        if self._is_new:
+            raise already_exists(self.context.store)
+        return self._changes(base)
+
+    def _changes(self, base: Snapshot | None) -> Intent:
         metadata, protocol = self._table(base)
         if self._registration is not None:
             self._registration.begin(str(metadata.id), is_new=base is None)

@@ -27,12 +27,10 @@ from txlog.commit.app_versions import (
     AnyAppVersion,
     is_recorded,
     require_app_version,
-    with_txn,
 )
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
-from txlog.commit.loop import Committed, commit, prepare
-from txlog.commit.operation import Done, Outcome, require_user_metadata
+from txlog.commit.operation import Done, Outcome, execute, planned
 from txlog.data_files.constraints import rules_of
 from txlog.log.paths import encode_path
 from txlog.parquet.file_footer import FileFooter, footer_bytes
@@ -50,10 +48,9 @@ from txlog.schema.types import (
     type_name,
     types_in,
 )
-from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.partition import NULL_FOLDER, parse_partition_values
 from txlog.store.base import ObjectInfo, Store
-from txlog.verbs.create import already_exists, existing, new_table
+from txlog.verbs.create import CreateTable, already_exists, existing, new_table
 from txlog.verbs.metadata import require_true
 from txlog.verbs.statistics import ComputeStatistics
 
@@ -120,7 +117,6 @@ def convert(
     """
     context.store.require_writable()
     require_app_version(txn)
-    require_user_metadata(user_metadata)
     snapshot = existing(context.store)
     if snapshot is not None:
         if is_recorded(snapshot, txn):
@@ -157,34 +153,23 @@ def convert(
         for file, footer in zip(files, footers, strict=True)
     ]
     intent = _converting(new.intent(adds), len(files), collect_stats)
-    intent = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
     if collect_stats:
         intent = _with_statistics(context, intent)
     rules = [rule.predicate for rule in rules_of(new.metadata, new.schema)]
     if rules:
-        require_true(context, _planned(context, intent), reduce(and_, rules))
+        require_true(context, planned(context, intent), reduce(and_, rules))
     # The files belong to the caller, so none is ever deleted.
-    result = commit(context.store, None, intent, effects=context.effects)
-    if not isinstance(result, Committed):
-        raise already_exists(context.store)
-    return Done(Outcome(intent.operation, 0, intent.metrics), result.snapshot)
+    return execute(CreateTable(intent), context, None, txn=txn, user_metadata=user_metadata)
 
 
 def _with_statistics(context: Context, intent: Intent) -> Intent:
     """Return the intent with the statistics of its files."""
     statistics = ComputeStatistics()
     statistics.context = context
-    computed = statistics.intent(_planned(context, intent))
+    computed = statistics.intent(planned(context, intent))
     stats = {} if computed is None else {add.path: add.stats for add in computed.adds}
     adds = (a.model_copy(update={"stats": stats.get(a.path, a.stats)}) for a in intent.adds)
     return replace(intent, adds=tuple(adds))
-
-
-def _planned(context: Context, intent: Intent) -> Snapshot:
-    """Return the table that an intent would make."""
-    now_ms = context.effects.now_ms()
-    uuid = context.effects.uuid()
-    return prepare(context.store, None, intent, uuid, made_ms=now_ms, now_ms=now_ms).after
 
 
 def _converting(intent: Intent, files: int, collect_stats: bool) -> Intent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -23,12 +23,10 @@ from txlog.commit.app_versions import (
     AnyAppVersion,
     is_recorded,
     require_app_version,
-    with_txn,
 )
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
-from txlog.commit.loop import Committed, commit
-from txlog.commit.operation import Done, Outcome, discarding, require_user_metadata
+from txlog.commit.operation import Done, Operation, Outcome, execute
 from txlog.data_files.constraints import constraints_of
 from txlog.data_files.identity import require_identities
 from txlog.data_files.incoming import incoming
@@ -257,6 +255,38 @@ def _parameters(metadata: Metadata, cluster_by: Sequence[str]) -> dict[str, Any]
     }
 
 
+class CreateTable(Operation):
+    """Make version 0 of a table from its intent."""
+
+    def __init__(
+        self, intent: Intent, *, name: str | None = None, owned: Sequence[Add] = ()
+    ) -> None:
+        """Take the intent of version 0.
+
+        Parameters
+        ----------
+        name
+            The operation's name for observers. Default: that of the intent.
+        owned
+            The files that are deleted if the intent is not committed.
+        """
+        self.name = name or intent.operation
+        self._intent = intent
+        self._owned = owned
+
+    def creation(self) -> Intent:
+        """Return the intent."""
+        return self._intent
+
+    def intent(self, base: Snapshot) -> Intent:
+        """Raise `AlreadyExistsError`: another writer made the table first."""
+        raise already_exists(self.context.store)
+
+    def discard(self) -> None:
+        """Delete the files that are owned."""
+        discard_files(self.context.store, self._owned)
+
+
 @creating("CREATE TABLE")
 def create(
     context: Context,
@@ -298,17 +328,9 @@ def create(
         if is_recorded(latest, txn):
             return Done(Outcome("CREATE TABLE", None, skipped=True), latest)
         raise already_exists(context.store)
-    made = commit_new_table(
-        context,
-        new,
-        [] if first is None else first(new),
-        txn=txn,
-        user_metadata=user_metadata,
-        allow_existing=False,
-        owned=False,
-    )
-    assert made is not None
-    return made
+    adds = [] if first is None else first(new)
+    operation = CreateTable(new.intent(adds), name="CREATE TABLE")
+    return execute(operation, context, None, txn=txn, user_metadata=user_metadata)
 
 
 def table_of_rows(
@@ -359,46 +381,13 @@ def write_new_table(
         effects=context.effects,
     )
     adds = new.plan(options, replaced=where).write(context, rows)
-    return commit_new_table(
-        context,
-        new,
-        adds,
-        txn=txn,
-        user_metadata=user_metadata,
-        allow_existing=allow_existing,
-    )
-
-
-def commit_new_table(
-    context: Context,
-    new: NewTable,
-    adds: Sequence[Add],
-    *,
-    txn: AnyAppVersion | None,
-    user_metadata: UserMetadata | None,
-    allow_existing: bool,
-    owned: bool = True,
-    stated: Callable[[Intent], Intent] = lambda intent: intent,
-) -> Done | None:
-    """Create a table from data files that are already written.
-
-    If another writer created the table meanwhile, owned files are deleted. Then the result is None
-    with `allow_existing`, else an `AlreadyExistsError` is raised. `stated` is another name for the
-    commit.
-    """
-    ours = adds if owned else []
-    with discarding(lambda: discard_files(context.store, ours)):
-        require_user_metadata(user_metadata)
-        intent = stated(new.intent(adds))
-        intent = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
-        result = commit(context.store, None, intent, effects=context.effects)
-    if isinstance(result, Committed):
-        version = result.snapshot.version
-        return Done(Outcome(intent.operation, version, intent.metrics), result.snapshot)
-    discard_files(context.store, ours)
-    if allow_existing:
-        return None
-    raise already_exists(context.store)
+    operation = CreateTable(new.intent(adds), owned=adds)
+    try:
+        return execute(operation, context, None, txn=txn, user_metadata=user_metadata)
+    except AlreadyExistsError:
+        if allow_existing:
+            return None
+        raise
 
 
 def existing(store: Store) -> Snapshot | None:

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
 from txlog.base.effects import REAL
-from txlog.base.errors import CommitConflictError, NotFoundError
+from txlog.base.errors import AlreadyExistsError, CommitConflictError, NotFoundError
 from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context, require_shared
 from txlog.commit.intent import Intent
@@ -39,7 +39,7 @@ from txlog.spark_ext.writes.write_tasks import StreamBatch, Target, WriteRequest
 from txlog.store.base import Store
 from txlog.table.write_table import require_same
 from txlog.verbs.append import Append
-from txlog.verbs.create import NewTable, already_exists, commit_new_table, existing, new_table
+from txlog.verbs.create import CreateTable, NewTable, already_exists, existing, new_table
 from txlog.verbs.overwrite import Overwrite, require_kept, require_modes
 from txlog.verbs.settle import settle
 
@@ -60,6 +60,10 @@ class StreamingUpdate(Operation):
         intent = self._in_context().intent(base)
         return None if intent is None else stated(intent, self._batch)
 
+    def creation(self) -> Intent:
+        """Return the intent of the wrapped operation, as that of a micro-batch."""
+        return stated(self._in_context().creation(), self._batch)
+
     def discard(self) -> None:
         """Delete the files of the wrapped operation."""
         self._in_context().discard()
@@ -69,10 +73,8 @@ class StreamingUpdate(Operation):
         return self._operation
 
 
-def stated(intent: Intent, batch: StreamBatch | None) -> Intent:
+def stated(intent: Intent, batch: StreamBatch) -> Intent:
     """Return an intent with Delta's name and parameters for the commit of a stream."""
-    if batch is None:
-        return intent
     metrics = {
         "numAddedFiles": intent.metrics.get("numFiles", 0),
         "numRemovedFiles": intent.metrics.get("numRemovedFiles", 0),
@@ -241,22 +243,25 @@ def _conflict(target: Target, latest: Snapshot | None, reason: str) -> CommitCon
 
 def _made(context: Context, target: Target, adds: list[Add], txn: AnyAppVersion | None) -> Done:
     """Create the table from the files."""
-    made = commit_new_table(
-        context,
-        NewTable(target.metadata, target.plan.schema, target.request.cluster_by),
-        adds,
-        txn=txn,
-        user_metadata=target.request.user_metadata,
-        allow_existing=target.request.mode != "error",
-        stated=lambda intent: stated(intent, target.request.stream_batch),
-    )
-    if made is not None:
-        return made
+    request = target.request
+    new = NewTable(target.metadata, target.plan.schema, request.cluster_by)
+    operation = _of_stream(CreateTable(new.intent(adds), owned=adds), request)
+    try:
+        return execute(operation, context, None, txn=txn, user_metadata=request.user_metadata)
+    except AlreadyExistsError:
+        if request.mode == "error":
+            raise
     latest = existing(context.store)
     settled = None if latest is None else _settled(target, latest, txn)
     if settled is None:
         raise _conflict(target, latest, "another writer created the table at the same time")
     return settled
+
+
+def _of_stream(operation: Operation, request: WriteRequest) -> Operation:
+    """Return an operation as that of the request's micro-batch, if it is one."""
+    batch = request.stream_batch
+    return operation if batch is None else StreamingUpdate(operation, batch)
 
 
 def _changed(
@@ -285,6 +290,5 @@ def _changed(
         )
     else:
         operation = Append(files)
-    if request.stream_batch is not None:
-        operation = StreamingUpdate(operation, request.stream_batch)
+    operation = _of_stream(operation, request)
     return execute(operation, context, latest, txn=txn, user_metadata=request.user_metadata)
