@@ -20,6 +20,7 @@ from txlog.parquet.file_footer import FileFooter
 from txlog.protocol.form import ReadForm
 from txlog.protocol.mapping import in_files
 from txlog.scan.columns import (
+    METADATA_COLUMNS,
     conform,
     find_column,
     is_legacy,
@@ -122,7 +123,9 @@ def how_of(form: ReadForm, column: StructField) -> How:
     """Return where a column's values come from if all files that should store it do so."""
     if column.name in form.partition_columns:
         return "partition"
-    return "stored" if form.schema.get(column.name) is not None else "metadata"
+    if form.schema.get(column.name) is None and METADATA_COLUMNS.get(column.name) is not None:
+        return "metadata"
+    return "stored"  # In the table's schema, or in that of change data files.
 
 
 def resolve(form: ReadForm, needed: Sequence[StructField], footer: FileFooter) -> Resolved:
@@ -131,7 +134,7 @@ def resolve(form: ReadForm, needed: Sequence[StructField], footer: FileFooter) -
     Parameters
     ----------
     form
-        The table's. A column that is not in its schema is a metadata column.
+        The table's. A metadata column is one that its schema does not hide.
     needed
         The columns to read from this file, or constants.
     """
