@@ -15,10 +15,8 @@ from txlog.expressions.tree import Column, Expression, Literal
 from txlog.expressions.type_rules import Dialect, OtherwiseError, translated
 from txlog.fragments.fragment import Fragment
 from txlog.parquet.file_footer import FileFooter
-from txlog.scan.columns import find_column, is_legacy
 from txlog.scan.read_plan import ReadPlan
-from txlog.schema.arrow import arrow_type
-from txlog.schema.casts import Reading, reading
+from txlog.scan.resolve import resolve
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField
 
 # For these types, all engines read statistics of row groups in the same way: there is no NaN, no
@@ -88,11 +86,7 @@ def find_sources(
     known: FileFooter | None = None  # The footer of `layout`: adjacent files are mostly alike.
     for fragment, footer in zip(fragments, footers, strict=True):
         rows = fragment.physical_rows
-        if (
-            footer is None
-            or is_legacy(footer.pairs)
-            or (rows is not None and rows != footer.num_rows)
-        ):
+        if footer is None or (rows is not None and rows != footer.num_rows):
             found.append(None)
             continue
         if known is None or not _same_schema(known, footer):
@@ -116,24 +110,11 @@ def _layout(plan: ReadPlan, footer: FileFooter) -> Layout | None:
     """
     if "INT96" in footer.physical_types:
         return None
-    schema = footer.schema
-    names, absent = {}, []
-    for column in plan.needed:
-        if column.name in plan.form.partition_columns:
-            continue
-        place = find_column(schema, column, plan.form.mapping_mode)
-        if place is None:
-            absent.append(column)
-            continue
-        field = schema.field(place)
-        how = reading(field.type, arrow_type(column.type))
-        if schema.names.count(field.name) > 1 or how not in (Reading.SAME, Reading.LAYOUT):
-            return None
-        names[column.name] = field.name
-    wanted = {column.name for column in plan.columns}
-    if not wanted & set(names):
+    found = resolve(plan.form, plan.needed, footer)
+    if not found.is_plain or not any(column.name in found.names for column in plan.columns):
         return None
-    return Layout(schema, footer.physical_types, names, tuple(absent))
+    absent = tuple(one.column for one in found.columns if one.how == "null")
+    return Layout(footer.schema, footer.physical_types, found.names, absent)
 
 
 def runs_of(
