@@ -118,7 +118,7 @@ def test_rows_by_pages_are_those_of_a_whole_read(
     whole = pq.read_table(path, use_threads=False)
     columns = random.Random(seed + len(positions)).sample(table.column_names, 5)
     if len(asked):
-        found = paged.rows_at(columns, asked)
+        found = paged.read_rows(columns, asked)
         if found is not None:
             assert found.equals(whole.select(columns).take(pa.array(asked)))
         elif len(asked) < 5 and form["max_rows_per_page"] <= 20:
@@ -152,7 +152,7 @@ def test_values_of_flat_columns_are_read_without_pyarrow(
     asked = np.array([0, 7, 49, 51, 600, 1_199], np.int64)
     columns = sorted(FLAT & set(table.column_names))
     for _ in range(2):  # The second time, dictionaries are known.
-        found = paged.rows_at(columns, asked)
+        found = paged.read_rows(columns, asked)
         assert found is not None
         assert found.equals(table.select(columns).take(pa.array(asked)).cast(found.schema))
 
@@ -174,11 +174,11 @@ def test_a_page_has_the_rows_that_its_offset_index_says(
     assert paged is not None
     asked = np.array([3, 120], np.int64)
     right = table.take(pa.array(asked))
-    assert right.equals(paged.rows_at([column], asked))
+    assert right.equals(paged.read_rows([column], asked))
     pages = paged.footer.pages(0, 0)
     assert pages is not None
     pages.first_row[2] += 1  # Now rows of the page are others.
-    assert paged.rows_at([column], asked) is None
+    assert paged.read_rows([column], asked) is None
 
 
 def test_pages_that_only_pyarrow_decodes_are_left_to_it(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_pages_that_only_pyarrow_decodes_are_left_to_it(tmp_path: Path) -> None:
     assert paged is not None
     asked = np.array([3, 700], np.int64)
     for _ in range(2):
-        found = paged.rows_at(["few", "id", "text"], asked)
+        found = paged.read_rows(["few", "id", "text"], asked)
         assert found is not None
         assert found.equals(table.select(["few", "id", "text"]).take(pa.array(asked)))
 
@@ -212,7 +212,7 @@ def test_a_flipped_bit_of_a_page_is_noticed(tmp_path: Path, codec: str) -> None:
     clean = load_paged(store, path.name, len(data))
     assert clean is not None
     right = table.take(pa.array(asked))
-    assert right.equals(clean.rows_at(table.column_names, asked))
+    assert right.equals(clean.read_rows(table.column_names, asked))
     draw = random.Random(5)
     refused = 0
     for leaf in range(4):
@@ -225,7 +225,7 @@ def test_a_flipped_bit_of_a_page_is_noticed(tmp_path: Path, codec: str) -> None:
             paged = load_paged(store, path.name, len(data))
             assert paged is not None
             try:
-                found = paged.rows_at(table.column_names, asked)
+                found = paged.read_rows(table.column_names, asked)
             except (pa.ArrowException, OSError):
                 found = None
             refused += found is None
@@ -266,7 +266,7 @@ def test_files_of_other_writers(tmp_path: Path, write: Callable[[Path, pa.Table]
     paged = load_paged(open_store(tmp_path), path.name, path.stat().st_size)
     assert paged is not None
     asked = np.array([0, 7, 999, 1_000, 1_199], np.int64)
-    found = paged.rows_at(whole.column_names, asked)
+    found = paged.read_rows(whole.column_names, asked)
     if write is deltalake_file:
         assert found is not None
     if found is not None:
@@ -413,7 +413,7 @@ def test_damaged_footers_and_offset_indexes(tmp_path: Path, seed: int) -> None:
         started = time.perf_counter()
         try:
             paged = load_paged(store, path.name, path.stat().st_size)
-            found = None if paged is None else paged.rows_at(table.column_names, asked)
+            found = None if paged is None else paged.read_rows(table.column_names, asked)
         except (pa.ArrowException, OSError, UnicodeDecodeError):
             found = None  # A table says which file it is, as below `outcome_of`.
         assert time.perf_counter() - started < 30  # No hang; a busy machine may be slow.
@@ -449,7 +449,7 @@ def test_damaged_pages(tmp_path: Path, seed: int) -> None:
         data = path.read_bytes()
         paged = load_paged(open_store(tmp_path), path.name, len(data))
         assert paged is not None
-        assert paged.rows_at([*FLAT, "list", "deep"], np.array([5], np.int64)) is not None
+        assert paged.read_rows([*FLAT, "list", "deep"], np.array([5], np.int64)) is not None
         for _ in range(100):
             name = draw.choice(sorted({*FLAT, "list", "deep"}))
             leaf = paged.footer.columns[name][0]
@@ -481,8 +481,8 @@ def test_most_pages_are_read_as_row_groups(tmp_path: Path) -> None:
     pq.write_table(table, path, write_page_index=True, max_rows_per_page=100, use_dictionary=False)
     paged = load_paged(open_store(tmp_path), path.name, path.stat().st_size)
     assert paged is not None
-    assert paged.rows_at(table.column_names, np.array([5, 205, 405], np.int64)) is not None
-    assert paged.rows_at(table.column_names, np.arange(5, ROWS, 100)) is None
+    assert paged.read_rows(table.column_names, np.array([5, 205, 405], np.int64)) is not None
+    assert paged.read_rows(table.column_names, np.arange(5, ROWS, 100)) is None
     asked = list(range(5, ROWS, 100))
     assert txlog.convert_to_delta(tmp_path).take(asked).equals(table.take(pa.array(asked)))
 
@@ -553,7 +553,7 @@ class TestTake:
             paged = load_paged(open_store(path.parent), path.name, path.stat().st_size)
             assert paged is not None
             assert paged.footer.num_row_groups == next(sizes)
-            assert paged.rows_at(["id"], np.array([5], np.int64)) is not None
+            assert paged.read_rows(["id"], np.array([5], np.int64)) is not None
             pages = paged.footer.pages(0, 0)
             assert pages is not None
             assert np.diff(pages.first_row).max() <= 64

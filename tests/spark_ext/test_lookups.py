@@ -159,7 +159,7 @@ def test_what_spark_writes_is_indexed(spark: "SparkSession", tmp_path: Path) -> 
     for file in table.scan().file_uris():
         paged = load_paged(open_store(tmp_path), file, Path(file).stat().st_size)
         assert paged is not None
-        assert paged.rows_at(["k"], np.array([5])) is not None
+        assert paged.read_rows(["k"], np.array([5])) is not None
         pages = paged.footer.pages(0, 0)
         assert pages is not None
         assert np.diff(pages.first_row).max() <= 64
@@ -223,7 +223,7 @@ def test_pages_of_files_of_spark(spark: "SparkSession", tmp_path: Path, codec: s
     (file,) = table.scan().file_uris()
     paged = load_paged(open_store(tmp_path), file, Path(file).stat().st_size)
     assert paged is not None
-    assert paged.rows_at(["id", "list", "text"], np.array([5, 3_000])) is not None
+    assert paged.read_rows(["id", "list", "text"], np.array([5, 3_000])) is not None
 
 
 def test_another_table_at_the_same_place_has_its_own_rows(

@@ -14,7 +14,7 @@ from txlog.changes.change_plan import CHANGE_COLUMNS, ChangeFile
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.scan.data_file import BATCH_ROWS, RowRange
 from txlog.scan.deletions import load_deletions
-from txlog.scan.read import FragmentReader, rows_of
+from txlog.scan.read import FragmentReader, matching_rows
 from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import micros_of
@@ -59,7 +59,7 @@ def read_changes(
             chosen = pc.invert(others)
             kept = chosen if kept is None else pc.and_(kept, chosen)
         batch = _with_change_columns(batch, file)
-        batch = rows_of(batch, kept, plan.where)
+        batch = matching_rows(batch, kept, plan.where)
         if batch.num_rows:
             yield chosen_columns(plan, batch)
 

@@ -232,7 +232,7 @@ class OpenFile:
         return self.paged.layout, tuple(self.resolved.names.items())
 
     def picked(self, positions: Numbers, many: bool = False) -> Picked | None:
-        """Return the pages with ascending positions; None if `rows_at` must be called.
+        """Return the pages with ascending positions; None if `read_rows` must be called.
 
         `many` is that of `PagedFile.picked`.
         """
@@ -247,14 +247,14 @@ class OpenFile:
             except ThriftError:
                 return None
 
-    def rows_at(self, positions: Numbers) -> pa.RecordBatch:
+    def read_rows(self, positions: Numbers) -> pa.RecordBatch:
         """Return the rows at ascending positions, by their pages if this is faster."""
         names = self.stored
         if not names:
             return pa.RecordBatch.from_arrays([pa.nulls(len(positions))], names=["rows"])
         if self._paged is not None and not self._legacy:
             with blamed(self.path, self._plan.version):
-                found = self._paged.rows_at(names, positions)
+                found = self._paged.read_rows(names, positions)
             if found is not None:
                 # Combining the chunks of a column copies it, even if there is only one chunk.
                 columns = [

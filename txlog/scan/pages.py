@@ -91,7 +91,7 @@ class PagedFile:
     _dictionaries: dict[ChunkPlace, Dictionary | None] = field(default_factory=dict)
     _columns: dict[tuple[int, tuple[str, ...]], ColumnsOfGroup] = field(default_factory=dict)
 
-    def rows_at(self, columns: Sequence[str], positions: Numbers) -> pa.Table | None:
+    def read_rows(self, columns: Sequence[str], positions: Numbers) -> pa.Table | None:
         """Return rows at ascending positions of the file; None where row groups cost less.
 
         Parameters
@@ -108,7 +108,7 @@ class PagedFile:
             picked = self.picked(columns, positions)
             if picked is None:
                 return None
-            return pa.Table.from_batches([rows_of([(self, picked)], columns)])
+            return pa.Table.from_batches([decode_rows([(self, picked)], columns)])
         except ThriftError:
             return None  # pyarrow then reads the file, or raises the error.
 
@@ -271,7 +271,9 @@ class PagedFile:
         return True
 
 
-def rows_of(parts: Sequence[tuple[PagedFile, Picked]], columns: Sequence[str]) -> pa.RecordBatch:
+def decode_rows(
+    parts: Sequence[tuple[PagedFile, Picked]], columns: Sequence[str]
+) -> pa.RecordBatch:
     """Return the wanted rows of picked pages in the order of the files.
 
     Parameters
@@ -335,7 +337,7 @@ def _left(parts: Sequence[tuple[PagedFile, Picked]], names: Sequence[str]) -> pa
         if pages is None:
             raise ThriftError("row groups cost less")
         again.append((file, pages))
-    return rows_of(again, names)
+    return decode_rows(again, names)
 
 
 _Fetched = tuple[PickedPages, Numbers, FetchedBytes]

@@ -18,7 +18,7 @@ from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import Fragment
 from txlog.parquet.thrift import ThriftError
 from txlog.scan.deletions import load_deletions
-from txlog.scan.pages import MANY_ROWS, Picked, rows_of
+from txlog.scan.pages import MANY_ROWS, Picked, decode_rows
 from txlog.scan.read import FragmentReader, in_table
 from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.store.base import Store, map_many, threads_for
@@ -162,7 +162,7 @@ def _picked(store: Store, plan: ReadPlan, many: bool, part: Part) -> _PickedFile
 
 def _decoded(together: Sequence[_PickedFile]) -> pa.RecordBatch:
     names = together[0].file.stored
-    rows = rows_of([(one.file.paged, one.picked) for one in together], names)
+    rows = decode_rows([(one.file.paged, one.picked) for one in together], names)
     parts = [(one.part[0], arrow_array(one.part[1])) for one in together]
     plan = together[0].plan
     return in_table(plan, plan.needed, [together[0].file], [rows], parts)
@@ -170,5 +170,7 @@ def _decoded(together: Sequence[_PickedFile]) -> pa.RecordBatch:
 
 def _alone(store: Store, plan: ReadPlan, part: Part) -> pa.RecordBatch:
     fragment, positions = part
-    wanted = as_bitmap(arrow_array(positions.astype(np.uint64)))
-    return FragmentReader(store, plan, fragment).rows_at(plan.needed, wanted)
+    # For a single file, reading its pages was not better, or failed.
+    by_pages = len(fragment.files) > 1
+    reader = FragmentReader(store, plan, fragment)
+    return reader.rows_at(plan.needed, positions, by_pages=by_pages)

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc, pq
+from txlog.base.arrow import arrow_array, arrow_scalar, pc, pq
 from txlog.base.errors import DataFileError, TxlogWarning
 from txlog.expressions.bind import columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.tree import Expression
-from txlog.fragments.deletion_vector import alive_mask, as_array, as_bitmap
+from txlog.fragments.deletion_vector import alive_mask, as_bitmap
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.paths import decode_path
 from txlog.parquet.file_footer import FileFooter
@@ -106,26 +106,23 @@ class FragmentReader:
                 yield start, in_table(self._plan, needed, files, raws, [part])
 
     def rows_at(
-        self, needed: tuple[StructField, ...], positions: BitMap64 | Numbers
+        self, needed: tuple[StructField, ...], positions: Numbers, *, by_pages: bool = True
     ) -> pa.RecordBatch:
         """Return physical rows at ascending positions; missing positions are skipped.
 
-        If a file has offset indexes, only the pages with these rows are read.
+        If a file has offset indexes, only the pages with these rows are read, unless `by_pages` is
+        false.
         """
         with ExitStack() as stack:
-            files = self._open_needed(stack, needed, by_pages=True)
+            files = self._open_needed(stack, needed, by_pages=by_pages)
             last = min(file.num_rows for file in files)
-            if isinstance(positions, BitMap64):
-                numbers: Numbers = numpy_array(as_array(positions)).astype(np.int64)
-            else:
-                numbers = positions
-            numbers = numbers[: np.searchsorted(numbers, last)]
+            numbers = positions[: np.searchsorted(positions, last)]
             if not len(numbers):
                 schema = self._plan.schema_of(needed)
                 return pa.RecordBatch.from_arrays(
                     [pa.nulls(0, of) for of in schema.types], schema=schema
                 )
-            raws = [file.rows_at(numbers) for file in files]
+            raws = [file.read_rows(numbers) for file in files]
             part = self._fragment, arrow_array(numbers)
             return in_table(self._plan, needed, files, raws, [part])
 
@@ -303,7 +300,7 @@ def in_table(
     return assemble(plan.form, needed, target, stored, parts, plan.memo.partition_values)
 
 
-def rows_of(
+def matching_rows(
     batch: pa.RecordBatch, alive: pa.Array | None, where: Expression | None
 ) -> pa.RecordBatch:
     """Return the rows of a batch that are live (None: all) and for which a predicate is true."""
@@ -345,7 +342,7 @@ def read_fragment(
     for start, batch in reader.batches(
         plan.needed, prune=True, batch_rows=batch_rows, threads=threads, rows=rows
     ):
-        found = rows_of(batch, alive_mask(deleted, start, batch.num_rows), plan.where)
+        found = matching_rows(batch, alive_mask(deleted, start, batch.num_rows), plan.where)
         if found.num_rows:
             yield chosen_columns(plan, found)
 

@@ -25,15 +25,13 @@ from txlog.fragments.fragment import Fragment
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.deletions import load_deletions
 from txlog.scan.plan import PlannedFiles, ScanPlan
-from txlog.scan.positions import rows_at
+from txlog.scan.positions import Numbers, Part, VectorCache, rows_at, without_deleted
 from txlog.scan.read import FragmentReader
-from txlog.scan.read_plan import ReadPlan, chosen_columns
+from txlog.scan.read_plan import ReadPlan
 from txlog.scan.scan import Scan, count_live
 from txlog.store.base import Store, map_many
 
 PlanOf = Callable[[list[str] | None], ScanPlan]
-
-Numbers = NDArray[np.int64]
 
 _SHOWN = 5  # The number of faulty addresses in an error.
 
@@ -211,26 +209,28 @@ def take(
         {number: positions for number, positions in wanted.items() if number not in known},
     )
     asked = [(known[number], positions) for number, positions in wanted.items()]
-    if is_in_process(engine):
-        found = _taken(store, plan, asked)
-    else:
-        parts = engine.map(partial(_take_from, store, plan), asked)
-        found = pa.concat_tables([empty_table(plan.schema), *parts])
-    return found.take(pc.index_in(addresses, value_set=ordered))
-
-
-def _taken(store: Store, plan: ReadPlan, asked: list[tuple[Fragment, BitMap64]]) -> pa.Table:
-    """Return the rows of fragments at positions; raise if a position does not exist."""
     deletions = map_many(store, partial(load_deletions, store), [of for of, _ in asked])
     for (fragment, positions), deleted in zip(asked, deletions, strict=True):
         if deleted is not None:
             _refuse("these rows are deleted", {fragment.id: positions & deleted})
     parts = [(of, numpy_array(as_array(at)).astype(np.int64)) for of, at in asked]
-    found, counts = rows_at(store, plan, parts)
+    found, counts = _rows_by(engine, store, plan, parts)
     for (fragment, positions), count in zip(asked, counts, strict=True):
         if count < len(positions):
             _refuse_beyond(store, plan, fragment, positions)
-    return found
+    return found.take(pc.index_in(addresses, value_set=ordered))
+
+
+def _rows_by(
+    engine: Engine, store: Store, plan: ReadPlan, parts: Sequence[Part]
+) -> tuple[pa.Table, list[int]]:
+    """Return `rows_at` of all parts: in this process at once, elsewhere each by a worker."""
+    shares = [parts] if is_in_process(engine) else [[part] for part in parts]
+    read = partial(rows_at, store, plan)
+    found = [read(parts)] if len(shares) == 1 else list(engine.map(read, shares))
+    tables = [table for table, _ in found]
+    rows = tables[0] if len(tables) == 1 else pa.concat_tables([empty_table(plan.schema), *tables])
+    return rows, [count for _, counts in found for count in counts]
 
 
 def _refuse_beyond(store: Store, plan: ReadPlan, fragment: Fragment, positions: BitMap64) -> None:
@@ -291,19 +291,12 @@ def _where_they_began(scan: Scan, asked: pa.Array) -> pa.Table:
         at = bisect_right(bases, row_id) - 1
         if at >= 0 and row_id - bases[at] < (tracked[at].physical_rows or 0):
             wanted.setdefault(at, []).append(row_id - bases[at])
-    parts = scan.engine.map(
-        partial(_ids_at, scan.store, scan.plan.reading),
-        [(tracked[at], BitMap64(positions)) for at, positions in wanted.items()],
-    )
-    found = pa.concat_tables([empty_table(scan.schema), *parts])
+    parts = [
+        (tracked[at], np.sort(np.array(positions, np.int64))) for at, positions in wanted.items()
+    ]
+    alive = without_deleted(scan.store, VectorCache(), parts)
+    found, _ = _rows_by(scan.engine, scan.store, scan.plan.reading, alive)
     return found.filter(pc.is_in(found[ROW_ID], value_set=asked))
-
-
-def _ids_at(store: Store, plan: ReadPlan, part: tuple[Fragment, BitMap64]) -> pa.Table:
-    """Return the rows of a fragment at the positions that are not deleted."""
-    fragment, positions = part
-    deleted = load_deletions(store, fragment)
-    return _rows_at(store, plan, fragment, positions if deleted is None else positions - deleted)
 
 
 def take_offsets(
@@ -369,24 +362,6 @@ def by_fragment(addresses: pa.Array) -> dict[int, BitMap64]:
         wanted[numbers[start].as_py()] = as_bitmap(positions.slice(start, run - start))
         start = run
     return wanted
-
-
-def _take_from(store: Store, plan: ReadPlan, part: tuple[Fragment, BitMap64]) -> pa.Table:
-    """Return the rows of a fragment at positions, ascending."""
-    fragment, positions = part
-    deleted = load_deletions(store, fragment)
-    if deleted is not None:
-        _refuse("these rows are deleted", {fragment.id: positions & deleted})
-    found = _rows_at(store, plan, fragment, positions)
-    if found.num_rows < len(positions):
-        _refuse_beyond(store, plan, fragment, positions)
-    return found
-
-
-def _rows_at(store: Store, plan: ReadPlan, fragment: Fragment, positions: BitMap64) -> pa.Table:
-    """Return the rows of a fragment at its existing positions, ascending."""
-    found = FragmentReader(store, plan, fragment).rows_at(plan.needed, positions)
-    return pa.Table.from_batches([chosen_columns(plan, found)], schema=plan.schema)
 
 
 def _refuse(reason: str, at_fault: Mapping[int, Iterable[int]]) -> None:

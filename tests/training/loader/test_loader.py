@@ -456,13 +456,13 @@ def test_a_killed_process_goes_on_at_the_exact_row(table: txlog.Table, tmp_path:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of rows of each read, as they are decoded."""
     calls: list[int] = []
-    rows_at = OpenFile.rows_at
+    read_rows = OpenFile.read_rows
 
     def counted(file: OpenFile, positions: Any) -> pa.RecordBatch:
         calls.append(len(positions))
-        return rows_at(file, positions)
+        return read_rows(file, positions)
 
-    monkeypatch.setattr(OpenFile, "rows_at", counted)
+    monkeypatch.setattr(OpenFile, "read_rows", counted)
     return calls
 
 
