@@ -227,9 +227,13 @@ def _is_whole(store: Store, version: int) -> bool:
 
 
 def _is_read(latest: Snapshot, version: int) -> bool:
-    """Return whether the latest version starts at a checkpoint before a commit and includes it."""
+    """Return whether the latest version is a commit's, or starts at a checkpoint before it.
+
+    The protocol lets a clean-up delete the commits below a checkpoint, and never that of the
+    checkpoint's own version. So if there is no later version, the name was not free again.
+    """
     below = latest.checkpoint[0].version if latest.checkpoint else -1
-    return below < version <= latest.version
+    return latest.version == version or below < version <= latest.version
 
 
 def is_part_of(
