@@ -5,6 +5,7 @@ txlog and for the Delta kernel, and the change data feed of each version turns t
 into those after it. Handles are not refreshed, so most verbs meet commits that they do not know.
 """
 
+import datetime as dt
 import shutil
 import tempfile
 from collections import Counter
@@ -25,8 +26,23 @@ from tests.examples import examples
 kernel = pytest.importorskip("polars_deltalake")
 
 MODE = "delta.columnMapping.mode"
-FIRST = pa.schema([("k", pa.int64()), ("g", pa.string()), ("v", pa.int64())])
+FIRST = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("g", pa.string()),
+        ("v", pa.int64()),
+        ("s", pa.struct([("f", pa.float64()), ("t", pa.string())])),
+        ("d", pa.timestamp("us", "UTC")),
+    ]
+)
+GIVEN = len(FIRST)  # The columns that are never dropped.
 Row = dict[str, Any]
+
+
+def moment(day: int) -> dt.datetime:
+    return dt.datetime(2024, 1, day, 1, 2, 3, 456789, dt.UTC)
+
+
 WHERE: dict[str, Callable[[Row], bool]] = {
     "k % 3 = 0": lambda row: row["k"] % 3 == 0,
     "g = 'a'": lambda row: row["g"] == "a",
@@ -34,10 +50,24 @@ WHERE: dict[str, Callable[[Row], bool]] = {
     "v > 3": lambda row: row["v"] is not None and row["v"] > 3,
     "v IS NULL": lambda row: row["v"] is None,
     "k >= 0": lambda row: row["k"] >= 0,
+    "g = 'c d%' AND v < 5": lambda row: (
+        row["g"] == "c d%" and row["v"] is not None and row["v"] < 5
+    ),
+    "g = 'b' OR v = 0": lambda row: row["g"] == "b" or row["v"] == 0,
+    "NOT (v >= 2)": lambda row: row["v"] is not None and row["v"] < 2,
+    "s.f > 1": lambda row: row["s"] is not None and (row["s"]["f"] or 0) > 1,
+    f"d < '{moment(2).isoformat()}'": lambda row: row["d"] is not None and row["d"] < moment(2),
+    f"d = '{moment(2).isoformat()}'": lambda row: row["d"] == moment(2),
 }
 wheres = st.sampled_from(list(WHERE))
-groups = st.sampled_from(["a", "b", "é %", None])
+groups = st.sampled_from(["a", "b", "c d%", "é %", None])
 values = st.none() | st.integers(0, 9)
+structs = st.none() | st.fixed_dictionaries(
+    {"f": st.sampled_from([None, 0.5, 2.0]), "t": st.sampled_from([None, "u"])}
+)
+moments = st.none() | st.integers(1, 3).map(moment)
+Given = tuple[str | None, int | None, dict[str, Any] | None, dt.datetime | None]
+given_rows = st.tuples(groups, values, structs, moments)
 handles = st.integers(0, 2)
 
 
@@ -49,13 +79,19 @@ class AllVerbs(RuleBasedStateMachine):
         tracked=st.booleans(),
         mode=st.sampled_from(["none", "name", "id"]),
         partition_by=st.sampled_from([(), ("g",)]),
+        interval=st.sampled_from(["3", "100"]),
     )
     def create(
-        self, vectors: str | None, tracked: bool, mode: str, partition_by: tuple[str, ...]
+        self,
+        vectors: str | None,
+        tracked: bool,
+        mode: str,
+        partition_by: tuple[str, ...],
+        interval: str,
     ) -> None:
         self.home = Path(tempfile.mkdtemp())
         self.root = self.home / "t"
-        properties = {"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "4"}
+        properties = {"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": interval}
         if vectors is not None:
             properties["delta.enableDeletionVectors"] = vectors
         if tracked:
@@ -141,33 +177,39 @@ class AllVerbs(RuleBasedStateMachine):
         self.versions[version] = (self.columns, self.rows)
         assert sorted_rows(table.to_arrow()) == self.rows
 
-    def new_rows(self, given: list[tuple[Any, Any]]) -> list[Row]:
+    def new_rows(self, given: list[Given]) -> list[Row]:
         """Return rows with keys that never were there, and the other columns filled."""
         rows = []
-        for group, value in given:
+        for group, value, struct, day in given:
             self.keys += 1
             row: Row = dict.fromkeys(self.columns, self.keys)
-            rows.append({**row, "g": group, "v": value})
+            rows.append({**row, "g": group, "v": value, "s": struct, "d": day})
         return rows
 
     def table_of(self, rows: list[Row], **more: pa.DataType) -> pa.Table:
-        fields = [(name, pa.string() if name == "g" else pa.int64()) for name in self.columns]
-        return pa.Table.from_pylist(rows, pa.schema([*fields, *more.items()]))
+        fields = [*FIRST, *(pa.field(name, pa.int64()) for name in self.columns[GIVEN:])]
+        added = [pa.field(name, kind) for name, kind in more.items()]
+        return pa.Table.from_pylist(rows, pa.schema([*fields, *added]))
 
-    @rule(handle=handles, given=st.lists(st.tuples(groups, values), min_size=1, max_size=4))
-    def append(self, handle: int, given: list[tuple[Any, Any]]) -> None:
+    @rule(
+        handle=handles,
+        given=st.lists(given_rows, min_size=1, max_size=4),
+        size=st.none() | st.integers(1, 3),
+    )
+    def append(self, handle: int, given: list[Given], size: int | None) -> None:
         new = self.new_rows(given)
         data = self.table_of(new)
-        self.do(handle, lambda table: table.append(data), self.rows + new)
+        options = txlog.WriteOptions(max_rows_per_file=size) if size is not None else None
+        self.do(handle, lambda table: table.append(data, options=options), self.rows + new)
 
-    @precondition(lambda self: len(self.columns) < 6)
+    @precondition(lambda self: len(self.columns) < GIVEN + 3)
     @rule(handle=handles, name=st.sampled_from(["x", "y z", "Q"]), with_rows=st.booleans())
     def add_column(self, handle: int, name: str, with_rows: bool) -> None:
         if name in self.columns or (self.mode == "none" and " " in name):
             return
         columns = [*self.columns, name]
         if with_rows:
-            new = [{**row, name: 7} for row in self.new_rows([("a", 1)])]
+            new = [{**row, name: 7} for row in self.new_rows([("a", 1, None, None)])]
             data = self.table_of(new, **{name: pa.int64()})
             merged = self.rows + new
             self.do(handle, lambda table: table.append(data, schema_mode="merge"), merged, columns)
@@ -175,10 +217,10 @@ class AllVerbs(RuleBasedStateMachine):
             added = {f"`{name}`": pa.int64()}
             self.do(handle, lambda table: table.alter.add_columns(added), self.rows, columns)
 
-    @precondition(lambda self: self.mode != "none" and len(self.columns) > 3)
+    @precondition(lambda self: self.mode != "none" and len(self.columns) > GIVEN)
     @rule(handle=handles, drop=st.booleans(), data=st.data())
     def rename_or_drop(self, handle: int, drop: bool, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(self.columns[3:]))
+        name = data.draw(st.sampled_from(self.columns[GIVEN:]))
         if drop:
             left = [one for one in self.columns if one != name]
             self.do(handle, lambda table: table.alter.drop_column(f"`{name}`"), self.rows, left)
@@ -189,10 +231,17 @@ class AllVerbs(RuleBasedStateMachine):
         change = f"`{name}`"
         self.do(handle, lambda table: table.alter.rename_column(change, new), renamed, columns)
 
-    @rule(handle=handles, where=wheres)
-    def delete(self, handle: int, where: str) -> None:
-        left = [row for row in self.rows if not WHERE[where](row)]
-        self.do(handle, lambda table: table.delete(where), left)
+    @rule(handle=handles, where=st.none() | wheres)
+    def delete(self, handle: int, where: str | None) -> None:
+        left = [row for row in self.rows if where is not None and not WHERE[where](row)]
+        gone = len(self.rows) - len(left)
+
+        def verb(table: txlog.Table) -> None:
+            outcome = table.delete(where)
+            assert outcome.metrics.get("numDeletedRows", 0) == gone
+            assert bool(outcome) is (gone > 0)
+
+        self.do(handle, verb, left)
 
     @rule(handle=handles, where=wheres, to=groups)
     def update(self, handle: int, where: str, to: str | None) -> None:
@@ -207,7 +256,7 @@ class AllVerbs(RuleBasedStateMachine):
 
     @rule(
         handle=handles,
-        given=st.lists(st.tuples(groups, values), max_size=3),
+        given=st.lists(given_rows, max_size=3),
         matched=st.sampled_from(["update", "delete", "upsert"]),
         where=st.none() | wheres,
         data=st.data(),
@@ -215,7 +264,7 @@ class AllVerbs(RuleBasedStateMachine):
     def merge(
         self,
         handle: int,
-        given: list[tuple[Any, Any]],
+        given: list[Given],
         matched: str,
         where: str | None,
         data: st.DataObject,
@@ -253,16 +302,28 @@ class AllVerbs(RuleBasedStateMachine):
                 left.append({**row, "v": 50 + (row["k"] if row["k"] % 2 == 0 else 0)})
         self.do(handle, verb, left + new)
 
-    @rule(handle=handles, given=st.lists(st.tuples(groups, values), max_size=3), part=st.booleans())
-    def overwrite(self, handle: int, given: list[tuple[Any, Any]], part: bool) -> None:
-        new = self.new_rows([("a", value) for _, value in given] if part else given)
+    @rule(handle=handles, given=st.lists(given_rows, max_size=3), part=st.booleans())
+    def overwrite(self, handle: int, given: list[Given], part: bool) -> None:
+        new = self.new_rows([("a", *others) for _, *others in given] if part else given)
         data = self.table_of(new)
         left = [row for row in self.rows if row["g"] != "a"] if part else []
         where = "g = 'a'" if part else None
         self.do(handle, lambda table: table.overwrite(data, where), left + new)
 
-    @rule(handle=handles, given=st.lists(st.tuples(groups, values), max_size=3), where=wheres)
-    def transaction(self, handle: int, given: list[tuple[Any, Any]], where: str) -> None:
+    @rule(handle=handles, given=st.lists(given_rows, max_size=3))
+    def overwrite_partitions(self, handle: int, given: list[Given]) -> None:
+        new = self.new_rows(given)
+        data = self.table_of(new)
+        if not self.partition_by:
+            with pytest.raises(txlog.InvalidInputError, match="partition"):
+                self.handles[handle].overwrite(data, partition_mode="dynamic")
+            return
+        written = {row["g"] for row in new}
+        left = [row for row in self.rows if row["g"] not in written]
+        self.do(handle, lambda table: table.overwrite(data, partition_mode="dynamic"), left + new)
+
+    @rule(handle=handles, given=st.lists(given_rows, max_size=3), where=wheres)
+    def transaction(self, handle: int, given: list[Given], where: str) -> None:
         if not self.moves:
             return
         new = self.new_rows(given)
@@ -310,7 +371,9 @@ class AllVerbs(RuleBasedStateMachine):
         where = data.draw(wheres)
         old = txlog.Table(self.root, version=version)
         assert old.schema.names == columns
-        assert sorted_rows(old.to_arrow(where=where)) == [row for row in rows if WHERE[where](row)]
+        expected = [row for row in rows if WHERE[where](row)]
+        assert sorted_rows(old.to_arrow(where=where)) == expected
+        assert old.count(where) == len(expected)
 
     @invariant()
     def holds(self) -> None:
@@ -319,6 +382,9 @@ class AllVerbs(RuleBasedStateMachine):
             assert table.version == max(self.versions)
             assert sorted_rows(table.to_arrow()) == self.rows
             assert table.count() == len(self.rows)
+            files = table.files()
+            stated = sum(files["num_records"].to_pylist()) - sum(files["num_deleted"].to_pylist())
+            assert stated == len(self.rows)
 
 
 def sorted_rows(rows: pa.Table) -> list[Row]:
@@ -326,4 +392,4 @@ def sorted_rows(rows: pa.Table) -> list[Row]:
 
 
 TestAllVerbs = AllVerbs.TestCase
-TestAllVerbs.settings = settings(max_examples=examples(20), stateful_step_count=6, deadline=None)
+TestAllVerbs.settings = settings(max_examples=examples(50), stateful_step_count=7, deadline=None)
