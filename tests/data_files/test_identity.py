@@ -169,7 +169,7 @@ def test_not_null_renamed_and_mapped(tmp_path: Path) -> None:
     table.alter.rename_column("id", "key")
     table.append(xs(2))
     assert table.to_arrow()["key"].to_pylist() == [1, 2]
-    table.alter.drop_column("key")
+    table.alter.drop_columns("key")
     table.append(xs(3))
     assert sorted(table.to_arrow()["x"].to_pylist()) == [1, 2, 3]
 

@@ -117,7 +117,7 @@ class Columns(RuleBasedStateMachine):
     @rule(data=st.data())
     def drop(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(self.names))
-        self.table.alter.drop_column(name)
+        self.table.alter.drop_columns(name)
         self.names.remove(name)
         self.spread(lambda row: {k: v for k, v in row.items() if k != name})
 
@@ -233,16 +233,16 @@ def test_what_needs_a_column_keeps_it(tmp_path: Path) -> None:
     table = mapped_table(tmp_path / "t", partition_by=["p"])
     table.alter.add_constraint({"small": "x < 9 AND st.b > 0"})
     for change, says in (
-        (lambda: table.alter.drop_column("p"), "partition column"),
+        (lambda: table.alter.drop_columns("p"), "partition column"),
         (lambda: table.alter.drop_columns(["x"]), "constraint small"),
-        (lambda: table.alter.drop_column("st.b"), "constraint small"),
-        (lambda: table.alter.drop_column("st"), "constraint small"),
+        (lambda: table.alter.drop_columns("st.b"), "constraint small"),
+        (lambda: table.alter.drop_columns("st"), "constraint small"),
         (lambda: table.alter.rename_column("x", "y"), "constraint small"),
         (lambda: table.alter.rename_column("st", "y"), "constraint small"),
         (lambda: table.alter.rename_column("p", "X"), "already has a field x"),
         (lambda: table.alter.rename_column("st.c", "B"), "st already has a field b"),
         (lambda: table.alter.rename_column("z", "y"), "no column z"),
-        (lambda: table.alter.drop_column("st.z"), "st has no field z"),
+        (lambda: table.alter.drop_columns("st.z"), "st has no field z"),
         (lambda: table.alter.rename_column("p", ""), "must not be empty"),
     ):
         with pytest.raises(txlog.InvalidInputError, match=says):
@@ -267,13 +267,13 @@ def test_generated_columns_and_clustering(tmp_path: Path) -> None:
         properties={MODE: "name"},
         generated={"g": "x + 1"},
     )
-    for verb in (table.alter.drop_column, lambda name: table.alter.rename_column(name, "n")):
+    for verb in (table.alter.drop_columns, lambda name: table.alter.rename_column(name, "n")):
         with pytest.raises(txlog.InvalidInputError, match="generated column g"):
             verb("x")
     table.alter.rename_column("g", "h")
     table.append(pa.table({"x": [1], "k": [3]}))
     assert table.to_arrow().to_pylist() == [{"x": 1, "h": 2, "k": 3}]
-    table.alter.drop_column("h")
+    table.alter.drop_columns("h")
     table.alter.rename_column("x", "n")
     physical = table.snapshot.schema.fields[1].physical_name
     domain = {"domain": "delta.clustering", "removed": False,
@@ -282,7 +282,7 @@ def test_generated_columns_and_clustering(tmp_path: Path) -> None:
     log.write_text(json.dumps({"domainMetadata": domain}) + "\n")
     table.refresh()
     with pytest.raises(txlog.InvalidInputError, match="clustered by it"):
-        table.alter.drop_column("k")
+        table.alter.drop_columns("k")
     table.alter.rename_column("k", "l")
 
 

@@ -148,7 +148,7 @@ def test_wrong_constraints_are_refused(table: txlog.Table) -> None:
             table.alter.add_constraint(constraints)
     with pytest.raises(InvalidInputError, match="no constraint d"):
         table.alter.drop_constraint("d")
-    assert table.alter.drop_constraint("d", raise_if_not_exists=False).version is None
+    assert table.alter.drop_constraint("d", if_exists=True).version is None
 
 
 def test_name_and_description(table: txlog.Table) -> None:

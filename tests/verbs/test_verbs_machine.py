@@ -223,7 +223,7 @@ class AllVerbs(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(self.columns[GIVEN:]))
         if drop:
             left = [one for one in self.columns if one != name]
-            self.do(handle, lambda table: table.alter.drop_column(f"`{name}`"), self.rows, left)
+            self.do(handle, lambda table: table.alter.drop_columns(f"`{name}`"), self.rows, left)
             return
         new = f"{name}2"
         renamed = [{new if k == name else k: v for k, v in row.items()} for row in self.rows]

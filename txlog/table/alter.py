@@ -122,16 +122,6 @@ class TableAlter(AlterProtocol):
             user_metadata,
         )
 
-    def drop_column(
-        self,
-        column: str,
-        *,
-        txn: AppVersion | None = None,
-        user_metadata: UserMetadata | None = None,
-    ) -> Outcome:
-        """Drop one column or a field of a struct, as `drop_columns` does."""
-        return self.drop_columns(column, txn=txn, user_metadata=user_metadata)
-
     def rename_column(
         self,
         column: str,
@@ -234,7 +224,7 @@ class TableAlter(AlterProtocol):
         self,
         name: str,
         *,
-        raise_if_not_exists: bool = True,
+        if_exists: bool = False,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
@@ -243,12 +233,12 @@ class TableAlter(AlterProtocol):
         Raises
         ------
         InvalidInputError
-            The constraint does not exist, and `raise_if_not_exists` is set.
+            The constraint does not exist, and `if_exists` is not set.
         """
-        require_flags(raise_if_not_exists=raise_if_not_exists)
+        require_flags(if_exists=if_exists)
         from txlog.verbs.metadata import DropConstraint
 
-        operation = DropConstraint(name, if_exists=not raise_if_not_exists)
+        operation = DropConstraint(name, if_exists=if_exists)
         return self._table._run(operation, txn, user_metadata)
 
     def set_description(

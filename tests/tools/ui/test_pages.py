@@ -221,7 +221,7 @@ def test_differences_of_schemas_are_told_in_words(tmp_path: Path) -> None:
     before = table.snapshot.schema
     table.alter.rename_column("st.b", "c")
     table.alter.widen_type("a", pa.int64())
-    table.alter.drop_column("z")
+    table.alter.drop_columns("z")
     table.alter.add_columns({"n": pa.string()})
     table.alter.move_column("n", first=True)
     found = schema_differences(before, table.snapshot.schema)

@@ -133,7 +133,7 @@ class Definitions(ABC):
             alter.add_constraint({name: ", ".join(reader.items())})
         elif reader.accepts("DROP", "CONSTRAINT"):
             exists = reader.accepts("IF", "EXISTS")
-            alter.drop_constraint(reader.taken("a name").value, raise_if_not_exists=not exists)
+            alter.drop_constraint(reader.taken("a name").value, if_exists=exists)
         elif reader.accepts("ADD", "COLUMNS") or reader.accepts("ADD", "COLUMN"):
             items = reader.items(types=True) if reader.sees("(") else [reader.until()]
             alter.add_columns([self._field(item) for item in items])
