@@ -14,6 +14,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.append import Append
 from txlog.verbs.columns import GiveValues
 from txlog.verbs.compact import Compact
+from txlog.verbs.create import Definition
 from txlog.verbs.delete import Delete, DeleteFound
 from txlog.verbs.features import AddFeatures
 from txlog.verbs.mapped_columns import DropColumns
@@ -137,7 +138,7 @@ def restore(
 
 
 def replace_table(context: Context, snapshot: Snapshot, schema: Any, **definition: Any) -> Done:
-    return run(ReplaceTable(schema, **definition), context, snapshot)
+    return run(ReplaceTable(schema, Definition(**definition)), context, snapshot)
 
 
 def add_features(context: Context, snapshot: Snapshot, names: Sequence[str], **noted: Any) -> Done:

@@ -31,7 +31,7 @@ from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
 from txlog.testing import Fault, FaultyStore, LatencyStore, open_table
 from txlog.verbs.checkpoint import checkpoint
-from txlog.verbs.create import create
+from txlog.verbs.create import Definition, create
 from txlog.verbs.metadata import SetProperties
 from txlog.verbs.references import SetPin
 
@@ -45,7 +45,11 @@ def xs(*values: int) -> pa.Table:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     place = Context(LocalStore(str(tmp_path / "t")), engine=Threads(1))
-    create(place, as_schema(SCHEMA), properties={"delta.enableDeletionVectors": "false"})
+    create(
+        place,
+        as_schema(SCHEMA),
+        Definition(properties={"delta.enableDeletionVectors": "false"}),
+    )
     append(place, load_snapshot(place.store), xs(1, 2, 3))
     return tmp_path / "t"
 

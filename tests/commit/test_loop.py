@@ -26,7 +26,7 @@ from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import BasicStore
 from txlog.store.local.local import LocalStore
-from txlog.verbs.create import create
+from txlog.verbs.create import Definition, create
 
 SCHEMA = pa.schema([("x", pa.int64())])
 
@@ -98,7 +98,11 @@ def test_a_delete_is_decided_anew_after_an_append_of_such_rows(place: Context) -
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_two_deletes_in_one_file_both_count(tmp_path: Path, effects: Effects, vectors: str) -> None:
     place = Context(LocalStore(str(tmp_path / "t")), effects, Threads(1))
-    create(place, as_schema(SCHEMA), properties={"delta.enableDeletionVectors": vectors})
+    create(
+        place,
+        as_schema(SCHEMA),
+        Definition(properties={"delta.enableDeletionVectors": vectors}),
+    )
     append(place, load_snapshot(place.store), xs(1, 2, 3, 4))
     seen = load_snapshot(place.store)
     assert delete(place, seen, "x = 1").outcome.version == 2
@@ -175,7 +179,11 @@ def test_two_new_columns_both_come(place: Context) -> None:
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_a_delete_lands_after_new_columns(tmp_path: Path, effects: Effects, vectors: str) -> None:
     place = Context(LocalStore(str(tmp_path / "t")), effects, Threads(1))
-    create(place, as_schema(SCHEMA), properties={"delta.enableDeletionVectors": vectors})
+    create(
+        place,
+        as_schema(SCHEMA),
+        Definition(properties={"delta.enableDeletionVectors": vectors}),
+    )
     append(place, load_snapshot(place.store), xs(1, 2, 3))
     seen = load_snapshot(place.store)
     wide = pa.table({"x": pa.array([1000], pa.int64()), "y": ["b"]})
@@ -295,7 +303,7 @@ def test_an_encoded_commit_names_itself_and_its_new_files(effects: Any) -> None:
 def test_in_commit_timestamps_only_rise(tmp_path: Path, effects: Any) -> None:
     place = Context(LocalStore(str(tmp_path / "t")), effects, Threads(1))
     properties = {"delta.enableInCommitTimestamps": "true"}
-    create(place, as_schema(SCHEMA), properties=properties)
+    create(place, as_schema(SCHEMA), Definition(properties=properties))
     first = load_snapshot(place.store).timestamp_ms
     effects.clock[0] -= 100.0  # A clock that goes back.
     append(place, load_snapshot(place.store), xs(1), options=WriteOptions())

@@ -24,7 +24,7 @@ from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
-from txlog.verbs.create import create
+from txlog.verbs.create import Definition, create
 
 SCHEMA = pa.schema([("x", pa.int64())])
 
@@ -51,7 +51,7 @@ class Noting(Disk):
 def made(root: Path, effects: Any, properties: dict[str, str]) -> tuple[Snapshot, Context, Noting]:
     """Return a table's first version, from which two others have followed meanwhile."""
     place = Context(LocalStore(str(root / "t")), effects, Threads(1))
-    create(place, as_schema(SCHEMA), properties=properties)
+    create(place, as_schema(SCHEMA), Definition(properties=properties))
     seen = load_snapshot(place.store)
     for x in range(2):
         append(place, load_snapshot(place.store), pa.table({"x": pa.array([x], pa.int64())}))
@@ -146,7 +146,7 @@ def test_a_commit_is_what_reading_it_would_give(intent: Intent, stamped: bool) -
 
 def test_a_commit_holds_nothing_that_a_caller_can_change(tmp_path: Path, effects: Any) -> None:
     place = Context(LocalStore(str(tmp_path / "t")), effects, Threads(1))
-    create(place, as_schema(SCHEMA), partition_by=())
+    create(place, as_schema(SCHEMA), Definition(partition_by=()))
     seen = load_snapshot(place.store)
     values: dict[str, str | None] = {"p": "1"}
     file = Add(path="f", partition_values=values, size=1, modification_time=0, data_change=True)

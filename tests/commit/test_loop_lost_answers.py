@@ -23,7 +23,7 @@ from txlog.store.base import BasicStore
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
 from txlog.verbs.checkpoint import checkpoint
-from txlog.verbs.create import create, write_new_table
+from txlog.verbs.create import Definition, create, write_new_table
 
 SCHEMA = pa.schema([("x", pa.int64())])
 FAULTS = ("none", "lost after", "lost before", "lying", "refused")
@@ -175,7 +175,11 @@ def test_an_answer_that_never_comes_is_unknown_in_the_end(root: str, effects: Ef
 def test_a_refused_commit_leaves_no_file(tmp_path: Path, effects: Effects, vectors: str) -> None:
     root = str(tmp_path / "t")
     plain = Context(LocalStore(root), effects, Threads(1))
-    create(plain, as_schema(SCHEMA), properties={"delta.enableDeletionVectors": vectors})
+    create(
+        plain,
+        as_schema(SCHEMA),
+        Definition(properties={"delta.enableDeletionVectors": vectors}),
+    )
     append(plain, load_snapshot(plain.store), xs(*range(40_000)))
     place, store = flaky(root, effects)
     seen = load_snapshot(place.store)
@@ -204,8 +208,7 @@ def test_an_interrupt_at_the_commit_never_breaks_the_table(
     def act() -> None:
         if verb == "write":
             write_new_table(
-                place, xs(9), partition_by=(), properties={}, name=None, description=None,
-                options=WriteOptions(), allow_existing=False,
+                place, xs(9), options=WriteOptions(), allow_existing=False,
             )  # fmt: skip
         elif verb == "append":
             append(place, load_snapshot(place.store), xs(9))
@@ -233,8 +236,7 @@ def test_a_commit_that_landed_is_a_success_whatever_comes_after(
     if new:
         store.unreadable = True
         done = write_new_table(
-            place, xs(9), partition_by=(), properties={}, name=None, description=None,
-            options=WriteOptions(), allow_existing=False,
+            place, xs(9), options=WriteOptions(), allow_existing=False,
         )  # fmt: skip
         assert done is not None
     else:

@@ -176,8 +176,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, room: int) -> None:
 
     def make() -> None:
         write_new_table(
-            place, DATA, partition_by=(), properties={}, name=None, description=None,
-            txn=None, options=options, allow_existing=False,
+            place, DATA, txn=None, options=options, allow_existing=False,
         )  # fmt: skip
 
     with pytest.raises(StoreError, match="No space"):

@@ -37,7 +37,7 @@ from txlog.verbs.cluster import Cluster
 from txlog.verbs.columns import GiveValues
 from txlog.verbs.compact import Compact
 from txlog.verbs.convert import convert
-from txlog.verbs.create import create, write_new_table
+from txlog.verbs.create import Definition, create, write_new_table
 from txlog.verbs.delete import Delete, DeleteFound
 from txlog.verbs.drop_feature import DropFeature
 from txlog.verbs.features import AddFeatures, ClusterBy, UpgradeProtocol
@@ -101,7 +101,7 @@ def opened(store: Store, hours: int = 0) -> txlog.Table:
 def plain(context: Context, **properties: str) -> txlog.Table:
     """Make a table at version 4: three files, and one of them has a deleted row."""
     settings = {"delta.checkpointInterval": "1000", **properties}
-    create(context, as_schema(SCHEMA), properties=settings)
+    create(context, as_schema(SCHEMA), Definition(properties=settings))
     table = opened(context.store)
     for start in (0, 10, 20):
         table.append(rows(start, start + 10))
@@ -195,7 +195,7 @@ def with_identity(context: Context) -> None:
 
 
 def partitioned(context: Context) -> None:
-    create(context, as_schema(SCHEMA), partition_by=["s"])
+    create(context, as_schema(SCHEMA), Definition(partition_by=["s"]))
     opened(context.store).append(rows(0, 9))
 
 
@@ -524,8 +524,7 @@ CASES: dict[str, Case] = {
     ),
     "write": Case(
         lambda context, _: write_new_table(
-            context, rows(0, 10), partition_by=(), properties={}, name=None, description=None,
-            options=WriteOptions(), allow_existing=True, txn=TXN,
+            context, rows(0, 10), options=WriteOptions(), allow_existing=True, txn=TXN,
         ),
         make=nothing,
         new=True,

@@ -19,7 +19,7 @@ from tests.store.broken_disk import Crash
 from txlog.data_files.options import as_schema
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
-from txlog.verbs.create import create
+from txlog.verbs.create import Definition, create
 
 SYNCS = ("sync", "sync_data", "sync_folder")
 
@@ -134,7 +134,11 @@ def life(root: Path, disk: Disk, seed: int, said: list[tuple[int, int]]) -> None
     """Write to a table until the power is cut; note the acknowledged versions and their rows."""
     chance = random.Random(seed)
     store = LocalStore(str(root), disk=disk)
-    create(context_of(store), as_schema(SCHEMA), properties={"delta.checkpointInterval": "3"})
+    create(
+        context_of(store),
+        as_schema(SCHEMA),
+        Definition(properties={"delta.checkpointInterval": "3"}),
+    )
     table = opened(store)
     said.append((0, 0))
     acts: list[Callable[[int], object]] = [

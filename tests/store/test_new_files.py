@@ -21,7 +21,7 @@ from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
 from txlog.store.open import open_store
 from txlog.testing import CountingStore, FaultyStore
-from txlog.verbs.create import write_new_table
+from txlog.verbs.create import Definition, write_new_table
 
 PATHS = ["a", "p=1/a", "p=1/b", "p=2/q=1/a", "p=2/q=2/a", "p=2/a"]
 
@@ -178,7 +178,7 @@ def test_a_partitioned_table_syncs_each_file_and_each_folder_once(tmp_path: Path
 
 def write_partitioned(place: Context, rows: pa.Table) -> None:
     write_new_table(
-        place, rows, partition_by=("p",), properties={}, name=None, description=None,
+        place, rows, Definition(partition_by="p"),
         txn=None, options=WriteOptions(), allow_existing=False,
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ from tests.acceptance.corpus import cases
 from tests.verb_calls import run
 from txlog.log.paths import decode_path
 from txlog.schema.arrow import from_arrow
+from txlog.verbs.create import Definition
 from txlog.verbs.replace import ReplaceTable
 
 deltalake = pytest.importorskip("deltalake")
@@ -171,7 +172,9 @@ def test_overwriting_and_replacing_give_no_id_twice(tmp_path: Path) -> None:
     assert then["id"] == first["id"]
     assert then["st"][0] == 10  # Another type is another column.
     assert table.to_arrow().to_pylist() == other.to_pylist()
-    operation = ReplaceTable(from_arrow(SCHEMA), properties={"delta.columnMapping.mode": "id"})
+    operation = ReplaceTable(
+        from_arrow(SCHEMA), Definition(properties={"delta.columnMapping.mode": "id"})
+    )
     last = {
         f.name: f.field_id
         for f in run(operation, table._context, table.snapshot).snapshot.schema.fields

@@ -84,16 +84,15 @@ def create_table(
 ) -> Table:
     """Create an empty table in a store; arguments and errors as for `Table.create`."""
     from txlog.data_files.options import as_schema
-    from txlog.protocol.properties import asks_for
-    from txlog.verbs.create import create
+    from txlog.verbs.create import Definition, create
 
+    definition = Definition(
+        partition_by=partition_by, properties=properties, name=name, description=description
+    )
     done = create(
         context,
-        as_schema(schema, nanos=asks_for("timestampNanos", properties)),
-        partition_by=partition_by,
-        properties=properties,
-        name=name,
-        description=description,
+        as_schema(schema, nanos=definition.keeps_nanos),
+        definition,
     )
     return Table._made(context, done)
 
@@ -207,14 +206,14 @@ def write_files(
         The table cannot be created.
     """
     from txlog.data_files.options import WriteOptions
+    from txlog.verbs.create import Definition
     from txlog.verbs.fragments.workers import write_first_fragments, write_new_fragments
 
     options = options or WriteOptions()
     if like is not None:
         return write_new_fragments(context, like, data, options)
-    return write_first_fragments(
-        context, data, options, partition_by=partition_by, properties=properties or {}
-    )
+    definition = Definition(partition_by=partition_by, properties=properties)
+    return write_first_fragments(context, data, options, definition)
 
 
 def table_facts(table: Table, sample: int | None = 8) -> TableFacts:

@@ -171,11 +171,11 @@ class Table(About, Reading, Lookups, Writing):
         cls,
         uri: str | os.PathLike[str],
         schema: pa.Schema | StructType,
-        partition_by: Sequence[str] | str = (),
+        partition_by: Sequence[str] | str | None = None,
         properties: Mapping[str, str] | None = None,
         *,
         mode: Literal["error", "ignore", "overwrite"] = "error",
-        cluster_by: Sequence[str] | str = (),
+        cluster_by: Sequence[str] | str | None = None,
         generated: Mapping[str, str] | None = None,
         identity: Mapping[str, Identity] | Sequence[str] | str | None = None,
         name: str | None = None,
@@ -223,10 +223,8 @@ class Table(About, Reading, Lookups, Writing):
         InvalidInputError
             The schema, the partitioning or a property is wrong.
         """
-        from txlog.data_files.identity import with_identities
-        from txlog.data_files.options import as_names, as_schema, with_generated
-        from txlog.protocol.properties import asks_for
-        from txlog.verbs.create import create, existing
+        from txlog.data_files.options import as_schema
+        from txlog.verbs.create import Definition, create, existing
 
         if mode not in ("error", "ignore", "overwrite"):
             raise InvalidInputError(
@@ -234,22 +232,25 @@ class Table(About, Reading, Lookups, Writing):
             )
         store = open_store(uri, storage_options)
         context = Context(store, engine=engine or threads_for(store))
-        declared = as_schema(schema, nanos=asks_for("timestampNanos", properties))
-        definition: dict[str, Any] = {
-            "schema": with_identities(with_generated(declared, generated), identity),
-            "partition_by": as_names(partition_by),
-            "cluster_by": as_names(cluster_by, argument="cluster_by"),
-            "properties": properties,
-            "name": name,
-            "description": description,
-        }
+        definition = Definition(
+            partition_by=partition_by,
+            cluster_by=cluster_by,
+            generated=generated,
+            identity=identity,
+            properties=properties,
+            name=name,
+            description=description,
+        )
+        columns = as_schema(schema, nanos=definition.keeps_nanos)
         try:
             first = None
             if fragments:
                 from txlog.verbs.fragments.commit import first_files
 
                 first = partial(first_files, fragments)
-            done = create(context, **definition, first=first, txn=txn, user_metadata=user_metadata)
+            done = create(
+                context, columns, definition, first=first, txn=txn, user_metadata=user_metadata
+            )
         except AlreadyExistsError:
             snapshot = existing(store)
             if mode == "error" or snapshot is None:
@@ -264,7 +265,7 @@ class Table(About, Reading, Lookups, Writing):
             if mode == "overwrite":
                 from txlog.verbs.replace import ReplaceTable
 
-                operation = ReplaceTable(**definition, or_create=True)
+                operation = ReplaceTable(columns, definition, or_create=True)
                 table._run(operation, txn, user_metadata)
             return table
         return cls._made(context, done)

@@ -14,6 +14,7 @@ from txlog.commit.app_versions import AppVersion, require_app_version
 from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import skip_recorded
+from txlog.data_files.identity import Identity
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import WriteOptions, as_names, as_options, as_schema
 from txlog.expressions.sql import Where, as_expression
@@ -26,7 +27,7 @@ from txlog.store.base import threads_for
 from txlog.store.open import open_store
 from txlog.table.table import Table
 from txlog.verbs.append import require_additive
-from txlog.verbs.create import already_exists, existing, write_new_table
+from txlog.verbs.create import Definition, already_exists, existing, write_new_table
 from txlog.verbs.fragments.workers import write_first_fragments, write_new_fragments
 from txlog.verbs.overwrite import PartitionMode
 from txlog.verbs.properties import Asked
@@ -41,12 +42,14 @@ def write(
     *,
     partition_by: Sequence[str] | str | None = None,
     cluster_by: Sequence[str] | str | None = None,
-    where: Where = None,
-    partition_mode: PartitionMode = "static",
-    schema_mode: SchemaMode = None,
+    generated: Mapping[str, str] | None = None,
+    identity: Mapping[str, Identity] | Sequence[str] | str | None = None,
     properties: Mapping[str, str] | None = None,
     name: str | None = None,
     description: str | None = None,
+    where: Where = None,
+    partition_mode: PartitionMode = "static",
+    schema_mode: SchemaMode = None,
     options: WriteOptions | None = None,
     txn: AppVersion | None = None,
     user_metadata: UserMetadata | None = None,
@@ -62,9 +65,11 @@ def write(
     mode
         What to do if the table exists: `append` to it, `overwrite` its rows, raise an `error`, or
         `ignore` the call. If the table already records `txn`, no mode changes anything.
-    partition_by, cluster_by, properties, name, description
-        Settings of a new table. An existing table must already have them. With `mode="overwrite"`
-        and `schema_mode="overwrite"` it gets these partition columns.
+    partition_by, cluster_by, generated, identity, properties, name, description
+        The definition of a new table, as for `Table.create`. An existing table must already have
+        it, but for name and description. The data has values for `identity` columns, so these are
+        `Identity(explicit=True)`; otherwise create the table first. With `mode="overwrite"` and
+        `schema_mode="overwrite"` it gets these partition columns.
     engine
         As for `Table`. The data itself is written by this process.
 
@@ -74,16 +79,21 @@ def write(
     require_app_version(txn)
     store = open_store(uri, storage_options)
     context = Context(store, engine=engine or threads_for(store))
+    definition = Definition(
+        partition_by=partition_by,
+        cluster_by=cluster_by,
+        generated=generated,
+        identity=identity,
+        properties=properties,
+        name=name,
+        description=description,
+    )
     snapshot = existing(context.store)
     if snapshot is None:
         made = write_new_table(
             context,
             data,
-            partition_by=as_names(partition_by),
-            properties=properties or {},
-            cluster_by=as_names(cluster_by, argument="cluster_by"),
-            name=name,
-            description=description,
+            definition,
             options=options,
             txn=txn,
             user_metadata=user_metadata,
@@ -111,6 +121,7 @@ def write(
         raise already_exists(context.store)
     replaces = mode == "overwrite" and schema_mode == "overwrite"
     require_same(snapshot, None if replaces else partition_by, properties or {}, cluster_by)
+    _require_same_columns(snapshot, definition)
     shared: dict[str, Any] = {
         "schema_mode": schema_mode,
         "txn": txn,
@@ -204,6 +215,20 @@ def require_same(
             reason=f"the table has other values of {', '.join(other)}",
             remedy="Omit them, or change the properties of the table first",
         )
+
+
+def _require_same_columns(snapshot: Snapshot, definition: Definition) -> None:
+    """Raise if an existing table lacks generated or identity columns that the caller names."""
+    wanted = definition.schema_of(snapshot.schema)
+    for asked, field in zip(wanted.fields, snapshot.schema.fields, strict=True):
+        if asked.metadata != field.metadata:
+            is_identity = asked.is_identity and not field.is_identity
+            raise InvalidInputError(
+                argument="identity" if is_identity else "generated",
+                field=field.name,
+                reason=f"the column {field.name} of the table is defined in another way",
+                remedy="Omit the argument; only a new table can be defined",
+            )
 
 
 def _folded(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -346,8 +371,7 @@ def write_fragments(
                     context,
                     data,
                     as_options(options),
-                    partition_by=as_names(partition_by),
-                    properties=properties or {},
+                    Definition(partition_by=partition_by, properties=properties),
                 )
             snapshot = found
         require_same(

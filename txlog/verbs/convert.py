@@ -50,7 +50,7 @@ from txlog.schema.types import (
 )
 from txlog.stats.partition import NULL_FOLDER, parse_partition_values
 from txlog.store.base import ObjectInfo, Store
-from txlog.verbs.create import CreateTable, already_exists, existing, new_table
+from txlog.verbs.create import CreateTable, Definition, already_exists, existing, new_table
 from txlog.verbs.metadata import require_true
 from txlog.verbs.statistics import ComputeStatistics
 
@@ -133,10 +133,12 @@ def convert(
     schema = _schema(files, [footer.schema for footer in footers], partitions, nanos=nanos)
     new = new_table(
         schema,
-        partition_by=partitions.names(),
-        properties=properties,
-        name=name,
-        description=description,
+        Definition(
+            partition_by=partitions.names(),
+            properties=properties,
+            name=name,
+            description=description,
+        ),
         of_files=True,
         effects=context.effects,
     )

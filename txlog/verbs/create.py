@@ -28,9 +28,14 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.operation import Done, Operation, Outcome, execute
 from txlog.data_files.constraints import constraints_of
-from txlog.data_files.identity import require_identities
+from txlog.data_files.identity import (
+    Identity,
+    require_identities,
+    require_not_given,
+    with_identities,
+)
 from txlog.data_files.incoming import incoming
-from txlog.data_files.options import WriteOptions, as_options
+from txlog.data_files.options import WriteOptions, as_names, as_options, with_generated
 from txlog.data_files.write import (
     check_partitioning,
     discard_files,
@@ -74,6 +79,42 @@ from txlog.verbs.properties import Asked
 
 NO_TABLE = ""
 """The table id in fragments that are written before the table exists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition:
+    """What the caller says of a new table beside its columns; names as in `Table.create`."""
+
+    partition_by: Sequence[str] | str | None = None
+    cluster_by: Sequence[str] | str | None = None
+    generated: Mapping[str, str] | None = None
+    identity: Mapping[str, Identity] | Sequence[str] | str | None = None
+    properties: Mapping[str, str] | None = None
+    name: str | None = None
+    description: str | None = None
+
+    @property
+    def keeps_nanos(self) -> bool:
+        """Whether columns of nanoseconds keep them."""
+        return asks_for("timestampNanos", self.properties)
+
+    def clustering(self) -> tuple[str, ...]:
+        """Return the clustering columns."""
+        return as_names(self.cluster_by, argument="cluster_by")
+
+    def schema_of(self, declared: StructType) -> StructType:
+        """Return the columns with what is said of them: which are generated, which count.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column.
+        """
+        return with_identities(with_generated(declared, self.generated), self.identity)
+
+
+PLAIN = Definition()
+"""The definition of a table of which nothing is said but its columns."""
 
 
 @dataclass(frozen=True)
@@ -132,13 +173,9 @@ FirstFiles: TypeAlias = Callable[[NewTable], list[Add]]
 
 
 def new_table(
-    schema: StructType,
+    declared: StructType,
+    definition: Definition = PLAIN,
     *,
-    partition_by: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
-    cluster_by: Sequence[str] = (),
-    name: str | None = None,
-    description: str | None = None,
     of_files: bool = False,
     effects: Effects,
 ) -> NewTable:
@@ -159,8 +196,10 @@ def new_table(
     InvalidInputError
         The schema, the partitioning, the clustering or a property is wrong.
     """
-    properties = properties or {}
-    require_texts(name=name, description=description)
+    schema = definition.schema_of(declared)
+    partition_by = as_names(definition.partition_by)
+    properties = definition.properties or {}
+    require_texts(name=definition.name, description=definition.description)
     require_columns(schema)
     check_partitioning(schema, partition_by)
     require_storable(schema, partition_by)
@@ -173,8 +212,8 @@ def new_table(
         configuration |= row_columns(effects)
     metadata = Metadata(
         id=effects.uuid(),
-        name=name,
-        description=description,
+        name=definition.name,
+        description=definition.description,
         partition_columns=list(partition_by),
         created_time=effects.now_ms(),
         configuration=configuration,
@@ -187,7 +226,7 @@ def new_table(
     asked.require_columns(configuration, schema, partition_by, mode)
     metadata = with_schema(metadata, schema)
     require_known_changes(schema, path="schema")
-    new = NewTable(metadata, schema, tuple(cluster_by))
+    new = NewTable(metadata, schema, definition.clustering())
     new.intent()  # Raise before files are written if txlog cannot write such a table.
     try:
         constraints_of(metadata, schema)
@@ -291,12 +330,8 @@ class CreateTable(Operation):
 def create(
     context: Context,
     schema: StructType,
+    definition: Definition = PLAIN,
     *,
-    partition_by: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
-    cluster_by: Sequence[str] = (),
-    name: str | None = None,
-    description: str | None = None,
     first: FirstFiles | None = None,
     txn: AnyAppVersion | None = None,
     user_metadata: UserMetadata | None = None,
@@ -314,15 +349,7 @@ def create(
     """
     context.store.require_writable()
     require_app_version(txn)
-    new = new_table(
-        schema,
-        partition_by=partition_by,
-        properties=properties,
-        cluster_by=cluster_by,
-        name=name,
-        description=description,
-        effects=context.effects,
-    )
+    new = new_table(schema, definition, effects=context.effects)
     latest = existing(context.store)
     if latest is not None:
         if is_recorded(latest, txn):
@@ -334,11 +361,13 @@ def create(
 
 
 def table_of_rows(
-    data: Any, *, properties: Mapping[str, str] | None = None, effects: Effects, **more: Any
+    data: Any, definition: Definition, *, effects: Effects
 ) -> tuple[NewTable, pa.RecordBatchReader]:
     """Return the definition of a table for data, and its rows; otherwise as `new_table`."""
-    rows = incoming(data, None, None, nanos=asks_for("timestampNanos", properties))
-    new = new_table(rows.schema, properties=properties, effects=effects, **more)
+    rows = incoming(data, None, None, nanos=definition.keeps_nanos)
+    new = new_table(rows.schema, definition, effects=effects)
+    if definition.identity is not None:
+        require_not_given(new.schema, rows.schema.names())
     return new, rows.reader
 
 
@@ -346,12 +375,8 @@ def table_of_rows(
 def write_new_table(
     context: Context,
     data: Any,
+    definition: Definition = PLAIN,
     *,
-    partition_by: Sequence[str],
-    properties: Mapping[str, str],
-    cluster_by: Sequence[str] = (),
-    name: str | None,
-    description: str | None,
     options: WriteOptions | None = None,
     allow_existing: bool,
     where: Expression | None = None,
@@ -371,15 +396,7 @@ def write_new_table(
     """
     require_app_version(txn)
     context.store.require_writable()
-    new, rows = table_of_rows(
-        data,
-        partition_by=partition_by,
-        properties=properties,
-        cluster_by=cluster_by,
-        name=name,
-        description=description,
-        effects=context.effects,
-    )
+    new, rows = table_of_rows(data, definition, effects=context.effects)
     adds = new.plan(options, replaced=where).write(context, rows)
     operation = CreateTable(new.intent(adds), owned=adds)
     try:

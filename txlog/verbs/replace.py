@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-
 from txlog.actions.table import DomainMetadata, Metadata
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
@@ -23,7 +20,7 @@ from txlog.protocol.properties import Properties, carried
 from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.verbs.create import new_table
+from txlog.verbs.create import PLAIN, Definition, new_table
 from txlog.verbs.features import clustering_domain
 from txlog.verbs.properties import Asked
 
@@ -40,27 +37,15 @@ class ReplaceTable(Operation):
     def __init__(
         self,
         schema: StructType,
+        definition: Definition = PLAIN,
         *,
-        partition_by: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        cluster_by: Sequence[str] = (),
-        name: str | None = None,
-        description: str | None = None,
         or_create: bool = False,
     ) -> None:
         """Take the definition; `or_create` names the operation for a caller that may create too."""
         self.name = "CREATE OR REPLACE TABLE" if or_create else "REPLACE TABLE"
-        self._define = partial(
-            new_table,
-            schema,
-            partition_by=partition_by,
-            properties=properties,
-            cluster_by=cluster_by,
-            name=name,
-            description=description,
-        )
-        self._cluster_by = cluster_by
-        self._asked = Asked.of(properties or {}, has_rows=False, warns=False)
+        self._schema = schema
+        self._definition = definition
+        self._asked = Asked.of(definition.properties or {}, has_rows=False, warns=False)
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the metadata of a new table, and the removal of all files.
@@ -72,7 +57,7 @@ class ReplaceTable(Operation):
         UnsupportedFeatureError
             txlog could not write the table then.
         """
-        new = self._define(effects=self.context.effects)
+        new = new_table(self._schema, self._definition, effects=self.context.effects)
         created = new.intent()
         wanted, needed = created.metadata, created.protocol
         assert wanted is not None
@@ -110,8 +95,8 @@ class ReplaceTable(Operation):
         self, base: Snapshot, metadata: Metadata, schema: StructType
     ) -> tuple[DomainMetadata, ...]:
         """Return the new clustering, or the removal of the old one, which may name lost columns."""
-        if self._cluster_by:
-            return (clustering_domain(metadata, schema, self._cluster_by, "cluster_by"),)
+        if columns := self._definition.clustering():
+            return (clustering_domain(metadata, schema, columns, "cluster_by"),)
         domain = base.controls.domains.get(CLUSTERING)
         if domain is None or domain.removed:
             return ()

@@ -19,7 +19,7 @@ from txlog.training.datasets.commits import (
     commits_of,
 )
 from txlog.training.datasets.values import Commit
-from txlog.verbs.create import create
+from txlog.verbs.create import Definition, create
 
 UUID = "5f0c9d0e-0000-4000-8000-000000000000"
 ROWS = pa.schema([("text", pa.string()), ("n", pa.int64())])
@@ -41,7 +41,9 @@ class Counted:
 def make_table(context: Context, rows: pa.Schema = ROWS) -> Snapshot:
     schema = pa.schema([pa.field(COMMIT_ID, pa.int32()), *rows])
     return create(
-        context, as_schema(schema), partition_by=[COMMIT_ID], properties=PROPERTIES
+        context,
+        as_schema(schema),
+        Definition(partition_by=[COMMIT_ID], properties=PROPERTIES),
     ).snapshot
 
 

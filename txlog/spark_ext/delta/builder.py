@@ -21,6 +21,7 @@ from txlog.data_files.identity import Identity
 from txlog.expressions.tree import quote_name
 from txlog.schema.json import parse_schema
 from txlog.schema.types import GENERATION
+from txlog.schema.types import StructType as DeltaType
 from txlog.spark_ext.catalog import (
     keeps_case,
     path_in,
@@ -39,6 +40,7 @@ from txlog.spark_ext.writes.merge import table
 from txlog.store.open import open_store
 from txlog.store.places import same_place
 from txlog.table.table import Table
+from txlog.verbs.create import Definition
 from txlog.verbs.replace import ReplaceTable
 
 if TYPE_CHECKING:
@@ -230,7 +232,7 @@ class DeltaTableBuilder(Generic[Handle]):
     def _made(self, location: str) -> Table:
         if self._how != "replace":
             try:
-                return Table.create(location, **self._definition(), description=self._comment)
+                return Table.create(location, self._schema(), **self._definition())
             except AlreadyExistsError as error:
                 if self._how == "create":
                     if self._name is not None:
@@ -245,16 +247,23 @@ class DeltaTableBuilder(Generic[Handle]):
             raise
         if self._how == "createIfNotExists":
             return table
-        definition = self._definition()
         operation = ReplaceTable(
-            **definition,
-            description=self._comment,
+            self._schema(),
+            Definition(**self._definition()),
             or_create=self._how == "createOrReplace",
         )
         table._run(operation, None, None)
         return table
 
     def _definition(self) -> dict[str, Any]:
+        return {
+            "partition_by": self._partition_by,
+            "cluster_by": self._cluster_by,
+            "properties": self._properties,
+            "description": self._comment,
+        }
+
+    def _schema(self) -> DeltaType:
         from pyspark.sql.types import StructType
 
         for field in self._fields:
@@ -262,12 +271,7 @@ class DeltaTableBuilder(Generic[Handle]):
                 raise _unchecked_length(field.name, found[1])
         schema = parse_schema(StructType(self._fields).json())
         require_storable(schema, argument="cols")
-        return {
-            "schema": schema,
-            "partition_by": self._partition_by,
-            "cluster_by": self._cluster_by,
-            "properties": self._properties,
-        }
+        return schema
 
     def _place(self) -> str:
         """Return the path of the table. Nothing is created."""

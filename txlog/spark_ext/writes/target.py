@@ -39,7 +39,14 @@ from txlog.spark_ext.writes.write_tasks import StreamBatch, Target, WriteRequest
 from txlog.store.base import Store
 from txlog.table.write_table import require_same
 from txlog.verbs.append import Append
-from txlog.verbs.create import CreateTable, NewTable, already_exists, existing, new_table
+from txlog.verbs.create import (
+    CreateTable,
+    Definition,
+    NewTable,
+    already_exists,
+    existing,
+    new_table,
+)
 from txlog.verbs.overwrite import Overwrite, require_kept, require_modes
 from txlog.verbs.settle import settle
 
@@ -108,10 +115,12 @@ def plan_target(
         require_storable(data)
         new = new_table(
             data,
-            partition_by=request.partition_by or (),
-            properties=request.properties,
-            cluster_by=request.cluster_by,
-            description=request.description,
+            Definition(
+                partition_by=request.partition_by,
+                cluster_by=request.cluster_by,
+                properties=request.properties,
+                description=request.description,
+            ),
             effects=REAL,
         )
         metadata, final = new.metadata, new.schema

@@ -34,7 +34,7 @@ from txlog.snapshot.load import refresh
 from txlog.training.datasets.commands import LEASE_MS, ClaimSet, Command, Finish, decide
 from txlog.training.datasets.events import Event, LedgerState, canonical, fold, printable
 from txlog.training.datasets.values import FORMAT, Claim, Failure, Part
-from txlog.verbs.create import create, existing
+from txlog.verbs.create import Definition, create, existing
 
 APP = "txlog.datasets.ledger"
 MARK = "txlog.dataset.ledger"
@@ -279,8 +279,8 @@ class Ledger:
 def _made(context: Context) -> Snapshot:
     """Create the table of a ledger, or return the one that another process has created."""
     try:
-        definition = as_schema(_SCHEMA, nanos=False)
-        return create(context, definition, properties=_PROPERTIES, name="ledger").snapshot
+        definition = Definition(properties=_PROPERTIES, name="ledger")
+        return create(context, as_schema(_SCHEMA, nanos=False), definition).snapshot
     except AlreadyExistsError:
         found = existing(context.store)
         if found is None:

@@ -59,7 +59,7 @@ from txlog.training.datasets.lineage import as_input
 from txlog.training.datasets.objects import Held, objects_of, remove_unused, set_property
 from txlog.training.datasets.types.base import DatasetType, type_key
 from txlog.training.datasets.values import Code, Commit, Input
-from txlog.verbs.create import create
+from txlog.verbs.create import Definition, create
 
 T = TypeVar("T")
 _APPEND_ONLY = "delta.appendOnly"
@@ -217,10 +217,12 @@ def _make_table(
     snapshot = create(
         context,
         as_schema(schema, nanos=False),
-        partition_by=[COMMIT_ID],
-        properties={**PROPERTIES, TYPE_PROPERTY: type_key(kind)},
-        name=command.name,
-        description=command.description,
+        Definition(
+            partition_by=[COMMIT_ID],
+            properties={**PROPERTIES, TYPE_PROPERTY: type_key(kind)},
+            name=command.name,
+            description=command.description,
+        ),
     ).snapshot
     if read is None:
         return snapshot, None

@@ -28,6 +28,7 @@ from txlog.training.datasets.limits import DEFAULT_LIMITS, fault_of_path
 from txlog.training.datasets.types.base import Convert, Rows
 from txlog.training.datasets.types.csv_rows import csv_bytes
 from txlog.training.datasets.values import Part
+from txlog.verbs.create import Definition
 from txlog.verbs.fragments.workers import write_first_fragments
 
 Result = TypeVar("Result")
@@ -331,8 +332,7 @@ def _write_run(
         Context(folder, _Numbered(number)),
         made,
         WriteOptions(),
-        partition_by=(),
-        properties=part_properties(),
+        Definition(properties=part_properties()),
     )
     return [(one, digest_of_file(folder, decode_path(one.adds[0].path))) for one in written]
 

@@ -5,7 +5,7 @@ Rules: spec/fragments.md, FRG-24 to FRG-27.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -39,7 +39,7 @@ from txlog.schema.json import schema_json
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.columns import named_in_files, require_addable
-from txlog.verbs.create import NO_TABLE, table_of_rows
+from txlog.verbs.create import NO_TABLE, Definition, table_of_rows
 
 
 def write_new_fragments(
@@ -85,9 +85,7 @@ def write_first_fragments(
     context: Context,
     data: Any,
     options: WriteOptions,
-    *,
-    partition_by: Sequence[str],
-    properties: Mapping[str, str],
+    definition: Definition,
 ) -> list[FragmentMetadata]:
     """Write rows as data files of a table that does not exist yet, without committing them.
 
@@ -97,9 +95,7 @@ def write_first_fragments(
         The table cannot be created: its columns, partitioning or properties are wrong.
     """
     context.store.require_writable()
-    new, rows = table_of_rows(
-        data, partition_by=partition_by, properties=properties, effects=context.effects
-    )
+    new, rows = table_of_rows(data, definition, effects=context.effects)
     plan = new.plan(options)
     digest = plan.written_for(NO_TABLE)
     return [FragmentMetadata(None, (add,), -1, digest) for add in plan.write(context, rows)]

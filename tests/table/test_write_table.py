@@ -1,0 +1,54 @@
+"""`txlog.write`: the definition of a new table, and what an existing one must already have."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import txlog
+
+ROWS = pa.table({"id": [5, 6], "n": [1, 2], "m": [2, 4]})
+DEFINITION = {
+    "partition_by": "n",
+    "generated": {"m": "n * 2"},
+    "identity": {"id": txlog.Identity(explicit=True)},
+    "properties": {"delta.appendOnly": "false"},
+    "name": "numbers",
+    "description": "and their doubles",
+}
+
+
+def test_a_table_is_defined_as_create_defines_it(tmp_path: Path) -> None:
+    made = txlog.write(tmp_path / "written", ROWS, **DEFINITION)  # type: ignore[arg-type]
+    empty = txlog.Table.create(tmp_path / "made", ROWS.schema, **DEFINITION)  # type: ignore[arg-type]
+    ours, theirs = made.metadata, empty.metadata
+    assert ours.schema_string == theirs.schema_string
+    assert (ours.name, ours.description) == ("numbers", "and their doubles")
+    assert made.partition_columns == empty.partition_columns == ["n"]
+    assert made.properties == empty.properties
+    assert made.protocol == empty.protocol
+    made.append(pa.table({"n": [7]}))
+    assert made.to_arrow(where="n = 7")["m"].to_pylist() == [14]
+    wrong = ROWS.set_column(2, "m", pa.array([2, 5]))
+    with pytest.raises(txlog.SchemaMismatchError, match="n \\* 2 gives"):
+        txlog.write(tmp_path / "wrong", wrong, **DEFINITION)  # type: ignore[arg-type]
+    with pytest.raises(txlog.SchemaMismatchError, match="id"):
+        txlog.write(tmp_path / "wrong", ROWS, identity="id")  # Without `explicit`.
+    assert not txlog.Table.exists(tmp_path / "wrong")
+
+
+def test_an_existing_table_must_be_defined_so(tmp_path: Path) -> None:
+    made = txlog.write(tmp_path, ROWS, **DEFINITION)  # type: ignore[arg-type]
+    txlog.write(tmp_path, pa.table({"n": [3]}), "append", **DEFINITION)  # type: ignore[arg-type]
+    for argument, value in (
+        ("generated", {"m": "n * 3"}),
+        ("generated", {"n": "1"}),
+        ("identity", "n"),
+        ("partition_by", "m"),
+    ):
+        with pytest.raises(txlog.InvalidInputError) as caught:
+            txlog.write(tmp_path, ROWS, "append", **{argument: value})  # type: ignore[arg-type]
+        assert caught.value.argument == argument
+    with pytest.raises(txlog.InvalidInputError, match="no such column"):
+        txlog.write(tmp_path, ROWS, "append", generated={"z": "1"})
+    assert made.refresh().version == 1
