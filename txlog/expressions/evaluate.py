@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.base.errors import InvalidInputError, resource_error
-from txlog.expressions.operators import ARITHMETIC, OPERATORS, Operator
+from txlog.expressions.operators import ARITHMETIC, OPERATORS, Operator, in_one_decimal
 from txlog.expressions.signatures import (
     cast_number,
     numbers,
@@ -232,9 +232,7 @@ def alike(left: Any, right: Any) -> tuple[Any, Any]:
     if pa.types.is_floating(a) or pa.types.is_floating(b):
         return _as_double(left), _as_double(right)
     if pa.types.is_decimal(a) or pa.types.is_decimal(b):
-        scale = max(getattr(a, "scale", 0), getattr(b, "scale", 0))
-        wide = pa.decimal256(76, scale)
-        return _wide(left, wide), _wide(right, wide)
+        return in_one_decimal(left, right)
     if pa.types.is_timestamp(a) or pa.types.is_timestamp(b):
         zone = next((kind.tz for kind in (a, b) if getattr(kind, "tz", None)), None)
         return left.cast(pa.timestamp("us", zone)), right.cast(pa.timestamp("us", zone))
@@ -244,12 +242,6 @@ def alike(left: Any, right: Any) -> tuple[Any, Any]:
 def _as_double(value: Any) -> Any:
     # Round to the nearest double, as Spark does: a long may have more digits.
     return value.cast(pa.float64(), safe=False)
-
-
-def _wide(value: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_integer(value.type):
-        value = value.cast(pa.int64()).cast(pa.decimal256(19, 0))
-    return value.cast(kind)
 
 
 def _in(operand: Any, values: tuple[Literal, ...]) -> Any:

@@ -131,14 +131,20 @@ FILTERS: dict[str, Operator] = {
 def _compared(op: Operator, bound: pa.Array, constant: pa.Scalar) -> pa.Array:
     """Return the comparison of bounds with a constant; null if the bound is unknown."""
     if pa.types.is_decimal(bound.type) or pa.types.is_decimal(constant.type):
-        scale = max(getattr(bound.type, "scale", 0), getattr(constant.type, "scale", 0))
-        wide = pa.decimal256(76, scale)
-        if pa.types.is_integer(bound.type):
-            bound = bound.cast(pa.decimal256(19, 0))
-        if pa.types.is_integer(constant.type):
-            constant = constant.cast(pa.decimal256(19, 0))
-        bound, constant = pc.cast(bound, wide), pc.cast(constant, wide)
+        bound, constant = in_one_decimal(bound, constant)
     return op.compute(bound, constant)
+
+
+def in_one_decimal(left: Any, right: Any) -> tuple[Any, Any]:
+    """Return decimals and whole numbers in a type that has all values of both, to compare them."""
+    wide = pa.decimal256(76, max(getattr(one.type, "scale", 0) for one in (left, right)))
+    return _widened(left, wide), _widened(right, wide)
+
+
+def _widened(value: Any, kind: pa.Decimal256Type) -> Any:
+    if pa.types.is_integer(value.type):  # A cast at once needs room for all numbers of its type.
+        value = value.cast(pa.int64()).cast(pa.decimal256(19, 0))
+    return value.cast(kind)
 
 
 @dataclass(frozen=True)
