@@ -566,7 +566,7 @@ def test_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (shown["name"], shown["columns"], shown["files_covered"]) == ("id", ["id"], 1)
     assert as_json(capsys, "lookup", path, "3") == [{"id": 3, "name": "c"}]
     txlog.Table(path).append(pa.table({"id": [4], "name": ["d"]}))
-    (report,) = as_json(capsys, "index", "optimize", path, "--name", "id")
+    (report,) = as_json(capsys, "index", "merge", path, "--name", "id")
     assert (report["segments_before"], report["segments_after"], report["keys"]) == (2, 1, 4)
     (report,) = as_json(capsys, "index", "build", path, "--rebuild")
     assert (report["files_built"], report["files_left"]) == (2, 0)
