@@ -37,7 +37,7 @@ from txlog.verbs.cluster import Cluster
 from txlog.verbs.columns import GiveValues
 from txlog.verbs.compact import Compact
 from txlog.verbs.convert import convert
-from txlog.verbs.create import Definition, create, write_new_table
+from txlog.verbs.create import CreateTable, Definition, create, write_new_table
 from txlog.verbs.delete import Delete, DeleteFound
 from txlog.verbs.drop_feature import DropFeature
 from txlog.verbs.features import AddFeatures, ClusterBy, UpgradeProtocol
@@ -520,7 +520,8 @@ CASES: dict[str, Case] = {
     "write a checksum": on(lambda t: t.maintenance.write_checksum(), commits=0, retries=False),
     "compact the log": on(lambda t: t.maintenance.compact_log(1, 3), commits=0, retries=False),
     "create": Case(
-        lambda context, _: create(context, as_schema(SCHEMA), txn=TXN), make=nothing, new=True
+        lambda context, _: create(context, as_schema(SCHEMA), txn=TXN), (CreateTable,),
+        make=nothing, new=True,
     ),
     "write": Case(
         lambda context, _: write_new_table(
