@@ -123,7 +123,7 @@ def test_values_pickle(table: txlog.Table) -> None:
     assert copy.explain() == scan.explain()
     plan = pickle.loads(pickle.dumps(scan.plan))
     assert list(plan.fragments) == list(scan.plan.fragments)
-    assert plan.schema == scan.schema
+    assert plan.reading.schema == scan.schema
     for fragment in table.fragments():
         assert pickle.loads(pickle.dumps(fragment)) == fragment
     outcome = table.append(DATA)

@@ -250,7 +250,7 @@ def delete_rows(
     """Find a predicate's rows, and write vectors or new files to delete them."""
     files = load_files(context.store, snapshot).live
     plan = plan_scan(snapshot, files, columns=[], where=where)
-    require_table_columns(plan.where, snapshot, row_ids=True)
+    require_table_columns(plan.reading.where, snapshot, row_ids=True)
     whole, deletes = find_deletes(context.store, plan, context.engine)
     return apply_deletes(context, snapshot, plan, files, whole, deletes, options)
 
@@ -355,7 +355,7 @@ def _applied(
         leaving.extend(file.path for file in one.fragment.files[: 1 if marks else None])
     touched = files_at(files, leaving)
     result = RowDeletes(
-        plan.where,
+        plan.reading.where,
         tuple(removes_of(touched, now_ms)),
         rows=_count_rows(context, plan.reading, whole) + sum(len(one.rows) for one in deletes),
         files_removed=len(removed),

@@ -168,13 +168,13 @@ class Lookup:
     def _found(self, asked: AskedKeys, names: list[str]) -> tuple[pa.Table, Numbers]:
         """Return the rows that have a key, by address, and the code of each one's key."""
         plan = self.plan_of(names, None)
-        plan.memo.footers = self.cache.footers
+        plan.reading.memo.footers = self.cache.footers
         parts: list[Part] = []
         if (asked.codes >= 0).any():
             parts = self._candidates(plan, asked)
             parts = without_deleted(self.store, self.cache.vectors, parts)
         if not parts:
-            return empty_table(plan.schema), np.empty(0, np.int64)
+            return empty_table(plan.reading.schema), np.empty(0, np.int64)
         rows, _ = rows_at(self.store, plan.reading, parts)
         codes = asked.codes_of([flat(rows.column(name)) for name in self._key_names])
         if (codes < 0).any():  # Two keys may have the same encoding.
@@ -197,7 +197,9 @@ class Lookup:
 
     def _coverage(self, plan: ScanPlan) -> Coverage:
         """Return the coverage of the version by the runs of an index over the key columns."""
-        columns = tuple(column.name_in_files(plan.form.mapping_mode) for column in self.key_columns)
+        columns = tuple(
+            column.name_in_files(plan.reading.form.mapping_mode) for column in self.key_columns
+        )
         coverage = self.coverages.get(columns)
         if coverage is None:
             named = [one.name for one in self.indexes if one.columns == columns]
@@ -217,7 +219,7 @@ class Lookup:
     ) -> list[tuple[Fragment, KeyRun]]:
         """Return the runs in memory of fragments that may have a key; missing runs are built."""
         physical = tuple(
-            (column.name_in_files(plan.form.mapping_mode), type_name(column.type))
+            (column.name_in_files(plan.reading.form.mapping_mode), type_name(column.type))
             for column in self.key_columns
         )
         names = {

@@ -33,7 +33,6 @@ from txlog.scan.plan import (
     PlannedFiles,
     ScanPlan,
     live_counts,
-    parts_of,
     plan_live,
     plan_rows,
 )
@@ -89,12 +88,12 @@ class LoggedPlan(ScanPlan):
     @property
     def explanation(self) -> Explanation:
         """What the scan reads and what it skips."""
-        return (self.files if self.where is None else self._survivors).explanation
+        return (self.files if self.reading.where is None else self._survivors).explanation
 
     @cached_property
     def read_files(self) -> PlannedFiles:
         """As for `ScanPlan`."""
-        if self.where is None or self.metadata_columns or "files" in vars(self):
+        if self.reading.where is None or self.reading.metadata_columns or "files" in vars(self):
             return self.files
         # Without statistics, deletions may require all of the log, and then also `_survivors`.
         counted = "stats" in self._narrowing[0].columns
@@ -109,28 +108,28 @@ class LoggedPlan(ScanPlan):
         """
         if "files" in vars(self):
             return self.files.paths
-        if self.where is None:
+        if self.reading.where is None:
             return fold_files(self.store, self.snapshot, _PATHS, _paths)
         return self._possible["path"]
 
     def count(self) -> tuple[int, Sequence[Fragment]]:
         """Return the number of rows that the log counts, and the fragments that must be read."""
-        if self.where is None:
+        if self.reading.where is None:
             counted = fold_files(self.store, self.snapshot, _COUNTS, _counted)
             if counted is not None:
                 return counted, ()
         return super().count()
 
     def _find(self) -> PlannedFiles:
-        if self.where is None:
+        if self.reading.where is None:
             return self._all_files()
         found = self._survivors
         files = self._whole(found)
         ids = None if files is None else self._ids(files)
         if files is not None and ids is not None:
-            planned = plan_rows(self.snapshot, self, single_files(files, ids))
+            planned = plan_rows(self.snapshot, self.reading, single_files(files, ids))
             return replace(planned, explanation=found.explanation)
-        return plan_live(self.snapshot, self, load_files(self.store, self.snapshot).live)
+        return plan_live(self.snapshot, self.reading, load_files(self.store, self.snapshot).live)
 
     def _all_files(self) -> PlannedFiles:
         """Return all files. Statistics are long texts: only the counts of a batch are kept."""
@@ -145,7 +144,7 @@ class LoggedPlan(ScanPlan):
         files, counts = fold_files(self.store, self.snapshot, _FRAGMENTS, kept)
         rows = single_files(files, fragment_ids(files))
         require_same_partitions(rows, self.snapshot.partition_fields, self.snapshot.mapping_mode)
-        return plan_rows(self.snapshot, self, rows, flat(counts))
+        return plan_rows(self.snapshot, self.reading, rows, flat(counts))
 
     @cached_property
     def _survivors(self) -> _Survivors:
@@ -155,7 +154,7 @@ class LoggedPlan(ScanPlan):
 
     @property
     def _narrowing(self) -> tuple[Wanted, Callable[[pa.Table], tuple[pa.Table, Explanation]]]:
-        wanted = wanted_by(self.snapshot, self)
+        wanted = wanted_by(self.snapshot, self.reading)
         return wanted, partial(_narrow, self.snapshot, self.reading, _kept(wanted))
 
     @cached_property
@@ -187,7 +186,8 @@ class LoggedPlan(ScanPlan):
         counted = any(name in files.column_names for name in _STATISTICS)
         if not counted and files["dv_id"].null_count < files.num_rows:
             return None
-        given = {column.name for column in self.needed}.intersection(self.form.partition_columns)
+        partitions = self.reading.form.partition_columns
+        given = any(column.name in partitions for column in self.reading.needed)
         names = ["path", "dv_id"]
         if given and "partition_values" not in files.column_names:
             names.append("partition_values")
@@ -209,7 +209,7 @@ class LoggedPlan(ScanPlan):
         for name in set(FILE_ROWS.names) - set(files.column_names):
             kind = FILE_ROWS.field(name).type
             files = files.append_column(name, pa.nulls(files.num_rows, kind))
-        return plan_rows(self.snapshot, self, single_files(files, fragment_ids(files)))
+        return plan_rows(self.snapshot, self.reading, single_files(files, fragment_ids(files)))
 
     def _whole(self, found: _Survivors) -> pa.Table | None:
         """Return the surviving files as `FILE_ROWS`. Of other statistics, only counts are read.
@@ -283,9 +283,9 @@ def plan_snapshot(
     """
     reading = read_plan(snapshot, columns=columns, where=where)
     if is_large(snapshot, reading):
-        return LoggedPlan(**parts_of(reading), store=store, snapshot=snapshot)
+        return LoggedPlan(reading=reading, store=store, snapshot=snapshot)
     find = partial(plan_live, snapshot, reading, files())
-    return FoundPlan(**parts_of(reading), find=find)
+    return FoundPlan(reading=reading, find=find)
 
 
 def is_large(snapshot: Snapshot, reading: ReadPlan | None = None) -> bool:

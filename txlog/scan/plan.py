@@ -8,9 +8,9 @@ a large table, `lazy_plan.LoggedPlan`, reads only the needed parts of the log.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Self
 
 import pyarrow as pa
 
@@ -115,16 +115,24 @@ class PlannedFiles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScanPlan(ReadPlan):
-    """A scan: how fragments are read, and which ones. Values are computed at their first use."""
+class ScanPlan:
+    """A scan: how fragments are read, and which ones. Values are computed at their first use.
+
+    Parameters
+    ----------
+    reading
+        How each fragment is read: the value that workers get.
+    """
+
+    reading: ReadPlan
 
     def _find(self) -> PlannedFiles:
         raise NotImplementedError
 
-    @cached_property
-    def reading(self) -> ReadPlan:
-        """How each fragment is read: the value that workers get."""
-        return ReadPlan(**parts_of(self))
+    def for_arrow(self) -> Self:
+        """Return the plan with fixed-size lists in the result; the same plan if there are none."""
+        reading = self.reading.for_arrow()
+        return self if reading is self.reading else replace(self, reading=reading)
 
     @cached_property
     def files(self) -> PlannedFiles:
@@ -212,12 +220,12 @@ class GivenPlan(ScanPlan):
     @property
     def certain(self) -> tuple[bool, ...]:
         """For each fragment, whether the predicate is true for all of its rows."""
-        return (self.where is None,) * len(self.given)
+        return (self.reading.where is None,) * len(self.given)
 
     @property
     def counts(self) -> tuple[int | None, ...]:
         """For each fragment, the number of matching rows; None if it must be read to count."""
-        if self.where is not None:
+        if self.reading.where is not None:
             return (None,) * len(self.given)
         return tuple(fragment.num_rows for fragment in self.given)
 
@@ -225,9 +233,9 @@ class GivenPlan(ScanPlan):
     def explanation(self) -> Explanation:
         """The files that are read: all of them."""
         return Explanation(
-            version=self.version,
-            predicate=None if self.where is None else to_sql(self.where),
-            columns=tuple(column.name for column in self.columns),
+            version=self.reading.version,
+            predicate=None if self.reading.where is None else to_sql(self.reading.where),
+            columns=tuple(column.name for column in self.reading.columns),
             files=len(self.given),
             pruned_by_partition=0,
             pruned_by_statistics=0,
@@ -247,11 +255,6 @@ class GivenPlan(ScanPlan):
         pairs = list(zip(self.given, self.counts, strict=True))
         known = sum(count for _, count in pairs if count is not None)
         return known, tuple(fragment for fragment, count in pairs if count is None)
-
-
-def parts_of(plan: ReadPlan) -> dict[str, Any]:
-    """Return the fields of a `ReadPlan` by their names."""
-    return {part.name: getattr(plan, part.name) for part in fields(ReadPlan)}
 
 
 def live_counts(physical_rows: pa.Array, files: pa.Table) -> pa.Array:
@@ -285,7 +288,7 @@ def plan_scan(
         A column is not in the table, or the predicate does not fit its schema.
     """
     reading = read_plan(snapshot, columns=columns, where=where)
-    return FoundPlan(**parts_of(reading), find=partial(plan_live, snapshot, reading, files))
+    return FoundPlan(reading=reading, find=partial(plan_live, snapshot, reading, files))
 
 
 def plan_fragments(
@@ -297,7 +300,7 @@ def plan_fragments(
 ) -> ScanPlan:
     """Plan a scan of some fragments of a snapshot, in their order; errors as for `plan_scan`."""
     reading = read_plan(snapshot, columns=columns, where=where)
-    return GivenPlan(**parts_of(reading), given=tuple(fragments))
+    return GivenPlan(reading=reading, given=tuple(fragments))
 
 
 def plan_live(snapshot: Snapshot, reading: ReadPlan, files: pa.Table) -> PlannedFiles:

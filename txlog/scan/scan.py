@@ -171,7 +171,7 @@ class Scan(ArrowStream):
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the result."""
-        return self.plan.schema
+        return self.plan.reading.schema
 
     def fragments(self) -> list[Fragment]:
         """Return the fragments that will be read, ordered by id."""

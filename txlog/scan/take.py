@@ -62,7 +62,7 @@ def take_rows(
     asked: Sequence[int] | pa.Array | None = addresses
     if asked is None:
         of_ids = plan_of([ROW_ID, ROW_ADDRESS])
-        if not {ROW_ID, ROW_ADDRESS} <= of_ids.metadata_columns:
+        if not {ROW_ID, ROW_ADDRESS} <= of_ids.reading.metadata_columns:
             raise UnsupportedFeatureError(
                 features=("row ids",),
                 reason=f"columns of the table hide {ROW_ID} or {ROW_ADDRESS}",

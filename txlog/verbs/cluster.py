@@ -137,7 +137,7 @@ class Cluster(Operation):
         )
         files = load_files(self.context.store, base).live
         scan = plan_scan(base, files, columns=[], where=self._where)
-        require_partition_columns(scan.where, base)
+        require_partition_columns(scan.reading.where, base)
         mark = _mark_of(wanted)
         fragments: Iterable[Fragment] = scan.fragments
         if not self._full:
@@ -163,7 +163,7 @@ class Cluster(Operation):
             own_files=frozenset(add.path for add in self._written),
             isolation="SnapshotIsolation",
             parameters={
-                "predicate": [] if scan.where is None else [to_sql(scan.where)],
+                "predicate": [] if scan.reading.where is None else [to_sql(scan.reading.where)],
                 "zOrderBy": [] if self._columns is None else _names(wanted.columns),
                 "clusterBy": _names(wanted.columns) if self._columns is None else None,
                 "auto": False,

@@ -173,7 +173,7 @@ def _files(
     rules = _rules_of(base, values)
     reads = _columns_read(base, values)
     plan = plan_scan(base, live, columns=[f.name for f in base.schema.fields if f.name in reads])
-    physical = frozenset(f.name_in_files(base.mapping_mode) for f in plan.needed)
+    physical = frozenset(f.name_in_files(base.mapping_mode) for f in plan.reading.needed)
     texts = tuple(rule.text for rule in rules)
     keys = {(*_key(fragment, physical), *texts): fragment for fragment in plan.fragments}
     began = bool(written.by_fragment)
@@ -240,10 +240,10 @@ def _sample(context: Context, snapshot: Snapshot, names: tuple[str, ...]) -> pa.
     """Return a few rows, or none if the table has none."""
     plan = plan_scan(snapshot, load_files(context.store, snapshot).live, columns=list(names))
     for fragment in plan.fragments:
-        for batch in read_fragment(context.store, plan, fragment, batch_rows=_SAMPLE_ROWS):
+        for batch in read_fragment(context.store, plan.reading, fragment, batch_rows=_SAMPLE_ROWS):
             return batch
     return pa.RecordBatch.from_arrays(
-        [pa.nulls(0, kind) for kind in plan.schema.types], schema=plan.schema
+        [pa.nulls(0, kind) for kind in plan.reading.schema.types], schema=plan.reading.schema
     )
 
 

@@ -222,7 +222,7 @@ class Compact(Operation):
         sort_by = _sort_columns(base, self._sort_by)
         files = load_files(self.context.store, base).live
         plan = plan_scan(base, files, columns=[], where=self._where)
-        require_partition_columns(plan.where, base)
+        require_partition_columns(plan.reading.where, base)
         options = self._options.of_optimize(base.properties)
         wanted = limits(options, *self._asked)
         groups = choose_groups(plan.fragments, wanted, alone=bool(sort_by))
@@ -249,7 +249,7 @@ class Compact(Operation):
             own_files=frozenset(add.path for add in self._written),
             isolation="SnapshotIsolation",
             parameters={
-                "predicate": [] if plan.where is None else [to_sql(plan.where)],
+                "predicate": [] if plan.reading.where is None else [to_sql(plan.reading.where)],
                 "zOrderBy": [],
                 "auto": False,
             },

@@ -98,7 +98,8 @@ class ComputeStatistics(Operation):
         }
         files = load_files(store, base).live
         plan = plan_scan(base, files, columns=[], where=self._where)
-        require_partition_columns(plan.where, base)
+        where = plan.reading.where
+        require_partition_columns(where, base)
         jobs, rows = _jobs(plan.files.rows, leaves, everything=self._recompute)
         missing = [job for job in jobs if job not in known]
         work = partial(_computed, store, _reading(base, chosen))
@@ -116,7 +117,7 @@ class ComputeStatistics(Operation):
             read_version=base.version,
             adds=changed,
             isolation="SnapshotIsolation",
-            parameters={"predicate": [] if plan.where is None else [to_sql(plan.where)]},
+            parameters={"predicate": [] if where is None else [to_sql(where)]},
             metrics={"numUpdatedFiles": len(changed)},
         )
 

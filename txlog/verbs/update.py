@@ -61,8 +61,9 @@ class Update(Operation):
         )
         files = load_files(self.context.store, base).live
         plan = plan_scan(base, files, columns=[], where=self._where)
-        require_table_columns(plan.where, base, row_ids=True)
-        self._read = Reads(everything=plan.where is None, where=plan.where)
+        where = plan.reading.where
+        require_table_columns(where, base, row_ids=True)
+        self._read = Reads(everything=where is None, where=where)
         rows = find_rows(self.context.store, plan, self.context.engine)
         if not rows:
             return None
@@ -85,7 +86,7 @@ class Update(Operation):
             cdc=changes.cdc,
             reads=self._read,
             row_deletes=frozenset(file.fragment.path for file in changes.deletes.files),
-            parameters={"predicate": [] if plan.where is None else [to_sql(plan.where)]},
+            parameters={"predicate": [] if where is None else [to_sql(where)]},
             metrics={
                 "numUpdatedRows": changes.deletes.rows,
                 "numCopiedRows": changes.copied_rows,

@@ -20,7 +20,6 @@ from txlog.fragments.fragment import fragments_of
 from txlog.fragments.rows import FragmentRows, deleted_counts
 from txlog.scan.columns import FRAGMENT_ID, ROW_ADDRESS
 from txlog.scan.lazy_plan import plan_snapshot
-from txlog.scan.plan import ScanPlan
 from txlog.scan.read_plan import ReadPlan, column_names
 from txlog.schema.types import (
     TYPE_CHANGES,
@@ -118,14 +117,14 @@ def read(
     )
     moment = moment_text(spark, timestamp) if isinstance(timestamp, str) else timestamp
     snapshot = snapshot_at(store, version, moment)
-    plan = plan_snapshot(
+    scan = plan_snapshot(
         store,
         snapshot,
         lambda: load_files(store, snapshot).live,
         columns=None if columns is None else column_names(columns),
         where=as_expression(where),
     )
-    files = plan.read_files
+    plan, files = scan.reading, scan.read_files
     condition = None if plan.where is None else as_spark(plan.where)
     beyond = needs_python(plan, files.rows) or (plan.where is not None and condition is None)
     reads = reads_of(spark, plan)
@@ -173,11 +172,11 @@ def _typed(rows: DataFrame, plan: ReadPlan, not_null: Collection[str]) -> DataFr
     return rows.to(wanted) if inner or '"metadata":{"' in text else rows
 
 
-def _vectors(store: Store, plan: ScanPlan, rows: FragmentRows, counts: pa.Array) -> Vectors | None:
+def _vectors(store: Store, plan: ReadPlan, rows: FragmentRows, counts: pa.Array) -> Vectors | None:
     """Return the deleted rows of fragments; None if they are too large to send to executors."""
     if word_bytes(pc.sum(counts).as_py() or 0) > MAX_VECTOR_BYTES:
         return None
-    found = load_vectors(store, plan.reading, fragments_of(rows, counts), threads_for(store))
+    found = load_vectors(store, plan, fragments_of(rows, counts), threads_for(store))
     # The first check is not exact, because the log may lack row counts.
     return None if found.nbytes > MAX_VECTOR_BYTES else found
 

@@ -76,14 +76,14 @@ def fragment_partitions(
     counted = 0
     if limit is not None:
         for share in limited(plan, limit):
-            if share.counted and not plan.columns:
+            if share.counted and not plan.reading.columns:
                 counted += share.rows
             else:
                 found.append(FragmentPartition(shared, share.fragments, limit=share.rows))
     else:
         left = []
         for fragment, count in zip(plan.fragments, plan.counts, strict=True):
-            if count is not None and not plan.columns:
+            if count is not None and not plan.reading.columns:
                 counted += count
             else:
                 left.append(fragment)

@@ -92,7 +92,7 @@ class FragmentsReader(DataSourceReader):
         from txlog.base.arrow import pc
         from txlog.fragments.rows import deleted_counts
         from txlog.scan.lazy_plan import plan_snapshot
-        from txlog.scan.plan import FoundPlan, parts_of
+        from txlog.scan.plan import FoundPlan
         from txlog.snapshot.live_files import load_files
         from txlog.spark_ext.source.partitions import fragment_partitions
 
@@ -104,8 +104,8 @@ class FragmentsReader(DataSourceReader):
         )  # fmt: skip
         if self._only_with_deletions:
             deleted = pc.greater(deleted_counts(plan.files.rows.primaries), 0)
-            plan = FoundPlan(**parts_of(plan), find=partial(plan.files.filter, deleted))
-        read = min(1.0, len(plan.needed) / max(1, len(snapshot.schema.fields)))
+            plan = FoundPlan(reading=plan.reading, find=partial(plan.files.filter, deleted))
+        read = min(1.0, len(plan.reading.needed) / max(1, len(snapshot.schema.fields)))
         return fragment_partitions(plan, self._limit, self._max_partition_bytes, read)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

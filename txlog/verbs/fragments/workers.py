@@ -143,7 +143,7 @@ def delete_from_fragment(
             remedy="Use Table.delete, or set delta.enableDeletionVectors",
         )
     where = going if isinstance(going, Expression) else None
-    plan = plan_fragments(snapshot, [fragment], columns=[], where=where)
+    plan = plan_fragments(snapshot, [fragment], columns=[], where=where).reading
     require_table_columns(plan.where, snapshot)
     reader = FragmentReader(context.store, plan, fragment)
     gone = reader.deletions() or BitMap64()
@@ -173,7 +173,7 @@ def merge_into_fragment(
     """
 
     def sample(names: tuple[str, ...]) -> Any:
-        plan = plan_fragments(snapshot, [fragment], columns=list(names))
+        plan = plan_fragments(snapshot, [fragment], columns=list(names)).reading
         reader = FragmentReader(context.store, plan, fragment)
         for _, batch in reader.batches(plan.needed, prune=False, batch_rows=100, threads=False):
             return batch.select([column.name for column in plan.columns])

@@ -145,7 +145,7 @@ class Merge(Operation):
             own_files=changes.own_files,
             cdc=changes.cdc,
             metadata=evolved(base, with_marks(schema, changes.marks)),
-            reads=Reads(everything=plan.where is None, where=plan.where),
+            reads=Reads(everything=plan.reading.where is None, where=plan.reading.where),
             row_deletes=frozenset(file.fragment.path for file in changes.deletes.files),
             parameters=parameters(
                 to_sql(condition.whole), [(clause.kind, clause.describe()) for clause in clauses]
