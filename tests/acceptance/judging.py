@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from corpus import Case, columns_sha256, rows_sha256
 
 import txlog
+from txlog.extend import context_of
 from txlog.log.paths import decode_path
 from txlog.protocol.features import CATALOG_MANAGED
 from txlog.snapshot.live_files import load_files
@@ -198,7 +199,7 @@ def _of_the_log(replay: dict[str, Any]) -> dict[str, Any]:
 
 def _found(table: txlog.Table, stated: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     snapshot = table.snapshot
-    files = load_files(table.store, snapshot)
+    files = load_files(context_of(table).store, snapshot)
     live = files.live
     yield "version", table.version
     yield "num_files", live.num_rows

@@ -11,6 +11,7 @@ import pytest
 from corpus import Case, cases, require_corpus, rows_sha256
 
 import txlog
+from txlog.extend import context_of
 from txlog.snapshot.checksum import ChecksumReport, read_checksum, verify_checksum
 from txlog.snapshot.live_files import load_files
 from txlog.store.open import open_store
@@ -62,7 +63,9 @@ def damage_allowed() -> Iterator[None]:
 
 
 def verified(table: txlog.Table) -> ChecksumReport:
-    return verify_checksum(table.store, table.snapshot, load_files(table.store, table.snapshot))
+    return verify_checksum(
+        context_of(table).store, table.snapshot, load_files(context_of(table).store, table.snapshot)
+    )
 
 
 def stated(path: Path) -> set[str]:

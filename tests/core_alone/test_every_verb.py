@@ -16,6 +16,7 @@ import pytest
 
 import txlog
 from txlog import col, lit
+from txlog.extend import context_of
 from txlog.scan.scan import Scan
 from txlog.table.fragment import TableFragment
 
@@ -55,7 +56,7 @@ def test_what_a_table_says_of_itself(table: txlog.Table) -> None:
     assert table.protocol.writer_features is None
     assert table.snapshot.version == table.version == 0
     assert txlog.Table(table.uri, timestamp=table.timestamp_ms).version == 0
-    assert table.store is not None
+    assert context_of(table).store is not None
     assert table.history(1)[0]["version"] == 0
     assert table.files()["num_records"].to_pylist() == [2, 1, 1]
     assert len(table.scan(where="n < 3").file_uris()) == 1

@@ -11,9 +11,9 @@ import txlog
 from tests.verb_calls import append, overwrite
 from txlog.actions.table import Metadata
 from txlog.base.effects import REAL
-from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
+from txlog.extend import context_of
 from txlog.schema.json import schema_json
 from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.snapshot.load import load_snapshot
@@ -27,10 +27,10 @@ def parquet_files(path: Path) -> set[str]:
 
 def change_metadata(table: txlog.Table, **change: object) -> None:
     """Commit other metadata, as another writer would."""
-    base = load_snapshot(table.store)
+    base = load_snapshot(context_of(table).store)
     metadata = Metadata.model_validate({**base.metadata.model_dump(), **change})
     intent = Intent("CHANGE", base.version, "metadata", metadata=metadata)
-    assert isinstance(commit(table.store, base, intent, effects=REAL), Committed)
+    assert isinstance(commit(context_of(table).store, base, intent, effects=REAL), Committed)
 
 
 def test_a_table_that_is_gone_is_not_written_to(tmp_path: Path) -> None:
@@ -68,9 +68,9 @@ def test_rows_are_not_committed_under_a_rule_that_they_never_saw(tmp_path: Path)
     )
     before = parquet_files(tmp_path)
     with pytest.raises(txlog.CommitConflictError, match="constraints"):
-        append(Context(table.store), stale, pa.table({"a": [99], "s": ["z"]}))
+        append(context_of(table), stale, pa.table({"a": [99], "s": ["z"]}))
     with pytest.raises(txlog.CommitConflictError, match="constraints"):
-        overwrite(Context(table.store), stale, pa.table({"a": [99], "s": ["z"]}))
+        overwrite(context_of(table), stale, pa.table({"a": [99], "s": ["z"]}))
     assert txlog.Table(tmp_path).count() == 2
     assert parquet_files(tmp_path) == before
 
@@ -82,7 +82,7 @@ def test_a_column_that_was_dropped_does_not_come_back(tmp_path: Path, mode: str 
     stale = table.snapshot
     table.overwrite(pa.table({"a": [7]}), schema_mode="overwrite")
     with pytest.raises(txlog.CommitConflictError, match="columns s"):
-        append(Context(table.store), stale, ROWS, schema_mode=mode)  # type: ignore[arg-type]
+        append(context_of(table), stale, ROWS, schema_mode=mode)  # type: ignore[arg-type]
     again = txlog.Table(tmp_path)
     assert again.schema.names == ["a"]
     assert again.count() == 1
@@ -92,8 +92,8 @@ def test_a_new_nullable_column_does_no_harm(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, ROWS)
     stale = table.snapshot
     table.append(pa.table({"a": [3], "new": [1.5]}), schema_mode="merge")
-    append(Context(table.store), stale, ROWS)
-    append(Context(table.store), stale, pa.table({"a": [4], "mine": [True]}),
+    append(context_of(table), stale, ROWS)
+    append(context_of(table), stale, pa.table({"a": [4], "mine": [True]}),
            schema_mode="merge")  # fmt: skip
     again = txlog.Table(tmp_path)
     assert again.schema.names == ["a", "s", "new", "mine"]
@@ -107,7 +107,7 @@ def test_files_for_other_partitions_are_not_committed(tmp_path: Path) -> None:
     table.delete(None)
     change_metadata(table, partition_columns=["s"])
     with pytest.raises(txlog.CommitConflictError, match="partitioning"):
-        append(Context(table.store), stale, ROWS)
+        append(context_of(table), stale, ROWS)
 
 
 def test_a_schema_that_could_not_be_opened_makes_no_table(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from txlog.actions.file import Add
 from txlog.base.effects import REAL
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
+from txlog.extend import context_of
 from txlog.fragments import fragment as fragment_module
 from txlog.fragments.fragment import FragmentSequence, fragments_of
 from txlog.fragments.ids import ID_APP, ID_TAG, PROVISIONAL, fragment_ids, highest_id, valid_id
@@ -157,7 +158,9 @@ def test_ids_are_given_afresh_after_a_lost_race(tmp_path: Path) -> None:
         file = Add(path=path, partition_values={}, size=1, modification_time=0, data_change=True)
         return Intent("WRITE", base.version, "append", adds=(file,))
 
-    outcomes = [commit(table.store, base, one(name), effects=REAL) for name in ("b", "c")]
+    outcomes = [
+        commit(context_of(table).store, base, one(name), effects=REAL) for name in ("b", "c")
+    ]
     assert all(isinstance(outcome, Committed) for outcome in outcomes)
     table.refresh()
     files = table.files()

@@ -26,6 +26,7 @@ from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.commit.operation import Operation
 from txlog.data_files.options import WriteOptions, as_schema
+from txlog.extend import context_of as context_of_table
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.references import RegisteredClone, clones_of
 from txlog.store.base import Store
@@ -455,12 +456,12 @@ CASES: dict[str, Case] = {
     "pin": on(lambda t: t.pins.create("good", version=2, txn=TXN), SetPin),
     "unpin": on(lambda t: t.pins.delete("good", txn=TXN), DropPin, make=with_pin),
     "register a clone": of(
-        lambda t: RegisterClone(RegisteredClone("an-id", beside(t.store).root)),
+        lambda t: RegisterClone(RegisteredClone("an-id", beside(context_of_table(t).store).root)),
         RegisterClone,
         make=with_unknown_clone,
     ),
     "forget a clone": on(
-        lambda t: t.maintenance.forget_clone(beside(t.store).root, txn=TXN),
+        lambda t: t.maintenance.forget_clone(beside(context_of_table(t).store).root, txn=TXN),
         ForgetClone,
         make=with_clone,
     ),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import txlog
 from txlog.base.errors import LogCorruptError
+from txlog.extend import context_of
 from txlog.snapshot.checksum import (
     ChecksumReport,
     Comparison,
@@ -491,13 +492,13 @@ def test_the_in_commit_timestamp_cannot_be_checked_without_its_commit() -> None:
     properties = {"delta.enableInCommitTimestamps": "true"}
     table = txlog.Table.create(uri, columns, properties=properties)
     table.maintenance.checkpoint()
-    put(table.store, NUMBERS | {"inCommitTimestampOpt": table.timestamp_ms})
-    assert "inCommitTimestampOpt" in verify(table.store).checked
-    put(table.store, NUMBERS | {"inCommitTimestampOpt": 1})
-    assert fields_of(verify(table.store)) == ["inCommitTimestampOpt"]
+    put(context_of(table).store, NUMBERS | {"inCommitTimestampOpt": table.timestamp_ms})
+    assert "inCommitTimestampOpt" in verify(context_of(table).store).checked
+    put(context_of(table).store, NUMBERS | {"inCommitTimestampOpt": 1})
+    assert fields_of(verify(context_of(table).store)) == ["inCommitTimestampOpt"]
     table.append(pa.table({"a": [1]}))
-    table.store.delete([name(0, "json")])
-    report = verify(table.store, 0)
+    context_of(table).store.delete([name(0, "json")])
+    report = verify(context_of(table).store, 0)
     assert report.ok
     assert "inCommitTimestampOpt" not in report.checked
 
@@ -587,9 +588,9 @@ def test_a_wrong_checksum_changes_nothing_that_is_read(spoil: Spoil) -> None:
     table.append(pa.table({"a": [3]}))
     good = State([]).checksum()
     for version in range(2):
-        put(table.store, spoil(good), version)
+        put(context_of(table).store, spoil(good), version)
     again = txlog.Table(uri)
-    assert not verify(table.store).ok
+    assert not verify(context_of(table).store).ok
     assert again.snapshot == table.snapshot
     assert again.to_arrow()["a"].sort().to_pylist() == [1, 2, 3]
     assert txlog.Table(uri, version=0).to_arrow()["a"].to_pylist() == [1, 2]

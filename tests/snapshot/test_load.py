@@ -17,6 +17,7 @@ from txlog.base.errors import (
     TxlogWarning,
     UnsupportedFeatureError,
 )
+from txlog.extend import context_of
 from txlog.snapshot.commits import read_commits
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log, load_snapshot, refresh
@@ -45,13 +46,13 @@ def facts(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def paths(table: txlog.Table, snapshot: Snapshot) -> list[tuple[str, str | None]]:
-    live = load_files(table.store, snapshot).live
+    live = load_files(context_of(table).store, snapshot).live
     return sorted(zip(live["path"].to_pylist(), live["dv_id"].to_pylist(), strict=True))
 
 
 def test_a_local_store_that_lists_briefly_tells_the_same_of_a_version(make: Make) -> None:
     table = make(12)
-    root = table.store.root
+    root = context_of(table).store.root
     for version in [*range(table.version + 1), None]:
         brief = load_snapshot(open_store(root), version=version)
         told = load_snapshot(open_store(f"local://{root}"), version=version)
@@ -345,17 +346,20 @@ def changed_table(make: Make) -> txlog.Table:
 def test_advance_and_refresh_equal_a_fresh_load(make: Make) -> None:
     table = changed_table(make)
     fresh = {
-        version: load_snapshot(table.store, version=version) for version in range(table.version + 1)
+        version: load_snapshot(context_of(table).store, version=version)
+        for version in range(table.version + 1)
     }
-    commits = {file.version: file for file in list_log(table.store) if file.kind == "commit"}
+    commits = {
+        file.version: file for file in list_log(context_of(table).store) if file.kind == "commit"
+    }
     latest = fresh[table.version]
     for version, old in fresh.items():
         for target in range(version, table.version + 1):
             files = [commits[at] for at in range(version + 1, target + 1)]
-            moved = advance(old, read_commits(table.store, files))
+            moved = advance(old, read_commits(context_of(table).store, files))
             assert facts(moved) == facts(fresh[target])
             assert paths(table, moved) == paths(table, fresh[target])
-        moved = refresh(table.store, old)
+        moved = refresh(context_of(table).store, old)
         assert facts(moved) == facts(latest)
         assert paths(table, moved) == paths(table, latest)
     assert facts(table.snapshot) == facts(latest)
@@ -369,7 +373,9 @@ def test_refresh_goes_over_a_checkpoint_where_commits_are_gone(make: Make, log: 
     table.maintenance.checkpoint()
     for version in range(3):
         (log / commit(version)).unlink()
-    assert facts(refresh(table.store, old)) == facts(load_snapshot(table.store))
+    assert facts(refresh(context_of(table).store, old)) == facts(
+        load_snapshot(context_of(table).store)
+    )
 
 
 def test_nothing_new_is_the_same_value(make: Make) -> None:

@@ -32,6 +32,7 @@ from txlog.commit import loop
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import execute
+from txlog.extend import context_of
 from txlog.log.names import commit_name
 from txlog.snapshot import load
 from txlog.snapshot.load import load_snapshot, look_ahead, refresh
@@ -250,7 +251,7 @@ def test_a_long_operation_looks_again_before_it_commits(place: Place) -> None:
             clock.passed = 100.0
         return Intent(operation="TEST", kind="append", read_version=base.version)
 
-    context = Context(held.store, clock, Threads(1))
+    context = Context(context_of(held).store, clock, Threads(1))
     with pytest.raises(LogCorruptError, match="gap"):
         execute(Built(build), context, held.snapshot)
     assert not place.commit(4).exists()
@@ -400,7 +401,7 @@ class HeldHandles(RuleBasedStateMachine):
     )
     def act_while_others_do(self, at: int, act: str, acts: list[str], when: str) -> None:
         """Others act between the look at the log and the put, or between the put and the check."""
-        store = process_of(self.held[at].store)
+        store = process_of(context_of(self.held[at]).store)
         other = self.held[(at + 1) % HANDLES]
 
         def others() -> None:
@@ -499,10 +500,10 @@ class HeldHandles(RuleBasedStateMachine):
     @rule(at=st.integers(0, HANDLES - 1), times=st.integers(1, 2))
     def fail_to_copy(self, at: int, times: int) -> None:
         """Commit with copies that fail after the entry."""
-        process_of(self.held[at].store).failures = times
+        process_of(context_of(self.held[at]).store).failures = times
         with suppress(StoreError):
             self.do(self.held[at], "append")
-        process_of(self.held[at].store).failures = 0
+        process_of(context_of(self.held[at]).store).failures = 0
 
     @rule(at=st.integers(0, HANDLES - 1))
     def die_after_the_entry(self, at: int) -> None:
@@ -514,7 +515,7 @@ class HeldHandles(RuleBasedStateMachine):
     def put_outside(self, at: int) -> None:
         """Create a file outside of the log, whose entry comes after those of all commits."""
         self.next += 1
-        self.held[at].store.put_if_absent(f"zone/{self.next}", b"x")
+        context_of(self.held[at]).store.put_if_absent(f"zone/{self.next}", b"x")
 
     # What must be the case.
 
@@ -540,7 +541,7 @@ class HeldHandles(RuleBasedStateMachine):
 
 def moved(held: txlog.Table) -> txlog.Table:
     """Return another handle at the version to which a handle would move."""
-    return txlog.Table._of(held._context, refresh(held.store, held.snapshot))
+    return txlog.Table._of(held._context, refresh(context_of(held).store, held.snapshot))
 
 
 def seen(move: Callable[[], txlog.Table]) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import txlog
 from txlog.base.effects import Effects
 from txlog.base.errors import InvalidInputError, NotFoundError
+from txlog.extend import context_of
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.time_travel import parse_timestamp, pick_version, version_at
 from txlog.testing import unsealed
@@ -234,10 +235,10 @@ def test_versions_before_in_commit_timestamps_go_by_file_times(make: Make, log: 
 def test_only_versions_up_to_the_snapshot_count(make: Make, log: Path) -> None:
     table = make(4)
     set_times(log, T0, T0 + 10, T0 + 20, T0 + 30)
-    old = load_snapshot(table.store, version=1)
-    assert version_at(table.store, old, T0 + 10) == 1
+    old = load_snapshot(context_of(table).store, version=1)
+    assert version_at(context_of(table).store, old, T0 + 10) == 1
     with pytest.raises(NotFoundError, match="after the last"):
-        version_at(table.store, old, T0 + 30)
+        version_at(context_of(table).store, old, T0 + 30)
 
 
 @pytest.mark.parametrize(

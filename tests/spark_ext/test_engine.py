@@ -18,6 +18,7 @@ from pyspark import cloudpickle
 
 import txlog
 from txlog.base.threads import Threads
+from txlog.extend import context_of
 from txlog.spark_ext import SparkEngine, table
 
 if TYPE_CHECKING:
@@ -406,7 +407,7 @@ def test_storage_options_reach_executors_and_show_nowhere(
     assert len(plans) == 1
     assert "MapInArrow" in plans[0]
     assert SECRET not in plans[0]
-    told = SparkEngine(spark).map(lambda _: dict(held.store.options), range(3))
+    told = SparkEngine(spark).map(lambda _: dict(context_of(held).store.options), range(3))
     assert list(told) == [{"token": SECRET}] * 3
     shutil.rmtree(tmp_path / "_delta_log")
     with pytest.raises(txlog.TxlogError) as caught:

@@ -18,6 +18,7 @@ from servers import Server, fake_gcs, localbucket, missing
 import txlog
 from txlog.base.effects import REAL
 from txlog.base.errors import UnsupportedFeatureError
+from txlog.extend import context_of
 from txlog.store.base import Store
 from txlog.store.open import open_store
 from txlog.store.remote import FsspecStore
@@ -253,8 +254,8 @@ def test_a_table_on_hdfs(hdfs: Hdfs) -> None:
 def test_a_file_of_a_running_writer_stays_on_hdfs(hdfs: Hdfs, has_times: bool) -> None:
     """Its field of the time is not that of other file systems; without it, a file is young."""
     table = txlog.write(f"{hdfs.root}/t", rows(0, 10))
-    table.store.write_new("of-a-writer.parquet", b"x")
-    table.store.write_new("old.parquet", b"x")
+    context_of(table).store.write_new("of-a-writer.parquet", b"x")
+    context_of(table).store.write_new("old.parquet", b"x")
     hdfs.times_ms[next(path for path in hdfs.files if path.endswith("old.parquet"))] = 1000
     if not has_times:
         hdfs.times_ms.clear()

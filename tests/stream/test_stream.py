@@ -25,6 +25,7 @@ from txlog.base.errors import (
 )
 from txlog.changes.file_changes import read_changes
 from txlog.expressions.sql import as_expression
+from txlog.extend import context_of
 from txlog.log.names import commit_name, log_path
 from txlog.scan.read import read_fragment
 from txlog.stream.offsets import (
@@ -144,14 +145,14 @@ def table(tmp_path: Path) -> txlog.Table:
 
 
 def open_stream(table: txlog.Table, **options: Any) -> TableStream:
-    return TableStream(table.store, StreamOptions(**options))
+    return TableStream(context_of(table).store, StreamOptions(**options))
 
 
 def rows_of(stream: TableStream, table: txlog.Table, work: list[Any]) -> list[int]:
     return sorted(
         x
         for fragment in work
-        for batch in read_fragment(table.store, stream.plan, fragment)
+        for batch in read_fragment(context_of(table).store, stream.plan, fragment)
         for x in batch.column("x").to_pylist()
     )
 
@@ -256,7 +257,11 @@ def test_a_predicate_leaves_files_out_but_not_out_of_the_count(table: txlog.Tabl
     structs = txlog.write("memory://structs", pa.table({"st": [{"a": 1, "b": "x"}]}), "overwrite")
     inside = open_stream(structs, columns=("st.b",))
     units = inside.work(UNDECIDED, inside.latest(UNDECIDED))
-    found = [batch for unit in units for batch in read_fragment(structs.store, inside.plan, unit)]
+    found = [
+        batch
+        for unit in units
+        for batch in read_fragment(context_of(structs).store, inside.plan, unit)
+    ]
     assert [batch.to_pylist() for batch in found] == [[{"st.b": "x"}]]
     for wrong in ({"columns": ("y",)}, {"columns": ("_rowid",)},
                   {"where": as_expression("_fragid = 1")}):  # fmt: skip
@@ -569,7 +574,7 @@ class Counting:
 
 @pytest.mark.spec("STR-10")
 def test_waiting_costs_one_look_and_still_finds_what_was_lost(table: txlog.Table) -> None:
-    store = Counting(table.store)
+    store = Counting(context_of(table).store)
     Clock.now_s = 0.0
     stream = TableStream(store, StreamOptions(), effects=Clock())
     at = stream.latest(UNDECIDED)
@@ -595,7 +600,7 @@ def test_many_lost_commits_cost_one_listing(table: txlog.Table, goes_on: bool) -
     end = open_stream(table).latest(at)
     table.maintenance.checkpoint()
     lose(table, *range(2, 19 if goes_on else 22))
-    store = Counting(table.store)
+    store = Counting(context_of(table).store)
     stream = TableStream(store, StreamOptions(fail_on_data_loss=False))
     store.calls.clear()
     assert len(stream.work(at, end)) == (3 if goes_on else 0)
@@ -618,7 +623,7 @@ def test_a_clean_up_behind_a_listing_is_as_one_before_it(
     Clock.now_s = 0.0
     table = txlog.Table.create(f"memory://streams/listed-{next(NUMBERS)}", xs(0).schema)
     options = StreamOptions(fail_on_data_loss=not tolerant, limits=Limits(files=limit))
-    stream = TableStream(table.store, options, effects=Clock())
+    stream = TableStream(context_of(table).store, options, effects=Clock())
     at, kept, came = stream.latest(UNDECIDED), 0, list[int]()
     lost: list[int | None] = []
 
@@ -644,7 +649,7 @@ def test_a_clean_up_behind_a_listing_is_as_one_before_it(
                 table.maintenance.checkpoint()
                 kept = table.version
                 old = [log_path(commit_name(version)) for version in range(kept)]
-                table.store.delete(old)
+                context_of(table).store.delete(old)
             case "wait":
                 Clock.now_s += 11.0
     while read():
@@ -680,7 +685,7 @@ def test_offsets_of_other_tables_and_of_the_future(table: txlog.Table, tmp_path:
 @pytest.mark.spec("STR-12")
 def test_a_table_that_is_replaced_under_a_stream(table: txlog.Table, tmp_path: Path) -> None:
     Clock.now_s = 0.0
-    stream = TableStream(table.store, StreamOptions(), effects=Clock())
+    stream = TableStream(context_of(table).store, StreamOptions(), effects=Clock())
     at = stream.latest(UNDECIDED)
     shutil.rmtree(tmp_path / "t")
     Clock.now_s += 11
@@ -725,7 +730,7 @@ def told(stream: TableStream, table: txlog.Table, work: list[Any]) -> list[tuple
     return sorted(
         (row["_commit_version"], row["_change_type"], row["x"], row["_commit_timestamp"])
         for file in work
-        for batch in read_changes(table.store, stream.plan, file)
+        for batch in read_changes(context_of(table).store, stream.plan, file)
         for row in batch.to_pylist()
     )
 

@@ -13,6 +13,7 @@ import pytest
 
 import txlog
 from txlog.base import errors
+from txlog.extend import context_of
 from txlog.scan.files import FILES
 from txlog.table.hints import OF_TABLE
 
@@ -145,7 +146,7 @@ def test_a_table_says_what_it_is(table: txlog.Table, tmp_path: Path) -> None:
     assert table.transaction_version("other") is None
     assert txlog.Table.exists(table.uri)
     assert not txlog.Table.exists(tmp_path / "none")
-    assert table.store.root == table.uri
+    assert context_of(table).store.root == table.uri
 
 
 def test_files_and_fragments(table: txlog.Table) -> None:

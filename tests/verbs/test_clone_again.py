@@ -19,6 +19,7 @@ import txlog
 from tests.examples import examples
 from txlog.base.errors import AlreadyExistsError, StoreError, TxlogError
 from txlog.commit.context import Context
+from txlog.extend import context_of
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.references import clones_of, held_versions
 from txlog.testing import FaultyStore, open_store
@@ -236,7 +237,7 @@ def test_files_that_a_tracked_table_keeps_get_row_ids(tmp_path: Path) -> None:
     target.alter.set_properties(TRACKED)
     again = source.clone(tmp_path / "t", shallow=True, replace=True)
     assert "rowTracking" in (again.protocol.writer_features or ())
-    live = load_files(again.store, again.snapshot).live
+    live = load_files(context_of(again).store, again.snapshot).live
     assert live.num_rows == 1
     assert live["base_row_id"].null_count == 0
     again.alter.set_properties(TRACKED)

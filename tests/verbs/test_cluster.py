@@ -19,6 +19,7 @@ from txlog.actions.table import DomainMetadata
 from txlog.base.errors import InvalidInputError, TxlogWarning
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
+from txlog.extend import context_of
 from txlog.snapshot.load import load_snapshot
 from txlog.verbs.cluster import Cluster
 
@@ -103,7 +104,7 @@ def test_rows_stay_and_files_are_skipped(
     ids = None
     if "delta.enableRowTracking" in properties:
         ids = sorted(map(repr, table.to_arrow(["x", "y", "_rowid"]).to_pylist()))
-    table._context = Context(table.store, engine=Processes())
+    table._context = Context(context_of(table).store, engine=Processes())
     outcome = table.optimize.z_order(
         ["x", "y"], options=txlog.WriteOptions(max_rows_per_file=200), task_bytes=task_bytes
     )
@@ -167,13 +168,13 @@ def test_only_new_files_are_clustered_again(tmp_path: Path) -> None:
     built = Built(
         lambda base: Intent("CLUSTER BY", base.version, "append", domains=(domain,)),
     )
-    run(built, table._context, load_snapshot(table.store))
+    run(built, table._context, load_snapshot(context_of(table).store))
     table.refresh().append(rows(1000))
     table.append(rows(1000, 1))
     before = content(table)
     assert table.optimize.cluster(options=txlog.WriteOptions(max_rows_per_file=250)).version
     assert content(table) == before
-    commit = table.store.read(f"_delta_log/{table.version:020d}.json").splitlines()
+    commit = context_of(table).store.read(f"_delta_log/{table.version:020d}.json").splitlines()
     adds = [json.loads(line)["add"] for line in commit if line.startswith(b'{"add"')]
     assert len(adds) == 8
     assert {add["clusteringProvider"] for add in adds} == {"txlog"}
@@ -191,12 +192,12 @@ def test_only_new_files_are_clustered_again(tmp_path: Path) -> None:
 @pytest.mark.spec("MNT-33")
 def test_what_others_do_meanwhile(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", rows(1000))
-    base = load_snapshot(table.store)
+    base = load_snapshot(context_of(table).store)
     append(table._context, base, rows(10, 5))
     done = run(Cluster(["x"]), table._context, base)
     assert done.snapshot.version == 2
     assert txlog.Table(table.uri).count() == 1010
-    base = load_snapshot(table.store)
+    base = load_snapshot(context_of(table).store)
     delete(table._context, base, "y > 500000")
     expected = content(txlog.Table(table.uri))
     run(Cluster(["x", "y"]), table._context, base)

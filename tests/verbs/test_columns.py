@@ -12,8 +12,8 @@ import txlog
 from tests.verb_calls import Built, replace_columns, run
 from txlog import col
 from txlog.base.errors import CommitConflictError, SchemaMismatchError
-from txlog.commit.context import Context
 from txlog.commit.intent import Intent
+from txlog.extend import context_of
 
 FEATURE = {"delta.feature.txlog.fragments": "supported"}
 
@@ -431,7 +431,7 @@ def test_a_shallow_clone_brings_ids_along(table: txlog.Table, tmp_path: Path) ->
 @pytest.mark.spec("CON-2")
 def test_a_column_that_is_dropped_meanwhile_gets_no_values(table: txlog.Table) -> None:
     table.alter.add_columns({"y": "x * 2"})
-    place, seen, before = Context(table.store), table.snapshot, data_files(table)
+    place, seen, before = context_of(table), table.snapshot, data_files(table)
     table.alter.drop_columns("p")
     replace_columns(place, seen, {"y": "x * 3"})  # Another column does not matter.
     assert values(txlog.Table(table.uri), "y") == {x: 3 * x for x in LIVE}
@@ -446,7 +446,7 @@ def test_a_column_that_is_dropped_meanwhile_gets_no_values(table: txlog.Table) -
 @pytest.mark.spec("CON-2")
 def test_a_column_that_is_read_and_dropped_meanwhile(table: txlog.Table) -> None:
     table.alter.add_columns({"y": "x * 2", "z": "x * 5"})
-    place, seen = Context(table.store), table.snapshot
+    place, seen = context_of(table), table.snapshot
     table.alter.drop_columns("z")
     with pytest.raises(CommitConflictError) as caught:
         replace_columns(place, seen, {"y": "z"})
@@ -456,7 +456,7 @@ def test_a_column_that_is_read_and_dropped_meanwhile(table: txlog.Table) -> None
 @pytest.mark.spec("CON-2")
 def test_constraints_that_came_meanwhile_hold_for_replaced_columns(table: txlog.Table) -> None:
     table.alter.add_columns({"y": "x * 2"})
-    place, seen, before = Context(table.store), table.snapshot, data_files(table)
+    place, seen, before = context_of(table), table.snapshot, data_files(table)
     metadata = table.metadata.model_copy(
         update={"configuration": {**table.properties, "delta.constraints.small": "y < 50"}}
     )

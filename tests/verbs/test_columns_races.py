@@ -13,6 +13,7 @@ from txlog import FragmentOperation
 from txlog.base.effects import REAL
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
+from txlog.extend import context_of
 from txlog.snapshot.load import load_snapshot
 
 FEATURE = {"delta.feature.txlog.fragments": "supported"}
@@ -202,11 +203,13 @@ def test_provisional_ids_cannot_be_committed(tmp_path: Path) -> None:
 def test_files_that_come_while_the_feature_is_added(tmp_path: Path) -> None:
     """Another engine's file has no id; the feature is added again, with one for it."""
     table = txlog.write(tmp_path / "t", pa.table({"x": [1]}))
-    base = load_snapshot(table.store)
+    base = load_snapshot(context_of(table).store)
     seen = txlog.Table(table.uri)
     (add,) = txlog.write_fragments(pa.table({"x": [2]}), table)[0].adds
     path = tmp_path / "t/_delta_log" / f"{1:020d}.json"
-    done = commit(table.store, base, Intent("WRITE", 0, "append", adds=(add,)), effects=REAL)
+    done = commit(
+        context_of(table).store, base, Intent("WRITE", 0, "append", adds=(add,)), effects=REAL
+    )
     assert isinstance(done, Committed)
     lines = path.read_text().replace('"txlog.fragmentId":"1"', '"other":"1"')
     path.write_text(lines.replace('"txlogCrc32"', '"noCrc32"'))

@@ -23,6 +23,7 @@ from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.loop import commit
+from txlog.extend import context_of
 from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import BasicStore
@@ -168,9 +169,12 @@ def test_files_that_are_packed_better_already_are_left(tmp_path: Path) -> None:
             Add(path=path, partition_values={}, size=(tmp_path / path).stat().st_size,
                 modification_time=0, data_change=True, stats=f'{{"numRecords":{rows}}}')
         )  # fmt: skip
-    base = load_snapshot(table.store)
+    base = load_snapshot(context_of(table).store)
     commit(
-        table.store, base, Intent("WRITE", base.version, "append", adds=tuple(adds)), effects=REAL
+        context_of(table).store,
+        base,
+        Intent("WRITE", base.version, "append", adds=tuple(adds)),
+        effects=REAL,
     )
     before = parquet_files(tmp_path)
     target = sum(add.size for add in adds)
@@ -266,7 +270,7 @@ def test_rows_that_a_winner_deleted_stay_deleted(
     table = in_small_files(
         tmp_path, delta__enableDeletionVectors=vectors, delta__enableRowTracking=tracked
     )
-    place, seen = Context(table.store), load_snapshot(table.store)
+    place, seen = context_of(table), load_snapshot(context_of(table).store)
     delete(place, seen, "x = 4")
     outcome = compact(place, seen, None).outcome
     assert (outcome.version, outcome.metrics["numAddedFiles"]) == (6, 1)
@@ -285,7 +289,7 @@ def paths_at(root: Path, version: int) -> set[str]:
 @pytest.mark.spec("FRG-34")
 def test_an_append_is_passed_and_kept(tmp_path: Path) -> None:
     table = in_small_files(tmp_path)
-    place, seen = Context(table.store), load_snapshot(table.store)
+    place, seen = context_of(table), load_snapshot(context_of(table).store)
     append(place, seen, xs(100))
     assert compact(place, seen, None).outcome.version == 6
     now = txlog.Table(tmp_path)
@@ -297,7 +301,7 @@ def test_an_append_is_passed_and_kept(tmp_path: Path) -> None:
 @pytest.mark.spec("FRG-34")
 def test_a_delete_after_a_compaction_finds_its_rows(tmp_path: Path) -> None:
     table = in_small_files(tmp_path)
-    place, seen = Context(table.store), load_snapshot(table.store)
+    place, seen = context_of(table), load_snapshot(context_of(table).store)
     compact(place, seen, None)
     assert delete(place, seen, "x = 4").outcome.metrics["numDeletedRows"] == 1
     assert values(txlog.Table(tmp_path)) == [x for x in range(12) if x != 4]
@@ -306,7 +310,7 @@ def test_a_delete_after_a_compaction_finds_its_rows(tmp_path: Path) -> None:
 @pytest.mark.spec("FRG-34")
 def test_two_compactions_of_one_version_double_nothing(tmp_path: Path) -> None:
     table = in_small_files(tmp_path)
-    place, seen = Context(table.store), load_snapshot(table.store)
+    place, seen = context_of(table), load_snapshot(context_of(table).store)
     assert compact(place, seen, None).outcome.version == 5
     assert compact(place, seen, None).outcome.version is None
     assert values(txlog.Table(tmp_path)) == list(range(12))
@@ -345,9 +349,9 @@ def test_a_failure_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / gone.as_py()).unlink()
     before = parquet_files(tmp_path)
     for workers in (1, 2):
-        place = Context(table.store, engine=Threads(workers))
+        place = Context(context_of(table).store, engine=Threads(workers))
         with pytest.raises(DataFileError):
-            compact(place, load_snapshot(table.store), None)
+            compact(place, load_snapshot(context_of(table).store), None)
         assert parquet_files(tmp_path) == before
     assert table.refresh().version == 6
 
@@ -358,14 +362,14 @@ def test_a_store_that_fails_leaves_no_file(tmp_path: Path) -> None:
 
     class Failing(BasicStore):
         def __getattr__(self, name: str) -> Any:
-            return getattr(table.store, name)
+            return getattr(context_of(table).store, name)
 
         def put_if_absent(self, path: str, data: bytes) -> str:
             raise StoreError(path=path, operation="put", reason="no space")
 
     store: Any = Failing()
     with pytest.raises(StoreError):
-        compact(Context(store), load_snapshot(table.store), None)
+        compact(Context(store), load_snapshot(context_of(table).store), None)
     assert parquet_files(tmp_path) == before
 
 

@@ -12,9 +12,9 @@ import pytest
 
 import txlog
 from tests.verb_calls import delete
-from txlog.commit.context import Context
 from txlog.commit.operation import Done
 from txlog.data_files.deletions import RowDeletes, delete_rows, united_with
+from txlog.extend import context_of
 from txlog.snapshot.snapshot import Snapshot
 
 ROWS = 20
@@ -44,7 +44,7 @@ def delete_at(
         return whole(*arguments)
 
     monkeypatch.setattr("txlog.verbs.delete.delete_rows", counted)
-    done = delete(Context(table.store), seen, where)
+    done = delete(context_of(table), seen, where)
     monkeypatch.undo()
     return done, runs - 1
 
@@ -218,6 +218,6 @@ def test_many_threads_delete_from_one_file(tmp_path: Path) -> None:
 
 def test_nothing_to_unite_is_nothing_done(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
-    united = united_with(Context(table.store), table.snapshot, RowDeletes(None), [])
+    united = united_with(context_of(table), table.snapshot, RowDeletes(None), [])
     assert united is not None
     assert united.adds == ()

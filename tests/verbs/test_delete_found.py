@@ -13,6 +13,7 @@ from tests.verb_calls import delete_found
 from txlog.base.errors import InternalError
 from txlog.base.threads import Threads
 from txlog.commit.context import Context
+from txlog.extend import context_of
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.delete import FindRows
 
@@ -52,7 +53,7 @@ def by_value(table: txlog.Table, going: set[int]) -> FindRows:
 def test_exactly_those_rows_go(table: txlog.Table, going: set[int]) -> None:
     before = values(table)
     done = delete_found(
-        Context(table.store), table.snapshot, by_value(table, going), description="odd ones"
+        context_of(table), table.snapshot, by_value(table, going), description="odd ones"
     )
     assert values(table) == [n for n in before if n not in going]
     if not going:
@@ -76,7 +77,7 @@ class _Counting(Threads):
 def test_vectors_in_the_log_are_no_work_for_an_engine(table: txlog.Table) -> None:
     """A cluster would start a job; a vector in a file of its own is read by a worker."""
     engine = _Counting()
-    context = Context(table.store, engine=engine)
+    context = Context(context_of(table).store, engine=engine)
     delete_found(context, table.snapshot, by_value(table, {0, 5}), description="")
     rewrites = table.properties["delta.enableDeletionVectors"] == "false"
     assert engine.items == (1 if rewrites else 0)  # Their other rows fill one file.
@@ -103,7 +104,7 @@ def test_rows_are_found_again_after_another_writer(table: txlog.Table, winner: s
         return found
 
     before = set(values(table))
-    delete_found(Context(table.store), table.snapshot, find, description="x")
+    delete_found(context_of(table), table.snapshot, find, description="x")
     after = {"append": {21}, "delete": set(), "compact": set()}[winner]
     gone = {0, 5, 2} if winner == "delete" else {0, 5}
     assert set(values(table)) == (before | after) - gone
@@ -116,7 +117,7 @@ def test_rows_are_found_again_after_another_writer(table: txlog.Table, winner: s
 def test_rows_that_are_not_there_are_refused(table: txlog.Table, rows: dict[int, BitMap64]) -> None:
     version = table.version
     with pytest.raises(InternalError, match="does not have some of the found rows"):
-        delete_found(Context(table.store), table.snapshot, lambda _: rows, description="x")
+        delete_found(context_of(table), table.snapshot, lambda _: rows, description="x")
     assert table.refresh().version == version
 
 
@@ -126,7 +127,7 @@ def test_a_row_that_is_deleted_already(tmp_path: Path) -> None:
     (fragment,) = table.fragments()
     with pytest.raises(InternalError, match=r"some of the found rows.*parquet"):
         delete_found(
-            Context(table.store),
+            context_of(table),
             table.snapshot,
             lambda _: {fragment.fragment_id: BitMap64([1])},
             description="x",

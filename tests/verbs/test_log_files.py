@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from tests.reliability.cases import CASES, context_of, opened
+from txlog.extend import context_of as context_of_table
 from txlog.snapshot.load import list_log
 from txlog.store.memory import MemoryStore
 from txlog.verbs.log_files import write_checksum
@@ -58,7 +59,9 @@ def test_a_compaction_after_a_clean_up_is_of_what_is_left(tmp_path: Path) -> Non
         for number in range(16, 20):
             table.append(xs(number))
     name = f"{14:020d}.{19:020d}.compacted.json"
-    assert name in {file.name for file in list_log(table.store) if file.kind == "compaction"}
+    assert name in {
+        file.name for file in list_log(context_of_table(table).store) if file.kind == "compaction"
+    }
     assert txlog.Table(tmp_path).count() == 20
     for number in range(20, 29):
         table.append(xs(number))
@@ -95,12 +98,12 @@ def test_every_version_agrees_with_its_checksum(verbs: list[str], shape: dict[st
     # Without the commits that compactions stand for, the latest version is the same.
     covered = 3 * len(compactions)
     gone = [f"_delta_log/{n:020d}.json" for n in range(covered) if n % 3 == 1]
-    table.store.delete(gone)
+    context_of_table(table).store.delete(gone)
     assert sorted(txlog.Table(uri).to_arrow()["x"].to_pylist()) == before[-1]
 
 
 def names_of(table: txlog.Table) -> list[str]:
-    return [file.name for file in list_log(table.store)]
+    return [file.name for file in list_log(context_of_table(table).store)]
 
 
 @pytest.mark.spec("MNT-40")

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog.base.errors import CommitConflictError, TxlogError
-from txlog.commit.context import Context
 from txlog.commit.operation import Operation, execute
 from txlog.data_files.deletions import adds_of
 from txlog.data_files.options import new_fields
 from txlog.data_files.write_plan import AddedFiles
+from txlog.extend import context_of
 from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.verbs.cluster import Cluster
@@ -159,7 +159,9 @@ def state_of(root: Path) -> Any:
         for name, domain in table.snapshot.controls.domains.items()
         if not domain.removed and name != "delta.rowTracking"
     }
-    tags = [add.tags or {} for add in adds_of(load_files(table.store, table.snapshot).live)]
+    tags = [
+        add.tags or {} for add in adds_of(load_files(context_of(table).store, table.snapshot).live)
+    ]
     marks = sorted(one.get("ZCUBE_ZORDER_BY", "") + (one.get("fields") or "") for one in tags)
     text = json.dumps([metadata, table.protocol.to_json(), domains], sort_keys=True)
     text = re.sub(r"_row-[a-z-]+col-[0-9a-f-]{36}", "_row", text)
@@ -171,7 +173,7 @@ def state_of(root: Path) -> Any:
 
 def commit(root: Path, verb: str, seen: int | None = None) -> None:
     table = txlog.Table(root, version=seen)
-    execute(VERBS[verb](), Context(table.store), table.snapshot)
+    execute(VERBS[verb](), context_of(table), table.snapshot)
 
 
 def outcome(root: Path, verb: str, seen: int | None = None) -> Any:

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 import txlog
 from tests.verb_calls import replace_table
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.commit.context import Context
+from txlog.extend import context_of
 from txlog.schema.arrow import from_arrow
 
 NEW = from_arrow(pa.schema([("b", pa.string())]))
@@ -23,7 +23,7 @@ def test_the_table_is_as_if_just_made(tmp_path: Path) -> None:
         properties={"delta.enableInCommitTimestamps": "true"},
         description="old",
     )
-    done = replace_table(Context(table.store), table.snapshot, NEW, properties={"user.x": "1"})
+    done = replace_table(context_of(table), table.snapshot, NEW, properties={"user.x": "1"})
     assert done.outcome.metrics["numRemovedFiles"] == 2
     now = txlog.Table(table.uri)
     assert now.schema == pa.schema([("b", pa.string())])
@@ -46,10 +46,10 @@ def test_the_table_is_as_if_just_made(tmp_path: Path) -> None:
 def test_timestamps_in_commits_begin_with_a_replacement(tmp_path: Path) -> None:
     stamps = {"delta.enableInCommitTimestamps": "true"}
     table = txlog.write(tmp_path / "t", pa.table({"a": [1]}))
-    replace_table(Context(table.store), table.snapshot, NEW, properties=stamps)
+    replace_table(context_of(table), table.snapshot, NEW, properties=stamps)
     assert table.refresh().properties["delta.inCommitTimestampEnablementVersion"] == "1"
     made = txlog.write(tmp_path / "stamped", pa.table({"a": [1]}), properties=stamps)
-    replace_table(Context(made.store), made.snapshot, NEW, properties=stamps)
+    replace_table(context_of(made), made.snapshot, NEW, properties=stamps)
     assert made.refresh().properties["delta.enableInCommitTimestamps"] == "true"
 
 
@@ -57,7 +57,7 @@ def test_it_finds_the_files_of_others(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"a": [1]}))
     before = table.snapshot
     txlog.Table(table.uri).append(pa.table({"a": [2]}))
-    replace_table(Context(table.store), before, NEW)
+    replace_table(context_of(table), before, NEW)
     assert txlog.Table(table.uri).count() == 0
 
 
@@ -66,7 +66,7 @@ def test_tables_that_may_not_be_replaced(tmp_path: Path) -> None:
         tmp_path / "t", pa.table({"a": [1]}), properties={"delta.appendOnly": "true"}
     )
     with pytest.raises(UnsupportedFeatureError, match="append-only"):
-        replace_table(Context(table.store), table.snapshot, NEW)
+        replace_table(context_of(table), table.snapshot, NEW)
     assert table.refresh().version == 0
 
 
@@ -74,5 +74,5 @@ def test_definitions_that_cannot_be(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"a": [1]}))
     for wrong in ({"partition_by": ["nope"]}, {"properties": {"delta.enableNope": "1"}}):
         with pytest.raises(InvalidInputError):
-            replace_table(Context(table.store), table.snapshot, NEW, **wrong)
+            replace_table(context_of(table), table.snapshot, NEW, **wrong)
     assert table.refresh().version == 0

@@ -29,10 +29,10 @@ from txlog.base.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
-from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.loop import commit
 from txlog.data_files.deletions import adds_of
+from txlog.extend import context_of
 from txlog.fragments.ids import ID_APP
 from txlog.protocol.access import features_of, merged_protocol
 from txlog.snapshot.live_files import load_files
@@ -57,9 +57,9 @@ def last_commit(table: txlog.Table) -> list[dict[str, Any]]:
 
 def changed(table: txlog.Table, **actions: Any) -> None:
     """Commit other metadata, another protocol or a domain, as another writer would."""
-    base = load_snapshot(table.store)
+    base = load_snapshot(context_of(table).store)
     intent = Intent("CHANGE", base.version, "metadata", **actions)
-    commit(table.store, base, intent, effects=REAL)
+    commit(context_of(table).store, base, intent, effects=REAL)
     table.refresh()
 
 
@@ -161,7 +161,7 @@ def ids_at(root: Path, version: int) -> list[int]:
 def test_ids_come_back_though_row_tracking_was_dropped(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, xs(1, 2, 3), properties={"delta.enableRowTracking": "true"})
     first = table.to_arrow(["x", "_rowid", "_row_last_updated_at_version"])
-    (add,) = adds_of(load_files(table.store, table.snapshot).live)
+    (add,) = adds_of(load_files(context_of(table).store, table.snapshot).live)
     plain = add.model_copy(update={"base_row_id": None, "default_row_commit_version": None})
     mark = table.snapshot.controls.domains["delta.rowTracking"]
     changed(
@@ -463,7 +463,7 @@ def test_statistics_that_a_checkpoint_has_as_structs_tell_the_rows(tmp_path: Pat
 def test_what_winners_did_is_undone_too(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, xs(1, 2), options=txlog.WriteOptions(max_rows_per_file=1))
     table.append(xs(3))
-    place, seen = Context(table.store), load_snapshot(table.store)
+    place, seen = context_of(table), load_snapshot(context_of(table).store)
     append(place, seen, xs(4))
     delete(place, seen, "x = 1")  # A file that the restore would have left as it is.
     outcome = restore(place, seen, 0).outcome
@@ -474,7 +474,7 @@ def test_what_winners_did_is_undone_too(tmp_path: Path) -> None:
 def test_a_delete_that_lost_to_a_restore_is_done_again(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, xs(*range(6)))
     table.delete("x = 1")
-    place, seen = Context(table.store), load_snapshot(table.store)
+    place, seen = context_of(table), load_snapshot(context_of(table).store)
     restore(place, seen, 0)
     assert delete(place, seen, "x < 3").outcome.metrics["numDeletedRows"] == 3
     assert values(txlog.Table(tmp_path)) == [3, 4, 5]

@@ -5,6 +5,7 @@ import pytest
 
 import txlog
 from txlog.commit.operation import execute
+from txlog.extend import context_of
 from txlog.store.memory import MemoryStore
 from txlog.table.seam import open_table
 from txlog.verbs.append import Append
@@ -66,7 +67,7 @@ def test_many_segments_are_merged_after_any_commit(
 def test_a_checkpoint_is_written_when_it_is_due(commit: str) -> None:
     table = made(commit, delta__checkpointInterval="1")
     COMMITS[commit](table)
-    opened = open_table(table.store)
+    opened = open_table(context_of(table).store)
     assert opened.snapshot.checkpoint[0].version == opened.version
 
 

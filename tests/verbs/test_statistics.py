@@ -25,6 +25,7 @@ from txlog.actions.columns import decode_rows
 from txlog.actions.stats_text import StatsText
 from txlog.base.errors import DataFileError, InvalidInputError
 from txlog.commit.context import Context
+from txlog.extend import context_of
 from txlog.schema.arrow import from_arrow
 from txlog.snapshot.load import load_snapshot
 from txlog.stats.collect import leaf_types
@@ -354,7 +355,7 @@ def test_what_others_commit_meanwhile_stays(
         tmp_path, pa.table({"x": [1, 2, 3, 4]}), options=txlog.WriteOptions(max_rows_per_file=2)
     )
     table = without(table)
-    place, seen = Context(table.store), load_snapshot(table.store)
+    place, seen = context_of(table), load_snapshot(context_of(table).store)
     WINNERS[name](place, seen)
     won = txlog.Table(tmp_path).to_arrow()
     done = compute_statistics(place, seen)
@@ -374,7 +375,7 @@ def test_others_commit_on_top_of_it(tmp_path: Path, name: str) -> None:
         tmp_path, pa.table({"x": [1, 2, 3, 4]}), options=txlog.WriteOptions(max_rows_per_file=2)
     )
     table = without(table)
-    place, seen = Context(table.store), load_snapshot(table.store)
+    place, seen = context_of(table), load_snapshot(context_of(table).store)
     compute_statistics(place, seen)
     WINNERS[name](place, seen)
     after = txlog.Table(tmp_path)
@@ -392,7 +393,7 @@ def test_a_file_is_looked_into_once(tmp_path: Path, row_groups_read: list[int]) 
         options=txlog.WriteOptions(max_rows_per_file=2),
     )
     table = without(table)
-    place, seen = Context(table.store), load_snapshot(table.store)
+    place, seen = context_of(table), load_snapshot(context_of(table).store)
     delete(place, seen, "f = 1")
     row_groups_read.clear()
     compute_statistics(place, seen)

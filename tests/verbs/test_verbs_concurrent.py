@@ -36,6 +36,7 @@ from tests.verb_calls import (
 from txlog.base.errors import CommitConflictError, TxlogError
 from txlog.commit.context import Context
 from txlog.commit.operation import execute
+from txlog.extend import context_of
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.repair import RemoveLostFiles
 
@@ -446,7 +447,7 @@ def step(root: Path, held: list[State], name: str) -> tuple[str, list[State]]:
         expected = operation.model(held[-1], held)
     expected_errors = TxlogError if expected is None else CommitConflictError
     try:
-        operation.do(Context(table.store), table.snapshot, None)
+        operation.do(context_of(table), table.snapshot, None)
     except expected_errors:
         fared = "refused" if expected is None else "conflict"
     else:
@@ -556,7 +557,7 @@ def test_threads_at_once_are_as_the_log_has_them(base: Base, tmp_path: Path) -> 
         table = txlog.Table(root)
         start.wait()
         try:
-            OPERATIONS[name].do(Context(table.store), table.snapshot, name)
+            OPERATIONS[name].do(context_of(table), table.snapshot, name)
         except TxlogError as error:
             return f"{name}: {type(error).__name__}"
         return None
@@ -605,7 +606,7 @@ def test_lost_files_are_given_up_beside_other_changes(
     for operation in map(BESIDE_LOST_FILES.get, ("FSCK", name) if is_first else (name, "FSCK")):
         assert operation is not None
         with suppress(CommitConflictError):  # The other took the same files out.
-            operation.do(Context(table.store), seen, None)
+            operation.do(context_of(table), seen, None)
         held.append(operation.model(held[-1], held))
     found = table.refresh().to_arrow()
     assert state_of(found).values() == held[-1].values()

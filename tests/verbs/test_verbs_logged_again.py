@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+from txlog.extend import context_of
 from txlog.scan.read import read_fragment
 from txlog.stream.offsets import UNDECIDED
 from txlog.stream.stream import StreamOptions, TableStream
@@ -120,9 +121,11 @@ def changes_of(rows: pa.Table) -> Counter[str]:
 
 def streamed(table: txlog.Table, version: int) -> list[int]:
     """Return the rows of a stream that begins with a version."""
-    stream = TableStream(table.store, StreamOptions(start_version=version))
+    stream = TableStream(context_of(table).store, StreamOptions(start_version=version))
     work: Any = stream.work(UNDECIDED, stream.latest(UNDECIDED))
-    batches = [batch for one in work for batch in read_fragment(table.store, stream.plan, one)]
+    batches = [
+        batch for one in work for batch in read_fragment(context_of(table).store, stream.plan, one)
+    ]
     return sorted(x for batch in batches for x in batch.column("x").to_pylist())
 
 

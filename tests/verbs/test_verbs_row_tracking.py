@@ -24,8 +24,8 @@ from tests.examples import examples
 from tests.verb_calls import append, delete
 from txlog.actions.file import Add
 from txlog.base.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
-from txlog.commit.context import Context
 from txlog.commit.intent import RowIds, with_row_ids
+from txlog.extend import context_of
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.snapshot.load import load_snapshot
 from txlog.testing import unsealed
@@ -342,7 +342,7 @@ def test_a_mark_that_cannot_be_read_forbids_new_rows(tmp_path: Path, text: str) 
 @pytest.mark.spec("FRG-30", "FRG-31")
 def test_two_writers_from_one_version_give_other_ids(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, xs(1, 2, 3, 4), properties=TRACKING)
-    place, seen = Context(table.store), load_snapshot(table.store)
+    place, seen = context_of(table), load_snapshot(context_of(table).store)
     append(place, seen, xs(10, 11))
     append(place, seen, xs(20, 21, 22))
     delete(place, seen, "x = 2")

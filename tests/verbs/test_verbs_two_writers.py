@@ -14,6 +14,7 @@ from tests.examples import examples
 from tests.verb_calls import append, compact, compute_statistics, delete, overwrite, restore
 from txlog.commit.context import Context
 from txlog.commit.operation import Done
+from txlog.extend import context_of
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 
@@ -81,7 +82,7 @@ def test_all_land_one_after_the_other(
         table.append(xs(*range(10)), options=txlog.WriteOptions(max_rows_per_file=4))
         table.delete("x = 3 or x = 8")
         held = [frozenset[int](), frozenset(range(10)), frozenset(range(10)) - {3, 8}]
-        place, seen = Context(table.store), load_snapshot(table.store)
+        place, seen = context_of(table), load_snapshot(context_of(table).store)
         owners: dict[int, int] = {}
         for version in range(3):
             note(owners, txlog.Table(root, version=version))

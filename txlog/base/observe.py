@@ -266,8 +266,8 @@ Result = TypeVar("Result")
 def reading(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
     """Observe a reading method, whose result is rows or a number of rows.
 
-    The method's object has a `store`. If memory or threads are lacking, an `OutOfMemoryError` is
-    raised.
+    The method's object has a `store`, or a `_context` that has one. If memory or threads are
+    lacking, an `OutOfMemoryError` is raised.
     """
 
     def decorate(method: Callable[P, Result]) -> Callable[P, Result]:
@@ -277,7 +277,8 @@ def reading(name: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
                 if not is_observed("scan"):
                     return method(*args, **kwargs)
                 itself: Any = args[0]
-                with observed(name, itself.store.root, "scan") as seen:
+                store = getattr(itself, "_context", itself).store
+                with observed(name, store.root, "scan") as seen:
                     result = method(*args, **kwargs)
                     seen.note("read", {"rows": _rows_of(result)})
                 return result

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from txlog.fragments.rows import FragmentRows
     from txlog.scan.files import Statistics
     from txlog.snapshot.snapshot import Snapshot
-    from txlog.store.base import Store
     from txlog.table.fragment import TableFragments
     from txlog.table.history import History
     from txlog.verbs.capabilities import Capability
@@ -125,11 +124,6 @@ class About(Handle):
     def snapshot(self) -> Snapshot:
         """This version as an immutable value: it pickles, and it stays when the table moves on."""
         return self._snapshot
-
-    @property
-    def store(self) -> Store:
-        """The store that holds the table."""
-        return self._context.store
 
     def history(self, limit: int | None = None) -> History:
         """Return the `commitInfo` of each commit up to this version, newest first.

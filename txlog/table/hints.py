@@ -187,6 +187,11 @@ OF_TABLE = {
     ),
     "spec": ("pyiceberg", "table.spec()", "t.partition_columns"),
     "sql": ("pylance", 'ds.sql("SELECT n FROM dataset")', 'txlog.sql("SELECT n FROM t", {"t": t})'),
+    "store": (
+        "txlog before its first release",
+        "t.store",
+        "from txlog.extend import context_of; context_of(t).store",
+    ),
     "table_config": ("deltalake", "dt.table_config", "t.properties"),
     "table_uri": ("deltalake", "dt.table_uri", "t.uri"),
     "tags": ("pylance", 'ds.tags.create("best", 1)', 't.pins.create("best", 1)'),

@@ -171,7 +171,7 @@ def _relation(
     moment = _moment(reference)
     value = tables.get(".".join(parts))
     if isinstance(value, Table) and moment:
-        value = Table(value.uri, storage_options=value.store.options, **moment)
+        value = Table(value.uri, storage_options=value._context.store.options, **moment)
     if isinstance(value, Table):
         return value.to_pyarrow_dataset()
     if hasattr(value, "__arrow_c_stream__") and not moment:

@@ -156,7 +156,7 @@ def read_commits(
     """
     from txlog.snapshot.load import list_commits
 
-    store, snapshot = table.store, table.snapshot
+    store, snapshot = table._context.store, table.snapshot
     start = require_whole("start", start)
     end = snapshot.version if end is None else require_whole("end", end)
     listed = [one for one in list_commits(store, snapshot, since=start) if one.version <= end]

@@ -362,7 +362,7 @@ def write_fragments(
     """
     with resource_errors():
         if isinstance(table, Table):
-            context, snapshot = Context(table.store), table.snapshot
+            context, snapshot = Context(table._context.store), table.snapshot
         else:
             context = Context(open_store(table, storage_options))
             found = existing(context.store)

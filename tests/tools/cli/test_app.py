@@ -19,6 +19,7 @@ import pytest
 from servers import localbucket
 
 import txlog
+from txlog.extend import context_of
 from txlog.tools.cli import main
 from txlog.tools.cli.app import run
 from txlog.tools.report import report
@@ -586,7 +587,7 @@ def test_a_time_of_any_year_is_shown_at_each_door(path: str, stamp_ms: int) -> N
     )
     table.alter.set_properties({"delta.enableInCommitTimestamps": "true"})
     line = {"commitInfo": {"inCommitTimestamp": stamp_ms, "timestamp": stamp_ms}}
-    table.store.put_if_absent(f"_delta_log/{2:020d}.json", orjson.dumps(line))
+    context_of(table).store.put_if_absent(f"_delta_log/{2:020d}.json", orjson.dumps(line))
     txlog.Table(root).append(pa.table({"x": [2]}))
     table = txlog.Table(root)
     assert table.timestamp_ms == stamp_ms + 1

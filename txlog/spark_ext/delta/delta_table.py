@@ -43,6 +43,7 @@ from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.writes.conditions import as_predicate, rows_found
 from txlog.spark_ext.writes.merge import SparkUpdate, merge_of, table, text_of
 from txlog.spark_ext.writes.write_frame import require_batch
+from txlog.table.seam import context_of
 from txlog.table.table import Table
 from txlog.table.write_table import convert_to_delta
 from txlog.verbs.delete import Delete, DeleteFound
@@ -439,4 +440,4 @@ class DeltaTable:
 
     @property
     def _storage_options(self) -> dict[str, Any]:
-        return dict(self._table.store.options)
+        return dict(context_of(self._table).store.options)

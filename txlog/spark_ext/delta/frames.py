@@ -14,6 +14,7 @@ from txlog.schema.timestamps import micros_of
 from txlog.snapshot.commits import file_rows, read_commits
 from txlog.snapshot.load import list_commits
 from txlog.table.history import fitting
+from txlog.table.seam import context_of
 from txlog.table.table import Table
 from txlog.verbs.mapped_columns import clustering_columns, logical_path
 
@@ -175,8 +176,9 @@ def optimize_row(table: Table, outcome: Outcome, *, all_files: bool = False) -> 
     all_files
         Whether all files were rewritten, as for a Z-order.
     """
-    files = list_commits(table.store, table.snapshot)
-    commits = read_commits(table.store, (f for f in files if f.version == outcome.version))
+    store = context_of(table).store
+    files = list_commits(store, table.snapshot)
+    commits = read_commits(store, (f for f in files if f.version == outcome.version))
     rows = file_rows(commits)
     added = rows.filter(rows["is_add"])
     removed = rows.filter(pc.invert(rows["is_add"]))

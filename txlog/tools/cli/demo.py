@@ -32,7 +32,7 @@ from rich.table import Table as Grid
 from txlog import Table
 from txlog.base.arrow import pc, pq
 from txlog.base.errors import AlreadyExistsError, not_installed
-from txlog.extend import open_store
+from txlog.extend import context_of, open_store
 from txlog.tools.cli.output import console
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _look(stage: _Stage, _: SparkSession) -> None:
     table = Table(stage.table)
     listed = table.files()
     _print(stage, ["origin", "fragments", "rows", "bytes"], _by_origin(table))
-    names = [info.name for info in table.store.list_after("_delta_log", "")]
+    names = [info.name for info in context_of(table).store.list_after("_delta_log", "")]
     stage.out.print(f"  the log: {', '.join(names[:2])}, … {', '.join(names[-2:])}")
     stage.check(
         "rows by the log alone", sum(listed["num_records"].to_pylist()), stage.flights.num_rows

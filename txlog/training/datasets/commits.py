@@ -41,6 +41,7 @@ from txlog.extend import (
     SchemaMode,
     Snapshot,
     StructType,
+    context_of,
     decode_path,
     encode_path,
     plan_fragments,
@@ -414,7 +415,8 @@ def _fragments_of(table: Table, commit_id: int) -> list[Fragment]:
 
 def _scan(table: Table, fragments: Sequence[Fragment], columns: list[str]) -> Scan:
     plan = plan_fragments(table.snapshot, fragments, columns=columns)
-    return Scan(table.store, plan, table._context.engine)
+    context = context_of(table)
+    return Scan(context.store, plan, context.engine)
 
 
 def _row_ids(table: Table, fragment: Fragment) -> tuple[int, int, bool]:

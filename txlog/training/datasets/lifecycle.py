@@ -30,7 +30,7 @@ from txlog.base.errors import (
 )
 from txlog.commit.app_versions import is_recorded
 from txlog.data_files.options import as_schema
-from txlog.extend import SchemaMode, Snapshot, decode_path
+from txlog.extend import SchemaMode, Snapshot, context_of, decode_path
 from txlog.snapshot.live_files import load_files
 from txlog.stats.partition import partition_folder
 from txlog.training.datasets.aside import missing_of
@@ -386,7 +386,7 @@ def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
     table = home.table(dataset.uuid)
     _delete_rows(table, is_it, f"purge commit {commit_id}")
     home.keep(dataset.uuid, table.snapshot)
-    table.store.delete(_files_of(table, str(commit_id)))
+    context_of(table).store.delete(_files_of(table, str(commit_id)))
 
 
 def _delete_rows(table: Table, where: Expression, why: str) -> None:
@@ -420,7 +420,7 @@ def finish_purges(home: Home, dataset: DatasetState) -> None:
 def _files_of(table: Table, commit_id: str) -> list[str]:
     """Return the files with rows of a purged commit: those in the log, and those in its folder."""
     name = table.snapshot.physical_partition_columns[0]
-    gone = load_files(table.store, table.snapshot).tombstones
+    gone = load_files(context_of(table).store, table.snapshot).tombstones
     found = {
         decode_path(path)
         for path, values in zip(
@@ -429,5 +429,5 @@ def _files_of(table: Table, commit_id: str) -> list[str]:
         if dict(values or ()).get(name) == commit_id
     }
     folder = partition_folder({COMMIT_ID: commit_id})
-    found |= {f"{folder}/{file.name}" for file in table.store.list_tree(folder)}
+    found |= {f"{folder}/{file.name}" for file in context_of(table).store.list_tree(folder)}
     return sorted(found)

@@ -18,7 +18,7 @@ from txlog.base.arrow import arrow_array, numpy_array, pq
 from txlog.base.effects import Effects
 from txlog.base.errors import InvalidInputError
 from txlog.base.threads import Engine, prefetch
-from txlog.extend import Context, ReadPlan, Store, decode_path, read_fragment
+from txlog.extend import Context, ReadPlan, Store, context_of, decode_path, read_fragment
 from txlog.scan.data_file import RowRange
 from txlog.scan.read_plan import read_plan
 from txlog.scan.scan import packed, row_ranges
@@ -125,7 +125,7 @@ class PickedRows:
         names = self.schema.names if columns is None else list(columns)
         snapshot = self._table.snapshot
         return _Reading(
-            self._table.store,
+            context_of(self._table).store,
             read_plan(snapshot, columns=names),
             read_plan(snapshot, columns=[*names, _ROW_ID]),
         )
