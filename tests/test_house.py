@@ -140,6 +140,109 @@ def test_rooms_import_only_to_their_left() -> None:
     assert wrong == []
 
 
+def names_of_face(module: str) -> set[str] | None:
+    """Return `__all__` of a package that is a face; None for other modules."""
+    file = file_of(module)
+    for node in [] if file is None else tree_of(file).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return None
+
+
+def is_public_for(room: str, module: str, name: str) -> bool:
+    """Whether a room of the third storey may import a name of a module."""
+    own = room.partition(".")[0]
+    if f"{module}.".startswith(("txlog.base.", f"txlog.{own}.")):
+        return True
+    if own == "testing" and module.startswith("txlog.store."):
+        return True  # It tests stores from within.
+    return name in (names_of_face(module) or ())
+
+
+def private_names(tree: ast.Module) -> set[str]:
+    """Return the private attributes that the classes of a module define."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        for one in node.body if isinstance(node, ast.ClassDef) else ():
+            match one:
+                case ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                    found.add(name)
+                case ast.Assign(targets=[ast.Name(id=name)]):
+                    found.add(name)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.attr)
+    return {name for name in found if name.startswith("_") and not name.startswith("__")}
+
+
+def is_left_of(other: str, room: str) -> bool:
+    """Whether a room may import another one."""
+    return other in ORDER and room in ORDER and ORDER.index(other) < ORDER.index(room)
+
+
+def foreign_privates(trees: dict[str, tuple[str, ast.Module]]) -> list[str]:
+    """Return where a module reaches a private attribute of another room.
+
+    An attribute that the module's own room has too is its own, except that a private attribute of
+    tables must be of the module itself.
+    """
+    own = {module: private_names(tree) for module, (_, tree) in trees.items()}
+    of_room: dict[str, set[str]] = {}
+    for module, (room, _) in trees.items():
+        of_room.setdefault(room, set()).update(own[module])
+    tables = of_room.get("table", set())
+    left = {
+        room: set().union(*(of_room[other] for other in of_room if is_left_of(other, room)))
+        for room in of_room
+    }
+    return [
+        f"{module}: {ast.unparse(node)}"
+        for module, (room, tree) in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in left[room] | of_room[room]
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+        and node.attr not in own[module]
+        and (node.attr not in of_room[room] or (room != "table" and node.attr in tables))
+    ]
+
+
+def test_foreign_reaches_are_seen() -> None:
+    assert is_public_for("tools.ui", "txlog", "Table")
+    assert is_public_for("tools.ui", "txlog.extend", "Operation")
+    assert is_public_for("tools.ui", "txlog.tools.report.page", "content")
+    assert is_public_for("tools.cli", "txlog.spark_ext", "session")
+    assert not is_public_for("tools.cli", "txlog.spark_ext.sessions", "session")
+    assert not is_public_for("tools.ui", "txlog.training.datasets.ledger", "MARK")
+    assert not is_public_for("tools.ui", "txlog.extend", "OpenVersion")
+    assert not is_public_for("training.loader", "txlog.store.base", "Store")
+    assert is_public_for("testing", "txlog.store.memory", "Sink")
+    trees = {
+        "table.table": ("table", ast.parse("class Table:\n    def _run(self): self._open = 1")),
+        "table.write": ("table", ast.parse("table._run()")),
+        "spark.a": ("spark_ext", ast.parse("class A:\n    def _run(self): self._size = 1")),
+        "spark.b": ("spark_ext", ast.parse("table._run(); a._size; frame._jdf; table._open")),
+        "tools.a": ("tools.ui", ast.parse("a._size")),
+    }
+    found = ["spark.b: table._open", "spark.b: table._run", "tools.a: a._size"]
+    assert sorted(foreign_privates(trees)) == found
+
+
+def test_products_use_the_seam_and_no_room_reaches_into_another() -> None:
+    """What the third storey lacks becomes a public name of `txlog.extend`, never an exception."""
+    trees = {path.relative_to(HOME).as_posix(): (room_of(path), tree_of(path)) for path in MODULES}
+    inner = [
+        f"{module}: {node.module}.{alias.name}"
+        for module, (room, tree) in trees.items()
+        if room in PRODUCTS
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "txlog"
+        for alias in node.names
+        if not is_public_for(room, node.module or "", alias.name)
+    ]
+    assert inner == []
+    assert foreign_privates(trees) == []
+
+
 def test_no_property_holds_a_lock_that_a_fork_would_keep() -> None:
     wrong = [
         path.relative_to(HOME).as_posix()

@@ -60,7 +60,7 @@ def append(
     **noted: Any,
 ) -> Done:
     files = AddedFiles(data, schema_mode=schema_mode, options=options)
-    return run(Append(files), context, snapshot, **noted)
+    return run(Append.of_files(files), context, snapshot, **noted)
 
 
 def overwrite(

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         open_snapshot,
         open_table,
         read_commits,
+        removed_files,
         table_facts,
         write_files,
     )
@@ -132,6 +133,7 @@ __all__ = [
     "read_commits",
     "read_fragment",
     "rehearsing",
+    "removed_files",
     "require_app_version",
     "require_pages",
     "shares",
@@ -201,6 +203,7 @@ _HOMES = {
     "read_commits": "table.seam",
     "read_fragment": "scan.read",
     "rehearsing": "commit.operation",
+    "removed_files": "table.seam",
     "require_app_version": "commit.app_versions",
     "require_pages": "parquet.page",
     "shares": "scan.given",

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from txlog import extend
 from txlog.base.errors import TxlogError
 from txlog.table.alter import TableAlter
 from txlog.table.fragment import TableFragment
@@ -24,7 +25,7 @@ from txlog.training.datasets import types as registry
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(
     [
-        *(DOCS / f"{name}.md" for name in ("tutorial", "errors", "examples", "datasets")),
+        *(DOCS / f"{name}.md" for name in ("tutorial", "errors", "examples", "datasets", "extend")),
         *(DOCS / "guides").glob("*.md"),
         *(DOCS / "neighbours").glob("*.md"),
     ]
@@ -125,6 +126,12 @@ def test_the_site_lists_each_page() -> None:
     listed = (DOCS / "site" / "mkdocs.yml").read_text("utf-8")
     pages = [str(path.relative_to(DOCS.parent)) for path in DOCS.rglob("*.md")]
     assert [page for page in pages if page not in listed] == []
+
+
+def test_each_name_of_the_seam_is_on_its_page() -> None:
+    text = (DOCS / "extend.md").read_text("utf-8")
+    assert [name for name in extend.__all__ if f"`{name}`" not in text] == []
+    assert [name for name in extend.__all__ if getattr(extend, name) is None] == []
 
 
 def test_each_public_name_has_an_example() -> None:

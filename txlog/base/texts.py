@@ -14,6 +14,11 @@ def is_unicode(text: str) -> bool:
     return True
 
 
+def number_or_name(text: str) -> int | str:
+    """Return a text of digits that fits 64 bits as a number, and other texts unchanged."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else text
+
+
 def version_of(text: str | None) -> int | str | None:
-    """Return the version that a text means: a number, or the name of a pin."""
-    return int(text) if text is not None and text.isdecimal() else text
+    """Return the version that a text means, a number or the name of a pin; None for None."""
+    return None if text is None else number_or_name(text)

@@ -45,6 +45,7 @@ from txlog.commit.intent import (
     UserMetadata,
     contradiction,
 )
+from txlog.commit.judge import Verdict
 from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, prepare, wait_after
 from txlog.protocol.access import require_writable
 from txlog.snapshot.commits import Commit
@@ -124,6 +125,8 @@ class Operation(ABC):
     keeps_files = False
     # False: a conflict ends the operation, because `intent` cannot be called again.
     may_redo = True
+    # Rules of spec/commit.md after whose conflict `intent` is called again, as after a redo.
+    redo_on: frozenset[str] = frozenset()
     deadline_s = DEADLINE_S
     context: Context  # Set by `execute`, before it calls a method.
 
@@ -417,13 +420,18 @@ class _Attempts:
                 rebase=operation.rebase,
                 looked_s=looked_s,
             )
-        except CommitConflictError:
-            if (
-                self.txn is not None and base is not None
-            ):  # Another process may have made the same commit.
-                recorded = skip_recorded(refresh(context.store, base), self.txn, operation.name)
-                if recorded is not None:
-                    return recorded
+        except CommitConflictError as error:
+            is_over = isinstance(error, RetriesExhaustedError)
+            redoes = error.rule in operation.redo_on and not is_over
+            if base is None or (self.txn is None and not redoes):
+                raise
+            latest = refresh(context.store, base)
+            # Another process may have made the same commit.
+            recorded = skip_recorded(latest, self.txn, operation.name)
+            if recorded is not None:
+                return recorded
+            if redoes:
+                return Redo(latest, Verdict("redo", error.rule, error.path), error.version)
             raise
 
 

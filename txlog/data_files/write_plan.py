@@ -91,6 +91,7 @@ class WritePlan:
         context: Context,
         reader: pa.RecordBatchReader,
         numbering: Numbering | None = None,
+        tap: Tap | None = None,
     ) -> list[Add]:
         """Write a stream of rows as data files, and return their `add` actions.
 
@@ -100,6 +101,8 @@ class WritePlan:
             A row does not fit; no file remains.
         """
         rows = self.checked(reader, numbering)
+        if tap is not None:
+            rows = _tapped(rows, partial(tap, self.schema))
         return write_data_files(context.store, rows, self.layout, effects=context.effects)
 
     def checked(
@@ -226,6 +229,9 @@ def require_same_mapping(base: Snapshot, written: StructType, schema: StructType
         )
 
 
+Tap = Callable[[StructType, pa.RecordBatch], None]
+"""Sees the rows that are written: the table's schema after the write, and a batch."""
+
 RequireFit = Callable[[Snapshot], None]
 """Raises a `CommitConflictError` for a version to which written files do not fit."""
 
@@ -282,6 +288,14 @@ def _rules(snapshot: Snapshot) -> list[tuple[str, str]]:
     return [(rule.name, rule.text) for rule in constraints_of(snapshot.metadata, snapshot.schema)]
 
 
+def _tapped(
+    batches: Iterator[pa.RecordBatch], tap: Callable[[pa.RecordBatch], None]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        tap(batch)
+        yield batch
+
+
 def _satisfying(
     batches: Iterator[pa.RecordBatch], predicate: Expression
 ) -> Iterator[pa.RecordBatch]:
@@ -316,6 +330,7 @@ class AddedFiles:
         options: WriteOptions | None = None,
         replaced: Expression | None = None,
         partition_by: Sequence[str] | None = None,
+        tap: Tap | None = None,
     ) -> None:
         """Take data to write.
 
@@ -325,6 +340,8 @@ class AddedFiles:
             The new partition columns of the table. Default: the current ones.
         replaced
             Every row must satisfy it, because it selects the rows to replace.
+        tap
+            Called with the new schema of the table and each batch that is written from the data.
         """
         self.schema_mode = schema_mode
         self.adds: list[Add] = []
@@ -333,6 +350,7 @@ class AddedFiles:
         self._options = as_options(options)
         self._replaced = replaced
         self.partition_by = partition_by
+        self._tap = tap
         self._owned = True
         self._require_fit: RequireFit | None = None
         self._written_for: Snapshot | None = None  # The files' base; None: others wrote them.
@@ -405,7 +423,8 @@ class AddedFiles:
                 replaced=self._replaced,
             )
         numbering = plan.numbering()
-        self.adds = plan.write(context, reader, numbering)
+        self.adds = plan.write(context, reader, numbering, self._tap)
+        self._tap = None  # Rows that are written again were given to it already.
         self.schema = schema
         if numbering is not None:
             self.schema = with_marks(schema, numbering.marks())

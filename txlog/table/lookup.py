@@ -110,3 +110,8 @@ def _in_index_order(version: OpenVersion, names: tuple[str, ...]) -> tuple[str, 
     orders = [logical_columns(version.snapshot, one) or () for one in version.indexes()]
     same = [found for found in orders if sorted(found) == sorted(names)]
     return names if names in same or not same else same[0]
+
+
+def lookup_of(table: Lookups, on: str | Sequence[str] | None) -> Lookup:
+    """Return the look-up of a table's version by key columns; None: those of its only index."""
+    return table._lookup(table._open, on)

@@ -80,7 +80,7 @@ class RowVerbs(ABC):
         """
         from txlog.verbs.append import Append
 
-        operation = Append.of_data(data, schema_mode=schema_mode, options=options)
+        operation = Append(data, schema_mode=schema_mode, options=options)
         return self._run(operation, txn, user_metadata)
 
     def overwrite(

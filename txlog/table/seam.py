@@ -19,7 +19,7 @@ from txlog.table.table import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from txlog.commit.app_versions import AppVersion
+    from txlog.commit.app_versions import AnyAppVersion
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Operation, Outcome
     from txlog.data_files.options import WriteOptions
@@ -106,8 +106,9 @@ def execute(
     table: Table,
     operation: Operation,
     *,
-    txn: AppVersion | None = None,
+    txn: AnyAppVersion | None = None,
     user_metadata: UserMetadata | None = None,
+    refresh: bool = True,
 ) -> Outcome:
     """Commit an operation on top of the latest version, and move the table to the new version.
 
@@ -120,9 +121,14 @@ def execute(
         recorded, even if the operation has nothing to change.
     user_metadata
         Text for the commit, or a mapping of names to values, which become fields of `commitInfo`.
+    refresh
+        Whether to look for newer versions first. Pass False if the table was refreshed just now:
+        newer versions are found at the commit.
 
     Raises
     ------
+    InvalidInputError
+        The operation has no name, or its intent contradicts itself; the error names the field.
     UnsupportedFeatureError
         txlog cannot write the table, or the table is append-only and rows would be removed.
     CommitConflictError
@@ -134,7 +140,11 @@ def execute(
 
     Errors of the operation itself are raised too; then its `discard` is called first.
     """
-    return table._run(operation, txn, user_metadata)
+    from txlog.commit.operation import execute
+
+    base = table._latest() if refresh else table.snapshot
+    done = execute(operation, table._context, base, txn=txn, user_metadata=user_metadata)
+    return table._finish(done)
 
 
 def read_commits(
@@ -234,3 +244,18 @@ def table_facts(table: Table, sample: int | None = 8) -> TableFacts:
     from txlog.verbs.facts import gather
 
     return gather(table._context, table.snapshot, table.timestamp_ms, sample)
+
+
+def removed_files(table: Table) -> pa.Table:
+    """Return the files that have left the table and that the log of its version still names.
+
+    Columns: `path` (as logged), `partition_values` (a map of names in files to texts) and
+    `deletion_timestamp` (milliseconds since the epoch). A vacuum may have deleted their bytes.
+
+    Raises
+    ------
+    LogCorruptError
+        The files of the version cannot be read from the log.
+    """
+    names = ["path", "partition_values", "deletion_timestamp"]
+    return table._open.files().tombstones.select(names)

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from txlog.training.datasets.dataset import Dataset
     from txlog.training.datasets.diff import Diff
     from txlog.training.datasets.folder import Datasets
+    from txlog.training.datasets.ledger import is_ledger
     from txlog.training.datasets.limits import Limits
-    from txlog.training.datasets.lineage import Edge, Graph, Node
+    from txlog.training.datasets.lineage import Direction, Edge, Graph, Node
     from txlog.training.datasets.prepare import InlineRunner, Runner, ThreadRunner
     from txlog.training.datasets.sources import Sources
     from txlog.training.datasets.training_set import TrainingSet
@@ -42,7 +43,14 @@ if TYPE_CHECKING:
     from txlog.training.loader.order import Shuffle
     from txlog.training.loader.views import Number, Ragged, RaggedArray, Text, Vector, View
     from txlog.training.service.app import create_app
-    from txlog.training.service.auth import AccessError, Authenticator, Principal, TokenFile
+    from txlog.training.service.auth import (
+        AccessError,
+        Authenticator,
+        Principal,
+        TokenFile,
+        new_token,
+        token_entry,
+    )
     from txlog.training.service.client import RemoteDataset, RemoteDatasets, connect
     from txlog.training.service.rpc import create_server
     from txlog.training.service.run import serve
@@ -66,6 +74,7 @@ _DATASETS = {
     "DatasetType": "datasets.types.base",
     "Datasets": "datasets.folder",
     "Diff": "datasets.diff",
+    "Direction": "datasets.lineage",
     "Edge": "datasets.lineage",
     "Failure": "datasets.values",
     "Graph": "datasets.lineage",
@@ -79,6 +88,7 @@ _DATASETS = {
     "Summary": "datasets.values",
     "ThreadRunner": "datasets.prepare",
     "TrainingSet": "datasets.training_set",
+    "is_ledger": "datasets.ledger",
     "register": "datasets.types",
 }
 _SERVICE = {
@@ -91,7 +101,9 @@ _SERVICE = {
     "connect": "service.client",
     "create_app": "service.app",
     "create_server": "service.rpc",
+    "new_token": "service.auth",
     "serve": "service.run",
+    "token_entry": "service.auth",
 }
 
 __all__ = [
@@ -103,6 +115,7 @@ __all__ = [
     "DatasetType",
     "Datasets",
     "Diff",
+    "Direction",
     "Edge",
     "Even",
     "Failure",
@@ -133,8 +146,11 @@ __all__ = [
     "connect",
     "create_app",
     "create_server",
+    "is_ledger",
+    "new_token",
     "register",
     "serve",
+    "token_entry",
 ]
 
 _find, __dir__ = lazy_names(__name__, _LOADER | _DATASETS | _SERVICE, __all__)

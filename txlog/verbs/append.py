@@ -13,7 +13,7 @@ from txlog.commit.operation import Operation
 from txlog.data_files.identity import marks_of, with_marks
 from txlog.data_files.incoming import SchemaMode, merged_schema
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.write_plan import AddedFiles, require_same_mapping, settled
+from txlog.data_files.write_plan import AddedFiles, Tap, require_same_mapping, settled
 from txlog.protocol.form import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.mapping import unmapped, with_schema
 from txlog.protocol.properties import require_not_dropped
@@ -29,20 +29,40 @@ class Append(Operation):
     name = "WRITE"
     keeps_files = True
 
-    def __init__(self, files: AddedFiles) -> None:
-        require_additive(files.schema_mode)
-        self._files = files
-
-    @classmethod
-    def of_data(
-        cls,
+    def __init__(
+        self,
         data: Any,
         *,
         schema_mode: SchemaMode = None,
         options: WriteOptions | None = None,
-    ) -> Append:
-        """Add the rows of data: anything that supports Arrow."""
-        return cls(AddedFiles(data, schema_mode=schema_mode, options=options))
+        tap: Tap | None = None,
+    ) -> None:
+        """Take the rows.
+
+        Parameters
+        ----------
+        data
+            Anything that supports Arrow. It is read once, when the files are written.
+        schema_mode, options
+            As for `Table.append`.
+        tap
+            Called with the table's schema after the write, and each batch of rows that is written,
+            in its columns and types. Batches are not empty.
+
+        Raises
+        ------
+        InvalidInputError
+            The schema would be replaced.
+        """
+        require_additive(schema_mode)
+        self._files = AddedFiles(data, schema_mode=schema_mode, options=options, tap=tap)
+
+    @classmethod
+    def of_files(cls, files: AddedFiles) -> Append:
+        """Add the rows of files."""
+        append = cls(None, schema_mode=files.schema_mode)
+        append._files = files
+        return append
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the files to add; errors as for `AddedFiles.fit` and `evolved`."""

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from txlog.commit.context import Context
 from txlog.data_files.options import as_schema
+from txlog.extend import execute, open_table
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.table.table import Table
@@ -15,7 +16,6 @@ from txlog.training.datasets.commits import (
     PROPERTIES,
     AddCommit,
     Note,
-    add_commit,
     commits_of,
 )
 from txlog.training.datasets.values import Commit
@@ -66,8 +66,11 @@ def add(
     """Add a commit; None if `txn` is recorded already."""
     note = Note(UUID, "table/1", message, tags or {}, inputs, None, txn)
     operation = AddCommit(data.to_reader(), note, Counted(), schema_mode)
-    done = add_commit(operation, context, snapshot or load_snapshot(context.store), txn)
-    return None if done.outcome.skipped else operation.commit
+    opened = open_table(
+        context.store, snapshot=snapshot, effects=context.effects, engine=context.engine
+    )
+    outcome = execute(opened, operation, txn=txn, user_metadata=message or None, refresh=False)
+    return None if outcome.skipped else operation.commit
 
 
 def commits(context: Context) -> list[Commit]:

@@ -35,7 +35,7 @@ from txlog.training.datasets.ingest import StoredObjects
 from txlog.training.datasets.ledger import Ledger
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.prepare import opened_part
-from txlog.training.datasets.values import Summary
+from txlog.training.datasets.values import Commit, Summary
 from txlog.training.service.parts import part_answer
 
 
@@ -608,16 +608,17 @@ def test_a_sweep_in_the_middle_of_a_verb_costs_no_content(
     MovedClock.hours = 0
     path = Path(old.root) / StoredObjects(open_store(old.root)).put(b"more than four")
     os.utime(path, (1, 1))
-    write = AddCommit._write
+    write = AddCommit._described
 
-    def sweeping(operation: AddCommit, base: Any) -> None:
-        write(operation, base)
-        monkeypatch.setattr(AddCommit, "_write", write)
+    def sweeping(operation: AddCommit) -> Commit:
+        commit = write(operation)
+        monkeypatch.setattr(AddCommit, "_described", write)
         old.sweep()
         assert not path.exists()
+        return commit
 
     def do(source: Any) -> Any:
-        monkeypatch.setattr(AddCommit, "_write", sweeping)
+        monkeypatch.setattr(AddCommit, "_described", sweeping)
         return one.update(source) if verb == "update" else old.create("new", "GENERIC", source)
 
     before = files_of(old)
@@ -828,14 +829,15 @@ def test_a_purge_in_the_middle_of_an_update_costs_no_content(
     (tmp_path / "a.bin").write_bytes(b"x" * (9 << 20))
     one = catalog.create("one", "GENERIC", tmp_path / "a.bin")
     two = one if whole else catalog.create("two", "GENERIC")
-    write = AddCommit._write
+    write = AddCommit._described
 
-    def purging(operation: AddCommit, base: Any) -> None:
-        write(operation, base)  # The object is there.
+    def purging(operation: AddCommit) -> Commit:
+        commit = write(operation)  # The object is there.
         one.purge(confirm="one")
+        return commit
 
     with monkeypatch.context() as patch:
-        patch.setattr(AddCommit, "_write", purging)
+        patch.setattr(AddCommit, "_described", purging)
         if whole:
             with pytest.raises(NotFoundError, match="no data set 1"):
                 two.update(tmp_path / "a.bin")

@@ -39,6 +39,7 @@ from txlog.spark_ext.spark_types import require_storable
 from txlog.spark_ext.writes.merge import table
 from txlog.store.open import open_store
 from txlog.store.places import same_place
+from txlog.table.seam import execute
 from txlog.table.table import Table
 from txlog.verbs.create import Definition
 from txlog.verbs.replace import ReplaceTable
@@ -252,7 +253,7 @@ class DeltaTableBuilder(Generic[Handle]):
             Definition(**self._definition()),
             or_create=self._how == "createOrReplace",
         )
-        table._run(operation, None, None)
+        execute(table, operation)
         return table
 
     def _definition(self) -> dict[str, Any]:

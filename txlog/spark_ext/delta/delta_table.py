@@ -43,7 +43,7 @@ from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.writes.conditions import as_predicate, rows_found
 from txlog.spark_ext.writes.merge import SparkUpdate, merge_of, table, text_of
 from txlog.spark_ext.writes.write_frame import require_batch
-from txlog.table.seam import context_of
+from txlog.table.seam import context_of, execute
 from txlog.table.table import Table
 from txlog.table.write_table import convert_to_delta
 from txlog.verbs.delete import Delete, DeleteFound
@@ -240,7 +240,7 @@ class DeltaTable:
     def _committed(self, table: Table, operation: Operation) -> Outcome:
         """Commit a change, with the transaction in the session's settings if there is one."""
         with transaction(None, self._spark) as txn:
-            return table._run(operation, txn, None)
+            return execute(table, operation, txn=txn)
 
     def update(
         self,
@@ -297,7 +297,7 @@ class DeltaTable:
                 merges_schema=merges_schema or merges_schema_in_session(session),
             )
             with transaction(txn, session, self._spark) as recorded:
-                return self._table._run(operation, recorded, None)
+                return execute(self._table, operation, txn=recorded)
 
         return DeltaMergeBuilder(self._spark, run)
 

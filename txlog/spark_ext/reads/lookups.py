@@ -24,6 +24,8 @@ from txlog.scan.read_plan import choose_columns
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructType
 from txlog.spark_ext.spark_types import frame_schema, neutral, read_schema
+from txlog.table.lookup import lookup_of
+from txlog.table.seam import context_of
 from txlog.table.table import Table
 
 if TYPE_CHECKING:
@@ -86,9 +88,7 @@ def _joined(asked: _Asked, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
         keys = pa.table([batch.column(name) for name in asked.given], names=list(asked.on))
         table = _table(asked)
         # `lookup` would fail if the table has a column `_key`.
-        found, numbers = table._lookup(table._open, asked.on).numbered(
-            keys, asked.columns, asked.missing
-        )
+        found, numbers = lookup_of(table, asked.on).numbered(keys, asked.columns, asked.missing)
         for start in range(0, found.num_rows, _ROWS_AT_ONCE):
             part = found.slice(start, _ROWS_AT_ONCE).combine_chunks()
             rows = batch.take(arrow_array(numbers[start : start + _ROWS_AT_ONCE]))
@@ -155,7 +155,7 @@ def lookup_join(
     table = Table(uri, version, storage_options=storage_options)
     if columns is None:
         same = {name for given, name in pairs.items() if given == name}
-        columns = [name for name in table._snapshot.schema.names() if name not in same]
+        columns = [name for name in table.snapshot.schema.names() if name not in same]
     asked = _asked(
         table, storage_options, pairs, columns, "null" if how == "left" else "skip", index_cache
     )
@@ -214,12 +214,12 @@ def lookup(
         )
     table = Table(uri, version, storage_options=storage_options)
     names = _names(on) if on is not None else _indexed(table)
-    key_columns = choose_columns(table._snapshot.schema, names)
+    key_columns = choose_columns(table.snapshot.schema, names)
     require_key_columns(key_columns)
     arrays = as_keys(key_columns, keys)
-    wanted = list(table._snapshot.schema.names() if columns is None else columns)
+    wanted = list(table.snapshot.schema.names() if columns is None else columns)
     wanted = [_spelled(table, name) for name in wanted]
-    if KEY in wanted and table._snapshot.schema.get(KEY) is not None:
+    if KEY in wanted and table.snapshot.schema.get(KEY) is not None:
         raise InvalidInputError(
             argument="columns",
             field=KEY,
@@ -237,7 +237,7 @@ def lookup(
 
 def _spelled(table: Table, name: str) -> str:
     """Return a column's name as the table spells it; names of other columns are unchanged."""
-    field = table._snapshot.schema.get(name) if isinstance(name, str) else None
+    field = table.snapshot.schema.get(name) if isinstance(name, str) else None
     return name if field is None else field.name
 
 
@@ -248,7 +248,7 @@ def _names(on: str | Sequence[str]) -> list[str]:
 def _indexed(table: Table) -> list[str]:
     from txlog.verbs.indexes import indexed_columns
 
-    return list(indexed_columns(table._snapshot))
+    return list(indexed_columns(table.snapshot))
 
 
 def _asked(
@@ -259,11 +259,11 @@ def _asked(
     missing: Missing,
     index_cache: str | None,
 ) -> _Asked:
-    store = table._context.store
+    store = context_of(table).store
     require_shared(
         store, argument="uri", remedy="Put the table in a store that all workers can access"
     )
-    schema = table._snapshot.schema
+    schema = table.snapshot.schema
     chosen, on = choose_columns(schema, columns), choose_columns(schema, list(pairs.values()))
     return _Asked(
         store.root, table.metadata.id, table.version, storage_options, index_cache, tuple(pairs),
@@ -273,7 +273,7 @@ def _asked(
 
 def _require_keys(table: Table, frame: StructType, pairs: Mapping[str, str]) -> None:
     """Raise unless the keys of the frame have the types of the table's columns."""
-    key_columns = choose_columns(table._snapshot.schema, list(pairs.values()))
+    key_columns = choose_columns(table.snapshot.schema, list(pairs.values()))
     require_key_columns(key_columns)
     given = [frame.get(name) for name in pairs]
     for name, column in zip(pairs, given, strict=True):
@@ -287,7 +287,7 @@ def _require_keys(table: Table, frame: StructType, pairs: Mapping[str, str]) -> 
 
 def _mapped(df: DataFrame, table: Table, asked: _Asked) -> DataFrame:
     """Return a frame whose tasks look up keys."""
-    schema, names = table._snapshot.schema, df.columns
+    schema, names = table.snapshot.schema, df.columns
     fields = tuple(field for name in asked.columns if (field := schema.get(name)) is not None)
     more = read_schema(StructType(tuple(replace(field, nullable=True) for field in fields)))
     result = SparkStruct([*df.schema.fields, *more.fields])

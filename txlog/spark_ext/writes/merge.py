@@ -36,8 +36,8 @@ from txlog.spark_ext.writes.row_changes import (
 )
 from txlog.spark_ext.writes.small_sources import small_merge
 from txlog.spark_ext.writes.write_frame import require_batch
-from txlog.table.handle import Handle
 from txlog.table.merge import TableMerger
+from txlog.table.seam import context_of, open_table
 from txlog.table.table import Table
 from txlog.verbs.merge.clauses import (
     ACTIONS,
@@ -333,7 +333,7 @@ def _own(
 
 
 def merge_of(
-    table: Handle,
+    table: Table,
     source: DataFrame,
     predicate: Any,
     clauses: Sequence[Clause],
@@ -363,7 +363,7 @@ def merge_of(
     )
     if merges_schema:
         return operation
-    schema = table._latest().schema
+    schema = open_table(context_of(table).store, snapshot=table.snapshot).refresh().snapshot.schema
     small = small_merge(source, predicate, clauses, alias=alias, schema=schema, options=options)
     return small or operation
 

@@ -380,8 +380,8 @@ def _rows_in(adds: Sequence[Any]) -> int:
 
 def _row_text(context: Context, base: Snapshot, address: int) -> str:
     """Return the first columns of a row as text, for an error."""
-    from txlog.table.table import Table
+    from txlog.table.seam import open_table
 
-    table = Table._of(context, base)
+    table = open_table(context.store, snapshot=base)
     (row,) = table.take(addresses=[address], columns=base.schema.names()[:3]).to_pylist()
     return ", ".join(f"{name} = {value!r}" for name, value in row.items())

@@ -298,6 +298,6 @@ def _changed(
             options=request.options,
         )
     else:
-        operation = Append(files)
+        operation = Append.of_files(files)
     operation = _of_stream(operation, request)
     return execute(operation, context, latest, txn=txn, user_metadata=request.user_metadata)

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from txlog import Table
-from txlog.base.errors import TxlogError
+from txlog.base.errors import TxlogError, UnsupportedFeatureError
 from txlog.base.moments import moment_text
 from txlog.base.texts import version_of
 from txlog.base.version import __version__
@@ -40,6 +40,10 @@ _WITHOUT_PROGRESS = {"demo", "ui"}  # Commands that print while they work.
 class _Commands(TyperGroup):
     """The commands; Ctrl-C and a closed pipe end them quietly, with the exit codes of shells."""
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command: one of txlog, or else one that another package registers."""
+        return super().get_command(ctx, cmd_name) or _registered(cmd_name)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command in the arguments."""
         try:
@@ -49,6 +53,32 @@ class _Commands(TyperGroup):
             raise SystemExit(INTERRUPTED) from None
         except BrokenPipeError:
             raise SystemExit(close_output()) from None
+
+
+def _registered(name: str) -> Any:
+    """Return the command of an entry point in the group `txlog.commands`; None if there is none.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The entry point cannot be loaded, or is not a `typer.Typer`.
+    """
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group="txlog.commands", name=name):
+        try:
+            found = entry.load()
+            fault = "" if isinstance(found, typer.Typer) else "it is not a typer.Typer"
+        except Exception as error:  # Another package's code may raise anything.
+            fault = f"{type(error).__name__}: {error}"
+        if fault:
+            raise UnsupportedFeatureError(
+                features=(name,),
+                reason=f"the command {name} cannot be loaded from {entry.value}: {fault}",
+                remedy="Repair the package that installs it, or remove it",
+            )
+        return typer.main.get_command(found)
+    return None
 
 
 app = typer.Typer(

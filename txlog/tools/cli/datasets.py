@@ -11,10 +11,7 @@ from txlog.tools.cli.examine import Json
 from txlog.tools.cli.output import as_rows, clock, print_json, print_rows, print_text
 
 if TYPE_CHECKING:
-    from txlog.training.datasets.dataset import Dataset
-    from txlog.training.datasets.folder import Datasets
-    from txlog.training.datasets.training_set import TrainingSet
-    from txlog.training.datasets.values import Commit, Summary
+    from txlog.training import Commit, Dataset, Datasets, Summary, TrainingSet
 
 datasets = typer.Typer(
     help="Data sets for training: commits, training sets, lineage.", no_args_is_help=True
@@ -308,8 +305,8 @@ def serve(
     ] = None,
 ) -> None:
     """Serve a catalog over HTTP, and over gRPC, until Ctrl-C."""
-    from txlog.training.datasets.folder import Datasets
-    from txlog.training.service.run import serve as run
+    from txlog.training import Datasets
+    from txlog.training import serve as run
 
     def ready(http: str, rpc: str | None) -> None:
         print_text(f"Data sets of {root} at {http}" + (f", gRPC at {rpc}" if rpc else ""))
@@ -328,10 +325,10 @@ def token(
     json: Json = False,
 ) -> None:
     """Make a token for the service, and print its entry for the file {"tokens": [ENTRY, …]}."""
-    from txlog.training.service.auth import entry_of, new_token
+    from txlog.training import new_token, token_entry
 
     made = new_token()
-    entry = entry_of(name, made, right, dataset)
+    entry = token_entry(name, made, right, dataset)
     print_json({"token": made, "entry": entry}) if json else print_text(made)
     if not json:
         print_json(entry)
@@ -342,8 +339,7 @@ def token(
 
 def _catalog(root: str) -> Datasets:
     """Return the catalog; requested training sets are made before the command ends."""
-    from txlog.training.datasets.folder import Datasets
-    from txlog.training.datasets.prepare import InlineRunner
+    from txlog.training import Datasets, InlineRunner
 
     return Datasets(root, runner=InlineRunner())
 
@@ -376,14 +372,14 @@ def _txn(text: str | None) -> tuple[str, int] | None:
 def _code(text: str | None) -> Any:
     if text is None:
         return None
-    from txlog.training.datasets.values import Code
+    from txlog.training import Code
 
     name, at, version = text.rpartition("@")
     return Code(name, version) if at else Code(text)
 
 
 def _target(text: str) -> int | str:
-    from txlog.training.datasets.limits import number_or_name
+    from txlog.base.texts import number_or_name
 
     return number_or_name(text)
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from txlog.base.texts import number_or_name
 from txlog.tools.report.page import time_text
 from txlog.tools.ui.cells import Cell, cell, grid, link, pairs_text, shortened
 from txlog.tools.ui.pages import PAGE_ROWS, Page, address, paged
 from txlog.tools.ui.places import Place, Places
 from txlog.training import Commit, Dataset, Datasets, Graph, Summary, TrainingSet
-from txlog.training.datasets.limits import number_or_name
 
 if TYPE_CHECKING:
-    from txlog.training.datasets.lineage import Direction
+    from txlog.training import Direction
 
 # The pages of a data set, by the last part of their URLs.
 NAMES = {"": "Commits", "sets": "Training sets", "lineage": "Lineage"}

@@ -18,8 +18,7 @@ from txlog import Table
 from txlog.base.errors import NotFoundError, TxlogError
 from txlog.base.uris import without_secrets
 from txlog.extend import Store, folders_in, map_many, open_store
-from txlog.training import Datasets
-from txlog.training.datasets.ledger import MARK
+from txlog.training import Datasets, is_ledger
 
 MOST_FOLDERS = 10_000  # The largest number of folders that are listed below one URI.
 _MOST_OPEN = 64  # The largest number of open tables.
@@ -136,7 +135,7 @@ class Places:
     def _is_ledger(self, place: Place) -> bool:
         """Return whether a table is the ledger of a folder of data sets."""
         with suppress(TxlogError):
-            return MARK in self.open(place).properties
+            return is_ledger(self.open(place))
         return False
 
     def at_uris(self, uris: Sequence[str | None]) -> list[Place | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -18,26 +18,18 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from txlog import Fragment, Scan, Table, WriteOptions, col, lit
+from txlog import Fragment, Scan, Table, col, lit
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array
 from txlog.base.errors import (
-    CommitConflictError,
     InvalidInputError,
     LogCorruptError,
-    OutcomeUnknownError,
-    RetriesExhaustedError,
     TxlogError,
 )
-from txlog.commit.loop import DEADLINE_S
-from txlog.commit.operation import Done, execute
-from txlog.data_files.incoming import incoming
-from txlog.data_files.write import discard_files, write_data_files
-from txlog.data_files.write_plan import AddedFiles, plan_append, require_still_fits, settled
 from txlog.extend import (
-    Context,
+    Add,
+    Append,
     DomainMetadata,
     Intent,
-    Operation,
     SchemaMode,
     Snapshot,
     StructType,
@@ -45,15 +37,11 @@ from txlog.extend import (
     decode_path,
     encode_path,
     plan_fragments,
-    wait_after,
 )
-from txlog.snapshot.load import refresh
-from txlog.stats.partition import partition_folder
 from txlog.training.datasets.digest import Digest
 from txlog.training.datasets.events import canonical
 from txlog.training.datasets.types.base import Statistics
 from txlog.training.datasets.values import FORMAT, Code, Commit, Input
-from txlog.verbs.append import evolved, require_additive, write_metrics
 
 COMMIT_ID = "commit_id"
 """The partition column of the table of a data set."""
@@ -67,6 +55,11 @@ PROPERTIES = {
     "delta.appendOnly": "true",  # No engine may change the rows of a commit.
     "delta.enableRowTracking": "true",  # Row ids keep the order of rows if an engine compacts.
 }
+
+
+def folder_of(commit_id: int) -> str:
+    """Return the folder of a commit's rows in the table of a data set."""
+    return f"{COMMIT_ID}={commit_id}"
 
 
 def commits_of(snapshot: Snapshot, dataset: str) -> list[Commit]:
@@ -157,11 +150,27 @@ class Note:
     txn: tuple[str, int] | None = None
 
 
-class AddCommit(Operation):
+class _Tally:
+    """The number of a commit, and what is counted over its rows while they are written."""
+
+    def __init__(self, statistics: Statistics) -> None:
+        self.number = 0
+        self.statistics = statistics
+        self.digest: Digest | None = None  # None: there are no rows.
+
+    def add(self, schema: StructType, batch: pa.RecordBatch) -> None:
+        """Hash and count rows."""
+        fields = [field for field in schema.fields if field.name != COMMIT_ID]
+        if self.digest is None:
+            self.digest = Digest(fields)
+        self.digest.add(batch)
+        self.statistics.add(batch.select([field.name for field in fields]))
+
+
+class AddCommit(Append):
     """Add the rows of a commit, and set its domain, in one version."""
 
-    name = "WRITE"
-    keeps_files = True
+    redo_on = frozenset({"CON-16"})  # Another writer set the domain: take the next number.
 
     def __init__(
         self,
@@ -180,126 +189,104 @@ class AddCommit(Operation):
             Raises if the commit cannot be made on a version: a `TxlogError`. Called when the rows
             are written.
         """
-        require_additive(schema_mode)
+        # Without a reference to `self`, an error closes the source at once, and not only when the
+        # garbage collector runs.
+        tally = _Tally(statistics)
+        super().__init__(_with_number(rows, tally), schema_mode=schema_mode, tap=tally.add)
+        self._tally = tally
         self._require = require
-        self._reader = rows
         self._note = note
-        self._statistics = statistics
-        self._schema_mode = schema_mode
-        self._files: AddedFiles | None = None
-        self._number = 0
+        self._moved: list[Add] = []  # Copies of the files, in the folder of a later number.
         self.commit: Commit | None = None  # The last committed or attempted commit.
 
     def intent(self, base: Snapshot) -> Intent:
-        """Return the files of the next commit. The first call writes them."""
+        """Return the files of the next commit. The first call writes, hashes and counts them."""
         try:
             return self._intent(base)
         except TxlogError:
-            raise  # `add_commit` calls `give_up`.
+            raise  # `execute` calls `discard`.
         except BaseException:  # Nothing is committed yet, so the files can be deleted.
-            self.give_up()
+            self.discard()
             raise
 
     def _intent(self, base: Snapshot) -> Intent:
         last = max((c.commit_id for c in commits_of(base, self._note.dataset)), default=0)
-        if self._files is None:
-            self._number = last + 1
-            self._write(base)
-        elif self._number != last + 1:
-            self._renumber(last + 1)
-        assert self._files is not None
-        assert self.commit is not None
+        tally = self._tally
+        if self.commit is None:
+            tally.number = last + 1
+        intent = super().intent(base)
+        commit = self.commit or self._described()
         self._require(base)
-        schema = self._files.fit(self.context, base)
-        self.commit = replace(self.commit, commit_id=self._number)
+        if tally.number != last + 1:
+            self._renumber(intent.adds, last + 1)
+        self.commit = replace(commit, commit_id=tally.number)
         domain = DomainMetadata(
-            domain=f"{_DOMAIN}{self._number}",
+            domain=f"{_DOMAIN}{tally.number}",
             configuration=_configuration(self.commit, self._note.txn),
         )
-        return Intent(
-            operation=self.name,
-            kind="append",
-            read_version=base.version,
-            adds=tuple(self._files.adds),
-            own_files=self._files.own_files,
-            metadata=evolved(base, schema),
-            domains=(domain,),
-            parameters={"mode": "Append", "partitionBy": base.partition_columns},
-            metrics=write_metrics(self._files.adds),
-        )
+        adds = tuple(self._moved) or intent.adds
+        own_files = frozenset(add.path for add in adds)
+        return replace(intent, adds=adds, own_files=own_files, domains=(domain,))
 
     def discard(self) -> None:
-        """Keep the files for an attempt with another number. `give_up` deletes them."""
+        """Delete the files, and their copies."""
+        self._delete_copies()
+        super().discard()
 
-    def give_up(self) -> None:
-        """Delete the files: no commit refers to them."""
-        if self._files is not None:
-            self._files.discard(self.context.store)
+    def landed(self, intent: Intent) -> None:
+        """Delete the files if the commit has copies of them."""
+        if self._moved:
+            super().discard()
 
-    def _write(self, base: Snapshot) -> None:
-        """Write, hash and count the rows in one pass."""
-        numbered = _with_number(self._reader, self._number)
-        rows = incoming(numbered, base.schema, self._schema_mode)
-        schema = settled(base, rows.schema)
-        plan = plan_append(base, schema, WriteOptions())
-        fields = StructType(tuple(f for f in schema.fields if f.name != COMMIT_ID))
-        digest = Digest(fields.fields)
-        names = fields.names()
-
-        def passing() -> Iterator[pa.RecordBatch]:
-            for batch in plan.checked(rows.reader):
-                digest.add(batch)
-                self._statistics.add(batch.select(names))
-                yield batch
-
-        store, effects = self.context.store, self.context.effects
-        adds = write_data_files(store, passing(), plan.layout, effects=effects)
-        self._files = AddedFiles.written(
-            adds,
-            schema,
-            partial(require_still_fits, written_for=base),
-            schema_mode=self._schema_mode,
-        )
-        if not digest.rows:
+    def _described(self) -> Commit:
+        """Return the commit of the written rows."""
+        tally = self._tally
+        if tally.digest is None:
             raise InvalidInputError(
                 argument="source",
                 reason="it has no rows, but a commit needs at least one row",
                 remedy="Check whether it is the right source",
             )
         note = self._note
-        self.commit = Commit(
+        return Commit(
             dataset=note.dataset,
-            commit_id=self._number,
-            created_ms=effects.now_ms(),
+            commit_id=tally.number,
+            created_ms=self.context.effects.now_ms(),
             type=note.type,
-            rows=digest.rows,
-            digest=digest.result(),
+            rows=tally.digest.rows,
+            digest=tally.digest.result(),
             message=note.message,
             tags=dict(note.tags),
-            statistics=self._statistics.result(),
+            statistics=tally.statistics.result(),
             inputs=tuple(note.inputs()),
             code=note.code,
         )
 
-    def _renumber(self, number: int) -> None:
+    def _renumber(self, adds: Sequence[Add], number: int) -> None:
         """Copy the files to the folder of another number: some readers need the folder's name."""
-        assert self._files is not None
+        self._delete_copies()
         store = self.context.store
-        adds, self._files.adds = self._files.adds, []
         value = {COMMIT_ID: str(number)}
         for add in adds:
             path = decode_path(add.path)
-            moved = f"{partition_folder(value)}/{path.rpartition('/')[2]}"
+            moved = f"{folder_of(number)}/{path.rpartition('/')[2]}"
             with store.open_input(path, size=add.size) as old, store.open_output(moved) as new:
                 shutil.copyfileobj(old, new, 1 << 22)
             update = {"path": encode_path(moved), "partition_values": value}
-            self._files.adds.append(add.model_copy(update=update))
-        self._number = number
-        discard_files(store, adds)
+            self._moved.append(add.model_copy(update=update))
+        self._tally.number = number
+
+    def _delete_copies(self) -> None:
+        copies, self._moved = self._moved, []
+        if copies:
+            self.context.store.delete([decode_path(add.path) for add in copies])
 
 
-def _with_number(reader: pa.RecordBatchReader, number: int) -> pa.RecordBatchReader:
-    """Return rows with the number of their commit as the first column."""
+def _with_number(reader: pa.RecordBatchReader, tally: _Tally) -> pa.RecordBatchReader:
+    """Return rows with the number of their commit as the first column.
+
+    The number is asked when the rows are read.
+    """
     if COMMIT_ID in {name.lower() for name in reader.schema.names}:
         raise InvalidInputError(
             argument="source",
@@ -308,60 +295,14 @@ def _with_number(reader: pa.RecordBatchReader, number: int) -> pa.RecordBatchRea
             remedy="Rename the column",
         )
     schema = pa.schema([pa.field(COMMIT_ID, pa.int32()), *reader.schema])
-    value = arrow_scalar(number, pa.int32())
 
     def numbered() -> Iterator[pa.RecordBatch]:
+        value = arrow_scalar(tally.number, pa.int32())
         for batch in reader:
             numbers = pa.repeat(value, batch.num_rows)
             yield pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, numbered())
-
-
-def add_commit(
-    operation: AddCommit, context: Context, snapshot: Snapshot, txn: tuple[str, int] | None
-) -> Done:
-    """Commit rows with the next free number.
-
-    Raises
-    ------
-    RetriesExhaustedError
-        Other writers took every number until the deadline. Nothing was committed.
-
-    Further errors are those of `execute`; if the outcome is unknown, the files stay.
-    """
-    message = operation._note.message
-    started = context.effects.monotonic_s()
-    losses = 0
-    try:
-        while True:
-            try:
-                done = execute(operation, context, snapshot, txn=txn, user_metadata=message or None)
-                break
-            except CommitConflictError as error:
-                if error.rule != "CON-16" or isinstance(error, RetriesExhaustedError):
-                    raise
-                if context.effects.monotonic_s() - started > DEADLINE_S:
-                    raise RetriesExhaustedError(
-                        version=error.version,
-                        rule=error.rule,
-                        path=snapshot.root,
-                        reason="other writers kept taking the next number of a commit",
-                        remedy="Try again when they are done",
-                    ) from error
-                losses += 1
-                wait_after(losses, context.effects)
-                snapshot = refresh(context.store, snapshot)
-    except OutcomeUnknownError:
-        raise
-    except TxlogError:
-        operation.give_up()
-        raise
-    if done.outcome.skipped:
-        operation.give_up()
-    table = Table._of(context, done.snapshot)
-    table._finish(done)
-    return done
 
 
 # Reading -------------------------------------------------------------------------------------

@@ -19,8 +19,7 @@ from txlog.base.errors import (
     require_whole,
 )
 from txlog.base.threads import Engine
-from txlog.extend import Context, Snapshot, Store, open_store, threads_for
-from txlog.snapshot.load import load_snapshot, refresh
+from txlog.extend import Context, Snapshot, Store, open_store, open_table, threads_for
 from txlog.training.datasets.aside import open_object
 from txlog.training.datasets.commits import COMMIT_ID, FORMAT_PROPERTY, commits_of
 from txlog.training.datasets.events import DatasetState, SetState
@@ -92,19 +91,21 @@ class Home:
 
     def snapshot(self, uuid: str) -> Snapshot:
         """Return the latest version of a data set's table; errors as for `Table`."""
-        known, context = self._snapshots.get(uuid), self.context(uuid)
-        found = load_snapshot(context.store) if known is None else refresh(context.store, known)
-        found.memo(_require_known_format)
-        self.keep(uuid, found)
-        return found
+        return self.table(uuid).snapshot
 
     def keep(self, uuid: str, snapshot: Snapshot) -> None:
         """Store a version, from which later ones are loaded with only their new commits."""
         self._snapshots[uuid] = snapshot
 
     def table(self, uuid: str) -> Table:
-        """Return a data set's table at its latest version."""
-        return Table._of(self.context(uuid), self.snapshot(uuid))
+        """Return a data set's table at its latest version; errors as for `Table`."""
+        known, store = self._snapshots.get(uuid), self.store_of(f"data/{uuid}")
+        found = open_table(store, snapshot=known, effects=self.effects, engine=self.engine)
+        if known is not None:
+            found.refresh()
+        found.snapshot.memo(_require_known_format)
+        self.keep(uuid, found.snapshot)
+        return found
 
     # Facts about a data set -----------------------------------------------------------------
 

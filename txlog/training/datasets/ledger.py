@@ -27,14 +27,18 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
     warn_committed,
 )
-from txlog.commit.operation import execute
-from txlog.data_files.options import as_schema
-from txlog.extend import Append, Context, Snapshot, wait_after
-from txlog.snapshot.load import refresh
+from txlog.extend import (
+    Append,
+    Context,
+    create_table,
+    execute,
+    open_snapshot,
+    open_table,
+    wait_after,
+)
 from txlog.training.datasets.commands import LEASE_MS, ClaimSet, Command, Finish, decide
 from txlog.training.datasets.events import Event, LedgerState, canonical, fold, printable
 from txlog.training.datasets.values import FORMAT, Claim, Failure, Part
-from txlog.verbs.create import Definition, create, existing
 
 APP = "txlog.datasets.ledger"
 MARK = "txlog.dataset.ledger"
@@ -79,7 +83,7 @@ class Ledger:
     def _reset(self) -> None:
         self._process = os.getpid()
         self._lock = Lock()  # Only one thread at a time reads new events or appends.
-        self._snapshot: Snapshot | None = None
+        self._table: Table | None = None
         self._state = LedgerState()
         self._compacted = 0
 
@@ -104,8 +108,8 @@ class Ledger:
 
     def events(self, after: int = 0) -> list[Event]:
         """Return the events after the first `after`, in order."""
-        snapshot = existing(self._context.store)
-        return [] if snapshot is None else _events(Table._of(self._context, snapshot), after)
+        table = self._opened()
+        return [] if table is None else _events(table, after)
 
     def record(self, command: Command) -> LedgerState:
         """Append the event of a command, and return the state after it.
@@ -192,65 +196,70 @@ class Ledger:
 
     # The table ------------------------------------------------------------------------------
 
+    def _opened(self) -> Table | None:
+        """Open the table at its latest version; None if there is none."""
+        context = self._context
+        snapshot = open_snapshot(context.store)
+        if snapshot is None:
+            return None
+        return open_table(
+            context.store, snapshot=snapshot, effects=context.effects, engine=context.engine
+        )
+
     def _read_on(self) -> None:
         """Read the new events."""
-        context, snapshot = self._context, self._snapshot
-        latest = existing(context.store) if snapshot is None else refresh(context.store, snapshot)
-        if latest is None:
+        table = self._table
+        if table is not None:
+            table.refresh()
+        elif (table := self._opened()) is None:
             return
-        if snapshot is None:
-            _require_ledger(latest)
-        n = latest.transaction_version(APP) or 0
+        else:
+            _require_ledger(table)
+        n = table.transaction_version(APP) or 0
         if n > self._state.n:  # An interrupt may have come between an append and the state.
-            new = _events(Table._of(context, latest), self._state.n)
+            new = _events(table, self._state.n)
             expected = list(range(self._state.n + 1, n + 1))
             if [event.n for event in new] != expected:
                 raise LogCorruptError(
-                    path=context.store.root,
+                    path=self._context.store.root,
                     field="n",
                     reason=f"the ledger records {n} events, but those after {self._state.n} are "
                     f"{[event.n for event in new][:5]} …",
                     remedy="Only txlog.training may write the ledger; restore a version before",
                 )
             self._state = fold(self._state, new)
-        self._snapshot = latest
+        self._table = table
 
     def _append(self, event: Event) -> bool:
         """Append an event; return False if another event has its number."""
-        context = self._context
-        if self._snapshot is None:
-            self._snapshot = _made(context)
+        if self._table is None:
+            self._table = self._made()
             return False  # Another process may have created it, with events.
         row = {"n": event.n, "at_ms": event.at_ms, "by": event.by, "kind": event.kind}
         rows = table_of_rows([{**row, "body": canonical(dict(event.body))}], _SCHEMA)
+        append = Append(rows)
         try:
-            done = execute(
-                Append.of_data(rows),
-                context,
-                self._snapshot,
-                txn=(APP, event.n),
-                user_metadata=None,
-            )
+            done = execute(self._table, append, txn=(APP, event.n), refresh=False)
         except OutcomeUnknownError:
-            return self._is_there(event)
-        if done.outcome.skipped:
-            return False
-        table = Table._of(context, done.snapshot)
-        table._finish(done)
-        self._snapshot = table.snapshot
-        return True
+            return self._is_there(self._table, event)
+        return not done.skipped
 
-    def _is_there(self, event: Event) -> bool:
+    def _is_there(self, table: Table, event: Event) -> bool:
         """Check whether an event was appended after the store lost the answer."""
-        assert self._snapshot is not None
-        latest = refresh(self._context.store, self._snapshot)
-        if (latest.transaction_version(APP) or 0) < event.n:
+        if (table.refresh().transaction_version(APP) or 0) < event.n:
             return False
-        found = _events(Table._of(self._context, latest), event.n - 1)[0]
-        if found != event:
-            return False
-        self._snapshot = latest
-        return True
+        return _events(table, event.n - 1)[0] == event
+
+    def _made(self) -> Table:
+        """Create the table, or return the one that another process has created."""
+        try:
+            return create_table(self._context, _SCHEMA, properties=_PROPERTIES, name="ledger")
+        except AlreadyExistsError:
+            found = self._opened()
+            if found is None:
+                raise
+            _require_ledger(found)
+            return found
 
     def _compact_if_due(self) -> None:
         """Merge the files of the events from time to time; a failure loses no event."""
@@ -269,36 +278,26 @@ class Ledger:
 
     def compact(self) -> None:
         """Merge the files of the events, and delete files that were merged a week ago."""
-        assert self._snapshot is not None
-        table = Table._of(self._context, self._snapshot)
-        table.optimize.compact()
-        table.vacuum(dry_run=False, lite=True)
-        self._snapshot = table.snapshot
+        assert self._table is not None
+        self._table.optimize.compact()
+        self._table.vacuum(dry_run=False, lite=True)
 
 
-def _made(context: Context) -> Snapshot:
-    """Create the table of a ledger, or return the one that another process has created."""
-    try:
-        definition = Definition(properties=_PROPERTIES, name="ledger")
-        return create(context, as_schema(_SCHEMA, nanos=False), definition).snapshot
-    except AlreadyExistsError:
-        found = existing(context.store)
-        if found is None:
-            raise
-        _require_ledger(found)
-        return found
+def is_ledger(table: Table) -> bool:
+    """Return whether a table is the ledger of a folder of data sets."""
+    return MARK in table.properties
 
 
-def _require_ledger(snapshot: Snapshot) -> None:
-    if MARK not in snapshot.metadata.configuration:
+def _require_ledger(table: Table) -> None:
+    if not is_ledger(table):
         raise InvalidInputError(
             argument="root",
-            reason=f"{snapshot.root} is a table, but no ledger of data sets",
+            reason=f"{table.uri} is a table, but no ledger of data sets",
             remedy="Choose another folder",
         )
-    if (found := snapshot.metadata.configuration[MARK]) != FORMAT:
+    if (found := table.properties[MARK]) != FORMAT:
         raise UnsupportedFeatureError(
-            path=snapshot.root,
+            path=table.uri,
             features=(f"{MARK}={found}",),
             reason=f"the ledger has the format {found}, and this version of txlog knows {FORMAT}",
             remedy="Upgrade txlog",

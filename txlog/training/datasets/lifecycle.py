@@ -28,11 +28,15 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
     require_whole,
 )
-from txlog.commit.app_versions import is_recorded
-from txlog.data_files.options import as_schema
-from txlog.extend import SchemaMode, Snapshot, context_of, decode_path
-from txlog.snapshot.live_files import load_files
-from txlog.stats.partition import partition_folder
+from txlog.extend import (
+    SchemaMode,
+    Snapshot,
+    context_of,
+    create_table,
+    decode_path,
+    execute,
+    removed_files,
+)
 from txlog.training.datasets.aside import missing_of
 from txlog.training.datasets.commands import (
     CLEARED_RULE,
@@ -49,8 +53,8 @@ from txlog.training.datasets.commits import (
     TYPE_PROPERTY,
     AddCommit,
     Note,
-    add_commit,
     commit_with_txn,
+    folder_of,
 )
 from txlog.training.datasets.events import DatasetState, LedgerState, printable
 from txlog.training.datasets.home import Home
@@ -59,7 +63,6 @@ from txlog.training.datasets.lineage import as_input
 from txlog.training.datasets.objects import Held, objects_of, remove_unused, set_property
 from txlog.training.datasets.types.base import DatasetType, type_key
 from txlog.training.datasets.values import Code, Commit, Input
-from txlog.verbs.create import Definition, create
 
 T = TypeVar("T")
 _APPEND_ONLY = "delta.appendOnly"
@@ -214,22 +217,21 @@ def _make_table(
             remedy="Give the source of the first commit",
         )
     schema = pa.schema([pa.field(COMMIT_ID, pa.int32()), *columns])
-    snapshot = create(
+    table = create_table(
         context,
-        as_schema(schema, nanos=False),
-        Definition(
-            partition_by=[COMMIT_ID],
-            properties={**PROPERTIES, TYPE_PROPERTY: type_key(kind)},
-            name=command.name,
-            description=command.description,
-        ),
-    ).snapshot
+        schema,
+        partition_by=[COMMIT_ID],
+        properties={**PROPERTIES, TYPE_PROPERTY: type_key(kind)},
+        name=command.name,
+        description=command.description,
+    )
     if read is None:
-        return snapshot, None
+        return table.snapshot, None
     note = request.note(command.uuid, kind, read)
     operation = AddCommit(read.reader, note, kind.statistics())
     objects = Held(home, read.objects, cleared)
-    return add_commit(operation, context, snapshot, None).snapshot, objects
+    execute(table, operation, user_metadata=request.message or None, refresh=False)
+    return table.snapshot, objects
 
 
 def update(
@@ -256,9 +258,10 @@ def _update(
 ) -> Commit:
     uuid, txn = state.uuid, request.txn
     cleared = home.ledger.state().cleared
-    snapshot = home.snapshot(uuid)
-    if txn is not None and is_recorded(snapshot, txn):
-        return _made_before(home, state.dataset_id, snapshot, txn)
+    table = home.table(uuid)
+    recorded = None if txn is None else table.transaction_version(txn[0])
+    if txn is not None and recorded is not None and txn[1] <= recorded:
+        return _made_before(home, state.dataset_id, table.snapshot, txn)
     read = _ingest(home, kind, source)
     operation = AddCommit(
         read.reader,
@@ -268,14 +271,16 @@ def _update(
         require=Held(home, read.objects, cleared).require_at,
     )
     try:
-        done = add_commit(operation, home.context(uuid), snapshot, txn)
+        outcome = execute(
+            table, operation, txn=txn, user_metadata=request.message or None, refresh=False
+        )
     except OutcomeUnknownError:
         _require_not_purged(home, state.dataset_id)
         raise
-    home.keep(uuid, done.snapshot)
-    if done.outcome.skipped:
+    home.keep(uuid, table.snapshot)
+    if outcome.skipped:
         assert txn is not None
-        return _made_before(home, state.dataset_id, done.snapshot, txn)
+        return _made_before(home, state.dataset_id, table.snapshot, txn)
     assert operation.commit is not None
     _require_not_purged(home, state.dataset_id)
     return operation.commit
@@ -386,7 +391,7 @@ def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
     table = home.table(dataset.uuid)
     _delete_rows(table, is_it, f"purge commit {commit_id}")
     home.keep(dataset.uuid, table.snapshot)
-    context_of(table).store.delete(_files_of(table, str(commit_id)))
+    context_of(table).store.delete(_files_of(table, commit_id))
 
 
 def _delete_rows(table: Table, where: Expression, why: str) -> None:
@@ -412,22 +417,22 @@ def finish_purges(home: Home, dataset: DatasetState) -> None:
     elif dataset.purged_commits:
         store = home.store_of(f"data/{dataset.uuid}")
         for commit_id in sorted(dataset.purged_commits):
-            folder = partition_folder({COMMIT_ID: str(commit_id)})
+            folder = folder_of(commit_id)
             if next(iter(store.list_tree(folder)), None) is not None:
                 purge_commit(home, dataset, commit_id)
 
 
-def _files_of(table: Table, commit_id: str) -> list[str]:
+def _files_of(table: Table, commit_id: int) -> list[str]:
     """Return the files with rows of a purged commit: those in the log, and those in its folder."""
     name = table.snapshot.physical_partition_columns[0]
-    gone = load_files(context_of(table).store, table.snapshot).tombstones
+    gone = removed_files(table)
     found = {
         decode_path(path)
         for path, values in zip(
             gone["path"].to_pylist(), gone["partition_values"].to_pylist(), strict=True
         )
-        if dict(values or ()).get(name) == commit_id
+        if dict(values or ()).get(name) == str(commit_id)
     }
-    folder = partition_folder({COMMIT_ID: commit_id})
+    folder = folder_of(commit_id)
     found |= {f"{folder}/{file.name}" for file in context_of(table).store.list_tree(folder)}
     return sorted(found)

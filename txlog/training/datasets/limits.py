@@ -106,11 +106,6 @@ class Limits:
         return dict(tags)
 
 
-def number_or_name(wanted: str) -> int | str:
-    """Return a text of digits as a number, and other values unchanged."""
-    return int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 19 else wanted
-
-
 def require_no_number(argument: str, name: str) -> None:
     """Raise if a name looks like a number, because a number or a name may be expected."""
     if name.isdigit():

@@ -25,7 +25,7 @@ from txlog.base.errors import (
     RetriesExhaustedError,
     TxlogWarning,
 )
-from txlog.extend import Snapshot
+from txlog.extend import Intent, Operation, Snapshot, execute
 from txlog.training.datasets.aside import copies_of, forget, is_back, missing_of, set_aside
 from txlog.training.datasets.commands import CLEARED_RULE, Clear
 from txlog.training.datasets.commits import COMMIT_ID
@@ -33,7 +33,6 @@ from txlog.training.datasets.events import DatasetState
 from txlog.training.datasets.home import DAMAGED, Home
 from txlog.training.datasets.ingest import OBJECT_PATH, StoredObjects
 from txlog.training.datasets.types import OBJECTS, stores_objects
-from txlog.verbs.metadata import Changed, ChangeMetadata
 
 CLEARED = "txlog.dataset.cleared"
 """A table property: the number of the last event `cleared` that checked the table's commits."""
@@ -164,12 +163,12 @@ def _used_after(home: Home, cleared: int, dataset: DatasetState) -> set[str]:
     if stores_objects(dataset.type, table.schema.names):
         while cleared_at(table.snapshot) < cleared:
             with _others_may_win(table):
-                table._run(_Cleared(cleared), None, None)
+                execute(table, _Cleared(cleared))
         home.keep(dataset.uuid, table.snapshot)
     return used_by(home, dataset)
 
 
-class _Cleared(ChangeMetadata):
+class _Cleared(Operation):
     """Record the number of an event `cleared` in a table, unless it records a later one."""
 
     name = "SET TBLPROPERTIES"
@@ -177,12 +176,19 @@ class _Cleared(ChangeMetadata):
     def __init__(self, cleared: int) -> None:
         self._cleared = cleared
 
-    def change(self, base: Snapshot) -> Changed:
-        """Return the metadata with the number."""
-        properties = {CLEARED: str(max(self._cleared, cleared_at(base)))}
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the metadata with the number, or None if it has a later one."""
+        if cleared_at(base) >= self._cleared:
+            return None
+        properties = {CLEARED: str(self._cleared)}
         configuration = {**base.metadata.configuration, **properties}
-        metadata = base.metadata.model_copy(update={"configuration": configuration})
-        return Changed(metadata, {"properties": properties})
+        return Intent(
+            operation=self.name,
+            kind="metadata",
+            read_version=base.version,
+            metadata=base.metadata.model_copy(update={"configuration": configuration}),
+            parameters={"properties": properties},
+        )
 
 
 def set_property(table: Table, name: str, value: str) -> None:

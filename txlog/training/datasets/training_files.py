@@ -13,23 +13,29 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from txlog import Fragment, FragmentMetadata, Table, WriteOptions, col, lit
+from txlog import Fragment, FragmentMetadata, Table, col, lit
 from txlog.base.arrow import arrow_array, numpy_array, pq
 from txlog.base.effects import Effects
 from txlog.base.errors import InvalidInputError
 from txlog.base.threads import Engine, prefetch
-from txlog.extend import Context, ReadPlan, Store, context_of, decode_path, read_fragment
-from txlog.scan.data_file import RowRange
-from txlog.scan.read_plan import read_plan
-from txlog.scan.scan import packed, row_ranges
+from txlog.extend import (
+    Context,
+    Piece,
+    ReadPlan,
+    Store,
+    context_of,
+    decode_path,
+    plan_fragments,
+    read_fragment,
+    shares,
+    write_files,
+)
 from txlog.training.datasets.aside import open_object
 from txlog.training.datasets.commits import COMMIT_ID, pieces
 from txlog.training.datasets.limits import DEFAULT_LIMITS, fault_of_path
 from txlog.training.datasets.types.base import Convert, Rows
 from txlog.training.datasets.types.csv_rows import csv_bytes
 from txlog.training.datasets.values import Part
-from txlog.verbs.create import Definition
-from txlog.verbs.fragments.workers import write_first_fragments
 
 Result = TypeVar("Result")
 
@@ -54,7 +60,7 @@ def part_properties() -> Mapping[str, str]:
 class Run:
     """Consecutive rows of one commit. It pickles."""
 
-    pieces: tuple[tuple[Fragment, RowRange | None], ...]
+    pieces: tuple[Piece, ...]
     must_sort: bool = False  # Another engine has changed the order of the rows.
 
 
@@ -90,7 +96,7 @@ class PickedRows:
         self.schema = pa.schema([one for one in table.schema if one.name != COMMIT_ID])
         self._table = table
         self._home = home
-        self._engine: Engine = table._context.engine
+        self._engine: Engine = context_of(table).engine
         self.runs = _runs(table, commit_ids)
 
     def map(
@@ -126,8 +132,8 @@ class PickedRows:
         snapshot = self._table.snapshot
         return _Reading(
             context_of(self._table).store,
-            read_plan(snapshot, columns=names),
-            read_plan(snapshot, columns=[*names, _ROW_ID]),
+            plan_fragments(snapshot, (), columns=names).reading,
+            plan_fragments(snapshot, (), columns=[*names, _ROW_ID]).reading,
         )
 
 
@@ -150,14 +156,10 @@ def _of_run(
 def _runs(table: Table, commit_ids: Sequence[int]) -> list[Run]:
     """Cut the rows of commits into runs of about `RUN_BYTES`; small commits share one."""
     runs: list[Run] = []
-    together: list[tuple[Fragment, RowRange | None]] = []
+    together: list[Fragment] = []
 
     def finish() -> None:
-        sizes = [sum(file.size for file in fragment.files) for fragment, _ in together]
-        weights = [min(RUN_BYTES, size) for size in sizes]
-        runs.extend(
-            Run(tuple(together[at] for at in places)) for places in packed(weights, RUN_BYTES)
-        )
+        runs.extend(map(Run, shares(together, RUN_BYTES)))
         together.clear()
 
     for commit_id in commit_ids:
@@ -167,8 +169,7 @@ def _runs(table: Table, commit_ids: Sequence[int]) -> list[Run]:
             fragments = table.scan(where=col(COMMIT_ID) == lit(commit_id)).fragments()
             runs.append(Run(tuple((fragment, None) for fragment in fragments), must_sort=True))
             continue
-        for fragment in ordered:
-            together += [(fragment, rows) for rows in row_ranges(fragment, RUN_BYTES)]
+        together += ordered
     finish()
     return runs
 
@@ -328,12 +329,8 @@ def _write_run(
     """Write a run as data files, and return each with its digest. The engine calls this."""
     number, batches = item
     made = pa.RecordBatchReader.from_batches(schema, map(convert, batches))
-    written = write_first_fragments(
-        Context(folder, _Numbered(number)),
-        made,
-        WriteOptions(),
-        Definition(properties=part_properties()),
-    )
+    context = Context(folder, _Numbered(number))
+    written = write_files(context, made, properties=part_properties())
     return [(one, digest_of_file(folder, decode_path(one.adds[0].path))) for one in written]
 
 

@@ -18,9 +18,9 @@ from starlette.exceptions import HTTPException
 
 from txlog.base.effects import REAL
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
+from txlog.base.texts import number_or_name
 from txlog.base.version import __version__
 from txlog.training.datasets.folder import Datasets
-from txlog.training.datasets.limits import number_or_name
 from txlog.training.datasets.lineage import Direction
 from txlog.training.datasets.training_set import TrainingSet
 from txlog.training.datasets.values import Part

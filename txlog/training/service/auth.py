@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 import orjson
 
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError, os_errors, require_whole
-from txlog.training.datasets.limits import number_or_name
+from txlog.base.texts import number_or_name
 
 if TYPE_CHECKING:
     from txlog.training.datasets.dataset import Dataset
@@ -250,7 +250,7 @@ def digest_of(token: str) -> str:
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def entry_of(
+def token_entry(
     name: str, token: str, right: str, datasets: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """Return the entry of a token for the file. Pure; errors as for `parse_tokens`."""

@@ -13,9 +13,9 @@ from grpc_reflection.v1alpha import reflection
 
 from txlog.base.errors import InvalidInputError, TxlogError
 from txlog.base.moments import moment_text
+from txlog.base.texts import number_or_name
 from txlog.training.datasets.dataset import Dataset
 from txlog.training.datasets.folder import Datasets
-from txlog.training.datasets.limits import number_or_name
 from txlog.training.datasets.training_set import TrainingSet
 from txlog.training.datasets.values import Commit, Summary
 from txlog.training.service.auth import Authenticator, Everybody, Principal, Right, require_guarded

@@ -247,7 +247,7 @@ def commit_fragments(
     require_operation(request)
     match request:
         case FragmentOperation.Append(fragments):
-            return Append(_files(context, snapshot, fragments))
+            return Append.of_files(_files(context, snapshot, fragments))
         case FragmentOperation.Overwrite(fragments):
             return Overwrite(_files(context, snapshot, fragments))
         case FragmentOperation.Delete():
