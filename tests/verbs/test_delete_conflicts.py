@@ -13,7 +13,8 @@ import pytest
 import txlog
 from tests.verb_calls import delete
 from txlog.commit.operation import Done
-from txlog.data_files.deletions import RowDeletes, delete_rows, united_with
+from txlog.data_files.deletions import delete_rows, united_with
+from txlog.data_files.row_changes import RowChanges
 from txlog.extend import context_of
 from txlog.snapshot.snapshot import Snapshot
 
@@ -218,6 +219,6 @@ def test_many_threads_delete_from_one_file(tmp_path: Path) -> None:
 
 def test_nothing_to_unite_is_nothing_done(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
-    united = united_with(context_of(table), table.snapshot, RowDeletes(None), [])
+    united = united_with(context_of(table), table.snapshot, RowChanges(), [])
     assert united is not None
     assert united.adds == ()

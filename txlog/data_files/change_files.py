@@ -30,6 +30,7 @@ from txlog.scan.read_plan import ReadPlan, read_plan
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import CHANGE_TYPE, PrimitiveType, StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
 
 FOLDER = "_change_data"
 
@@ -92,9 +93,9 @@ def write_changes(
     ]
 
 
-def discard_changes(context: Context, files: Sequence[Cdc]) -> None:
+def discard_changes(store: Store, files: Sequence[Cdc]) -> None:
     """Delete change data files of a commit that certainly failed."""
-    context.store.delete([decode_path(file.path) for file in files])
+    store.delete([decode_path(file.path) for file in files])
 
 
 def write_rows_of(
@@ -116,7 +117,7 @@ def write_rows_of(
     write = partial(_write_group, context, plan, layout)
 
     def undo(written: list[list[Cdc]]) -> None:
-        discard_changes(context, [file for files in written for file in files])
+        discard_changes(context.store, [file for files in written for file in files])
 
     groups = map_all(context.engine, write, _groups(parts), undo=undo)
     return [file for files in groups for file in files]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.actions.columns import files_at
-from txlog.actions.file import Add, Cdc, DeletionVectorDescriptor, Remove
+from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
 from txlog.actions.stats_text import StatsText
 from txlog.base.effects import Effects
 from txlog.base.errors import InternalError
@@ -25,6 +25,7 @@ from txlog.data_files.change_files import (
 )
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, RewrittenPart, plan_rewrite, rewrite
+from txlog.data_files.row_changes import FileDeletes, RowChanges
 from txlog.data_files.write import discard_files
 from txlog.expressions.tree import Expression
 from txlog.fragments.deletion_file import (
@@ -54,21 +55,6 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.structs import with_json_stats
 from txlog.store.base import Store
-
-
-@dataclass(frozen=True)
-class FileDeletes:
-    """The rows of one fragment that a delete removes."""
-
-    fragment: Fragment
-    rows: BitMap64  # Positions that are newly deleted.
-    deleted: BitMap64  # Positions that were deleted before.
-    physical_rows: int
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether no row remains."""
-        return len(self.rows) + len(self.deleted) == self.physical_rows
 
 
 def _deletes_of(store: Store, plan: ReadPlan, fragment: Fragment) -> FileDeletes:
@@ -213,40 +199,9 @@ def with_vector(add: Add, vector: DeletionVectorDescriptor, physical_rows: int) 
     )
 
 
-@dataclass(frozen=True)
-class RowDeletes:
-    """The actions that delete rows, and their metrics."""
-
-    where: Expression | None  # A bound predicate.
-    removes: tuple[Remove, ...] = ()
-    adds: tuple[Add, ...] = ()
-    written: tuple[Add, ...] = ()  # The new files among `adds`.
-    vector_files: tuple[str, ...] = ()  # Paths of new files of deletion vectors.
-    rows: int = 0
-    files_removed: int = 0
-    files: tuple[FileDeletes, ...] = ()  # The files that got vectors.
-    cdc: tuple[Cdc, ...] = ()  # The deleted rows, if adds and removes do not show them.
-
-    @property
-    def own_files(self) -> frozenset[str]:
-        """The new files, as `Intent.own_files`; a vector within the log is no file."""
-        paths = {add.path for add in self.written}
-        vectors = (add.deletion_vector for add in self.adds if add.path not in paths)
-        stored = {one.unique_id for one in vectors if one is not None and one.storage_type != "i"}
-        return frozenset(paths | stored)
-
-
-def discard_deletes(context: Context, deletes: RowDeletes | None) -> None:
-    """Delete the files that were written for an attempt that was not committed."""
-    if deletes is not None:
-        discard_files(context.store, deletes.written)
-        context.store.delete(list(deletes.vector_files))
-        discard_changes(context, deletes.cdc)
-
-
 def delete_rows(
     context: Context, snapshot: Snapshot, where: Expression | None, options: WriteOptions
-) -> RowDeletes:
+) -> RowChanges:
     """Find a predicate's rows, and write vectors or new files to delete them."""
     files = load_files(context.store, snapshot).live
     plan = plan_scan(snapshot, files, columns=[], where=where)
@@ -262,7 +217,7 @@ def delete_positions(
     options: WriteOptions,
     *,
     records: bool = True,
-) -> RowDeletes:
+) -> RowChanges:
     """Delete rows, given by fragment id and position, with vectors or new files.
 
     `records` is that of `apply_deletes`.
@@ -316,7 +271,7 @@ def apply_deletes(
     options: WriteOptions,
     *,
     records: bool = True,
-) -> RowDeletes:
+) -> RowChanges:
     """Write vectors or new files to delete rows, and remove whole fragments.
 
     Parameters
@@ -331,7 +286,7 @@ def apply_deletes(
     try:
         applied = _applied(context, snapshot, plan, files, whole, deletes, options)
     except BaseException:
-        discard_changes(context, cdc)
+        discard_changes(context.store, cdc)
         raise
     return replace(applied, cdc=tuple(cdc))
 
@@ -344,7 +299,7 @@ def _applied(
     whole: Sequence[Fragment],
     deletes: Sequence[FileDeletes],
     options: WriteOptions,
-) -> RowDeletes:
+) -> RowChanges:
     now_ms = context.effects.now_ms()
     emptied = [one for one in deletes if one.is_whole]
     partial_ones = tuple(one for one in deletes if not one.is_whole)
@@ -354,7 +309,7 @@ def _applied(
     for one in partial_ones:  # A deletion vector changes only the primary file's `add`.
         leaving.extend(file.path for file in one.fragment.files[: 1 if marks else None])
     touched = files_at(files, leaving)
-    result = RowDeletes(
+    result = RowChanges(
         plan.reading.where,
         tuple(removes_of(touched, now_ms)),
         rows=_count_rows(context, plan.reading, whole) + sum(len(one.rows) for one in deletes),
@@ -364,12 +319,12 @@ def _applied(
         return result
     if marks:
         adds, stored = _with_vectors(context, snapshot, partial_ones, touched)
-        return replace(result, adds=adds, vector_files=stored, files=partial_ones)
+        return replace(result, vectored=adds, vector_files=stored, files=partial_ones)
     rewritten = _rewritten(context, plan_rewrite(snapshot, options), partial_ones)
     return replace(
         result,
-        adds=rewritten,
         written=rewritten,
+        copied_rows=sum(add.num_records or 0 for add in rewritten),
         files_removed=len(removed) + len(partial_ones),
     )
 
@@ -399,8 +354,8 @@ def _with_vectors(
 
 
 def united_with(
-    context: Context, current: Snapshot, deletes: RowDeletes, winners: Sequence[Commit]
-) -> RowDeletes | None:
+    context: Context, current: Snapshot, deletes: RowChanges, winners: Sequence[Commit]
+) -> RowChanges | None:
     """Return a delete merged with winners that deleted other rows of its files (rule CON-10).
 
     None if they deleted some of the same rows, if no row of a file would remain, or if they
@@ -426,7 +381,7 @@ def united_with(
     others = [remove for remove in deletes.removes if remove.path not in now]
     adds, stored = _with_vectors(context, current, united, rows)
     return replace(
-        deletes, removes=(*others, *ours), adds=adds, vector_files=stored, files=tuple(united)
+        deletes, removes=(*others, *ours), vectored=adds, vector_files=stored, files=tuple(united)
     )
 
 

@@ -1,396 +1,73 @@
-"""Change rows: the old rows are removed from their files, and new files contain the new rows.
-
-With deletion vectors, files keep the rows that do not change. Otherwise these rows are written
-again, together with the changed ones. Rows keep their ids if the table tracks rows.
-"""
+"""The actions that change rows, and the files that were written for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import chain
+from dataclasses import dataclass
 
-import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.actions.file import Add, Cdc
-from txlog.base.arrow import pc
-from txlog.base.threads import in_shares, map_all
-from txlog.commit.context import Context
-from txlog.data_files.change_files import (
-    RowsOf,
-    as_changes,
-    change_layout,
-    discard_changes,
-    inserted_rows,
-    records_changes,
-    write_changes,
-    write_rows_of,
-)
-from txlog.data_files.constraints import given_list_error
-from txlog.data_files.deletions import (
-    FileDeletes,
-    RowDeletes,
-    apply_deletes,
-    discard_deletes,
-)
-from txlog.data_files.identity import Numbering
-from txlog.data_files.options import WriteOptions
-from txlog.data_files.rewrite import plan_rewrite
-from txlog.data_files.write import FileLayout, discard_files, write_data_files
-from txlog.data_files.write_plan import WritePlan, plan_write
-from txlog.fragments.deletion_vector import alive_mask, as_array
+from txlog.actions.file import Add, Cdc, Remove
+from txlog.data_files.change_files import discard_changes
+from txlog.data_files.write import discard_files
+from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
-from txlog.fragments.ids import settled_ids
-from txlog.scan.columns import ROW_ID, ROW_VERSION
-from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.plan import ScanPlan
-from txlog.scan.read import FragmentReader
-from txlog.scan.read_plan import ReadPlan, stored_list_error
-from txlog.schema.arrow import arrow_schema
-from txlog.schema.types import StructField, StructType
-from txlog.snapshot.snapshot import Snapshot
-
-Places = tuple[Fragment, pa.Array]
-"""A fragment, and positions of rows in it (uint64, ascending)."""
-NewRows = Callable[[Sequence[Places], pa.RecordBatch], pa.RecordBatch]
-"""Return new rows from the places and the values of the old rows.
-
-There is one new row for each old row, in the same order. It pickles.
-"""
-
-_GROUP_BYTES = 256 * 1024 * 1024  # The size of the files whose changed rows one worker writes.
-_REWRITTEN_BYTES = 64 * 1024 * 1024  # The same, if the worker also writes their other rows.
-_GROUP_FILES = 4096
-_TOGETHER_ROWS = 16_384  # Rows of several fragments that are computed together.
+from txlog.schema.types import StructType
+from txlog.store.base import Store
 
 
 @dataclass(frozen=True)
-class FileChange:
-    """The rows of one fragment that are removed, and those of them that get new values."""
+class FileDeletes:
+    """The rows of one fragment that a change removes."""
 
-    deletes: FileDeletes
-    updated: BitMap64  # Some of `deletes.rows`.
+    fragment: Fragment
+    rows: BitMap64  # Positions that are newly deleted.
+    deleted: BitMap64  # Positions that were deleted before.
+    physical_rows: int
 
     @property
-    def fragment(self) -> Fragment:
-        """The fragment."""
-        return self.deletes.fragment
+    def is_whole(self) -> bool:
+        """Whether no row remains."""
+        return len(self.rows) + len(self.deleted) == self.physical_rows
 
 
 @dataclass(frozen=True)
 class RowChanges:
-    """The actions that change rows, and the files that were written for them."""
+    """The actions that remove rows and add new ones, and their metrics.
 
-    deletes: RowDeletes
+    Without `removes` and `adds` there is nothing to commit.
+    """
+
+    where: Expression | None = None  # Bound: true for all rows that were removed. None: any row.
+    removes: tuple[Remove, ...] = ()
+    vectored: tuple[Add, ...] = ()  # Files that are added again, with new deletion vectors.
     written: tuple[Add, ...] = ()  # New data files.
-    cdc: tuple[Cdc, ...] = ()
+    vector_files: tuple[str, ...] = ()  # Paths of new files of deletion vectors.
+    cdc: tuple[Cdc, ...] = ()  # The changes of rows, if adds and removes do not show them.
+    rows: int = 0  # Rows that were removed.
     copied_rows: int = 0  # Rows that did not change, but are in new files.
-    marks: Mapping[str, int] = field(default_factory=dict)  # The last values of identity columns.
+    files_removed: int = 0
+    files: tuple[FileDeletes, ...] = ()  # The files that got vectors.
+    schema: StructType | None = None  # The table's schema after the change; None: it stays.
 
     @property
     def adds(self) -> tuple[Add, ...]:
-        """All files that are added: those with new vectors, and the new ones."""
-        return (*self.deletes.adds, *self.written)
+        """All files that are added."""
+        return (*self.vectored, *self.written)
 
     @property
     def own_files(self) -> frozenset[str]:
-        """The new files, as `Intent.own_files`."""
-        return self.deletes.own_files | {add.path for add in self.written}
+        """The new files, as `Intent.own_files`; a vector within the log is no file."""
+        vectors = (add.deletion_vector for add in self.vectored)
+        stored = {one.unique_id for one in vectors if one is not None and one.storage_type != "i"}
+        return frozenset({add.path for add in self.written} | stored)
 
-    def discard(self, context: Context) -> None:
-        """Delete the files: no commit refers to them."""
-        discard_deletes(context, self.deletes)
-        discard_files(context.store, self.written)
-        discard_changes(context, self.cdc)
+    @property
+    def row_deletes(self) -> frozenset[str]:
+        """The paths of files that only lose rows, as `Intent.row_deletes`."""
+        return frozenset(file.fragment.path for file in self.files)
 
-
-@dataclass(frozen=True)
-class _ChangePlan:
-    """The plan for reading and writing changed rows. It pickles."""
-
-    read: ReadPlan
-    columns: tuple[StructField, ...]  # The columns to read.
-    write: WritePlan
-    new_rows: NewRows
-    keeps: bool  # Whether rows that do not change stay in their files.
-
-
-def change_rows(
-    context: Context,
-    snapshot: Snapshot,
-    plan: ScanPlan,
-    files: pa.Table,
-    changes: Sequence[FileChange],
-    new_rows: NewRows,
-    *,
-    reads: Collection[str] | None = None,
-    inserted: Iterable[pa.RecordBatch] = (),
-    schema: StructType | None = None,
-    options: WriteOptions,
-) -> RowChanges:
-    """Write the new rows, and the vectors or files without the old rows.
-
-    Memory is bounded by a few batches for each worker of the engine, and by the positions. After an
-    error no new file remains.
-
-    Parameters
-    ----------
-    plan
-        The plan that found the rows; `files` are the live `FILE_ROWS` from which it was made.
-    reads
-        The columns that `new_rows` needs: it may get more of them. Default: all.
-    inserted
-        New rows; columns that they lack get their default.
-    schema
-        The table's schema after the change. Default: the current one.
-
-    Raises
-    ------
-    SchemaMismatchError
-        A new row does not fit the table, or breaks a constraint.
-    UnsupportedFeatureError
-        The table tracks rows, but moved rows would lose their ids.
-    """
-    keeps = snapshot.marks_deletions
-    rewriting = plan_rewrite(snapshot, options)
-    writing = plan_write(
-        snapshot.metadata,
-        schema or snapshot.schema,
-        options,
-        mapping_mode=snapshot.mapping_mode,
-        protocol=snapshot.protocol,
-    ).with_moved(rewriting.layout.moved)
-    columns = rewriting.read.columns
-    if keeps and reads is not None:
-        chosen = {*reads, ROW_ID}
-        columns = tuple(field for field in columns if field.name in chosen)
-    steps = _ChangePlan(rewriting.read, columns, writing, new_rows, keeps)
-    moving = [one for one in changes if one.updated or (not keeps and not one.deletes.is_whole)]
-    undo = partial(_discard_all, context)
-    groups = _groups(moving, _GROUP_BYTES if keeps else _REWRITTEN_BYTES)
-    written = map_all(context.engine, partial(_write_group, context, steps), groups, undo=undo)
-    adds = [add for group in written for add in group]
-    cdc: list[Cdc] = []
-    try:
-        numbering = writing.numbering()
-        new = _write_inserted(context, writing, inserted, numbering)
-        adds += new
-        if records_changes(snapshot) and not all(_is_gone(one) for one in changes):
-            cdc += _write_images(context, snapshot, steps, changes)
-            cdc += write_rows_of(context, snapshot, inserted_rows(new), schema=writing.schema)
-        deletes = _leave_out(context, snapshot, plan, files, changes, options, keeps=keeps)
-    except BaseException:
-        discard_files(context.store, adds)
-        discard_changes(context, cdc)
-        raise
-    marks = {} if numbering is None else numbering.marks()
-    copied = 0 if keeps else sum(_left(one) for one in changes)
-    return RowChanges(deletes, tuple(adds), tuple(cdc), copied, marks)
-
-
-def _is_gone(change: FileChange) -> bool:
-    """Return whether a whole file is removed, so that its remove records all of its changes."""
-    return change.deletes.is_whole and not change.updated
-
-
-def _left(change: FileChange) -> int:
-    deletes = change.deletes
-    return deletes.physical_rows - len(deletes.deleted) - len(deletes.rows)
-
-
-def _discard_all(context: Context, written: list[list[Add]]) -> None:
-    discard_files(context.store, [add for adds in written for add in adds])
-
-
-def _leave_out(
-    context: Context,
-    snapshot: Snapshot,
-    plan: ScanPlan,
-    files: pa.Table,
-    changes: Sequence[FileChange],
-    options: WriteOptions,
-    *,
-    keeps: bool,
-) -> RowDeletes:
-    deletes = [one.deletes for one in changes]
-    if keeps:
-        return apply_deletes(context, snapshot, plan, files, [], deletes, options, records=False)
-    fragments = [one.fragment for one in deletes]  # The remaining rows are already written.
-    left_out = apply_deletes(context, snapshot, plan, files, fragments, [], options, records=False)
-    return replace(left_out, rows=sum(len(one.rows) for one in deletes))
-
-
-def _groups(changes: Sequence[FileChange], most_bytes: int) -> list[list[FileChange]]:
-    """Return changes in groups for one worker each: few files, and not many rows."""
-    sizes = [sum(file.size for file in change.fragment.files) for change in changes]
-    shares = [max(size / most_bytes, 1 / _GROUP_FILES) for size in sizes]
-    return in_shares(changes, shares, 1)
-
-
-def _write_group(context: Context, steps: _ChangePlan, group: Sequence[FileChange]) -> list[Add]:
-    """Write the changed rows of fragments, and the rows that cannot stay in their files."""
-    batches = _rows(context, steps, group)
-    return write_data_files(context.store, batches, steps.write.layout, effects=context.effects)
-
-
-def _rows(
-    context: Context, steps: _ChangePlan, group: Sequence[FileChange]
-) -> Iterator[pa.RecordBatch]:
-    if not steps.columns:
-        return _rows_unread(steps, group)
-    return chain.from_iterable(_rows_read(context, steps, change) for change in group)
-
-
-def _rows_read(
-    context: Context, steps: _ChangePlan, change: FileChange
-) -> Iterator[pa.RecordBatch]:
-    reader = FragmentReader(context.store, steps.read, change.fragment)
-    only = change.updated if steps.keeps else None
-    gone = change.deletes.rows | change.deletes.deleted
-    for start, batch in reader.batches(
-        steps.columns, prune=False, batch_rows=BATCH_ROWS, threads=True, only=only
-    ):
-        stay = None if steps.keeps else alive_mask(gone, start, batch.num_rows)
-        others = alive_mask(change.updated, start, batch.num_rows)
-        if others is None:  # No row of the batch gets new values.
-            if not steps.keeps:
-                yield _as_written(steps, batch if stay is None else batch.filter(stay))
-            continue
-        mask = pc.invert(others)
-        places = pc.indices_nonzero(mask).cast(pa.uint64())
-        new = _updated(steps, [(change.fragment, pc.add(places, start))], batch.filter(mask))
-        if steps.keeps:
-            yield new
-            continue
-        assert stay is not None  # Updated rows do not remain.
-        places = pa.concat_arrays([places, pc.indices_nonzero(stay).cast(pa.uint64())])
-        both = pa.Table.from_batches([new, _as_written(steps, batch.filter(stay))])
-        yield from both.take(pc.sort_indices(places)).to_batches()
-
-
-def _rows_unread(steps: _ChangePlan, group: Sequence[FileChange]) -> Iterator[pa.RecordBatch]:
-    """Yield new rows for which the old ones need not be read: their positions are sufficient.
-
-    Rows of several fragments are computed together.
-    """
-    for parts in _places(group):
-        positions = pa.concat_arrays([part for _, part in parts])
-        # A batch without columns would have no rows.
-        yield _updated(steps, parts, pa.RecordBatch.from_arrays([positions], names=[""]))
-
-
-def _places(group: Sequence[FileChange]) -> Iterator[list[Places]]:
-    """Yield the positions of updated rows, each time of a batch of rows."""
-    parts: list[Places] = []
-    size = 0
-    for change in group:
-        positions = as_array(change.updated)
-        for start in range(0, len(positions), BATCH_ROWS):
-            part = positions.slice(start, BATCH_ROWS)
-            if parts and size + len(part) > _TOGETHER_ROWS:
-                yield parts
-                parts, size = [], 0
-            parts.append((change.fragment, part))
-            size += len(part)
-    if parts:
-        yield parts
-
-
-def _updated(steps: _ChangePlan, places: Sequence[Places], rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the new rows: checked, with the ids of the old rows, and the commit's version."""
-    new = steps.new_rows(places, rows)
-    reader = pa.RecordBatchReader.from_batches(new.schema, [new])
-
-    def list_error(column: StructField) -> Exception:
-        name = column.name
-        if name not in rows.schema.names or not new.column(name).equals(rows.column(name)):
-            return given_list_error(column)
-        ((fragment, _),) = places  # Only rows of one fragment are read together.
-        physical = column.name_in_files(steps.read.form.mapping_mode)
-        others = (file for file in fragment.files[1:] if physical in (file.fields or ()))
-        path = next(others, fragment.files[0]).path
-        return stored_list_error(path, steps.read.version, column)
-
-    (checked,) = steps.write.checked(reader, list_error=list_error)
-    moved = steps.write.layout.moved
-    versions = pa.nulls(rows.num_rows, pa.int64())
-    ids = [settled_ids(rows.column(ROW_ID)), versions] if moved else []
-    return _with_ids(steps, checked, ids)
-
-
-def _as_written(steps: _ChangePlan, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return unchanged rows in the columns to write, with ids and versions."""
-    names = [field.name for field in steps.write.schema.fields]
-    known = set(rows.schema.names)
-    schema = arrow_schema(steps.write.schema)
-    arrays = [
-        rows.column(name) if name in known else pa.nulls(rows.num_rows, schema.field(name).type)
-        for name in names
-    ]
-    moved = steps.write.layout.moved
-    ids = [settled_ids(rows.column(name)) for name in (ROW_ID, ROW_VERSION)] if moved else []
-    return _with_ids(steps, pa.RecordBatch.from_arrays(arrays, schema=schema), ids)
-
-
-def _with_ids(steps: _ChangePlan, rows: pa.RecordBatch, ids: Sequence[pa.Array]) -> pa.RecordBatch:
-    schema = arrow_schema(steps.write.layout.row_schema)
-    return pa.RecordBatch.from_arrays([*rows.columns, *ids], schema=schema)
-
-
-def _write_images(
-    context: Context, snapshot: Snapshot, steps: _ChangePlan, changes: Sequence[FileChange]
-) -> list[Cdc]:
-    """Record the old and the new values of changed rows as change rows."""
-    parts = [
-        part
-        for one in changes
-        for part in (
-            RowsOf("delete", one.fragment, one.deletes.rows - one.updated),
-            RowsOf("update_preimage", one.fragment, one.updated),
-        )
-        if part.rows
-    ]
-    schema = steps.write.schema
-    before = write_rows_of(context, snapshot, parts, schema=schema)
-    write = partial(_write_postimages, context, steps, change_layout(snapshot, schema))
-
-    def undo(written: list[list[Cdc]]) -> None:
-        discard_changes(context, [file for files in written for file in files])
-
-    try:
-        groups = _groups([one for one in changes if one.updated], _GROUP_BYTES)
-        after = map_all(context.engine, write, groups, undo=undo)
-    except BaseException:
-        discard_changes(context, before)
-        raise
-    return [*before, *(file for files in after for file in files)]
-
-
-def _write_postimages(
-    context: Context, steps: _ChangePlan, layout: FileLayout, group: Sequence[FileChange]
-) -> list[Cdc]:
-    keeping = replace(steps, keeps=True)  # Only the changed rows are needed.
-    batches = (
-        as_changes(rows, "update_postimage", layout) for rows in _rows(context, keeping, group)
-    )
-    return write_changes(context, batches, layout)
-
-
-def _write_inserted(
-    context: Context,
-    plan: WritePlan,
-    inserted: Iterable[pa.RecordBatch],
-    numbering: Numbering | None,
-) -> list[Add]:
-    """Write new rows; the commit gives them new ids."""
-    rows = (
-        checked
-        for batch in inserted
-        for checked in plan.checked(
-            pa.RecordBatchReader.from_batches(batch.schema, [batch]), numbering
-        )
-    )
-    layout = replace(plan.layout, moved=())
-    return write_data_files(context.store, rows, layout, effects=context.effects)
+    def discard(self, store: Store) -> None:
+        """Delete the new files: no commit refers to them."""
+        discard_files(store, self.written)
+        store.delete(list(self.vector_files))
+        discard_changes(store, self.cdc)

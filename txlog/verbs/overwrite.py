@@ -15,9 +15,10 @@ from txlog.base.errors import InvalidInputError
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.change_files import inserted_rows, write_rows_of
-from txlog.data_files.deletions import RowDeletes, delete_rows, discard_deletes, removes_of
+from txlog.data_files.deletions import delete_rows, removes_of
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import WriteOptions, as_options
+from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import AddedFiles, partitioned_by
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
@@ -64,7 +65,7 @@ class Overwrite(Operation):
         self._where = where
         self._partition_mode = partition_mode
         self._options = as_options(options)
-        self._deletes: RowDeletes | None = None
+        self._deletes: RowChanges | None = None
 
     @classmethod
     def of_data(
@@ -147,17 +148,18 @@ class Overwrite(Operation):
             },
         )
 
-    def _rows_replaced(self, base: Snapshot) -> RowDeletes:
+    def _rows_replaced(self, base: Snapshot) -> RowChanges:
         if self._where is not None:
             return delete_rows(self.context, base, self._where, self._options)
         rows = load_files(self.context.store, base).live
         if self._partition_mode == "dynamic":
             rows = _in_partitions(rows, self._files.adds, base)
-        return RowDeletes(None, tuple(removes_of(rows, self.context.effects.now_ms())))
+        return RowChanges(None, tuple(removes_of(rows, self.context.effects.now_ms())))
 
     def _discard_deletes(self) -> None:
         deletes, self._deletes = self._deletes, None
-        discard_deletes(self.context, deletes)
+        if deletes is not None:
+            deletes.discard(self.context.store)
 
     def discard(self) -> None:
         """Delete the data files, and files that were written for replaced rows."""

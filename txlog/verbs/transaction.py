@@ -101,7 +101,7 @@ class Transaction(Operation):
 
     def _discard_changes(self) -> None:
         cdc, self._cdc = self._cdc, []
-        discard_changes(self.context, cdc)
+        discard_changes(self.context.store, cdc)
 
     def _decide(self, operation: Operation) -> None:
         operation.context = self.context

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
-from txlog.commit.intent import Intent, Reads
-from txlog.commit.operation import Operation
 from txlog.data_files.assignments import Assignments, Updates, assignments
+from txlog.data_files.change_rows import FileChange, Places, change_rows
 from txlog.data_files.deletions import find_rows
 from txlog.data_files.options import WriteOptions, as_options
-from txlog.data_files.row_changes import FileChange, Places, RowChanges, change_rows
+from txlog.data_files.row_changes import RowChanges
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.scan.plan import plan_scan
 from txlog.scan.read_plan import require_table_columns
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.change_rows import ChangeRows
 
 
-class Update(Operation):
+class Update(ChangeRows):
     """Change values in the rows for which a predicate is true; None: all rows."""
 
     name = "UPDATE"
-    removes_rows = True
 
     def __init__(
         self,
@@ -40,10 +40,8 @@ class Update(Operation):
         self._new_values = new_values
         self._where = where
         self._options = as_options(options)
-        self._changes: RowChanges | None = None
-        self._read = Reads(everything=True)
 
-    def intent(self, base: Snapshot) -> Intent | None:
+    def changed(self, base: Snapshot) -> RowChanges:
         """Return the removed files, the files with new deletion vectors, and the new files.
 
         Raises
@@ -61,13 +59,11 @@ class Update(Operation):
         )
         files = load_files(self.context.store, base).live
         plan = plan_scan(base, files, columns=[], where=self._where)
-        where = plan.reading.where
-        require_table_columns(where, base, row_ids=True)
-        self._read = Reads(everything=where is None, where=where)
+        require_table_columns(plan.reading.where, base, row_ids=True)
         rows = find_rows(self.context.store, plan, self.context.engine)
         if not rows:
-            return None
-        changes = self._changes = change_rows(
+            return RowChanges(plan.reading.where)
+        return change_rows(
             self.context,
             base,
             plan,
@@ -76,35 +72,25 @@ class Update(Operation):
             partial(_new_rows, given),
             options=self._options,
         )
-        return Intent(
-            operation=self.name,
-            kind="replace",
-            read_version=base.version,
-            removes=changes.deletes.removes,
-            adds=changes.adds,
-            own_files=changes.own_files,
-            cdc=changes.cdc,
-            reads=self._read,
-            row_deletes=frozenset(file.fragment.path for file in changes.deletes.files),
-            parameters={"predicate": [] if where is None else [to_sql(where)]},
-            metrics={
-                "numUpdatedRows": changes.deletes.rows,
-                "numCopiedRows": changes.copied_rows,
-                "numAddedFiles": len(changes.written),
-                "numRemovedFiles": changes.deletes.files_removed,
-                "numDeletionVectorsAdded": len(changes.deletes.files),
-            },
-        )
 
-    def read(self) -> Reads:
+    def parameters(self, changes: RowChanges) -> Mapping[str, Any]:
         """Return the predicate."""
-        return self._read
+        return {"predicate": [] if changes.where is None else [to_sql(changes.where)]}
 
-    def discard(self) -> None:
-        """Delete the vectors and data files of the last attempt."""
-        changes, self._changes = self._changes, None
-        if changes is not None:
-            changes.discard(self.context)
+    def metrics(self, changes: RowChanges) -> dict[str, int]:
+        """Return Delta's metrics of UPDATE."""
+        return update_metrics(changes)
+
+
+def update_metrics(changes: RowChanges) -> dict[str, int]:
+    """Return Delta's metrics of UPDATE."""
+    return {
+        "numUpdatedRows": changes.rows,
+        "numCopiedRows": changes.copied_rows,
+        "numAddedFiles": len(changes.written),
+        "numRemovedFiles": changes.files_removed,
+        "numDeletionVectorsAdded": len(changes.files),
+    }
 
 
 def _new_rows(

@@ -154,11 +154,10 @@ class Written:
 
     def discard(self, store: Store) -> None:
         """Delete the files: no commit refers to them."""
-        from txlog.commit.context import Context
         from txlog.data_files.change_files import discard_changes
 
         discard_files(store, self.adds)
-        discard_changes(Context(store), self.cdc)
+        discard_changes(store, self.cdc)
 
 
 class _NothingCommittedError(Exception):

@@ -24,7 +24,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import SparkEngine
 from txlog.spark_ext.spark_types import frame_schema
 from txlog.spark_ext.transactions import transaction
-from txlog.spark_ext.writes.change_tasks import ADDRESS, PLACE, SOURCE, Written
+from txlog.spark_ext.writes.change_tasks import ADDRESS, PLACE, SOURCE
 from txlog.spark_ext.writes.conditions import as_predicate, is_alike, is_plain_text
 from txlog.spark_ext.writes.row_changes import (
     ClauseValues,
@@ -53,6 +53,7 @@ from txlog.verbs.merge.clauses import (
 )
 from txlog.verbs.merge.condition import conjuncts, with_columns
 from txlog.verbs.merge.merge import merge_metrics, parameters
+from txlog.verbs.update import update_metrics
 
 if TYPE_CHECKING:
     import os
@@ -94,7 +95,6 @@ class SparkUpdate(SparkChange):
     """Change values of the rows for which a Spark condition is true; None: all rows."""
 
     name = "UPDATE"
-    removes_rows = True
 
     def __init__(
         self,
@@ -126,15 +126,9 @@ class SparkUpdate(SparkChange):
             {"predicate": [] if self._where is None else [text_of(self._where)]},
         )
 
-    def metrics(self, written: Written, changes: RowChanges) -> dict[str, int]:
+    def metrics(self, changes: RowChanges) -> dict[str, int]:
         """Return Delta's metrics of UPDATE."""
-        return {
-            "numUpdatedRows": changes.deletes.rows,
-            "numCopiedRows": changes.copied_rows,
-            "numAddedFiles": len(changes.written),
-            "numRemovedFiles": changes.deletes.files_removed,
-            "numDeletionVectorsAdded": len(changes.deletes.files),
-        }
+        return update_metrics(changes)
 
 
 class SparkMerge(SparkChange):
@@ -231,12 +225,12 @@ class SparkMerge(SparkChange):
             require_insertable(list(given), schema)
         return given
 
-    def metrics(self, written: Written, changes: RowChanges) -> dict[str, int]:
+    def metrics(self, changes: RowChanges) -> dict[str, int]:
         """Return Delta's metrics of MERGE, without the number of source rows."""
         return merge_metrics(
-            inserted=written.inserted,
-            updated=sum(map(len, written.touched.updated.values())),
-            gone=changes.deletes.rows,
+            inserted=self._written.inserted,
+            updated=sum(map(len, self._written.touched.updated.values())),
+            gone=changes.rows,
             changes=changes,
         )
 

@@ -11,15 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
 from txlog.base.errors import UnsupportedFeatureError
 from txlog.commit.context import Context, require_shared
-from txlog.commit.intent import Intent, Reads
-from txlog.commit.operation import Operation, discarding
+from txlog.commit.operation import discarding
 from txlog.data_files.change_files import change_layout, discard_changes, records_changes
 from txlog.data_files.constraints import is_generated
 from txlog.data_files.deletions import delete_positions
@@ -50,7 +48,7 @@ from txlog.spark_ext.writes.change_tasks import (
     old_name,
 )
 from txlog.spark_ext.writes.write_frame import assigned, by_rows, stored
-from txlog.verbs.append import evolved
+from txlog.verbs.change_rows import ChangeRows
 from txlog.verbs.merge.clauses import REMOVING
 from txlog.verbs.merge.match import must_not_match, several_match
 
@@ -104,7 +102,7 @@ class PlannedChange:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-class SparkChange(Operation):
+class SparkChange(ChangeRows):
     """A change whose rows Spark finds and computes.
 
     Spark's shuffles and joins move the rows, and its tasks write them. This process gets the
@@ -113,18 +111,15 @@ class SparkChange(Operation):
 
     def __init__(self, options: WriteOptions | None = None) -> None:
         self._options = as_options(options)
-        self._changes: RowChanges | None = None
+        self._planned: PlannedChange | None = None  # Of the last attempt.
+        self._written = Written()
 
     @abstractmethod
     def planned(self, base: Snapshot) -> PlannedChange:
         """Return the change of a version."""
 
-    @abstractmethod
-    def metrics(self, written: Written, changes: RowChanges) -> dict[str, int]:
-        """Return Delta's metrics of the operation."""
-
-    def intent(self, base: Snapshot) -> Intent | None:
-        """Let Spark compute the change of a version, and return the intent.
+    def changed(self, base: Snapshot) -> RowChanges:
+        """Let Spark compute the change of a version.
 
         Raises
         ------
@@ -160,37 +155,22 @@ class SparkChange(Operation):
             gone = written.touched.gone
             deletes = delete_positions(self.context, base, gone, self._options, records=False)
         if not gone:  # For new rows, readers take changes from the adds.
-            discard_changes(self.context, written.cdc)
+            discard_changes(task.store, written.cdc)
             written.cdc = []
-            if not written.adds:
-                return None
-        changes = self._changes = RowChanges(
+        self._planned, self._written = change, written
+        marks = counted(change.schema, task.numbered, written.adds, base.mapping_mode)
+        return replace(
             deletes,
-            tuple(written.adds),
-            tuple(written.cdc),
-            _rows_in(deletes.written),
-            counted(change.schema, task.numbered, written.adds, base.mapping_mode),
-        )
-        return Intent(
-            operation=self.name,
-            kind="replace",
-            read_version=base.version,
-            removes=deletes.removes,
-            adds=changes.adds,
-            own_files=changes.own_files,
-            cdc=changes.cdc,
-            metadata=evolved(base, with_marks(change.schema, changes.marks)),
-            reads=Reads(everything=change.where is None, where=change.where),
-            row_deletes=frozenset(file.fragment.path for file in deletes.files),
-            parameters=change.parameters,
-            metrics=self.metrics(written, changes),
+            where=change.where,
+            written=(*deletes.written, *written.adds),
+            cdc=tuple(written.cdc),
+            schema=with_marks(change.schema, marks),
         )
 
-    def discard(self) -> None:
-        """Delete the vectors, change files and data files of the last attempt."""
-        changes, self._changes = self._changes, None
-        if changes is not None:
-            changes.discard(self.context)
+    def parameters(self, changes: RowChanges) -> Mapping[str, Any]:
+        """Return the parameters of the planned change."""
+        assert self._planned is not None
+        return self._planned.parameters
 
 
 def target_frame(
@@ -371,11 +351,6 @@ def _computed(task: ChangeTask, frame: DataFrame) -> Written:
         together.discard(task.store)
         raise
     return together
-
-
-def _rows_in(adds: Sequence[Any]) -> int:
-    """Return the number of rows of files that txlog wrote, from their statistics."""
-    return sum(orjson.loads(add.stats)["numRecords"] for add in adds)
 
 
 def _row_text(context: Context, base: Snapshot, address: int) -> str:

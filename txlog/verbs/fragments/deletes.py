@@ -11,14 +11,12 @@ from txlog.base.errors import CommitConflictError, InvalidInputError, Unsupporte
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.data_files.deletions import (
-    FileDeletes,
-    RowDeletes,
     adds_of,
-    discard_deletes,
     removes_of,
     united_with,
     with_vector,
 )
+from txlog.data_files.row_changes import FileDeletes, RowChanges
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.fragments.rows import FEATURE
 from txlog.scan.deletions import load_deletions
@@ -40,8 +38,8 @@ class CommitDeletes(FragmentsOperation):
     def __init__(self, opened: Snapshot, request: FragmentOperation.Delete) -> None:
         super().__init__(opened, request.updated_fragments, request.read_version)
         self._request = request
-        self._deletes: RowDeletes | None = None
-        self._union: RowDeletes | None = None  # Deletion vectors that this operation wrote itself.
+        self._deletes: RowChanges | None = None
+        self._union: RowChanges | None = None  # Deletion vectors that this operation wrote itself.
 
     def changes(self, base: Base) -> Intent | None:
         """Return the removed fragments, and those that get the vectors of workers."""
@@ -55,7 +53,7 @@ class CommitDeletes(FragmentsOperation):
             read_version=base.snapshot.version,
             removes=deletes.removes,
             adds=deletes.adds,
-            row_deletes=frozenset(one.fragment.path for one in deletes.files),
+            row_deletes=deletes.row_deletes,
             read_columns=read_by(request.updated_fragments),
             parameters={"predicate": [request.predicate] if request.predicate else []},
             metrics={
@@ -79,10 +77,11 @@ class CommitDeletes(FragmentsOperation):
     def discard(self) -> None:
         """Delete the merged vectors; the files of workers are kept."""
         union, self._union = self._union, None
-        discard_deletes(self.context, union)
+        if union is not None:
+            union.discard(self.context.store)
 
 
-def _row_deletes(context: Context, base: Base, request: FragmentOperation.Delete) -> RowDeletes:
+def _row_deletes(context: Context, base: Base, request: FragmentOperation.Delete) -> RowChanges:
     deletes = []
     vectors = {}
     for metadata in request.updated_fragments:
@@ -136,10 +135,10 @@ def _row_deletes(context: Context, base: Base, request: FragmentOperation.Delete
         for add in adds_of(base.rows(primaries))
         if (vector := vectors[add.path]) is not None
     ]
-    return RowDeletes(
+    return RowChanges(
         None,
         tuple(removes),
-        tuple(adds),
+        vectored=tuple(adds),
         rows=sum(len(one.rows) for one in deletes) + sum(f.num_rows or 0 for f in whole),
         files_removed=len(whole),
         files=tuple(deletes),
@@ -161,7 +160,7 @@ def _require_form(metadata: FragmentMetadata, base: Snapshot) -> None:
         )
 
 
-def _raise_shared_rows(context: Context, current: Snapshot, deletes: RowDeletes) -> None:
+def _raise_shared_rows(context: Context, current: Snapshot, deletes: RowChanges) -> None:
     """Raise if a winner deleted a row that this operation deletes, too; name the file."""
     live = load_files(context.store, current).live
     now = {fragment.path: fragment for fragment in live_sequence(current, live)}

@@ -19,10 +19,11 @@ from txlog.commit.context import Context
 from txlog.commit.operation import require_table_writable
 from txlog.data_files.column_files import ColumnWriter
 from txlog.data_files.column_values import column_values
-from txlog.data_files.deletions import FileDeletes, adds_of, with_vector, write_deletions
+from txlog.data_files.deletions import adds_of, with_vector, write_deletions
 from txlog.data_files.identity import identities
 from txlog.data_files.incoming import incoming, merged_schema
 from txlog.data_files.options import WriteOptions
+from txlog.data_files.row_changes import FileDeletes
 from txlog.data_files.write_plan import plan_write
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression

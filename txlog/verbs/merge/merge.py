@@ -5,7 +5,7 @@ Rules: the Delta protocol does not define merges; their meaning is that of Delta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,12 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.base.arrow import arrow_array
-from txlog.commit.intent import Intent, Reads
-from txlog.commit.operation import Operation
-from txlog.data_files.identity import with_marks
+from txlog.data_files.change_rows import FileChange, change_rows
 from txlog.data_files.incoming import merged_schema
 from txlog.data_files.options import as_options
-from txlog.data_files.row_changes import FileChange, RowChanges, change_rows
+from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import settled
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
@@ -29,7 +27,7 @@ from txlog.scan.read_plan import choose_columns
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.verbs.append import evolved
+from txlog.verbs.change_rows import ChangeRows
 from txlog.verbs.merge.clauses import (
     CORE,
     REMOVING,
@@ -51,7 +49,7 @@ from txlog.verbs.merge.match import (
 from txlog.verbs.merge.source import MEMORY_BYTES, MergeSource
 
 
-class Merge(Operation):
+class Merge(ChangeRows):
     """Update, delete and insert rows by the rows of a source."""
 
     name = "MERGE"
@@ -67,14 +65,15 @@ class Merge(Operation):
         self._aliases = request.target_alias, request.source_alias
         self._schema_mode = request.schema_mode
         self._source: MergeSource | None = None
-        self._changes: RowChanges | None = None
+        self._metrics: dict[str, int] = {}  # Those of the last attempt.
+        self._parameters: dict[str, Any] = {}
 
     @property
     def removes_rows(self) -> bool:  # type: ignore[override]
         """Whether rows may be removed; append-only tables allow a merge that only inserts."""
         return any(clause.action in REMOVING for clause in self._clauses)
 
-    def intent(self, base: Snapshot) -> Intent | None:
+    def changed(self, base: Snapshot) -> RowChanges:
         """Return the removed files, those with new deletion vectors, and those with new rows.
 
         Raises
@@ -121,8 +120,8 @@ class Merge(Operation):
         inserts = _Inserts(steps, matches)
         changed = [one for one in matches if one.deletes.rows]
         if not changed and not inserts.any():
-            return None
-        changes = self._changes = change_rows(
+            return RowChanges(plan.reading.where)
+        changes = change_rows(
             self.context,
             base,
             plan,
@@ -134,40 +133,28 @@ class Merge(Operation):
             schema=schema,
             options=self._options,
         )
-        if not changed and not changes.written:  # The clauses of inserts took no row.
-            return None
-        return Intent(
-            operation=self.name,
-            kind="replace",
-            read_version=base.version,
-            removes=changes.deletes.removes,
-            adds=changes.adds,
-            own_files=changes.own_files,
-            cdc=changes.cdc,
-            metadata=evolved(base, with_marks(schema, changes.marks)),
-            reads=Reads(everything=plan.reading.where is None, where=plan.reading.where),
-            row_deletes=frozenset(file.fragment.path for file in changes.deletes.files),
-            parameters=parameters(
-                to_sql(condition.whole), [(clause.kind, clause.describe()) for clause in clauses]
+        described = [(clause.kind, clause.describe()) for clause in clauses]
+        self._parameters = parameters(to_sql(condition.whole), described)
+        self._metrics = {
+            "numSourceRows": source.num_rows,
+            "numTargetFilesScanned": len(fragments),
+            "numTargetFilesSkippedDuringScan": files.num_rows - len(fragments),
+            **merge_metrics(
+                inserted=inserts.count,
+                updated=sum(len(one.updated.positions) for one in changed),
+                gone=sum(len(one.deletes.rows) for one in changed),
+                changes=changes,
             ),
-            metrics={
-                "numSourceRows": source.num_rows,
-                "numTargetFilesScanned": len(fragments),
-                "numTargetFilesSkippedDuringScan": files.num_rows - len(fragments),
-                **merge_metrics(
-                    inserted=inserts.count,
-                    updated=sum(len(one.updated.positions) for one in changed),
-                    gone=sum(len(one.deletes.rows) for one in changed),
-                    changes=changes,
-                ),
-            },
-        )
+        }
+        return changes
 
-    def discard(self) -> None:
-        """Delete the vectors and data files of the last attempt."""
-        changes, self._changes = self._changes, None
-        if changes is not None:
-            changes.discard(self.context)
+    def parameters(self, changes: RowChanges) -> Mapping[str, Any]:
+        """Return the condition and the clauses."""
+        return self._parameters
+
+    def metrics(self, changes: RowChanges) -> dict[str, int]:
+        """Return Delta's metrics of MERGE."""
+        return self._metrics
 
 
 def _of_structs_and_new(table: StructType, source: StructType) -> StructType:
@@ -279,6 +266,6 @@ def merge_metrics(*, inserted: int, updated: int, gone: int, changes: RowChanges
         "numTargetRowsCopied": changes.copied_rows,
         "numOutputRows": inserted + updated + changes.copied_rows,
         "numTargetFilesAdded": len(changes.written),
-        "numTargetFilesRemoved": changes.deletes.files_removed,
-        "numTargetDeletionVectorsAdded": len(changes.deletes.files),
+        "numTargetFilesRemoved": changes.files_removed,
+        "numTargetDeletionVectorsAdded": len(changes.files),
     }
