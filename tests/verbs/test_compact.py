@@ -519,12 +519,8 @@ def test_rows_are_sorted_as_python_sorts_them(
         stored += cells
     held = [{name: row[name] for name in SORTED.names} for row in after]
     assert sorted(map(repr, stored)) == sorted(map(repr, held))
-    assert (
-        table.optimize.compact(
-            sort_by=by, options=txlog.WriteOptions(max_rows_per_file=largest)
-        ).version
-        is None
-    )
+    if largest is None:  # Files that a limit of rows has cut may be joined in another way.
+        assert table.optimize.compact(sort_by=by).version is None
 
 
 def test_rows_are_sorted_within_partitions_and_large_files_stay(tmp_path: Path) -> None:

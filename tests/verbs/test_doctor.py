@@ -202,7 +202,7 @@ def test_a_clean_log_beside_an_unfinished_clone_has_no_gaps(
     for number in range(10):
         table.append(rows(number))
     with monkeypatch.context() as patched:
-        patched.setattr("txlog.verbs.clone.commit", die)
+        patched.setattr("txlog.verbs.clone._Clone._files", die)
         with pytest.raises(Death):
             txlog.Table(table.uri, version=2).clone(tmp_path / "c", shallow=True, register=True)
     table = txlog.Table(table.uri)
