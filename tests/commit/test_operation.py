@@ -5,20 +5,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 
 import txlog
 from tests.verb_calls import Built
 from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
-from txlog.base.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from txlog.base.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    InvalidTypeError,
+    NotFoundError,
+    OutcomeUnknownError,
+    StoreError,
+    UnsupportedFeatureError,
+)
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation, execute, rehearsing
 from txlog.data_files.options import as_schema
+from txlog.expressions.sql import as_expression
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.local.local import LocalStore
+from txlog.testing import Fault, FaultyStore
+from txlog.verbs.append import Append
 from txlog.verbs.create import CreateTable, new_table
+from txlog.verbs.delete import Delete
+from txlog.verbs.overwrite import Overwrite
+from txlog.verbs.update import Update
 
 EMPTY = Intent("TEST", read_version=0, kind="append")
 
@@ -70,6 +85,58 @@ def test_what_is_missing_is_named(table: txlog.Table) -> None:
     assert (e.value.argument, e.value.field) == ("operation", "name")
 
 
+def test_what_is_no_operation_or_no_intent_is_refused(table: txlog.Table) -> None:
+    with pytest.raises(InvalidTypeError, match="an Operation was expected, not a str") as caught:
+        execute("append", table._context, table.snapshot)  # type: ignore[arg-type]
+    assert caught.value.argument == "operation"
+    with pytest.raises(InvalidTypeError, match="intent of Built returned a str") as caught:
+        execute(Built(lambda _: "all"), table._context, table.snapshot)  # type: ignore[arg-type]
+    assert caught.value.argument == "intent"
+
+
+ROWS = pa.table({"x": [1, 2, 3]})
+WRITING: dict[str, Callable[[], Operation]] = {
+    "append": lambda: Append(ROWS),
+    "overwrite": lambda: Overwrite.of_data(ROWS),
+    "update": lambda: Update({"x": "x + 1"}, where=as_expression("x > 1")),
+    "delete": lambda: Delete(as_expression("x > 1")),
+}
+
+
+@pytest.mark.parametrize("first", ["committed", "recorded", "failed", "rehearsed", "lost"])
+@pytest.mark.parametrize("name", WRITING)
+def test_an_operation_is_executed_once(name: str, first: str, tmp_path: Path) -> None:
+    """A second execution would delete files of the first one, or commit files that are gone."""
+    table = txlog.write(tmp_path / "t", ROWS, properties={"delta.enableDeletionVectors": "true"})
+    inner = LocalStore(str(tmp_path / "t"))
+    store = FaultyStore(inner, [])
+    operation, txn = WRITING[name](), None if first == "committed" else ("job", 1)
+    match first:
+        case "failed":
+            store = FaultyStore(inner, [Fault("put_if_absent", 1, "not_done")])
+            with pytest.raises(StoreError):
+                execute(operation, Context(store), table.snapshot, txn=txn)
+        case "rehearsed":
+            with rehearsing():
+                execute(operation, Context(store), table.snapshot, txn=txn)
+        case "lost":
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr("txlog.commit.loop.require_landed", lose)
+                with pytest.raises(OutcomeUnknownError):
+                    execute(operation, Context(store), table.snapshot, txn=txn)
+        case _:
+            assert execute(operation, Context(store), table.snapshot, txn=txn).outcome
+    rows = txlog.Table(table.uri).to_arrow()
+    with pytest.raises(InvalidInputError, match="was executed before") as caught:
+        execute(operation, Context(store), txlog.Table(table.uri).snapshot, txn=txn)
+    assert caught.value.argument == "operation"
+    assert txlog.Table(table.uri).to_arrow().equals(rows)
+
+
+def lose(*_: object) -> None:
+    raise OutcomeUnknownError(path="x", version=1, txn_id="x", reason="the answer was lost")
+
+
 def test_an_operation_makes_a_table_only_if_it_says_how(tmp_path: Path) -> None:
     context = Context(LocalStore(str(tmp_path / "t")))
     with pytest.raises(NotFoundError, match="TEST makes none"):
@@ -118,12 +185,11 @@ CONTRADICTIONS: dict[str, tuple[str, Intent]] = {
 @pytest.mark.parametrize("case", CONTRADICTIONS)
 def test_a_contradiction_is_refused_and_names_the_field(case: str, table: txlog.Table) -> None:
     field, intent = CONTRADICTIONS[case]
-    operation = Removing(lambda _: intent)
     with pytest.raises(InvalidInputError, match="contradicts itself") as caught:
-        execute(operation, table._context, table.snapshot)
+        execute(Removing(lambda _: intent), table._context, table.snapshot)
     assert (caught.value.argument, caught.value.field) == ("intent", field)
     with rehearsing(), pytest.raises(InvalidInputError, match="contradicts itself"):
-        execute(operation, table._context, table.snapshot)
+        execute(Removing(lambda _: intent), table._context, table.snapshot)
     assert table.refresh().version == 0
 
 
@@ -149,3 +215,37 @@ def test_a_file_may_get_another_vector(table: txlog.Table) -> None:
         row_deletes=frozenset({"a"}),
     )
     assert execute(Removing(lambda _: intent), table._context, table.snapshot).outcome.version == 1
+
+
+class Raced(FaultyStore):
+    """A store in which another engine makes the table just before the first commit is put."""
+
+    def put_if_absent(self, path: str, data: bytes) -> Any:
+        if path.endswith("/00000000000000000000.json"):
+            lines = [orjson.loads(line) for line in data.splitlines()]
+            (metadata,) = (line for line in lines if "metaData" in line)
+            features = {
+                "minReaderVersion": 1,
+                "minWriterVersion": 7,
+                "writerFeatures": ["unheardOf"],
+            }
+            others = b"\n".join(map(orjson.dumps, ({"protocol": features}, metadata)))
+            assert super().put_if_absent(path, others) == "created"
+        return super().put_if_absent(path, data)
+
+
+@pytest.mark.parametrize("mode", ["ignore", "error", "append", "overwrite"])
+def test_a_table_that_another_engine_made_first_exists(
+    mode: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether txlog can write it matters only to those who write to it."""
+    raced = Raced(LocalStore(str(tmp_path / "t")), [])
+    monkeypatch.setattr("txlog.table.write_table.open_store", lambda *_, **__: raced)
+    if mode == "ignore":
+        assert txlog.write(tmp_path / "t", ROWS, mode).count() == 0
+        return
+    wrong = AlreadyExistsError if mode == "error" else UnsupportedFeatureError
+    with pytest.raises(wrong):
+        txlog.write(tmp_path / "t", ROWS, mode)
+    assert txlog.Table(tmp_path / "t").count() == 0
+    assert not [*(tmp_path / "t").glob("*.parquet")]

@@ -46,16 +46,18 @@ def test_the_verb_works(package: Path, table: txlog.Table, monkeypatch: pytest.M
     monkeypatch.syspath_prepend(package)
     from describe_table import SetDescription  # type: ignore[import-not-found]
 
-    verb = SetDescription("of planes")
+    def verb() -> Operation:
+        return SetDescription("of planes")  # type: ignore[no-any-return]
+
     with rehearsing():
-        assert execute(table, verb).rehearsed
+        assert execute(table, verb()).rehearsed
     assert table.refresh().version == 0
-    outcome = execute(table, verb, txn=("job", 1), user_metadata="asked for")
+    outcome = execute(table, verb(), txn=("job", 1), user_metadata="asked for")
     assert (outcome.operation, outcome.version, table.version) == ("SET DESCRIPTION", 1, 1)
     assert table.metadata.description == "of planes"
     assert table.history(1)[0]["userMetadata"] == "asked for"
-    assert execute(table, verb, txn=("job", 1)).skipped
-    assert not execute(table, verb)
+    assert execute(table, verb(), txn=("job", 1)).skipped
+    assert not execute(table, verb())
 
 
 def command(package: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -52,3 +52,28 @@ def test_an_existing_table_must_be_defined_so(tmp_path: Path) -> None:
     with pytest.raises(txlog.InvalidInputError, match="no such column"):
         txlog.write(tmp_path, ROWS, "append", generated={"z": "1"})
     assert made.refresh().version == 1
+
+
+def test_an_overwritten_schema_is_not_defined_in_silence(tmp_path: Path) -> None:
+    """The overwrite takes its columns from the data, so the definition would be lost."""
+    made = txlog.write(tmp_path, ROWS, **DEFINITION)  # type: ignore[arg-type]
+    for argument in ("generated", "identity"):
+        with pytest.raises(txlog.InvalidInputError, match="the table exists") as caught:
+            txlog.write(
+                tmp_path,
+                ROWS,
+                "overwrite",
+                schema_mode="overwrite",
+                **{argument: DEFINITION[argument]},  # type: ignore[arg-type]
+            )
+        assert caught.value.argument == argument
+    assert made.refresh().version == 0
+
+
+def test_the_argument_that_differs_is_named(tmp_path: Path) -> None:
+    txlog.write(tmp_path, ROWS, **DEFINITION)  # type: ignore[arg-type]
+    with pytest.raises(txlog.InvalidInputError) as caught:
+        txlog.write(
+            tmp_path, ROWS, "append", identity={"id": txlog.Identity(start=5, explicit=True)}
+        )
+    assert caught.value.argument == "identity"

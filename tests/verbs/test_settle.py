@@ -1,5 +1,7 @@
 """What follows a commit, for each that commits: tables, vacuum."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -19,7 +21,7 @@ def appended(table: txlog.Table) -> None:
 
 
 def appended_without_table(table: txlog.Table) -> None:
-    settle(table._context, execute(Append.of_data(ROWS), table._context, table.refresh().snapshot))
+    settle(table._context, execute(Append(ROWS), table._context, table.refresh().snapshot))
 
 
 def vacuumed(table: txlog.Table) -> None:
@@ -83,3 +85,18 @@ def test_a_failure_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
         appended(table)
     assert {str(one.message).split()[0] for one in told} == {"version", "segments"}
     assert table.refresh().count() == 4 * ROWS.num_rows
+
+
+def test_verbs_that_commit_beside_their_task_settle_too(tmp_path: Path) -> None:
+    properties = {"delta.checkpointInterval": "1"}
+    table = txlog.write(tmp_path / "t", ROWS, properties=properties)
+    table.append(ROWS)
+    table.clone(tmp_path / "c", shallow=True, register=True)
+    assert checkpoint_of(table) == table.refresh().version == 3
+    (tmp_path / "t" / table.files()["path"][0].as_py()).unlink()
+    table.maintenance.repair(False, missing_files=True)
+    assert checkpoint_of(table) == table.refresh().version == 4
+
+
+def checkpoint_of(table: txlog.Table) -> int:
+    return txlog.Table(table.uri).snapshot.checkpoint[0].version

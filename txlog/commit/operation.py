@@ -116,7 +116,8 @@ class Operation(ABC):
     """One change of a table, which makes a new intent for each version on which it is tried.
 
     Each verb is a subclass. Its fields hold the caller's arguments and the files of the last
-    attempt. `execute` fills in the intent's fields `txn`, `query_txns` and `user_metadata`.
+    attempt, so an object is executed once. `execute` fills in the intent's fields `txn`,
+    `query_txns` and `user_metadata`.
     """
 
     name: str  # The operation's name in the commit: DELETE, WRITE, …
@@ -129,6 +130,7 @@ class Operation(ABC):
     redo_on: frozenset[str] = frozenset()
     deadline_s = DEADLINE_S
     context: Context  # Set by `execute`, before it calls a method.
+    is_executed = False  # Set by `execute`, which refuses to execute an operation twice.
 
     def base(self, latest: Snapshot) -> Snapshot:
         """Return the snapshot that the operation reads. Default: the latest."""
@@ -200,6 +202,27 @@ def _name_of(operation: Operation) -> str:
     return name
 
 
+def _begin(operation: Operation) -> None:
+    """Mark an operation as executed; raise if it was executed before.
+
+    It holds the files of its last attempt, which a second execution would commit again or delete.
+    """
+    if not isinstance(operation, Operation):
+        raise InvalidTypeError(
+            argument="operation",
+            reason=f"an Operation was expected, not a {type(operation).__name__}",
+            remedy="Make an object of a subclass of txlog.extend.Operation",
+        )
+    if operation.is_executed:
+        raise InvalidInputError(
+            argument="operation",
+            reason=f"this {type(operation).__name__} was executed before, and holds the files that "
+            "it wrote then",
+            remedy="Make a new one from the same arguments, also to try again after an error",
+        )
+    operation.is_executed = True
+
+
 def _intent_of(operation: Operation, base: Snapshot | None) -> Intent | None:
     """Return the intent of an operation on a version; None: on a table that it makes.
 
@@ -211,6 +234,13 @@ def _intent_of(operation: Operation, base: Snapshot | None) -> Intent | None:
     intent = operation.creation() if base is None else operation.intent(base)
     if intent is None:
         return None
+    if not isinstance(intent, Intent):
+        raise InvalidTypeError(
+            argument="intent",
+            reason=f"the method intent of {type(operation).__name__} returned a "
+            f"{type(intent).__name__}, not an Intent",
+            remedy="Return an Intent, or None if there is nothing to change",
+        )
     version = -1 if base is None else base.version
     found = contradiction(intent, version, removes_rows=operation.removes_rows)
     if found is not None:
@@ -262,8 +292,11 @@ def execute(
 
     Raises
     ------
+    InvalidTypeError
+        The operation, or what its method `intent` returns, is of another type.
     InvalidInputError
-        The operation has no name, or its intent contradicts itself; the error names the field.
+        The operation has no name, was executed before, or its intent contradicts itself; the error
+        names the field.
     UnsupportedFeatureError
         txlog cannot write the table, or the table is append-only and rows would be removed.
     CommitConflictError
@@ -273,6 +306,7 @@ def execute(
     OutcomeUnknownError
         The store's answer was lost. Written files are kept.
     """
+    _begin(operation)
     operation.context = context
     with (
         resource_errors(),
@@ -358,10 +392,12 @@ class _Attempts:
     ) -> Done | Committed:
         operation, effects = self.operation, self.operation.context.effects
         started = effects.monotonic_s()
-        conflicts, preferred = 0, False
+        conflicts, preferred, was_new = 0, False, base is None
         looked_s = started if looked_s is None else looked_s
         while True:
             intent = self._intent(base)
+            if was_new and base is not None:  # First the operation says whether it takes a table.
+                require_table_writable(base, removes_rows=operation.removes_rows)
             if intent is None:
                 assert base is not None
                 return Done(Outcome(operation.name, None), base)
@@ -380,7 +416,8 @@ class _Attempts:
             if not operation.keeps_files:
                 operation.discard()
             base, looked_s = result.snapshot, effects.monotonic_s()
-            require_table_writable(base, removes_rows=operation.removes_rows)
+            if not was_new:
+                require_table_writable(base, removes_rows=operation.removes_rows)
             conflicts += 1
             wait_after(conflicts, effects)
             note("retried", {"read_version": base.version})

@@ -121,7 +121,10 @@ def write(
         raise already_exists(context.store)
     replaces = mode == "overwrite" and schema_mode == "overwrite"
     require_same(snapshot, None if replaces else partition_by, properties or {}, cluster_by)
-    _require_same_columns(snapshot, definition)
+    if replaces:
+        _require_undefined(definition)
+    else:
+        _require_same_columns(snapshot, definition)
     shared: dict[str, Any] = {
         "schema_mode": schema_mode,
         "txn": txn,
@@ -222,12 +225,24 @@ def _require_same_columns(snapshot: Snapshot, definition: Definition) -> None:
     wanted = definition.schema_of(snapshot.schema)
     for asked, field in zip(wanted.fields, snapshot.schema.fields, strict=True):
         if asked.metadata != field.metadata:
-            is_identity = asked.is_identity and not field.is_identity
             raise InvalidInputError(
-                argument="identity" if is_identity else "generated",
+                argument="identity" if asked.is_identity else "generated",
                 field=field.name,
                 reason=f"the column {field.name} of the table is defined in another way",
                 remedy="Omit the argument; only a new table can be defined",
+            )
+
+
+def _require_undefined(definition: Definition) -> None:
+    """Raise if columns are defined for an overwrite that takes the schema from the data."""
+    for argument in ("generated", "identity"):
+        if getattr(definition, argument):
+            raise InvalidInputError(
+                argument=argument,
+                reason="the table exists, and an overwrite of its schema takes the columns as the "
+                "data has them",
+                remedy="To define columns, make the table anew with Table.create(…, "
+                'mode="overwrite"), and append the data',
             )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -80,6 +80,7 @@ from txlog.store.places import is_within, without_links
 from txlog.verbs.create import already_exists, existing
 from txlog.verbs.properties import Asked, require_kept_form
 from txlog.verbs.references import FinishClone, RegisterClone, require_whole_version
+from txlog.verbs.settle import settle
 
 
 @dataclass(frozen=True)
@@ -206,14 +207,14 @@ class _Registration:
         registered = RegisteredClone(table_id, self.uri, is_made=False)
         self._attempts.add(attempt.id)  # First, because the outcome may be unknown.
         self._ids.add(table_id)
-        self._execute(RegisterClone(registered, attempt))
+        self._execute(lambda: RegisterClone(registered, attempt))
         self._until_ms = now_ms + _RENEWED_MS
 
     def complete(self, table_id: str) -> None:
         """Register a clone that exists, unless it is registered already."""
         known = next((one for one in clones_of(self.latest) if one.id == table_id), None)
         if known is None:
-            self._execute(RegisterClone(RegisteredClone(table_id, self.uri)))
+            self._execute(lambda: RegisterClone(RegisteredClone(table_id, self.uri)))
         else:
             self._finish(table_id, is_made=True)
 
@@ -231,7 +232,7 @@ class _Registration:
             for table_id in self._ids:
                 self._finish(table_id, is_made=table_id == made)
             if done.outcome.skipped and self._ids and made not in self._ids:
-                self._execute(RegisterClone(RegisteredClone(made, self.uri)))
+                self._execute(lambda: RegisterClone(RegisteredClone(made, self.uri)))
         except TxlogError as error:
             warn_committed(
                 f"the clone {self.uri} is committed and registered, but the table "
@@ -250,24 +251,26 @@ class _Registration:
 
     def _finish(self, table_id: str, *, is_made: bool) -> None:
         txn = self.txn if is_made else None
-        self._execute(FinishClone(table_id, self._attempts, is_made=is_made, txn=txn))
+        self._execute(lambda: FinishClone(table_id, self._attempts, is_made=is_made, txn=txn))
 
-    def _execute(self, operation: Operation) -> None:
-        """Commit to the source; again if other writers changed the same record.
+    def _execute(self, make: Callable[[], Operation]) -> None:
+        """Commit a new operation to the source; again if others changed the same record.
 
         Also again if it is unknown whether it was committed: if it was, this changes nothing.
         """
         for left in reversed(range(_TRIES)):
             try:
                 self.latest = refresh(self.source.store, self.latest)
-                self.latest = execute(operation, self.source, self.latest).snapshot
-                return
+                done = execute(make(), self.source, self.latest)
+                self.latest = done.snapshot
+                break
             except OutcomeUnknownError:
                 if not left:
                     raise
             except CommitConflictError as error:
                 if not left or isinstance(error, RetriesExhaustedError) or error.rule == "CON-25":
                     raise
+        settle(self.source, done)
 
 
 def _require_apart(source: Store, target: Store) -> None:

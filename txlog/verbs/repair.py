@@ -31,6 +31,7 @@ from txlog.snapshot.load import list_log
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.checkpoint import checkpoint
 from txlog.verbs.doctor import checkpoint_faults, missing_files
+from txlog.verbs.settle import settle
 
 REPAIRS = pa.schema(
     [
@@ -116,9 +117,9 @@ def repair(
     actions = {row["action"] for row in rows if row["decision"] == "do"}
     wrong = snapshot
     if _REMOVE in actions:
-        snapshot = execute(
-            RemoveLostFiles(), context, snapshot, user_metadata=user_metadata
-        ).snapshot
+        done = execute(RemoveLostFiles(), context, snapshot, user_metadata=user_metadata)
+        settle(context, done)
+        snapshot = done.snapshot
     if _CHECKPOINT in actions:
         checkpoint(context, snapshot)
     if _CHECKSUM in actions:
