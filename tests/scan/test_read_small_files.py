@@ -111,8 +111,5 @@ def test_what_was_found_out_is_no_part_of_a_pickle(tmp_path: Path) -> None:
     memo = scan.plan.reading.memo
     assert memo.resolved
     assert memo.partition_values
-    again = pickle.loads(pickle.dumps(scan.plan.reading))
-    assert again == pickle.loads(before)
-    assert isinstance(again.memo, ReadMemo)
-    assert not again.memo.resolved
-    assert not again.memo.partition_values
+    assert pickle.dumps(scan.plan.reading) == before
+    assert isinstance(pickle.loads(before).memo, ReadMemo)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -76,6 +76,10 @@ class ReadPlan:
     nested: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixes: bool = False  # Whether the result has fixed-size lists, as in the Arrow data.
     memo: ReadMemo = field(default_factory=ReadMemo, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone: what was computed from them is computed again."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
     def schema(self) -> pa.Schema:
