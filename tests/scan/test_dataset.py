@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -224,3 +225,28 @@ def test_tables_in_other_stores() -> None:
     assert dataset.to_table(filter=pc.field("n") < 5).num_rows == 5
     table.delete("n = 3")
     assert table.to_pyarrow_dataset().to_table(filter=pc.field("n") < 5).num_rows == 4
+
+
+def test_what_pyarrow_states_of_files(tables: dict[str, txlog.Table]) -> None:
+    """It knows the names of files that it reads itself."""
+    whole = tables["whole"].to_pyarrow_dataset()
+    assert len(set(whole.to_table(columns=["n", "__filename"])["__filename"].to_pylist())) == 5
+    deleted = tables["deleted"].to_pyarrow_dataset()
+    with pytest.raises(txlog.InvalidInputError, match="has deleted rows") as caught:
+        deleted.to_table(columns=["n", "__filename"])
+    assert (caught.value.argument, caught.value.field) == ("columns", "__filename")
+    kept = deleted.to_table(columns=["n", "__filename"], filter=pc.field("n") >= 40)
+    assert kept.num_rows == 60
+
+
+def test_a_column_that_a_file_has_twice_hinders_no_other_one(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"a": [1], "b": [2]}))
+    (file,) = tmp_path.glob("*.parquet")
+    twice = pa.Table.from_arrays([pa.array([n]) for n in (1, 2, 3)], names=["a", "a", "b"])
+    pq.write_table(twice, file)
+    dataset = table.to_pyarrow_dataset()
+    (part,) = dataset.get_fragments()
+    for reader in (dataset, part):
+        assert reader.to_table(columns=["b"])["b"].to_pylist() == [3]
+    with pytest.raises(txlog.DataFileError, match="a"):
+        dataset.to_table(columns=["a"])

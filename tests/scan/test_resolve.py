@@ -274,10 +274,14 @@ def table_of(folder: Path, mode: str, held: list[OneFile]) -> list[dict[str, Any
     return expected
 
 
-def in_order(rows: list[dict[str, Any]]) -> list[str]:
+def as_texts(rows: list[dict[str, Any]]) -> list[str]:
     """Return rows as texts, whichever type their time zone has."""
     times = [None if row["at"] is None else row["at"].timestamp() for row in rows]
-    return sorted(repr(row | {"at": at}) for row, at in zip(rows, times, strict=True))
+    return [repr(row | {"at": at}) for row, at in zip(rows, times, strict=True)]
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(as_texts(rows))
 
 
 def readings(table: txlog.Table) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -299,6 +303,19 @@ def readings(table: txlog.Table) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     lazy = pl.scan_pyarrow_dataset(dataset).collect()
     yield "lazy", lazy.to_arrow().cast(table.schema).to_pylist()
     yield "head", dataset.head(rows).to_pylist()
+    places = pa.array(range(rows))
+    taken = [dataset.take(places, columns=[name])[name] for name in names]
+    yield "taken columns", pa.table(taken, names=names).to_pylist()
+    heads = [dataset.scanner(columns=[name]).head(rows)[name] for name in names]
+    yield "heads of columns", pa.table(heads, names=names).to_pylist()
+    others = table.schema.append(pa.field("none", pa.int8()))
+    others = pa.schema([field.with_name(field.name.upper()) for field in others])
+    for made in (table.to_pyarrow_dataset(schema=others), dataset.replace_schema(others)):
+        asked = made.to_table()
+        assert asked["NONE"].null_count == rows
+        yield "other spellings", asked.select(range(len(names))).rename_columns(names).to_pylist()
+        columns = [made.to_table(columns=[name.upper()])[name.upper()] for name in names]
+        yield "columns in other spellings", pa.table(columns, names=names).to_pylist()
 
 
 @settings(max_examples=examples(60))
@@ -310,8 +327,10 @@ def test_all_readers_find_the_same_columns(
     expected = in_order(table_of(folder, mode, held))
     table = txlog.Table(folder)
     assert in_order(table.to_arrow().to_pylist()) == expected
+    in_turn = as_texts(table.to_arrow().to_pylist())
     for reader, rows in readings(table):
         assert in_order(rows) == expected, reader
+        assert as_texts(rows) == in_turn, reader  # Also if columns are read one by one.
     some = [row for row in table.to_arrow().to_pylist() if row["a"] is not None and row["a"] > 2]
     dataset = table.to_pyarrow_dataset()
     for found in (
@@ -322,4 +341,6 @@ def test_all_readers_find_the_same_columns(
     ):
         assert in_order(found) == in_order(some)
     assert dataset.count_rows(filter=pc.field("a") > 2) == len(some)
+    assert dataset.head(5, columns=[]).num_rows == min(5, len(expected))
+    assert dataset.head(5, columns=[], filter=pc.field("a") > 2).num_rows == min(5, len(some))
     assert duckdb.sql("SELECT count(*) FROM dataset WHERE a > 2").fetchall() == [(len(some),)]

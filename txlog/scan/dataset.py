@@ -9,9 +9,10 @@ dataset is made, which opens no file; what only a file's footer shows, when a sc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import reduce
+from itertools import groupby
 from operator import and_
 from typing import Any
 
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from txlog.base.arrow import arrow_array, arrow_scalar, ds, pc
-from txlog.base.errors import InvalidTypeError, TxlogError
+from txlog.base.errors import InvalidInputError, InvalidTypeError, TxlogError
 from txlog.expressions.tree import And, Column, IsNull
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FragmentRows
@@ -57,6 +58,8 @@ _NEW = {  # Since then all calendars that writers use agree.
     "timestamp": datetime(1900, 1, 1),
     "timestamp_ntz": datetime(1900, 1, 1),
 }
+# Columns that pyarrow adds to those of a dataset, if they are asked for.
+_STATED = frozenset({"__filename", "__fragment_index", "__batch_index", "__last_in_fragment"})
 _UNREADABLE = "only the scanner of the dataset can read this fragment, not pyarrow alone: "
 
 
@@ -116,11 +119,17 @@ class Held:
     snapshot: Snapshot
     fragments: Mapping[str, Fragment]
 
-    def are_plain(self, parts: Sequence[Any], columns: Sequence[str] | None) -> Iterator[bool]:
-        """Yield whether pyarrow reads the table's columns itself, for each of its fragments."""
+    def are_plain(
+        self, parts: Sequence[Any], names: Sequence[str], *, twice: bool = False
+    ) -> Iterator[bool]:
+        """Yield whether pyarrow itself reads the table's values, for each of the fragments.
+
+        pyarrow looks for exactly the names that a dataset gives to the columns. With `twice`, it
+        may find one several times in a file: then it raises an error if that one is read.
+        """
         form = self.snapshot.form
-        names = form.schema.names() if columns is None else columns
-        needed = [column for name in names if (column := form.schema.get(name)) is not None]
+        asked = {name: form.schema.get(name) for name in names}
+        needed = [column for column in asked.values() if column is not None]
         before: pa.Schema | None = None
         plain = False
         for footer in threads_for(self.store).map(_footer, parts):
@@ -130,19 +139,39 @@ class Held:
             if before is None or not before.equals(footer.schema, check_metadata=True):
                 before = footer.schema
                 found = resolve(form, needed, footer)
-                plain = found.is_plain and all(one == own for one, own in found.names.items())
+                found = replace(found, ambiguous=None) if twice else found
+                # By a name that is no column of the file, pyarrow finds nulls.
+                reads = {name: name if name in before.names else None for name in names}
+                wants = {
+                    name: None if column is None else found.names.get(column.name)
+                    for name, column in asked.items()
+                }
+                plain = found.is_plain and reads == wants
             yield plain
 
     def batches(
-        self, paths: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None = None
+        self, paths: Sequence[str], schema: pa.Schema, names: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some of these fragments, in columns of a schema."""
-        names = schema.names if columns is None else list(columns)
+        """Yield the rows of some of these fragments, in columns of a schema.
+
+        A column that the table lacks is null.
+        """
+        known = {name: self.snapshot.schema.get(name) for name in names}
+        columns = list(dict.fromkeys(one.name for one in known.values() if one is not None))
         fragments = [self.fragments[path] for path in paths]
-        plan = plan_fragments(self.snapshot, fragments, columns=names).for_arrow()
+        plan = plan_fragments(self.snapshot, fragments, columns=columns).for_arrow()
         target = pa.schema([schema.field(name) for name in names])
         for batch in Scan(self.store, plan).to_batches():
-            yield batch if batch.schema == target else batch.cast(target)
+            if not names:  # A batch that is made without columns has no rows.
+                yield batch.select([])
+                continue
+            arrays = [
+                batch.column(column.name).cast(field.type)
+                if column is not None
+                else pa.nulls(batch.num_rows, field.type)
+                for column, field in zip(known.values(), target, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
 def _footer(part: Any) -> FileFooter | None:
@@ -191,26 +220,44 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         left = list(everything.get_fragments(filter=filter))
         names = self._read(columns, filter)
         are_plain = list(self._held.are_plain(left, names))
-        paths = [part.path for part, is_plain in zip(left, are_plain, strict=True) if not is_plain]
-        kept = [part for part, is_plain in zip(left, are_plain, strict=True) if is_plain]
-        plain = ds.FileSystemDataset(kept, self.schema, files, home).scanner(
-            columns=columns, filter=filter, **options
-        )
-        if not paths:
-            return plain
+
+        def plain(parts: Sequence[Any]) -> Any:
+            some = ds.FileSystemDataset(parts, self.schema, files, home)
+            return some.scanner(columns=columns, filter=filter, **options)
+
+        if all(are_plain):
+            return plain(left)
+        stated = _STATED.intersection(columns if isinstance(columns, list | tuple) else ())
+        if stated:
+            path = left[are_plain.index(False)].path.removeprefix(_UNREADABLE)
+            raise InvalidInputError(
+                argument="columns",
+                field=min(stated),
+                reason=f"pyarrow states it only for files that it reads alone, and {path} has "
+                "deleted rows, or columns that differ from the table's",
+                remedy="Omit it, or scan the column _fragid with Table.scan",
+            )
 
         def batches() -> Iterator[pa.RecordBatch]:
-            yield from plain.to_batches()
-            schema = self.schema if names is None else pa.schema(map(self.schema.field, names))
-            rows = self._held.batches(paths, self.schema, names)
-            yield from ds.Scanner.from_batches(
-                rows, schema=schema, columns=columns, filter=filter
-            ).to_batches()
+            schema = pa.schema([self.schema.field(name) for name in names])
+            # In the order of the fragments, whichever of them are plain for these columns.
+            for is_plain, run in groupby(zip(are_plain, left, strict=True), lambda one: one[0]):
+                parts = [part for _, part in run]
+                if is_plain:
+                    yield from plain(parts).to_batches()
+                    continue
+                rows = self._held.batches([part.path for part in parts], self.schema, names)
+                yield from ds.Scanner.from_batches(
+                    rows, schema=schema, columns=columns, filter=filter
+                ).to_batches()
 
-        return ds.Scanner.from_batches(batches(), schema=plain.projected_schema)
+        return ds.Scanner.from_batches(batches(), schema=plain([]).projected_schema)
 
     def head(self, num_rows: int, **options: Any) -> pa.Table:
         """Return the first rows, as pyarrow does; only the files with these rows are opened."""
+        columns = options.get("columns")
+        if columns is not None and not columns:  # Tables without columns cannot be joined.
+            return self.scanner(**options).head(num_rows)
         fragments, files, home = self._parts
         begin, size, left = 0, 1, num_rows
         found: list[pa.Table] = []
@@ -224,11 +271,11 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
             begin, size = begin + size, 2 * size
         return pa.concat_tables(found)
 
-    def _read(self, columns: Any, filter: Any) -> list[str] | None:
-        """Return the columns that a scanner reads, or None for all."""
+    def _read(self, columns: Any, filter: Any) -> list[str]:
+        """Return the columns that a scanner reads."""
         computed = list(columns.values()) if isinstance(columns, dict) else []
         if columns is None or any("FieldPath" in str(one) for one in (*computed, filter)):
-            return None
+            return list(self.schema.names)
         text = " ".join(map(str, (*computed, filter)))  # Expressions have no other way to show it.
         asked = () if isinstance(columns, dict) else columns
         return [name for name in self.schema.names if name in asked or name in text]
@@ -236,10 +283,11 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     def get_fragments(self, filter: Any = None) -> Iterator[Any]:
         """Yield the fragments; the rows of those that pyarrow cannot read are in memory."""
         for part in super().get_fragments(filter=filter):
-            if all(self._held.are_plain([part], None)):
+            names = self.schema.names
+            if all(self._held.are_plain([part], names, twice=True)):
                 yield part
                 continue
-            batches = self._held.batches([part.path], self.schema)
+            batches = self._held.batches([part.path], self.schema, names)
             rows = pa.Table.from_batches(batches, self.schema)
             yield from ds.InMemoryDataset(rows).get_fragments()
 
