@@ -20,5 +20,11 @@ def number_or_name(text: str) -> int | str:
 
 
 def version_of(text: str | None) -> int | str | None:
-    """Return the version that a text means, a number or the name of a pin; None for None."""
-    return None if text is None else number_or_name(text)
+    """Return the version that a text means, a number or the name of a pin; None for None.
+
+    Digits are a number, however many: no pin has such a name, and a number says which versions
+    exist. Python reads no number of thousands of digits, so such a text stays a name.
+    """
+    if text is None or len(text) > 200 or not (text.isascii() and text.isdigit()):
+        return text
+    return int(text)
