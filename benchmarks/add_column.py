@@ -44,11 +44,11 @@ def rewritten(root: Path) -> None:
 
 
 def lance_sql(root: Path) -> None:
-    lance.dataset(str(root)).alter.add_columns({"score": SQL})
+    lance.dataset(str(root)).add_columns({"score": SQL})
 
 
 def lance_function(root: Path) -> None:
-    lance.dataset(str(root)).alter.add_columns(
+    lance.dataset(str(root)).add_columns(
         lambda batch: pa.record_batch({"score": score(batch)}), read_columns=["a", "b"]
     )
 

@@ -159,6 +159,31 @@ def is_public_for(room: str, module: str, name: str) -> bool:
     return name in (names_of_face(module) or ())
 
 
+def inner_imports(room: str, tree: ast.Module) -> list[str]:
+    """Return what a module of the third storey imports, but may not."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and is_ours(module := node.module or ""):
+            found += [
+                f"{module}.{alias.name}"
+                for alias in node.names
+                if not is_public_for(room, module, alias.name)
+            ]
+        elif isinstance(node, ast.Import):  # All names of a module: it must be a face.
+            found += [
+                alias.name
+                for alias in node.names
+                if is_ours(alias.name)
+                and not is_public_for(room, alias.name, "")
+                and names_of_face(alias.name) is None
+            ]
+    return found
+
+
+def is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "txlog"
+
+
 def private_names(tree: ast.Module) -> set[str]:
     """Return the private attributes that the classes of a module define."""
     found: set[str] = set()
@@ -216,6 +241,11 @@ def test_foreign_reaches_are_seen() -> None:
     assert not is_public_for("tools.ui", "txlog.extend", "OpenVersion")
     assert not is_public_for("training.loader", "txlog.store.base", "Store")
     assert is_public_for("testing", "txlog.store.memory", "Sink")
+    right = "import txlog, txlog.extend, txlog.base.errors, txlog.tools.ui.app, os"
+    assert inner_imports("tools.ui", ast.parse(right)) == []
+    wrong = "import txlog.scan.plan, txlog.store as s; from txlog.scan.plan import plan_fragments"
+    found = ["txlog.scan.plan", "txlog.store", "txlog.scan.plan.plan_fragments"]
+    assert inner_imports("tools.ui", ast.parse(wrong)) == found
     trees = {
         "table.table": ("table", ast.parse("class Table:\n    def _run(self): self._open = 1")),
         "table.write": ("table", ast.parse("table._run()")),
@@ -231,13 +261,10 @@ def test_products_use_the_seam_and_no_room_reaches_into_another() -> None:
     """What the third storey lacks becomes a public name of `txlog.extend`, never an exception."""
     trees = {path.relative_to(HOME).as_posix(): (room_of(path), tree_of(path)) for path in MODULES}
     inner = [
-        f"{module}: {node.module}.{alias.name}"
+        f"{module}: {name}"
         for module, (room, tree) in trees.items()
         if room in PRODUCTS
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "txlog"
-        for alias in node.names
-        if not is_public_for(room, node.module or "", alias.name)
+        for name in inner_imports(room, tree)
     ]
     assert inner == []
     assert foreign_privates(trees) == []

@@ -10,8 +10,8 @@ A verb is a subclass of `Operation`; `execute` commits it::
 
     execute(table, SetDescription("Flights of New York"), user_metadata="ticket 17")
 
-`txlog.training` and `txlog.tools` are built with this module, `txlog` and `txlog.testing` alone.
-docs/extend.md tells which name serves which purpose. Each name is imported at its first use.
+`txlog.training` and `txlog.tools` are built with this module, `txlog`, `txlog.testing` and the tools
+of `txlog.base`, which may change without notice. docs/extend.md tells which name serves which purpose. Each name is imported at its first use.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         map_many,
         threads_for,
     )
+    from txlog.store.coordinators import CommitCoordinator, CommitEntry
     from txlog.store.file_times import store_now_ms
     from txlog.store.open import folders_in, open_store
     from txlog.store.places import name_in
@@ -84,6 +85,8 @@ __all__ = [
     "Cdc",
     "ColumnFacts",
     "Commit",
+    "CommitCoordinator",
+    "CommitEntry",
     "CommitInfo",
     "Context",
     "DataType",
@@ -154,6 +157,8 @@ _HOMES = {
     "Cdc": "actions.file",
     "ColumnFacts": "verbs.facts",
     "Commit": "snapshot.commits",
+    "CommitCoordinator": "store.coordinators",
+    "CommitEntry": "store.coordinators",
     "CommitInfo": "actions.table",
     "Context": "commit.context",
     "DataType": "schema.types",

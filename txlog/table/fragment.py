@@ -291,7 +291,7 @@ class TableFragment:
     ) -> tuple[FragmentMetadata, pa.Schema]:
         """Write further columns of the rows to a new file, without a commit.
 
-        Arguments and errors are those of `Table.add_columns`.
+        Arguments and errors are those of `Table.alter.add_columns`.
 
         Returns
         -------
