@@ -13,20 +13,24 @@ MADE = ROOT / "txlog" / "table" / "hints.py"
 
 # Sections without Python methods of a table.
 OTHERS = {"delta-spark", "Iceberg on Spark"}
-ON_A_TABLE = re.compile(r"(?:with )?(?:dt|ds|table|df|t|DeltaTable)\.(\w+)")
-ON_A_MODULE = re.compile(r"(?:dt = )?(?:lance\.|catalog\.)?(\w+)\(")
+ON_A_TABLE = re.compile(r"(?:with )?(?:dt|ds|table|df|DeltaTable)\.(\w+)(?:\.(\w+)\()?")
+ON_A_MODULE = re.compile(r"(?:dt = )?(?:(?:lance|catalog|pl|pq)\.)?(?:(\w+)\(|(LanceOperation)\.)")
 BUILTIN = {"len"}
 
 Hints = dict[str, tuple[str, str, str]]
 
 
 def hints_of(page: str) -> tuple[Hints, Hints]:
-    """Return what replaces missing names of a table and of the package, from the page's tables.
+    """Read the tables of the page: which names of other libraries mean what in txlog.
 
-    Each name has its library, the library's code, and the code of txlog, from the first row that
-    begins with the name.
+    Returns
+    -------
+    For names of a table, and for names of the package: the library, its code, and the code of
+    txlog, from the first row that has the name. Names that txlog has too are left out; of
+    `dt.optimize.compact()`, `compact` is taken.
     """
     of_table: Hints = {}
+    of_parts: Hints = {}  # Names of `dt.alter` and the like.
     of_module: Hints = {}
     library = ""
     for line in page.splitlines():
@@ -45,18 +49,22 @@ def hints_of(page: str) -> tuple[Hints, Hints]:
             if code.startswith("df["):
                 of_table.setdefault("__getitem__", (library, code, own))
             elif found := ON_A_TABLE.match(code):
-                name = found[1].removeprefix("_")
+                name, part = found[1].removeprefix("_"), found[2]
                 if not hasattr(txlog.Table, name):
                     of_table.setdefault(name, (library, code, own))
-            elif (found := ON_A_MODULE.match(code)) and found[1] not in {*txlog.__all__, *BUILTIN}:
-                of_module.setdefault(found[1], (library, code, own))
-    return dict(sorted(of_table.items())), dict(sorted(of_module.items()))
+                elif part and not hasattr(txlog.Table, part):
+                    of_parts.setdefault(part, (library, code, own))
+            elif found := ON_A_MODULE.match(code):
+                name = found[1] or found[2]
+                if name not in {*txlog.__all__, *BUILTIN}:
+                    of_module.setdefault(name, (library, code, own))
+    return dict(sorted((of_parts | of_table).items())), dict(sorted(of_module.items()))
 
 
 def main() -> None:
     of_table, of_module = hints_of(PAGE.read_text(encoding="utf-8"))
     MADE.write_text(
-        f'''"""What replaces the names that tables and modules of other libraries have.
+        f'''"""Names that users of other libraries look for, and the code of txlog that they need.
 
 Each name has its library, the library's code, and the code of txlog. docs/hints.py makes this file
 from docs/coming-from.md.
@@ -69,7 +77,7 @@ OF_MODULE = {of_module!r}
 
 
 def instead(hint: tuple[str, str, str]) -> str:
-    """Return what an error says about a name."""
+    """Return the sentence of an error that tells which code of txlog to use."""
     library, theirs, ours = hint
     return f"Instead of {{theirs}} of {{library}}, use {{ours}}"
 ''',

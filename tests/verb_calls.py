@@ -19,7 +19,6 @@ from txlog.verbs.delete import Delete, DeleteFound
 from txlog.verbs.features import AddFeatures
 from txlog.verbs.mapped_columns import DropColumns
 from txlog.verbs.merge.clauses import Clause, MergeRequest
-from txlog.verbs.merge.condition import equal_columns
 from txlog.verbs.merge.merge import Merge
 from txlog.verbs.overwrite import Overwrite
 from txlog.verbs.replace import ReplaceTable
@@ -99,7 +98,7 @@ def update(
 
 def upsert(context: Context, snapshot: Snapshot, data: Any, on: str, **noted: Any) -> Done:
     clauses = [Clause("matched", "update"), Clause("not_matched", "insert")]
-    request = MergeRequest(data, equal_columns([on]), schema_mode="merge")
+    request = MergeRequest(data, on=[on], schema_mode="merge")
     operation = Merge(request, clauses)
     return run(operation, context, snapshot, **noted)
 

@@ -10,8 +10,9 @@ A verb is a subclass of `Operation`; `execute` commits it::
 
     execute(table, SetDescription("Flights of New York"), user_metadata="ticket 17")
 
-`txlog.training` and `txlog.tools` are built with this module, `txlog`, `txlog.testing` and the tools
-of `txlog.base`, which may change without notice. docs/extend.md tells which name serves which purpose. Each name is imported at its first use.
+`txlog.training` and `txlog.tools` are built with this module, `txlog`, `txlog.testing` and tools of
+`txlog.base`, which may change without notice. docs/extend.md tells which name serves which purpose.
+Each name is imported at its first use.
 """
 
 from __future__ import annotations

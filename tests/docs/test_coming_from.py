@@ -95,7 +95,6 @@ def test_all_sections_have_lines() -> None:
             "pyiceberg",
             "Iceberg on Spark",
             "pandas, polars and pyarrow",
-            "txlog before its first release",
         )
     }
 
@@ -109,10 +108,15 @@ def test_errors_tell_what_the_page_tells() -> None:
         "create_checkpoint", "file_uris", "to_pyarrow_table", "inspect", "current_snapshot",
         "location", "get_fragments", "add_columns", "tags", "__getitem__", "latest_version",
         "checkout_version", "get_add_actions", "deletion_vectors", "slice", "take_rows", "repair",
-        "create_index", "build_index", "drop_index", "report", "compact",
+        "create_index", "drop_index", "compact", "z_order", "add_constraint", "tail", "describe",
+        "drop_duplicates", "is_empty", "iterrows", "snapshot_by_id", "refs", "update_spec",
+        "deep_clone", "fragment_ids",
     )  # fmt: skip
     assert [name for name in guesses if name not in OF_TABLE] == []
-    assert {"DeltaTable", "write_deltalake", "dataset", "write_dataset"} <= OF_MODULE.keys()
+    modules = {"DeltaTable", "write_deltalake", "dataset", "write_dataset", "scan_delta", "Schema"}
+    assert modules | {"LanceOperation", "load_catalog"} <= OF_MODULE.keys()
+    assert OF_TABLE["load_as_version"][2] == "t.at(1)"
+    assert OF_TABLE["to_pydict"][2] == "t.to_arrow().to_pydict()"
 
 
 def differences() -> list[str]:

@@ -60,6 +60,13 @@ def merged(*clauses: Clause, **request: Any) -> Work:
     return run
 
 
+def by_key(name: str) -> Work:
+    def run(table: Any, source: Any) -> Any:
+        return table.merge(source, on=name).when_matched_delete().execute()
+
+    return run
+
+
 def renamed(table: Any, source: Any) -> Any:
     merger = table.merge(source, "a.id = b.id", "b", "a")
     return merger.when_matched_update({"x": "a.x + b.x", "p": "b.p"}, "a.x < b.x").execute()
@@ -115,6 +122,7 @@ CASES: dict[str, list[tuple[Work, pa.Table]]] = {
             NESTED,
         ),
     ],
+    "on": [(by_key("id"), FLAT), (by_key("nix"), FLAT)],
     "data": [(merged(Clause("matched", "delete")), FLAT.slice(0, 0))],
     "source_alias": [(renamed, FLAT)],
     "target_alias": [(renamed, FLAT)],

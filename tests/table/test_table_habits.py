@@ -1,5 +1,6 @@
 """Calls with the names of deltalake and pylance, compared with their results."""
 
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -289,6 +290,22 @@ def test_a_merge_by_key_with_other_aliases(tmp_path: Path) -> None:
     assert caught.value.argument == "on"
     with pytest.raises(txlog.InvalidTypeError, match='or on="id"'):
         table.merge(source)
+
+
+def test_a_key_column_that_a_side_lacks_is_named(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"k": [1, 2], "n": [5, 6]}))
+
+    def refused(call: Callable[[], object], reason: str) -> None:
+        with pytest.raises(InvalidInputError, match=reason) as caught:
+            call()
+        assert (caught.value.argument, caught.value.field) == ("on", "nix")
+
+    rows, odd = pa.table({"k": [2], "n": [1]}), pa.table({"k": [2], "nix": [1]})
+    refused(table.merge(rows, on="nix").when_matched_delete().execute, "the target has no column")
+    refused(lambda: table.upsert(rows, on=["k", "nix"]), "the target has no column")
+    table.alter.add_columns({"nix": pa.int64()})
+    refused(table.merge(rows, on="nix").when_matched_delete().execute, "the source has no column")
+    table.merge(odd, on="nix").when_matched_delete().execute()
 
 
 def test_keys_that_must_be_new(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from txlog.base.errors import InvalidInputError
-
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AnyAppVersion, AppVersion
     from txlog.commit.intent import UserMetadata
@@ -250,21 +248,11 @@ class RowVerbs(ABC):
         from txlog.data_files.options import as_names
         from txlog.table.merge import TableMerger
         from txlog.verbs.merge.clauses import MergeRequest
-        from txlog.verbs.merge.condition import equal_columns
 
-        condition: str | Expression | None = predicate
-        if on is not None:
-            if predicate is not None:
-                raise InvalidInputError(
-                    argument="on",
-                    reason="rows match by a predicate or by key columns, and both were given",
-                    remedy="Omit one of them",
-                )
-            names = as_names(on, argument="on")
-            condition = equal_columns(names, target=target_alias, source=source_alias)
         request = MergeRequest(
             data=source,
-            predicate=condition,
+            predicate=predicate,
+            on=None if on is None else as_names(on, argument="on"),
             source_alias=source_alias,
             target_alias=target_alias,
             schema_mode=schema_mode,
@@ -299,11 +287,10 @@ class RowVerbs(ABC):
         """
         from txlog.data_files.options import as_names
         from txlog.verbs.merge.clauses import Clause, MergeRequest
-        from txlog.verbs.merge.condition import equal_columns
 
         request = MergeRequest(
             data=source,
-            predicate=equal_columns(as_names(on, argument="on")),
+            on=as_names(on, argument="on"),
             schema_mode=schema_mode,
             options=options,
         )

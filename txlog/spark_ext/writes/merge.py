@@ -51,7 +51,7 @@ from txlog.verbs.merge.clauses import (
     require_insertable,
     require_reachable,
 )
-from txlog.verbs.merge.condition import conjuncts, with_columns
+from txlog.verbs.merge.condition import conjuncts, require_key, with_columns
 from txlog.verbs.merge.merge import merge_metrics, parameters
 from txlog.verbs.update import update_metrics
 
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 SPARK = Understood(
     "Spark",
     frozenset({"kind", "action", "predicate", "updates", "except_cols", "partial", "keeps_fields",
-               "data", "source_alias", "target_alias", "schema_mode", "options",
+               "data", "on", "source_alias", "target_alias", "schema_mode", "options",
                "target_file_bytes", "max_rows_per_file", "writer_properties"}),
     ACTIONS,
 )  # fmt: skip
@@ -154,6 +154,7 @@ class SparkMerge(SparkChange):
         predicate: Any,
         clauses: Sequence[Clause],
         *,
+        on: Sequence[str] = (),
         alias: str | None = None,
         merges_schema: bool = False,
         options: WriteOptions | None = None,
@@ -169,6 +170,7 @@ class SparkMerge(SparkChange):
         require_reachable(clauses)
         self._source = source
         self._predicate = predicate
+        self._key = on
         self._clauses = tuple(clauses)
         self._alias = alias
         self._merges_schema = merges_schema
@@ -182,6 +184,7 @@ class SparkMerge(SparkChange):
         """Return the rows of the join that a clause applies to, with their new values."""
         columns = frame_schema(self._source.schema)
         require_free_names(columns)
+        require_key(self._key, target=base.schema, source=columns)
         schema = base.schema
         if self._merges_schema:
             schema = settled(base, merged_schema(base.schema, columns))
@@ -332,6 +335,7 @@ def merge_of(
     predicate: Any,
     clauses: Sequence[Clause],
     *,
+    on: Sequence[str] = (),
     alias: str | None,
     merges_schema: bool,
     options: WriteOptions | None = None,
@@ -351,6 +355,7 @@ def merge_of(
         source,
         predicate,
         clauses,
+        on=on,
         alias=alias,
         merges_schema=merges_schema,
         options=options,
@@ -402,8 +407,9 @@ class SparkTable(Table):
         operation = merge_of(
             self,
             source.alias(request.source_alias),
-            request.predicate,
+            request.condition,
             clauses,
+            on=request.on or (),
             alias=request.target_alias,
             merges_schema=request.schema_mode == "merge",
             options=request.options,

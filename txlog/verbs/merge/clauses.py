@@ -31,7 +31,7 @@ from txlog.expressions.tree import (
 )
 from txlog.expressions.type_rules import VOID
 from txlog.schema.types import DataType, StructType
-from txlog.verbs.merge.condition import Seen, Sides
+from txlog.verbs.merge.condition import Seen, Sides, equal_columns
 
 if TYPE_CHECKING:
     from txlog.data_files.options import WriteOptions
@@ -70,18 +70,29 @@ class MergeRequest:
         The source: anything that supports Arrow, or a Spark frame. It is read once.
     predicate
         The condition for matching rows, as in `Clause`.
+    on
+        In its place, the key columns, which must be equal.
     schema_mode
         `merge` adds the columns that only the source has.
     """
 
     data: Any
-    predicate: Any
+    predicate: Any = None
     source_alias: str = "source"
     target_alias: str = "target"
     schema_mode: OneOf["merge"] | None = None
     options: WriteOptions | None = None
+    on: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        if self.schema_mode not in (None, "merge"):
+            raise InvalidInputError(
+                argument="schema_mode",
+                reason=f"None or 'merge' was expected, not {self.schema_mode!r}",
+            )
+        if self.on is not None:
+            self._require_only_key()
+            return
         # Without a condition, each row would match each row.
         is_column = hasattr(self.data, "mapInArrow") and type(self.predicate).__name__ == "Column"
         if not (is_column or isinstance(self.predicate, str | Expression)):
@@ -91,11 +102,25 @@ class MergeRequest:
                 + ("None" if self.predicate is None else type(self.predicate).__name__),
                 remedy='Pass SQL text such as "target.id = source.id", an expression, or on="id"',
             )
-        if self.schema_mode not in (None, "merge"):
+
+    def _require_only_key(self) -> None:
+        if self.predicate is not None:
             raise InvalidInputError(
-                argument="schema_mode",
-                reason=f"None or 'merge' was expected, not {self.schema_mode!r}",
+                argument="on",
+                reason="rows match by a predicate or by key columns, and both were given",
+                remedy="Omit one of them",
             )
+        if not self.on:
+            raise InvalidInputError(
+                argument="on", reason="no column is named", remedy='Pass for example on=["id"]'
+            )
+
+    @property
+    def condition(self) -> Any:
+        """The predicate, or that the key columns are equal."""
+        if self.on is None:
+            return self.predicate
+        return equal_columns(self.on, target=self.target_alias, source=self.source_alias)
 
 
 @dataclass(frozen=True)
@@ -156,7 +181,7 @@ REMOVING = frozenset({"update", "delete"})
 CORE = Understood(
     "txlog",
     frozenset({"kind", "action", "predicate", "updates", "except_cols", "partial", "keeps_fields",
-               "data", "source_alias", "target_alias", "schema_mode", "options",
+               "data", "on", "source_alias", "target_alias", "schema_mode", "options",
                "target_file_bytes", "max_rows_per_file", "writer_properties",
                "error_on_type_mismatch"}),
     ACTIONS,

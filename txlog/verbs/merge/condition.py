@@ -191,22 +191,23 @@ def merge_condition(predicate: str | Expression, sides: Sides) -> Condition:
     return Condition(whole, tuple(keys), together, tuple(of_target))
 
 
-def equal_columns(
-    names: Sequence[str], *, target: str = "target", source: str = "source"
-) -> Expression:
-    """Return the condition that columns of both sides, with these aliases, are equal.
-
-    Raises
-    ------
-    InvalidInputError
-        No column is named.
-    """
-    if not names:
-        raise InvalidInputError(
-            argument="on", reason="no column is named", remedy='Pass for example on=["id"]'
-        )
+def equal_columns(names: Sequence[str], *, target: str, source: str) -> Expression:
+    """Return the condition that columns of both sides, with these aliases, are equal."""
     parts = [Comparison("=", Column((target, name)), Column((source, name))) for name in names]
     return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+
+def require_key(names: Sequence[str], *, target: StructType, source: StructType) -> None:
+    """Raise `InvalidInputError` if one of the sides lacks a key column."""
+    for side, schema in (("target", target), ("source", source)):
+        for name in names:
+            if schema.get(name) is None:
+                raise InvalidInputError(
+                    argument="on",
+                    field=name,
+                    reason=f"the {side} has no column {name}",
+                    remedy=f"Choose from {', '.join(schema.names())}",
+                )
 
 
 def by_own_names(expression: Expression, sides: Sides) -> Expression:

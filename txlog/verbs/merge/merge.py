@@ -37,7 +37,7 @@ from txlog.verbs.merge.clauses import (
     bound_clauses,
     decide,
 )
-from txlog.verbs.merge.condition import Condition, Sides, merge_condition
+from txlog.verbs.merge.condition import Condition, Sides, merge_condition, require_key
 from txlog.verbs.merge.keys import SourceKeys, named, where_matched
 from txlog.verbs.merge.match import (
     FragmentMatch,
@@ -60,7 +60,8 @@ class Merge(ChangeRows):
         self._options = as_options(request.options)
         CORE.require(request, self._options, *clauses)
         self._data = request.data
-        self._predicate: str | Expression = request.predicate
+        self._predicate: str | Expression = request.condition
+        self._key = request.on or ()
         self._clauses = tuple(clauses)
         self._aliases = request.target_alias, request.source_alias
         self._schema_mode = request.schema_mode
@@ -100,6 +101,7 @@ class Merge(ChangeRows):
                 more = _of_structs_and_new(base.schema, more)
             schema = settled(base, merged_schema(base.schema, more))
         sides = Sides(base.schema, source.schema, *self._aliases)
+        require_key(self._key, target=base.schema, source=source.schema)
         condition = merge_condition(self._predicate, sides)
         clauses = bound_clauses(
             self._clauses,
