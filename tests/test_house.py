@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import re
 import subprocess
 import sys
 import zipfile
@@ -25,7 +24,8 @@ ROOT = HOME.parent
 # A room imports only rooms to its left (spec/architecture.md).
 ORDER = (
     "base.lazy", "base.html", "base.texts", "base.errors", "base.uris", "base.moments",
-    "base.effects", "base.version", "base.threads", "base.arrow", "base.row_codes", "base.observe",
+    "base.effects", "base.version", "base.threads", "base.arrow", "base.columns",
+    "base.text_bytes", "base.row_codes", "base.observe",
     "schema", "variant", "actions", "log", "protocol", "expressions", "fragments", "parquet",
     "stats", "reconcile",
     "store", "checkpoint", "snapshot",
@@ -277,25 +277,6 @@ def test_no_property_holds_a_lock_that_a_fork_would_keep() -> None:
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom) and node.module == "functools"
         if "cached_property" in {alias.name for alias in node.names}
-    ]
-    assert wrong == []
-
-
-# They import pandas, or are heavy to import; `txlog.base.arrow` has what to call instead.
-SLOW = re.compile(
-    r"\bpa\.(array|scalar)\(|\.(empty_table|from_pylist|from_pydict|to_numpy|fill_null)\("
-    r"|\bnp\.asarray\(|\bimport pyarrow\.(compute|parquet|dataset)|\bfrom pyarrow"
-)
-MAY_BE_SLOW = FACES | {"base.arrow", "testing"}
-
-
-def test_rooms_use_pyarrow_without_pandas() -> None:
-    wrong = [
-        f"{path.relative_to(HOME).as_posix()}:{number}: {line.strip()}"
-        for path in MODULES
-        if room_of(path) not in MAY_BE_SLOW
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
-        if SLOW.search(code := re.sub('"[^"]*"', '""', line)) and "pc.fill_null(" not in code
     ]
     assert wrong == []
 

@@ -13,7 +13,7 @@ from tests.examples import examples
 from txlog.actions.columns import FIELDS, FILE_ROWS, decode_rows
 from txlog.actions.file import Add, Remove
 from txlog.actions.ndjson import decode, decode_action, rows
-from txlog.base.arrow import gathered
+from txlog.base.columns import gathered
 from txlog.base.errors import LogCorruptError
 
 longs = st.integers(-(2**63), 2**63 - 1)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.base import arrow
-from txlog.base.arrow import places_of
+from txlog.base.text_bytes import places_of
 from txlog.stats import json_scan
 from txlog.stats.json_scan import JoinedTexts
 

@@ -35,17 +35,10 @@ from txlog.actions.columns import (
     vector_ids,
 )
 from txlog.actions.ndjson import rows
-from txlog.base.arrow import (
-    WORD_BYTES,
-    arrow_array,
-    arrow_scalar,
-    flat,
-    numpy_array,
-    pc,
-    places_of,
-    words_of,
-)
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError
+from txlog.base.text_bytes import WORD_BYTES, places_of, words_of
 
 _BLOCK_BYTES = 1 << 20  # The bytes that one core reads at a time.
 # The most lines of other actions; each of them splits the file actions into one more piece.

@@ -1,30 +1,25 @@
-"""pyarrow without the imports that are slow: pandas, `pyarrow.compute`, `pyarrow.parquet`. Pure.
+"""pyarrow without the import of pandas, and with modules that are imported when used. Pure.
 
 `pa.array` and `pa.scalar` import pandas when they get Python or NumPy values, to check whether
 these are a Series. This takes a quarter of a second and 40 MB. `Schema.empty_table` and `to_numpy`
 import pandas, too, and so do functions of `pyarrow.compute` and methods such as `fill_null` when
 they get a Python value. `arrow_array` and `arrow_scalar` build the same values from buffers. `pc`,
 `pq` and `ds` are modules that are imported when one of their functions is called first. The
-functions of `pc` convert Python values with `arrow_scalar`. `text_bytes` gives the bytes of Arrow
-texts as NumPy arrays, to search many texts at once.
+functions of `pc` convert Python values with `arrow_scalar`.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact
 from importlib import import_module
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Items = Sequence[Any]
 
@@ -43,65 +38,42 @@ class _Module:
         return value
 
 
-_IN_PYTHON = frozenset({"index", "random"})
-_REGISTERED = {"and_": "and", "or_": "or"}
-
-
 class _Compute(_Module):
-    """`pyarrow.compute`, whose functions take Python values without importing pandas.
-
-    A function of Arrow's registry is called without importing the module: half of its import time
-    goes into docstrings. Functions that the module implements in Python are taken from it.
-    """
+    """`pyarrow.compute`, whose functions take Python values without importing pandas."""
 
     def __getattr__(self, name: str) -> Any:
-        function = {"fill_null": _fill_null, "cast": _cast}.get(name) or self._registered(name)
-        if function is None:
-            function = super().__getattr__(name)
+        compute = import_module("pyarrow.compute")
+        function = _fill_null if name == "fill_null" else getattr(compute, name)
+        if name[0].islower() and (arity := _arity(compute, name)) != 0:
+            function = _of_scalars(function, arity)
         setattr(self, name, function)
         return function
 
-    def _registered(self, name: str) -> Callable[..., Any] | None:
-        try:
-            compiled = import_module("pyarrow._compute")
-            if name == "call_function" or name[0].isupper():
-                return getattr(compiled, name, None)
-            registered = _REGISTERED.get(name, name)
-            function = compiled.function_registry().get_function(registered)
-            return None if name in _IN_PYTHON else _wrapped(function, compiled)
-        # The function is not registered, or this version of pyarrow has another structure.
-        except (AttributeError, ImportError, KeyError):
-            return None
+
+def _arity(compute: Any, name: str) -> int | None:
+    """Return how many values a function takes: 0 if none, None if any number."""
+    try:
+        arity = compute.get_function({"and_": "and", "or_": "or"}.get(name, name)).arity
+    except KeyError:  # The module implements it in Python.
+        return 0
+    return None if arity is Ellipsis else arity
 
 
-def _wrapped(function: Any, compiled: Any) -> Callable[..., Any]:
-    """Return a function of the registry as `pyarrow.compute` offers it.
+def _of_scalars(function: Callable[..., Any], arity: int | None) -> Callable[..., Any]:
+    """Return a function of `pyarrow.compute` that gets its plain Python values as scalars.
 
-    The values are the first arguments; Python values become scalars. Options follow, by position or
-    name.
+    The values are the first arguments; options follow, by position or name.
     """
-    arity = None if function.arity is Ellipsis else function.arity
-    options_class: Any = getattr(compiled, function._doc.options_class or "", None)
 
-    def call(*given: Any, options: Any = None, memory_pool: Any = None, **named: Any) -> Any:
-        values = given[:arity]
-        for item in values:
+    def call(*given: Any, **options: Any) -> Any:
+        for item in given[:arity]:
             if type(item) in _PLAIN:
-                values = tuple(arrow_scalar(v) if type(v) in _PLAIN else v for v in values)
+                values = (arrow_scalar(v) if type(v) in _PLAIN else v for v in given[:arity])
+                given = (*values, *(() if arity is None else given[arity:]))
                 break
-        if options is None and (named or len(given) > len(values)):
-            options = options_class(*given[len(values) :], **named)
-        if values and isinstance(values[0], compiled.Expression):
-            return compiled.Expression._call(function.name, list(values), options)
-        return function.call(values, options, memory_pool)
+        return function(*given, **options)
 
-    call.__name__ = function.name
     return call
-
-
-def _cast(values: Any, target_type: Any, safe: bool = True) -> Any:
-    options = pc.CastOptions.safe(target_type) if safe else pc.CastOptions.unsafe(target_type)
-    return pc.call_function("cast", [values], options)
 
 
 def _fill_null(values: Any, fill_value: Any) -> Any:
@@ -186,12 +158,6 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Ta
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def within(numbers: pa.Array, least: int, most: int) -> pa.Array:
-    """Return numbers, with null in place of each number outside of the bounds."""
-    fits = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
-    return pc.if_else(fits, numbers, None)
-
-
 def numpy_array(values: pa.Array) -> Any:
     """Return numbers or booleans as a NumPy array, as `values.to_numpy` does."""
     kind = values.type
@@ -210,13 +176,6 @@ def numpy_array(values: pa.Array) -> Any:
 def numpy_type(kind: pa.DataType) -> np.dtype[Any]:
     """Return NumPy's type of numbers or booleans; Arrow's own method may import pandas."""
     return np.dtype({"halffloat": "f2", "float": "f4"}.get(str(kind)) or str(kind))
-
-
-def rows_among(rows: Any, places: NDArray[np.int64]) -> Any:
-    """Return the rows of a batch or table at ascending positions; a range is not copied."""
-    if len(places) and places[-1] - places[0] == len(places) - 1:
-        return rows.slice(int(places[0]), len(places))
-    return rows.take(arrow_array(places))
 
 
 def _inferred(items: Items) -> pa.DataType | None:
@@ -382,165 +341,4 @@ def _maps(items: Items, kind: pa.DataType) -> pa.Array | None:
     return pa.Array.from_buffers(kind, len(items), buffers, children=[entries])
 
 
-WORD_BYTES = 8
-
-Bytes: TypeAlias = "NDArray[np.uint8]"
-Places: TypeAlias = "NDArray[np.int32]"
-
-
-@dataclass(frozen=True)
-class TextBytes:
-    """The bytes of strings, and the offsets where each string begins and ends.
-
-    Some bytes may belong to no string.
-    """
-
-    data: Bytes
-    starts: Places
-    ends: Places
-
-    @property
-    def used(self) -> Bytes:
-        """The bytes from the first string to the last one."""
-        return self.data[self.starts[0] : self.ends[-1]] if len(self.starts) else self.data[:0]
-
-
-def text_bytes(texts: pa.Array) -> TextBytes:
-    """Return the bytes of a `string` array of any offset, without a copy."""
-    _, offsets, data = texts.buffers()
-    if len(texts) == 0:
-        nothing = np.zeros(0, np.int32)
-        return TextBytes(np.zeros(0, np.uint8), nothing, nothing)
-    places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    characters = np.frombuffer(b"" if data is None else data, np.uint8)
-    return TextBytes(characters, places[:-1], places[1:])
-
-
-def words_of(characters: Bytes, kind: str = "<u8") -> NDArray[Any]:
-    """Return a view with one item for each byte: the bytes from there, read as a NumPy type.
-
-    It has at least one item; missing bytes are zeros. Reading sixteen bytes (`<c16`) is as fast as
-    reading eight.
-    """
-    width = np.dtype(kind).itemsize
-    if len(characters) < width:
-        characters = np.concatenate([characters, np.zeros(width - len(characters), np.uint8)])
-    return np.ndarray((len(characters) - width + 1,), np.dtype(kind), characters.data, strides=(1,))
-
-
-_BLOCK = 1 << 19  # This much stays in the processor's cache.
-
-
-def places_of(characters: Bytes, *wanted: int) -> NDArray[np.int64]:
-    """Return the positions of bytes that have one of some rare values, ascending."""
-    whole = len(characters) // WORD_BYTES * WORD_BYTES
-    places = []
-    for start in range(0, whole, _BLOCK):
-        is_it = _is_one_of(characters[start : min(start + _BLOCK, whole)], wanted)
-        # Test eight bytes at once: most words have no such byte.
-        words = np.flatnonzero(is_it.view(np.uint64) != 0)
-        lanes = np.flatnonzero(is_it.reshape(-1, WORD_BYTES)[words])
-        places.append(words[lanes >> 3] * WORD_BYTES + (lanes & 7) + start)
-    return np.concatenate([*places, np.flatnonzero(_is_one_of(characters[whole:], wanted)) + whole])
-
-
-def _is_one_of(characters: Bytes, wanted: tuple[int, ...]) -> NDArray[np.bool_]:
-    is_one: NDArray[np.bool_] = characters == wanted[0]
-    for byte in wanted[1:]:
-        is_one |= characters == byte
-    return is_one
-
-
-def without_views(rows: pa.Table) -> pa.Table:
-    """Return rows with view columns cast to plain ones: Arrow cannot take rows of views."""
-    kinds = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    for place, field in enumerate(rows.schema):
-        if field.type in kinds:
-            array = rows.column(place).cast(kinds[field.type])
-            rows = rows.set_column(place, field.with_type(kinds[field.type]), array)
-    return rows
-
-
 _TRUTHS = tuple(arrow_array([False, True], _BOOL))  # Made once: planning uses them often.
-
-
-_GATHERED_ROWS = 64 * 1024
-_GATHERED_BYTES = 64 * 1024 * 1024
-
-
-def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array."""
-    if not isinstance(values, pa.ChunkedArray):
-        return values
-    if values.num_chunks == 1:
-        return values.chunk(0)
-    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
-
-
-def gathered(
-    batches: Iterable[pa.RecordBatch], *, rows: int = _GATHERED_ROWS
-) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of at least `rows` rows.
-
-    A large batch is not copied: it is yielded unchanged, after the rows before it.
-    """
-    waiting: list[pa.RecordBatch] = []
-    count = size = 0
-    for batch in batches:
-        if waiting and batch.nbytes >= _GATHERED_BYTES:  # Too large to copy.
-            yield from _together(waiting)
-            waiting, count, size = [], 0, 0
-        waiting.append(batch)
-        count += batch.num_rows
-        size += batch.nbytes
-        if count >= rows or size >= _GATHERED_BYTES:
-            yield from _together(waiting)
-            waiting, count, size = [], 0, 0
-    if waiting:
-        yield from _together(waiting)
-
-
-def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Combine batches into one, or into several if one array cannot hold their strings."""
-    if len(batches) == 1:
-        return batches
-    combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return combined
-
-
-def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column, as text if no Python type can hold them.
-
-    Python has no nanoseconds, and no years after 9999.
-    """
-    if not str(column.type).startswith(("timestamp[ns", "time64[ns", "duration[ns")):
-        try:
-            values: list[Any] = column.to_pylist()
-            return values
-        except (ValueError, OverflowError):  # Such values may also be within a struct.
-            pass
-    try:
-        texts: list[Any] = pc.cast(column, pa.string()).to_pylist()
-        return texts
-    except (pa.ArrowException, ValueError):
-        return [_python_value(value) for value in column]
-
-
-def _python_value(value: pa.Scalar) -> Any:
-    if not value.is_valid:
-        return None
-    try:
-        return value.as_py()
-    except (ValueError, OverflowError):
-        return f"a value of {value.type} that cannot be shown"
-
-
-def first_rows(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the first rows of batches, without requesting batches that are not needed."""
-    if rows <= 0:
-        return
-    for batch in batches:
-        yield batch.slice(0, rows)
-        rows -= batch.num_rows
-        if rows <= 0:
-            return

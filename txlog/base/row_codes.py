@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.base.arrow import arrow_array, arrow_scalar, flat, numpy_array, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.columns import flat
 
 Codes = NDArray[np.int64]
 

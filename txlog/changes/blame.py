@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.base.arrow import arrow_array, flat, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError
 from txlog.base.threads import Engine
 from txlog.changes.change_plan import COMMIT_TIMESTAMP, COMMIT_VERSION

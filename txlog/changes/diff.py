@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.base.arrow import arrow_array, arrow_scalar, flat, numpy_array, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError, require_whole
 from txlog.base.observe import reading
 from txlog.base.row_codes import Codes, comparable, row_codes

@@ -18,7 +18,8 @@ import pyarrow as pa
 from txlog.actions.columns import struct_of
 from txlog.actions.file import CheckpointMetadata, Sidecar
 from txlog.actions.ndjson import NAMES
-from txlog.base.arrow import arrow_array, flat, pc, table_of_rows
+from txlog.base.arrow import arrow_array, pc, table_of_rows
+from txlog.base.columns import flat
 from txlog.base.errors import TxlogError
 from txlog.checkpoint.hint import Hint
 from txlog.checkpoint.parquet import opened

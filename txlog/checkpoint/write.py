@@ -20,7 +20,8 @@ from txlog.actions.columns import COLUMNS, FILE_ROWS, empty_rows, struct_of
 from txlog.actions.file import Add, Remove
 from txlog.actions.ndjson import BLANK, FOOTER_MARK, NAMES, sealed
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
-from txlog.base.arrow import arrow_scalar, empty_table, flat, numpy_array, pc, pq, table_of_rows
+from txlog.base.arrow import arrow_scalar, empty_table, numpy_array, pc, pq, table_of_rows
+from txlog.base.columns import flat
 from txlog.base.errors import NotFoundError
 from txlog.checkpoint.file_rows import united
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from txlog.actions.ndjson import rows as log_rows
 from txlog.actions.table import DomainMetadata, Metadata, Txn
-from txlog.base.arrow import arrow_array, flat, pc
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.columns import flat
 from txlog.base.effects import Effects
 from txlog.base.errors import (
     CommitConflictError,

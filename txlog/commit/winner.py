@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from txlog.actions.columns import empty_rows
 from txlog.actions.table import DomainMetadata, Metadata, Protocol
-from txlog.base.arrow import arrow_array, arrow_scalar, flat, numpy_array, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.ids import ROW_TRACKING_DOMAIN, tag_texts, tagged_ids
 from txlog.fragments.rows import FIELDS_TAG

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.base.arrow import flat, pc
+from txlog.base.arrow import pc
+from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError
 from txlog.base.threads import cached_property
 from txlog.data_files.constraints import is_generated

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.base.arrow import arrow_array, flat
+from txlog.base.arrow import arrow_array
+from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.data_files.incoming import as_reader, fit_column
 from txlog.expressions.bind import bind_value, columns_of

@@ -14,7 +14,8 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.table import Metadata
-from txlog.base.arrow import arrow_scalar, flat, pc
+from txlog.base.arrow import arrow_scalar, pc
+from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.base.arrow import arrow_array, flat, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.columns import flat
 
 Curve = Literal["z-order", "hilbert"]
 Numbers: TypeAlias = "NDArray[np.uint64]"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from txlog.base.arrow import flat
+from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError
 from txlog.data_files.constraints import (
     default_value,

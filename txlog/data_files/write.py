@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
-from txlog.base.arrow import arrow_array, gathered, pc, pq
+from txlog.base.arrow import arrow_array, pc, pq
+from txlog.base.columns import gathered
 from txlog.base.effects import Effects
 from txlog.base.errors import InvalidInputError, SchemaMismatchError
 from txlog.base.threads import cached_property

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.file import DeletionVectorDescriptor
-from txlog.base.arrow import arrow_array, arrow_scalar, flat, numpy_array, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.columns import flat
 from txlog.fragments.deletion_file import DeletionFileName, parse_deletion_name
 from txlog.fragments.ids import PROVISIONAL
 from txlog.fragments.rows import ColumnFiles, FragmentRows, column_files_of

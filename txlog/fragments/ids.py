@@ -17,17 +17,10 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.table import DomainMetadata, Protocol
-from txlog.base.arrow import (
-    WORD_BYTES,
-    arrow_array,
-    arrow_scalar,
-    flat,
-    numpy_array,
-    pc,
-    text_bytes,
-    words_of,
-)
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError
+from txlog.base.text_bytes import WORD_BYTES, text_bytes, words_of
 from txlog.protocol.access import supports
 from txlog.protocol.properties import Properties
 

@@ -14,7 +14,8 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.stats_text import MOST_ROWS
-from txlog.base.arrow import arrow_array, flat, pc
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError
 from txlog.fragments.ids import fragment_ids, shared_ids, tag_texts, tagged_ids
 

@@ -12,8 +12,9 @@ from posixpath import normpath
 import numpy as np
 import pyarrow as pa
 
-from txlog.base.arrow import arrow_array, pc, text_bytes
+from txlog.base.arrow import arrow_array, pc
 from txlog.base.errors import LogCorruptError
+from txlog.base.text_bytes import text_bytes
 
 _LOCAL = re.compile(r"(?i:file:)(?://(?i:localhost)(?=/)|/*(?=/))")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.base.arrow import arrow_array, empty_table, flat, pc
+from txlog.base.arrow import arrow_array, empty_table, pc
+from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, NotFoundError
 from txlog.base.threads import BoundedCache, Engine
 from txlog.expressions.tree import Expression

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from txlog.base.arrow import flat
+from txlog.base.columns import flat
 from txlog.base.effects import Effects
 from txlog.base.errors import NotFoundError, TxlogError, TxlogWarning
 from txlog.base.version import __version__

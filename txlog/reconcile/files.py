@@ -19,17 +19,10 @@ import pyarrow as pa
 
 from txlog.actions.action import Action
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
-from txlog.base.arrow import (
-    WORD_BYTES,
-    TextBytes,
-    arrow_array,
-    flat,
-    numpy_array,
-    pc,
-    text_bytes,
-    words_of,
-)
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError
+from txlog.base.text_bytes import WORD_BYTES, TextBytes, text_bytes, words_of
 from txlog.log.names import commit_name
 from txlog.log.paths import canonical_keys
 

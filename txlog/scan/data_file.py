@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.base.arrow import arrow_array, arrow_scalar, pq, rows_among, without_views
+from txlog.base.arrow import arrow_array, arrow_scalar, pq
+from txlog.base.columns import rows_among, without_views
 from txlog.base.errors import DataFileError, NotFoundError, TxlogError, resource_error
 from txlog.base.threads import cached_property
 from txlog.expressions.bind import columns_of

@@ -16,7 +16,8 @@ from operator import add
 import pyarrow as pa
 
 from txlog.actions.columns import FILE_ROWS
-from txlog.base.arrow import flat, pc
+from txlog.base.arrow import pc
+from txlog.base.columns import flat
 from txlog.base.threads import cached_property
 from txlog.checkpoint.file_rows import STRUCTS, Wanted, united
 from txlog.checkpoint.read import Source

@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from txlog.base.arrow import flat, rows_among, without_views
+from txlog.base.columns import flat, rows_among, without_views
 from txlog.base.threads import BoundedCache
 from txlog.parquet.file_footer import FOOTER_END, FileFooter, end_bytes, footer_start, open_buffer
 from txlog.parquet.footer import Footer, Numbers, parse_footer

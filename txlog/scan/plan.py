@@ -14,7 +14,8 @@ from typing import Self
 
 import pyarrow as pa
 
-from txlog.base.arrow import arrow_array, arrow_scalar, flat, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError, TxlogError
 from txlog.base.threads import cached_property
 from txlog.expressions.bind import columns_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from txlog.base.arrow import first_rows
+from txlog.base.columns import first_rows
 from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import empty_rows
-from txlog.base.arrow import flat, pc
+from txlog.base.arrow import pc
+from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError, NotFoundError, resource_errors
 from txlog.base.threads import prefetch
 from txlog.checkpoint.file_rows import Wanted

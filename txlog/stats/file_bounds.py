@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.stats_text import MOST_ROWS, Path
-from txlog.base.arrow import arrow_array, flat, pc, within
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.columns import flat, within
 from txlog.parquet.file_footer import FileFooter
 from txlog.schema.arrow import arrow_type
 from txlog.schema.casts import Reading, reading

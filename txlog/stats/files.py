@@ -12,7 +12,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from txlog.base.arrow import flat, pc
+from txlog.base.arrow import pc
+from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression

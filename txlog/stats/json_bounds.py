@@ -24,7 +24,8 @@ from txlog.actions.stats_text import (
     stats_json,
     value_at,
 )
-from txlog.base.arrow import arrow_array, gathered, numpy_array, pc, within
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.columns import gathered, within
 from txlog.base.threads import cached_property
 from txlog.schema.types import DataType, PrimitiveType, StructType
 from txlog.stats.file_bounds import (

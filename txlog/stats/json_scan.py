@@ -31,7 +31,8 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.stats_text import SECTIONS
-from txlog.base.arrow import WORD_BYTES, arrow_array, numpy_array, places_of, text_bytes, words_of
+from txlog.base.arrow import arrow_array, numpy_array
+from txlog.base.text_bytes import WORD_BYTES, places_of, text_bytes, words_of
 from txlog.base.threads import cached_property
 
 if TYPE_CHECKING:

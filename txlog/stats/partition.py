@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.base.arrow import arrow_array, flat, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.base.moments import format_date, format_moment
 from txlog.schema.arrow import arrow_type

@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.stats_text import Path, exact_document, stats_json, value_at
-from txlog.base.arrow import arrow_array, arrow_scalar, flat, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError
 from txlog.base.moments import format_date, format_moment
 from txlog.protocol.form import logged_partition_values

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from txlog.base.arrow import arrow_array, flat, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.ids import tag_texts, tagged_ids

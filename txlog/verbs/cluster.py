@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from txlog.actions.columns import files_at
 from txlog.actions.file import Add
-from txlog.base.arrow import arrow_array, flat, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, TxlogWarning
 from txlog.base.threads import map_all
 from txlog.commit.context import Context

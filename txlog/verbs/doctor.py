@@ -15,7 +15,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from txlog.base.arrow import arrow_array, flat, numpy_array, pc, rows_among, table_of_rows
+from txlog.base.arrow import arrow_array, numpy_array, pc, table_of_rows
+from txlog.base.columns import flat, rows_among
 from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError, require_whole
 from txlog.checkpoint.hint import HINT_PATH, decode_hint
 from txlog.commit.context import Context

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.base.arrow import arrow_array, flat, numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.columns import flat
 from txlog.commit.context import Context
 from txlog.fragments.fragment import rows_left
 from txlog.fragments.rows import deleted_counts

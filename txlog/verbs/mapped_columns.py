@@ -13,7 +13,7 @@ import orjson
 
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata
-from txlog.base.arrow import flat
+from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from txlog.base.arrow import flat, pc, table_of_rows
+from txlog.base.arrow import pc, table_of_rows
+from txlog.base.columns import flat
 from txlog.base.errors import UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata

@@ -14,7 +14,8 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.actions.stats_text import StatsText
 from txlog.actions.table import DomainMetadata, Metadata
-from txlog.base.arrow import flat, pc
+from txlog.base.arrow import pc
+from txlog.base.columns import flat
 from txlog.base.errors import CommitConflictError, DataFileError, InvalidInputError, NotFoundError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.actions.stats_text import Path, StatsText, stats_json
-from txlog.base.arrow import arrow_array, arrow_scalar, flat, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.columns import flat
 from txlog.base.errors import DataFileError, InvalidInputError, NotFoundError, TxlogError
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation

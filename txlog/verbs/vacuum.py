@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from txlog.actions.columns import empty_rows
 from txlog.actions.file import DeletionVectorDescriptor
-from txlog.base.arrow import arrow_array, flat, pc
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import (
     InvalidInputError,
     LogCorruptError,

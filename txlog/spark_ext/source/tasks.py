@@ -58,7 +58,7 @@ def read_partition(
         for fragment in partition.fragments
     )
     if partition.limit is not None:
-        from txlog.base.arrow import first_rows
+        from txlog.base.columns import first_rows
 
         batches = first_rows(batches, partition.limit)
     yield from as_spark_expects(batches, schema)

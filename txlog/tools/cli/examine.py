@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from txlog import Table
-from txlog.base.arrow import first_rows
+from txlog.base.columns import first_rows
 from txlog.base.errors import InvalidInputError
 from txlog.base.texts import version_of
 from txlog.extend import rehearsing

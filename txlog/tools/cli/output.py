@@ -198,7 +198,7 @@ def _print_records(
 
 def as_rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     """Return rows as dicts. Values that no Python type can hold are texts."""
-    from txlog.base.arrow import python_values
+    from txlog.base.columns import python_values
 
     columns = [python_values(column) for column in data.columns]
     names = data.schema.names

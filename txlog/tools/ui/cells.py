@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import orjson
 import pyarrow as pa
 
-from txlog.base.arrow import python_values
+from txlog.base.columns import python_values
 
 MOST_CHARACTERS = 500
 _MOST_BYTES = 32

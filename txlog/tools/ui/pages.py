@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from txlog import Table
-from txlog.base.arrow import first_rows, pc
+from txlog.base.arrow import pc
+from txlog.base.columns import first_rows
 from txlog.base.errors import TxlogError
 from txlog.tools.report.charts import size_text
 from txlog.tools.report.page import content, number_text, time_text

@@ -11,7 +11,8 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog import Fragment
-from txlog.base.arrow import arrow_array, empty_table, rows_among
+from txlog.base.arrow import arrow_array, empty_table
+from txlog.base.columns import rows_among
 from txlog.base.errors import DataFileError, InvalidInputError, TxlogError
 from txlog.extend import FragmentReader, chosen_columns
 from txlog.training.loader.epoch_plan import BlockPlan, Kept

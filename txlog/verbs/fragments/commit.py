@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from txlog.actions.file import Add
-from txlog.base.arrow import arrow_array, flat, pc
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit import operation as commits
 from txlog.commit.context import Context

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.base.arrow import flat, numpy_array, pc
+from txlog.base.arrow import numpy_array, pc
+from txlog.base.columns import flat
 from txlog.expressions.evaluate import alike, evaluate
 from txlog.expressions.tree import And, Column, Expression
 from txlog.expressions.type_rules import is_number

@@ -1,0 +1,121 @@
+"""Columns and batches of Arrow: joined, cut, and as Python values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.base.arrow import arrow_array, pc
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def within(numbers: pa.Array, least: int, most: int) -> pa.Array:
+    """Return numbers, with null in place of each number outside of the bounds."""
+    fits = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
+    return pc.if_else(fits, numbers, None)
+
+
+def rows_among(rows: Any, places: NDArray[np.int64]) -> Any:
+    """Return the rows of a batch or table at ascending positions; a range is not copied."""
+    if len(places) and places[-1] - places[0] == len(places) - 1:
+        return rows.slice(int(places[0]), len(places))
+    return rows.take(arrow_array(places))
+
+
+def without_views(rows: pa.Table) -> pa.Table:
+    """Return rows with view columns cast to plain ones: Arrow cannot take rows of views."""
+    kinds = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    for place, field in enumerate(rows.schema):
+        if field.type in kinds:
+            array = rows.column(place).cast(kinds[field.type])
+            rows = rows.set_column(place, field.with_type(kinds[field.type]), array)
+    return rows
+
+
+_GATHERED_ROWS = 64 * 1024
+
+
+_GATHERED_BYTES = 64 * 1024 * 1024
+
+
+def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    if values.num_chunks == 1:
+        return values.chunk(0)
+    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
+
+
+def gathered(
+    batches: Iterable[pa.RecordBatch], *, rows: int = _GATHERED_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in batches of at least `rows` rows.
+
+    A large batch is not copied: it is yielded unchanged, after the rows before it.
+    """
+    waiting: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in batches:
+        if waiting and batch.nbytes >= _GATHERED_BYTES:  # Too large to copy.
+            yield from _together(waiting)
+            waiting, count, size = [], 0, 0
+        waiting.append(batch)
+        count += batch.num_rows
+        size += batch.nbytes
+        if count >= rows or size >= _GATHERED_BYTES:
+            yield from _together(waiting)
+            waiting, count, size = [], 0, 0
+    if waiting:
+        yield from _together(waiting)
+
+
+def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Combine batches into one, or into several if one array cannot hold their strings."""
+    if len(batches) == 1:
+        return batches
+    combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return combined
+
+
+def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column, as text if no Python type can hold them.
+
+    Python has no nanoseconds, and no years after 9999.
+    """
+    if not str(column.type).startswith(("timestamp[ns", "time64[ns", "duration[ns")):
+        try:
+            values: list[Any] = column.to_pylist()
+            return values
+        except (ValueError, OverflowError):  # Such values may also be within a struct.
+            pass
+    try:
+        texts: list[Any] = pc.cast(column, pa.string()).to_pylist()
+        return texts
+    except (pa.ArrowException, ValueError):
+        return [_python_value(value) for value in column]
+
+
+def _python_value(value: pa.Scalar) -> Any:
+    if not value.is_valid:
+        return None
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return f"a value of {value.type} that cannot be shown"
+
+
+def first_rows(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the first rows of batches, without requesting batches that are not needed."""
+    if rows <= 0:
+        return
+    for batch in batches:
+        yield batch.slice(0, rows)
+        rows -= batch.num_rows
+        if rows <= 0:
+            return
