@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -15,34 +17,57 @@ from txlog.base.errors import (
     LogCorruptError,
     UnsupportedFeatureError,
     require_flags,
+    require_texts,
+    require_whole,
     resource_errors,
 )
-from txlog.base.observe import observed
+from txlog.base.observe import observed, reading
 from txlog.base.threads import Engine
 from txlog.commit.context import Context
 from txlog.snapshot.time_travel import require_out_of_range, snapshot_at
 from txlog.store.base import threads_for
 from txlog.store.open import open_store
-from txlog.table.about import About
-from txlog.table.lookup import Lookups
-from txlog.table.reading import Reading
-from txlog.table.writing import Writing
+from txlog.table.handle import Handle, OpenVersion
+from txlog.table.row_verbs import RowVerbs
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
     import pyarrow as pa
 
+    from txlog.actions.table import Metadata, Protocol
+    from txlog.changes.blame import Blame
+    from txlog.changes.changes import Changes, Clipping
+    from txlog.changes.diff import Diff
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Done, Outcome
     from txlog.data_files.identity import Identity
+    from txlog.expressions.sql import Where
     from txlog.fragments.metadata import FragmentMetadata
+    from txlog.fragments.rows import FragmentRows
     from txlog.log.catalog import CatalogCommits
+    from txlog.lookup.lookup import Lookup, Missing
+    from txlog.scan.files import Statistics
+    from txlog.scan.plan import ScanPlan
+    from txlog.scan.scan import Scan
+    from txlog.scan.take import PlanOf
     from txlog.schema.types import StructType
     from txlog.snapshot.snapshot import Snapshot
     from txlog.snapshot.time_travel import OutOfRange
+    from txlog.table.alter import TableAlter
+    from txlog.table.fragment import TableFragments
+    from txlog.table.history import History
+    from txlog.table.indexes import TableIndexes
+    from txlog.table.maintenance import TableMaintenance, TablePins
+    from txlog.table.optimize import TableOptimize
+    from txlog.table.transaction import TableTransaction
+    from txlog.verbs.capabilities import Capability
+    from txlog.verbs.doctor import Diagnosis
+    from txlog.verbs.fragments.operations import FragmentOperation
 
 
-class Table(About, Reading, Lookups, Writing):
+class Table(Handle, RowVerbs):
     """A Delta table at one version.
 
     Reading methods use that version. Writing methods commit on top of the latest version, and then
@@ -387,6 +412,800 @@ class Table(About, Reading, Lookups, Writing):
         self._move(self._latest())
         return self
 
+    # Facts and listings -------------------------------------------------------------------------
+
+    def _repr_html_(self) -> str:
+        from txlog.base.html import facts_html, rows_html, titled
+        from txlog.base.uris import without_secrets
+        from txlog.snapshot.live_files import has_large_checkpoint
+
+        snapshot = self._snapshot
+        facts: dict[str, int | None] = {}
+        if not has_large_checkpoint(snapshot):  # Showing a table must be quick.
+            known, unknown = self._open.plan([]).count()
+            facts["rows"] = None if unknown else known
+            facts["files"] = self.files(["path"]).num_rows
+        partitioned = snapshot.partition_columns
+        columns = [
+            (field.name, field.type, field.nullable, field.name in partitioned)
+            for field in self.schema
+        ]
+        return titled(
+            f"txlog.Table {snapshot.metadata.name or ''} {without_secrets(self.uri)}",
+            facts_html(
+                {"version": snapshot.version, **facts, "about": snapshot.metadata.description}
+            ),
+            rows_html(("column", "type", "nullable", "partition"), columns),
+        )
+
+    @property
+    def uri(self) -> str:
+        """The location of the table."""
+        return self._context.store.root
+
+    @property
+    def version(self) -> int:
+        """The version of this object."""
+        return self._snapshot.version
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """The time of this version in milliseconds since the epoch, UTC, as in `history`.
+
+        A table that is opened at this time has this version. None if the time is not known: the
+        store has no times of files, or the commit was cleaned up. The first use lists the log.
+        """
+        return self._open.made_ms()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as an Arrow schema; each scan of all columns has exactly this schema.
+
+        Comments and other texts of columns are metadata of the fields. Scans omit them.
+        """
+        from txlog.schema.arrow import described_schema
+
+        return described_schema(self._snapshot.schema)
+
+    def doctor(self, sample: int | None = 32) -> Diagnosis:
+        """Examine this version: what is wrong or slow, what it costs, and how to repair it.
+
+        It looks for gaps and damage in the log, wrong checkpoints and checksums, missing or
+        truncated data, deletion and sidecar files, statistics that contradict the files, unneeded
+        files, small files, skew, unused features, and timestamps out of order. All commits are read
+        and the table's folder is listed; nothing is written.
+
+        Parameters
+        ----------
+        sample
+            How many data files are opened to check their statistics; None means all.
+
+        Returns
+        -------
+        Diagnosis
+            Iterate over the findings, print the object, or call its `to_arrow()`.
+        """
+        from txlog.verbs.doctor import examine
+
+        return examine(self._context, self._snapshot, sample=sample)
+
+    @property
+    def metadata(self) -> Metadata:
+        """The current `metaData` action."""
+        return self._snapshot.metadata
+
+    @property
+    def protocol(self) -> Protocol:
+        """The current `protocol` action."""
+        return self._snapshot.protocol
+
+    @property
+    def properties(self) -> dict[str, str | None]:
+        """The table's properties, as set."""
+        return dict(self._snapshot.metadata.configuration)
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The partition columns, in order."""
+        return list(self._snapshot.partition_columns)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """This version as an immutable value: it pickles, and it stays when the table moves on."""
+        return self._snapshot
+
+    def history(self, limit: int | None = None) -> History:
+        """Return the `commitInfo` of each commit up to this version, newest first.
+
+        Each dict has `version`, `timestamp` (milliseconds since the epoch, as used by `Table(uri,
+        timestamp=…)` and `restore`; None if the store does not know it), and the writer's fields:
+        `operation`, `operationParameters`, `operationMetrics`, `engineInfo`, …
+
+        The result is a list with a method `to_arrow`; notebooks show it as a table.
+        """
+        from txlog.snapshot.time_travel import history
+        from txlog.table.history import History
+
+        if limit is not None:
+            require_whole("limit", limit)
+        return History(history(self._context.store, self._snapshot, limit))
+
+    def versions(self) -> pa.Table:
+        """Return the versions up to this one that can still be opened, ascending.
+
+        Columns: `version`, `timestamp` (milliseconds since the epoch; null if its commit was
+        cleaned up, or the store does not know the time) and `pins`: its names in `Table.pins`.
+        """
+        from txlog.snapshot.time_travel import versions
+
+        return versions(self._context.store, self._snapshot)
+
+    def capabilities(self) -> dict[str, Capability]:
+        """Return for each verb whether this version of the table allows it.
+
+        The verbs are `scan`, `stable_row_ids`, `changes`, `refresh`, `append`, `overwrite`,
+        `delete`, `compact`, `compute_statistics`, `restore`, `add_columns`, `replace_columns`,
+        `drop_columns` and `checkpoint`. Each capability is true or false. For a verb that is not
+        possible, it names the features that prevent it, the reason, and what to do.
+        """
+        from txlog.verbs.capabilities import capabilities
+
+        return capabilities(self._context.store, self._snapshot)
+
+    def files(
+        self,
+        columns: list[str] | None = None,
+        *,
+        where: Where = None,
+        statistics: Statistics = "json",
+    ) -> pa.Table:
+        """Return the data files of this version, one row each.
+
+        Parameters
+        ----------
+        columns
+            The columns to return, in this order; see below. Default: all. For a large table, the
+            result is fast but unordered if `fragment_id` and `fields` are omitted.
+        where
+            Return only files that may contain rows for which this predicate is true.
+        statistics
+            `json`: the log's texts, in `stats`. `struct`: typed values, in the structs
+            `null_count`, `min` and `max`. `flat`: typed values, in a column for each field of these
+            structs, such as `min.x`. The typed values are null if the log has none, and columns for
+            which the table's properties turn statistics off are omitted.
+
+        Raises
+        ------
+        InvalidInputError
+            A column does not exist, or the predicate does not fit the table.
+
+        Notes
+        -----
+        Columns: `path` (as logged), `size_bytes`, `num_records` (rows in the file; null if
+        unknown), `num_deleted`, `partition_values` (a map of the logged texts), `modification_time`
+        (milliseconds), `fragment_id`, `stats` (JSON text; null if a checkpoint has only structs),
+        `deletion_vector` (its unique id), `fields` (for a column file, the names of its columns;
+        else null). With typed statistics, the last columns are `partition` (also typed; none for a
+        table without partitions), `null_count`, `min` and `max` or their fields, in place of
+        `partition_values` and `stats`.
+        """
+        from txlog.scan.files import list_files
+
+        version = self._open
+        return list_files(
+            self._context.store,
+            version.snapshot,
+            lambda: version.files().live,
+            columns,
+            statistics=statistics,
+            chosen=None if where is None else self._chosen(version, where),
+        )
+
+    def partitions(self, where: Where = None) -> pa.Table:
+        """Return the distinct partition values of the files, sorted.
+
+        The columns are the partition columns, with the values as logged texts.
+
+        Parameters
+        ----------
+        where
+            Return only partitions that may contain rows for which this predicate is true.
+        """
+        from txlog.scan.files import partitions_of
+
+        version = self._open
+        return partitions_of(version.snapshot, self._chosen(version, where).primaries)
+
+    def _chosen(self, version: OpenVersion, where: Where) -> FragmentRows:
+        """Return the files that a predicate does not exclude."""
+        from txlog.expressions.sql import as_expression
+        from txlog.scan.plan import plan_scan
+
+        files = version.files().live
+        return plan_scan(version.snapshot, files, where=as_expression(where)).files.rows
+
+    def fragments(self) -> TableFragments:
+        """Return the fragments of this version as a sequence, ordered by id.
+
+        Each `TableFragment` is created at its first use. `fragments().of_id(7)` returns the
+        fragment with an id, or None.
+        """
+        from txlog.table.fragment import TableFragments
+
+        version = self._open
+        fragments = version.fragments()
+        return TableFragments(
+            self._context,
+            version.snapshot,
+            fragments,
+            version.whole_fragments,
+            range(len(fragments)),
+        )
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome of this object's last writing verb, or None if there was none.
+
+        `txlog.write` sets it too.
+        """
+        return self._outcome
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """Return the last version that an application recorded with `txn`, or None."""
+        require_texts(app_id=app_id)
+        return self._snapshot.transaction_version(app_id)
+
+    # Rows ---------------------------------------------------------------------------------------
+
+    def scan(self, columns: list[str] | None = None, where: Where = None) -> Scan:
+        """Plan a scan of this version; nothing is read until its rows are asked for.
+
+        Parameters
+        ----------
+        columns
+            The columns to return, in this order. Default: all. A field of a struct (`st.b`) becomes
+            a column with its dotted name, null where the struct is null.
+        where
+            Return only the rows for which this is true: SQL text (`"dep_delay > 60 AND carrier =
+            'UA'"`), an expression (`col("dep_delay") > 60`), or filters as in pyarrow and
+            deltalake: `[("dep_delay", ">", 60), ("carrier", "in", ["UA"])]`. All filters of a list
+            must be true, or all filters of one of several lists.
+
+        Raises
+        ------
+        InvalidInputError
+            A column is not in the table, or the predicate does not fit it.
+        """
+        from txlog.expressions.sql import as_expression
+        from txlog.scan.lazy_plan import plan_snapshot
+        from txlog.scan.scan import Scan
+
+        version = self._open
+        plan = plan_snapshot(
+            self._context.store,
+            version.snapshot,
+            lambda: version.files().live,
+            columns=columns,
+            where=as_expression(where),
+        )
+        return Scan(self._context.store, plan.for_arrow(), self._context.engine)
+
+    def to_arrow(self, columns: list[str] | None = None, where: Where = None) -> pa.Table:
+        """Return the rows as one Arrow table; arguments as for `scan`."""
+        return self.scan(columns, where).to_arrow()
+
+    def to_polars(self, columns: list[str] | None = None, where: Where = None) -> pl.DataFrame:
+        """Return the rows as a polars frame; arguments and errors as for `scan`."""
+        return self.scan(columns, where).to_polars()
+
+    def to_pandas(self, columns: list[str] | None = None, where: Where = None) -> pd.DataFrame:
+        """Return the rows as a pandas frame; arguments and errors as for `scan`."""
+        return self.scan(columns, where).to_pandas()
+
+    def to_batches(
+        self,
+        columns: list[str] | None = None,
+        where: Where = None,
+        *,
+        batch_size: int | None = None,
+        strict_batch_size: bool = False,
+        batch_size_bytes: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as Arrow batches; the arguments are those of `scan` and of its result."""
+        require_flags(strict_batch_size=strict_batch_size)
+        sized = {} if batch_size is None else {"batch_size": batch_size}
+        return self.scan(columns, where).to_batches(
+            **sized, strict_batch_size=strict_batch_size, batch_size_bytes=batch_size_bytes
+        )
+
+    def to_pyarrow_dataset(
+        self,
+        where: Where = None,
+        *,
+        schema: pa.Schema | None = None,
+        as_large_types: bool = False,
+        parquet_read_options: Any = None,
+    ) -> Any:
+        """Return this version as a `pyarrow.dataset.Dataset`.
+
+        pyarrow, duckdb and polars push filters and columns down to it: partition values and
+        statistics of the log skip files that cannot match. It does not contain deleted rows. Files
+        with deleted rows, and other files that pyarrow alone would read differently, are read as in
+        `scan`.
+
+        Parameters
+        ----------
+        where
+            Omit files without any row for which this is true. All rows of the other files stay.
+        schema
+            The schema of the dataset. Default: the table's.
+        as_large_types
+            Use Arrow's large types for strings, binary values and lists.
+        parquet_read_options
+            A `pyarrow.dataset.ParquetReadOptions`.
+
+        Raises
+        ------
+        InvalidInputError
+            The predicate does not fit the table.
+        """
+        require_flags(as_large_types=as_large_types)
+        from txlog.expressions.sql import as_expression
+        from txlog.scan.dataset import as_dataset
+        from txlog.scan.plan import plan_scan
+
+        version = self._open
+        return as_dataset(
+            self._context.store,
+            version.snapshot,
+            plan_scan(version.snapshot, version.files().live, where=as_expression(where)),
+            schema=schema,
+            as_large_types=as_large_types,
+            parquet_read_options=parquet_read_options,
+        )
+
+    def head(
+        self, num_rows: int = 5, columns: list[str] | None = None, where: Where = None
+    ) -> pa.Table:
+        """Return the first rows as one Arrow table; the other arguments as for `scan`.
+
+        Only the needed fragments are opened, if the log has their row counts.
+        """
+        return self.scan(columns, where).head(num_rows)
+
+    def sample(
+        self, num_rows: int, columns: list[str] | None = None, *, seed: int | None = None
+    ) -> pa.Table:
+        """Return a random sample of rows without repetition, in the order of the table.
+
+        The rows are counted first; then only the pages with the sample are read.
+
+        Parameters
+        ----------
+        num_rows
+            The number of rows. If the table has fewer rows, all are returned.
+        columns
+            As for `scan`.
+        seed
+            With the same seed, version and number, the result is the same.
+
+        Raises
+        ------
+        InvalidInputError
+            `num_rows` is not a whole number from 0.
+        """
+        import numpy as np
+
+        num_rows = require_whole("num_rows", num_rows)
+        total = self.count()
+        begin = (
+            int(self._context.effects.jitter() * 2**53)
+            if seed is None
+            else require_whole("seed", seed)
+        )
+        chosen = np.random.default_rng(begin).choice(total, min(num_rows, total), replace=False)
+        return self.take(sorted(chosen.tolist()), columns)
+
+    def count(self, where: Where = None) -> int:
+        """Return the number of rows, from the log alone if possible."""
+        return self.scan([], where).count()
+
+    @reading("TAKE")
+    def take(
+        self,
+        indices: Sequence[int] | pa.Array | None = None,
+        columns: list[str] | None = None,
+        *,
+        addresses: Sequence[int] | pa.Array | None = None,
+        row_ids: Sequence[int] | pa.Array | None = None,
+    ) -> pa.Table:
+        """Return rows by their offsets in the table, their addresses or ids, in the given order.
+
+        Only the pages with these rows are read, or the row groups of a file without an offset
+        index. Ids are looked up first, which reads the ids of all rows unless ids are addresses
+        (see `_rowid`).
+
+        Parameters
+        ----------
+        indices
+            Offsets from 0 among the rows that are not deleted, in the order of `to_arrow`, as in
+            pylance's `Dataset.take`.
+        columns
+            As for `scan`.
+        addresses, row_ids
+            Instead of offsets: values of `_rowaddr` or of `_rowid`.
+
+        Raises
+        ------
+        InvalidInputError
+            Not exactly one of the three is given, or a value is not a whole number from 0. Any
+            value may occur more than once.
+        NotFoundError
+            There are not as many rows, or a row is not in this version or is deleted in it. The
+            error names the values at fault.
+        """
+        from txlog.scan.take import take_live, take_rows
+
+        store, engine = self._context.store, self._context.engine
+        given = (indices, addresses, row_ids)
+        if sum(one is not None for one in given) != 1:
+            raise InvalidInputError(
+                argument="indices",
+                reason="exactly one of indices, addresses and row_ids is expected",
+            )
+        plan_of = self._plan_all(self._open)
+        if indices is not None:
+            return take_live(store, plan_of(columns), indices, engine)
+        return take_rows(
+            store, plan_of, addresses=addresses, row_ids=row_ids, columns=columns, engine=engine
+        )
+
+    def _plan_all(self, version: OpenVersion) -> PlanOf:
+        """Return a function from columns to the plan of a scan of all rows."""
+        from txlog.scan.plan import plan_scan
+
+        def plan(chosen: list[str] | None) -> ScanPlan:
+            return plan_scan(version.snapshot, version.files().live, columns=chosen).for_arrow()
+
+        return plan
+
+    def diff(
+        self,
+        start_version: int | str,
+        end_version: int | str | None = None,
+        *,
+        on: str | Sequence[str] | None = None,
+        columns: list[str] | None = None,
+        where: Where = None,
+    ) -> Diff:
+        """Plan the difference of two versions: the rows that only one of them has.
+
+        This works with and without the change data feed. Only files that one of the versions lacks
+        are read, and the differing rows of files whose deletion vectors differ. A file that was
+        only rewritten adds no row to the result. The result has the table's columns and
+        `_change_type`: `insert`, `delete`, `update_preimage`, `update_postimage`.
+
+        Parameters
+        ----------
+        start_version, end_version
+            Versions or names of pins; the start may be the later one. Default end: this version.
+        on
+            Key columns: a row that is in both versions with different values is an update. Default:
+            the row id if both versions track rows. Otherwise no row is an update, and equal rows
+            are counted; an empty list requests this.
+        columns, where
+            As for `scan`. Only these columns, and only matching rows, are compared.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such version.
+        UnsupportedFeatureError
+            The versions have different columns or different partition columns.
+        InvalidInputError
+            A column or the predicate does not fit the table.
+
+        Examples
+        --------
+        >>> table.diff(3, 7, on=["id"]).to_arrow()  # doctest: +SKIP
+        >>> table.diff(3).count()  # doctest: +SKIP
+        {'insert': 10, 'delete': 0, 'update': 2}
+        """
+        from txlog.changes.diff import plan_diff
+        from txlog.expressions.sql import as_expression
+
+        context = self._context
+        start, end = self._version(start_version), self._version(end_version)
+        return plan_diff(
+            context.store, start, end, on=on, columns=columns, where=as_expression(where),
+            engine=context.engine,
+        )  # fmt: skip
+
+    def blame(self, columns: list[str] | None = None, where: Where = None) -> Blame:
+        """Plan a scan of rows with the version and the commit that wrote each row.
+
+        The result has the columns, then `_commit_version`, `_commit_timestamp`, `_operation` and
+        `_user`. In a table that tracks rows, the version is the last one that changed the row, even
+        if its file was rewritten later. In another table it is the version that added the row's
+        file, which may be a compaction. Values from deleted log files are null.
+
+        Parameters
+        ----------
+        columns, where
+            As for `scan`.
+        """
+        from txlog.changes.blame import plan_blame
+        from txlog.expressions.sql import as_expression
+
+        context = self._context
+        return plan_blame(
+            context.store, self._snapshot, columns=columns, where=as_expression(where),
+            engine=context.engine,
+        )  # fmt: skip
+
+    def _version(self, version: int | str | None) -> Snapshot:
+        """Return a version by its number or pin; None means this version."""
+        from txlog.snapshot.time_travel import snapshot_at
+
+        own = self._snapshot
+        if version is None or version == own.version:
+            return own
+        return snapshot_at(self._context.store, version, None, catalog=own.catalog)
+
+    def changes(
+        self,
+        start_version: int | str | None = None,
+        end_version: int | str | None = None,
+        *,
+        start_timestamp: str | datetime | int | None = None,
+        end_timestamp: str | datetime | int | None = None,
+        columns: list[str] | None = None,
+        where: Where = None,
+        out_of_range: Clipping = "error",
+    ) -> Changes:
+        """Plan a read of the change data feed: inserted, deleted and updated rows.
+
+        The columns are those of the last version in the range, then `_change_type` (`insert`,
+        `delete`, `update_preimage`, `update_postimage`), `_commit_version`, and
+        `_commit_timestamp`. `delta.enableChangeDataFeed` must have been enabled during these
+        versions.
+
+        Parameters
+        ----------
+        start_version, end_version
+            The range, both included: versions or names of pins. Default: from the first version to
+            this one.
+        start_timestamp, end_timestamp
+            Instead of versions: the first version at or after the first timestamp, and the last
+            version at or before the second one.
+        columns, where
+            As for `scan`; the three columns of the feed can be named too.
+        out_of_range
+            `clip`: if the range begins after the last version, return no rows; if it ends later,
+            end with the last version. `error` raises in both cases.
+
+        Raises
+        ------
+        InvalidInputError
+            The range is invalid, or a column or the predicate does not fit the table.
+        NotFoundError
+            A version of the range does not exist, or its commit was cleaned up.
+        UnsupportedFeatureError
+            A version recorded no changes or had other columns. The error names it.
+        """
+        from txlog.changes.changes import feed_range, plan_feed
+        from txlog.expressions.sql import as_expression
+
+        store = self._context.store
+        first, last = feed_range(
+            store,
+            self._snapshot,
+            start=(start_version, start_timestamp),
+            end=(end_version, end_timestamp),
+            out_of_range=out_of_range,
+        )
+        changes = plan_feed(
+            store, last, first, columns=columns, where=as_expression(where),
+            engine=self._context.engine, latest=self._snapshot,
+        )  # fmt: skip
+        return replace(changes, plan=changes.plan.for_arrow())
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    # Rows by key --------------------------------------------------------------------------------
+
+    @reading("LOOKUP")
+    def lookup(
+        self,
+        keys: Any,
+        *,
+        on: str | Sequence[str] | None = None,
+        columns: list[str] | None = None,
+        missing: Missing = "skip",
+    ) -> pa.Table:
+        """Return the rows with given keys, in the order of the keys.
+
+        An index over the key columns (`indexes.create`) gives the positions of rows. For files that
+        no index covers, the first look-up reads the key columns of the files that may contain the
+        keys, and keeps them in memory for all versions. Each look-up then reads only the pages with
+        the rows. Rows with the same key have the order of `to_arrow`. A key that is given twice
+        returns its rows twice. A key with a null has no row.
+
+        Parameters
+        ----------
+        keys
+            A list or an Arrow array. For several columns, a table, record batch or frame (pandas,
+            polars, …) with these columns, dicts or an array of structs with these names, or a list
+            of tuples in the order of `on`. Keys are cast to the columns' types if the cast is
+            lossless. NaN and NA of pandas are nulls.
+        on
+            The key column, or several. Floating point and nested columns are refused. Default: the
+            columns of the table's only index.
+        columns
+            The columns to return: those of the table, metadata columns (`_rowaddr`, …), and `_key`
+            (int64), the index in `keys` of the row's key, unless the table has a column of this
+            name. Default: those of the table.
+        missing
+            What to do for a key without rows: `skip` omits it, `null` returns one row with the key
+            and nulls, `error` raises.
+
+        Raises
+        ------
+        InvalidInputError
+            A column is unknown or cannot be a key, or the keys do not have its type.
+        NotFoundError
+            With `missing="error"`, some keys have no row. The error names five of them.
+        """
+        version = self._open
+        schema = version.snapshot.schema
+        chosen = schema.names()
+        if columns is not None:  # As the table spells them.
+            fields = [(name, schema.get(name)) for name in columns]
+            chosen = [name if field is None else field.name for name, field in fields]
+        return self._lookup(version, on).rows(keys, chosen, missing)
+
+    def contains(self, keys: Any, *, on: str | Sequence[str] | None = None) -> pa.BooleanArray:
+        """Return for each key whether any row has it; arguments and errors as for `lookup`."""
+        from txlog.base.arrow import pc
+
+        return pc.greater(self.lookup_counts(keys, on=on), 0)
+
+    @reading("LOOKUP")
+    def lookup_counts(self, keys: Any, *, on: str | Sequence[str] | None = None) -> pa.Int64Array:
+        """Return the number of rows for each key; arguments and errors as for `lookup`."""
+        return self._lookup(self._open, on).counts(keys)
+
+    def _lookup(self, version: OpenVersion, on: str | Sequence[str] | None) -> Lookup:
+        from txlog.lookup.lookup import KEY, Lookup
+        from txlog.scan.read_plan import choose_columns
+        from txlog.verbs.indexes import indexed_columns
+
+        snapshot = version.snapshot
+        asked = None if on is None else (on,) if isinstance(on, str) else tuple(on)
+        kept = version.lookups.get(asked)
+        if kept is None:
+            names = indexed_columns(snapshot) if asked is None else asked
+            kept = version.lookups[asked] = Lookup(
+                self._context.store,
+                self._context.engine,
+                version.plan,
+                self._cached(),
+                choose_columns(snapshot.schema, _in_index_order(version, names)),
+                choose_columns(snapshot.schema, names),
+                version.indexes(),
+                version.coverages,
+                snapshot.schema.get(KEY) is not None,
+                snapshot.metadata.id,
+            )
+        return kept
+
+    # Changes; RowVerbs has append, delete, update and merge -------------------------------------
+
+    @contextmanager
+    def transaction(
+        self, *, txn: AppVersion | None = None, user_metadata: UserMetadata | None = None
+    ) -> Iterator[TableTransaction]:
+        """Put several changes into one version::
+
+            with table.transaction() as tx:
+                tx.delete("day = '2026-11-24'")
+                tx.append(corrected)
+
+        Each change sees the result of the changes before it. At the end of the block, all changes
+        are committed together, with one conflict check. If the block raises, nothing is committed.
+        The outcome is `tx.outcome`.
+
+        Raises
+        ------
+        CommitConflictError
+            Another writer's commit conflicts with one of the changes. Nothing was committed.
+        """
+        from txlog.commit.app_versions import is_recorded, require_app_version
+        from txlog.commit.operation import execute
+        from txlog.table.transaction import TableTransaction
+
+        require_app_version(txn)
+        latest, looked_s = self._latest(), self._context.effects.monotonic_s()
+        changes = TableTransaction(self._context, latest, is_recorded(latest, txn))
+        try:
+            yield changes
+        except BaseException:
+            changes.operation.discard()
+            raise
+        changes.outcome = self._finish(
+            execute(
+                changes.operation,
+                self._context,
+                latest,
+                txn=txn,
+                user_metadata=user_metadata,
+                looked_s=looked_s,
+            )
+        )
+
+    def commit(
+        self,
+        operation: FragmentOperation.Base,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Commit fragments that workers wrote (`txlog.write_fragments`, `TableFragment`).
+
+        Parameters
+        ----------
+        operation
+            `FragmentOperation.Append`, `Overwrite`, `Delete`, `Merge` or `Rewrite`.
+
+        Raises
+        ------
+        InvalidInputError
+            A fragment occurs twice, is not valid, is missing in the table, or is already in it.
+        CommitConflictError
+            The rows or columns from which the fragments were made have changed since. Nothing was
+            committed, and no file was deleted.
+        """
+        from txlog.verbs.fragments.commit import commit_fragments
+
+        request = commit_fragments(self._context, self._snapshot, operation)
+        return self._run(request, txn, user_metadata)
+
+    @property
+    def alter(self) -> TableAlter:
+        """Add, replace and drop columns; add features."""
+        from txlog.table.alter import TableAlter
+
+        return TableAlter(self)
+
+    @property
+    def optimize(self) -> TableOptimize:
+        """Compact files; compute statistics that files lack."""
+        from txlog.table.optimize import TableOptimize
+
+        return TableOptimize(self)
+
+    @property
+    def maintenance(self) -> TableMaintenance:
+        """Write a checkpoint; clean up, verify and repair the log."""
+        from txlog.table.maintenance import TableMaintenance
+
+        return TableMaintenance(self)
+
+    @property
+    def indexes(self) -> TableIndexes:
+        """Create and maintain indexes over key columns, for look-ups."""
+        from txlog.table.indexes import TableIndexes
+
+        return TableIndexes(self)
+
+    @property
+    def pins(self) -> TablePins:
+        """Names of versions, which vacuum and expire keep."""
+        from txlog.table.maintenance import TablePins
+
+        return TablePins(self)
+
     def vacuum(
         self,
         retention_hours: float | None = None,
@@ -508,3 +1327,17 @@ class Table(About, Reading, Lookups, Writing):
             ignore_missing_files=ignore_missing_files,
         )
         return self._run(operation, txn, user_metadata)
+
+
+def _in_index_order(version: OpenVersion, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return key columns in the order of an index over them, if there is none in their own."""
+    from txlog.verbs.indexes import logical_columns
+
+    orders = [logical_columns(version.snapshot, one) or () for one in version.indexes()]
+    same = [found for found in orders if sorted(found) == sorted(names)]
+    return names if names in same or not same else same[0]
+
+
+def lookup_of(table: Table, on: str | Sequence[str] | None) -> Lookup:
+    """Return the look-up of a table's version by key columns; None: those of its only index."""
+    return table._lookup(table._open, on)

@@ -24,9 +24,8 @@ from txlog.scan.read_plan import choose_columns
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructType
 from txlog.spark_ext.spark_types import frame_schema, neutral, read_schema
-from txlog.table.lookup import lookup_of
 from txlog.table.seam import context_of
-from txlog.table.table import Table
+from txlog.table.table import Table, lookup_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
