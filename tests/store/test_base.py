@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.base.errors import InvalidInputError, NotFoundError, StoreError, TxlogError
+from txlog.store.base import require_below
 from txlog.store.open import open_store
 
 held = st.lists(st.tuples(st.binary(max_size=6), st.integers(0, 8)), max_size=5)
@@ -121,3 +122,16 @@ def test_a_file_that_cannot_be_opened_is_an_error(
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(StoreError, match="ulimit"):
         list(open_store(tmp_path).read_many([("a", 1)]))
+
+
+@pytest.mark.parametrize("root", ["", "/", "bucket/t", "/bucket/t/"])
+def test_only_files_below_the_root_are_deleted(root: str) -> None:
+    below = f"{root.strip('/')}/" if root.strip("/") else ""
+    require_below("a", f"{below}a", root)
+    require_below("a/b", f"/{below}a/b", root)
+    outside = [("", f"{below}a"), ("a", ""), ("a", root), ("a", f"{below}../a"), ("a", f"{below}..")]
+    if below:
+        outside += [("a", "a"), ("a", f"{root.strip('/')}2/a")]
+    for path, key in outside:
+        with pytest.raises(InvalidInputError, match="not a file below"):
+            require_below(path, key, root)

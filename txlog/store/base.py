@@ -347,6 +347,22 @@ class BasicStore:
 _COPIED_BYTES = 8 << 20  # The number of bytes that are copied at a time.
 
 
+def require_below(path: str, key: str, root: str) -> None:
+    """Raise if a store's key of a path is not that of a file below the key of its root.
+
+    Raises
+    ------
+    InvalidInputError
+        The path is empty, leads out, or belongs to another store (then its key is empty).
+    """
+    key, root = key.strip("/"), root.strip("/")
+    below = f"{root}/" if root else ""
+    if not path or not key or not key.startswith(below) or ".." in key.split("/"):
+        raise InvalidInputError(
+            argument="paths", reason=f"{path!r} is not a file below the table's root"
+        )
+
+
 def is_there(store: Store, path: str) -> bool:
     """Return whether a store has a file."""
     try:

@@ -9,22 +9,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from txlog.base.effects import REAL
 from txlog.base.errors import (
-    InvalidInputError,
-    NotFoundError,
     OutcomeUnknownError,
     StoreError,
     TxlogError,
-    UnsupportedFeatureError,
 )
 from txlog.base.threads import Workers, map_ahead
 from txlog.base.uris import scheme_of, without_secrets
-from txlog.store.base import BasicStore, ObjectInfo, OpenOutput, Put, known_ms
-from txlog.store.cloud_options import Place, connect, place_of, without_options
+from txlog.store.base import ObjectInfo, OpenOutput, Put, known_ms, require_below
+from txlog.store.cloud_options import Place, connect, place_of
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload
+from txlog.store.server import ServerStore
 
 if TYPE_CHECKING:
     from collections import deque
@@ -43,8 +41,8 @@ _clients: dict[tuple[Any, ...], Any] = {}
 _trusted: set[tuple[Any, ...]] = set()  # Stores for which a probe showed that create is atomic.
 
 
-@dataclass(frozen=True)
-class CloudStore(BasicStore):
+@dataclass(frozen=True, repr=False)
+class CloudStore(ServerStore):
     """A folder of a bucket. A created file is durable and visible to all readers.
 
     It connects at the first use. All tables of the process with the same bucket, options and
@@ -53,10 +51,6 @@ class CloudStore(BasicStore):
 
     root: str  # Includes the scheme.
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
-    reads_at_once: ClassVar[int] = _AT_ONCE
-
-    def __repr__(self) -> str:
-        return f"CloudStore({without_secrets(self.root)!r})"
 
     def require_writable(self) -> None:
         """Accept all three stores, which have a conditional put. The first put tests this one.
@@ -203,25 +197,14 @@ class CloudStore(BasicStore):
             self._created(client, key, path, b"probe")
             second = self._created(client, key, path, b"probe again")
         except OutcomeUnknownError as error:
-            raise StoreError(
-                operation="create",
-                path=path,
-                table=without_secrets(self.root),
-                reason=f"the store could not be probed: {error.reason}",
-                remedy="Check the address and the connection, then try again",
-            ) from error
+            raise self._not_probed(path, error.reason) from error
         finally:
             with suppress(Exception):
                 client.delete([key])
         # The first create may fail too, if its answer was lost and it was sent again.
         if second != "exists":
-            raise UnsupportedFeatureError(
-                path=without_secrets(self.root),
-                features=("atomic create",),
-                reason="the store overwrites a file instead of refusing to create it, so one "
-                "writer's commit could overwrite another's",
-                remedy="Set a commit coordinator with the storage option 'txlog.coordinator', or "
-                "use a store with conditional puts. Reading works",
+            raise self._without_create(
+                "the store overwrites a file instead of refusing to create it"
             )
         _trusted.add(known)
 
@@ -238,12 +221,7 @@ class CloudStore(BasicStore):
             sure = name in _NOTHING_DONE or isinstance(error, FileNotFoundError | ValueError)
             if sure and not _RETRIED.search(str(error)):
                 raise failure from error
-            raise OutcomeUnknownError(
-                path=path,
-                table=without_secrets(self.root),
-                reason=failure.reason,
-                remedy="Check whether the file exists before you write it again",
-            ) from error
+            raise self._unknown(path, failure.reason) from error
         return "created"
 
     def write_new(self, path: str, data: bytes) -> None:
@@ -259,20 +237,20 @@ class CloudStore(BasicStore):
             answer: OutcomeUnknownError | None = None
         except OutcomeUnknownError as error:
             answer = error
-        # If the content is equal, this call wrote the file, even if the answer was lost.
-        try:
-            if self.read(path) == data:
-                return
-        except TxlogError:
-            if answer is not None:  # The write may still succeed. No other file has this name.
-                with suppress(Exception):
-                    client.delete([key])
+        has = self._has(path, data)
+        if has:
+            return
+        if answer is None:
+            raise self._taken(path)
+        if has is None:  # The write may still succeed. No other file has this name.
+            with suppress(Exception):
+                client.delete([key])
         raise StoreError(
             operation="create",
             path=path,
             table=without_secrets(self.root),
-            reason="another file has this name" if answer is None else answer.reason,
-            remedy="Check the content of that file" if answer is None else "Try again",
+            reason=answer.reason,
+            remedy="Try again",
         ) from answer
 
     def replace(self, path: str, data: bytes) -> None:
@@ -352,19 +330,10 @@ class CloudStore(BasicStore):
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files below the root; those that are not there are skipped."""
         own = place_of(self.root)
-        below = f"{own.key}/" if own.key else ""
         keys = []
         for path in paths:
-            place = place_of(self.resolve(path)) if path else own
-            if (
-                not path
-                or place[:3] != own[:3]
-                or not place.key.startswith(below)
-                or ".." in place.key.split("/")
-            ):
-                raise InvalidInputError(
-                    argument="paths", reason=f"{path!r} is not a file below the table's root"
-                )
+            place = place_of(self.resolve(path))
+            require_below(path, place.key if place[:3] == own[:3] else "", own.key)
             keys.append(place.key)
         if keys:
             with self._errors("delete", paths[0]):
@@ -380,33 +349,6 @@ class CloudStore(BasicStore):
             failed = [error for error in errors if error is not None]
             if failed:
                 raise failed[0] from None
-
-    @contextmanager
-    def _errors(self, operation: str, path: str) -> Iterator[None]:
-        try:
-            yield
-        except TxlogError:
-            raise
-        except Exception as error:
-            raise self._error(operation, path, error) from error
-
-    def _error(self, operation: str, path: str, error: Exception) -> TxlogError:
-        """Return the `TxlogError` for an error of obstore."""
-        shown, table = without_secrets(path), without_secrets(self.root)
-        if isinstance(error, FileNotFoundError) and operation != "create":
-            return NotFoundError(path=shown, reason="the file does not exist", table=table)
-        if isinstance(error, ValueError) and "parse path" in str(error):
-            return InvalidInputError(
-                argument="path", reason=f"{shown!r} cannot be the path of a file"
-            )
-        message = str(error).partition("\n\nDebug source")[0].strip()
-        return StoreError(
-            operation=operation,
-            path=shown,
-            table=table,
-            reason=f"{type(error).__name__}: {without_options(message, self.options)}",
-            remedy="Check the address, the credentials and the connection, then try again",
-        )
 
 
 def _deleted(client: Any, key: str) -> Exception | None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.base.errors import InvalidInputError, NotFoundError, os_errors
+from txlog.base.errors import NotFoundError, os_errors
 from txlog.base.uris import without_secrets
-from txlog.store.base import BasicStore, ObjectInfo, Put, known_ms
+from txlog.store.base import BasicStore, ObjectInfo, Put, known_ms, require_below
 
 # fsspec's own create-if-absent checks first and writes then. The lock makes this one step.
 _lock = threading.RLock()
@@ -138,13 +138,9 @@ class MemoryStore(BasicStore):
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files below the root; those that are not there are skipped."""
-        below = self._key("") + "/"
         keys = [self._key(path) for path in paths]
         for path, key in zip(paths, keys, strict=True):
-            if not key.startswith(below) or ".." in key.split("/"):
-                raise InvalidInputError(
-                    argument="paths", reason=f"{path!r} is not a file below the table's root"
-                )
+            require_below(path, key, self._key(""))
         with _lock:
             for key in keys:
                 _files().store.pop(key, None)

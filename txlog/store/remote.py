@@ -8,23 +8,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import signature
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from txlog.base.effects import REAL
 from txlog.base.errors import (
-    InvalidInputError,
     NotFoundError,
-    OutcomeUnknownError,
-    StoreError,
     TxlogError,
     UnsupportedFeatureError,
 )
 from txlog.base.threads import map_ahead
 from txlog.base.uris import scheme_of, without_secrets
-from txlog.store.base import BasicStore, ObjectInfo, Put, kind_of
-from txlog.store.cloud_options import fsspec_options, without_options
+from txlog.store.base import ObjectInfo, Put, kind_of, require_below
+from txlog.store.cloud_options import fsspec_options
 from txlog.store.file_times import modified_ms
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload
+from txlog.store.server import ServerStore
 
 # Their rename fails atomically if the target exists, but their create overwrites.
 _RENAME = ("hdfs", "webhdfs", "viewfs", "ofs")
@@ -34,8 +32,8 @@ _EXISTS = ("PreconditionFailed", "ConditionalRequestConflict", "412")
 _trusted: set[tuple[str, str]] = set()  # Roots for which a probe showed that create is atomic.
 
 
-@dataclass(frozen=True)
-class FsspecStore(BasicStore):
+@dataclass(frozen=True, repr=False)
+class FsspecStore(ServerStore):
     """A folder in a file system of fsspec.
 
     It connects at the first use, once in each process. Commits are created with the file system's
@@ -47,13 +45,9 @@ class FsspecStore(BasicStore):
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     is_coordinated: bool = field(default=False, repr=False)  # A coordinator creates the commits.
     _backends: dict[int, Backend] = field(init=False, repr=False, compare=False)
-    reads_at_once: ClassVar[int] = 16
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_backends", {})
-
-    def __repr__(self) -> str:
-        return f"FsspecStore({without_secrets(self.root)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.root, self.options, self.is_coordinated)
@@ -68,7 +62,9 @@ class FsspecStore(BasicStore):
     def require_writable(self) -> None:
         """Raise if two writers could both create the same commit."""
         if not self.is_coordinated and self._creates_by is None:
-            raise self._refusal(f"there is no known atomic create for {scheme_of(self.root)}://")
+            raise self._without_create(
+                f"there is no known atomic create for {scheme_of(self.root)}://"
+            )
 
     @property
     def _creates_by(self) -> Literal["put", "rename"] | None:
@@ -78,15 +74,6 @@ class FsspecStore(BasicStore):
         own = getattr(type(self._backend().files), "_pipe_file", None)
         is_native = own is not None and "mode" in signature(own).parameters
         return "put" if is_native and kind_of(scheme_of(self.root) or "") is not None else None
-
-    def _refusal(self, reason: str) -> UnsupportedFeatureError:
-        return UnsupportedFeatureError(
-            path=without_secrets(self.root),
-            features=("atomic create",),
-            reason=f"{reason}, so one writer's commit could overwrite another's",
-            remedy="Set a commit coordinator with the storage option 'txlog.coordinator', or keep "
-            "the table elsewhere. Reading works",
-        )
 
     def resolve(self, path: str) -> str:
         """Return the URI of a file."""
@@ -212,20 +199,19 @@ class FsspecStore(BasicStore):
     def write_new(self, path: str, data: bytes) -> None:
         """Write a whole new file."""
         self.require_writable()
-        files, at = self._backend().files, self._at(path)
-        with self._errors("create", path):
-            try:
+        files = self._backend().files
+        try:
+            with self._errors("create", path):
                 if self._creates_by == "put":
-                    files.pipe_file(at, data, mode="create")
+                    files.pipe_file(self._at(path), data, mode="create")
                 else:
                     files.pipe_file(self._free(path), data)
-            except Exception as error:
-                # If the content is equal, this call wrote it, and the answer was lost.
-                with suppress(Exception):
-                    if bytes(files.cat_file(at)) == data:
-                        return
-                    raise FileExistsError("there is another file of this name") from error
+        except TxlogError as error:
+            has = self._has(path, data)
+            if has is None:
                 raise
+            if not has:
+                raise self._taken(path) from error
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file atomically; return whether it was created or existed before.
@@ -262,15 +248,11 @@ class FsspecStore(BasicStore):
             mine = [a for at, a in zip(racers, answers, strict=True) if at == path]
             failed = next((a for a in mine if isinstance(a, TxlogError)), None)
             if failed is not None:
-                raise StoreError(
-                    operation="create",
-                    path=path,
-                    table=without_secrets(self.root),
-                    reason=f"the store could not be probed: {failed.reason}",
-                    remedy="Check the address and the connection, and try again",
-                ) from failed
+                raise self._not_probed(path, failed.reason) from failed
             if mine.count("created") > 1:
-                raise self._refusal("several writers that created the same file at once succeeded")
+                raise self._without_create(
+                    "several writers that created the same file at once succeeded"
+                )
 
     def _created(self, path: str, data: bytes) -> Put:
         if self._creates_by == "rename":
@@ -311,14 +293,6 @@ class FsspecStore(BasicStore):
             files.rm_file(temporary)
         return "exists"
 
-    def _unknown(self, path: str, reason: str) -> OutcomeUnknownError:
-        return OutcomeUnknownError(
-            path=path,
-            table=without_secrets(self.root),
-            reason=reason,
-            remedy="Check whether the file exists before you write it again",
-        )
-
     def replace(self, path: str, data: bytes) -> None:
         """Write a file over an existing one."""
         self.require_writable()
@@ -332,13 +306,10 @@ class FsspecStore(BasicStore):
         if not paths:
             return
         self.require_writable()
-        below = self._at("").strip("/") + "/"
+        root = self._at("")
         targets = [self._at(path) for path in paths]
         for path, at in zip(paths, targets, strict=True):
-            if not path or not at.strip("/").startswith(below) or ".." in at.split("/"):
-                raise InvalidInputError(
-                    argument="paths", reason=f"{path!r} is not a file below the table's root"
-                )
+            require_below(path, at, root)
 
         def remove(item: tuple[str, str]) -> TxlogError | None:
             try:
@@ -355,28 +326,6 @@ class FsspecStore(BasicStore):
         failed = [error for error in done if error is not None]
         if failed:
             raise failed[0]
-
-    @contextmanager
-    def _errors(self, operation: str, path: str) -> Iterator[None]:
-        """Turn all errors of a backend into one `TxlogError`."""
-        try:
-            yield
-        except TxlogError:
-            raise
-        except Exception as error:  # Backends raise the errors of their own libraries.
-            raise self._error(operation, path, error) from error
-
-    def _error(self, operation: str, path: str, error: Exception) -> TxlogError:
-        shown, table = without_secrets(path), without_secrets(self.root)
-        if isinstance(error, FileNotFoundError):
-            return NotFoundError(path=shown, reason="there is no such file", table=table)
-        return StoreError(
-            operation=operation,
-            path=shown,
-            table=table,
-            reason=f"{type(error).__name__}: {without_options(str(error), self.options)}",
-            remedy="Check the address, the credentials and the connection, and try again",
-        )
 
 
 _EXTRAS = {
