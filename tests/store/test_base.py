@@ -129,7 +129,7 @@ def test_only_files_below_the_root_are_deleted(root: str) -> None:
     below = f"{root.strip('/')}/" if root.strip("/") else ""
     require_below("a", f"{below}a", root)
     require_below("a/b", f"/{below}a/b", root)
-    outside = [("", f"{below}a"), ("a", ""), ("a", root), ("a", f"{below}../a"), ("a", f"{below}..")]
+    outside = [("", f"{below}a"), ("a", ""), ("a", root), ("a", f"{below}../a")]
     if below:
         outside += [("a", "a"), ("a", f"{root.strip('/')}2/a")]
     for path, key in outside:
