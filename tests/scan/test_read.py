@@ -393,10 +393,23 @@ def test_rows_as_a_pandas_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         table.to_pandas()
 
 
-def test_a_scan_and_a_snapshot_are_shown_in_one_line(tmp_path: Path) -> None:
+def test_what_is_planned_and_a_snapshot_are_shown_in_one_line(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, pa.table({"x": [1], "y": ["a"]}))
     root = str(tmp_path)
     assert repr(table.scan()) == f"txlog.Scan({root!r}, version=0, columns=[x, y])"
     where = repr(table.scan(["y"], where="x > 1"))
     assert where == f"txlog.Scan({root!r}, version=0, columns=[y], where='(`x` > 1)')"
     assert repr(table.snapshot) == f"txlog.Snapshot({root!r}, version=0)"
+    table.alter.set_properties({"delta.enableChangeDataFeed": "true"})
+    marked = "_commit_version, _commit_timestamp"
+    assert repr(table.diff(0, on="y")) == (
+        f"txlog.Diff({root!r}, start_version=0, end_version=1, on=[y], columns=[x, y])"
+    )
+    assert repr(table.blame(["x"], "x > 1")) == (
+        f"txlog.Blame({root!r}, version=1, columns=[x, {marked}, _operation, _user],"
+        " where='(`x` > 1)')"
+    )
+    assert repr(table.changes(1)) == (
+        f"txlog.Changes({root!r}, start_version=1, end_version=1,"
+        f" columns=[x, y, _change_type, {marked}])"
+    )

@@ -61,6 +61,24 @@ def test_parts_and_builders_of_a_table_are_shown_in_one_line(tmp_path: Path) -> 
     assert repr(merge) == "<txlog.TableMerger: no clause>"
     merge.when_matched_delete().when_not_matched_insert_all()
     assert repr(merge) == "<txlog.TableMerger: when matched delete, when not matched insert>"
+    with table.transaction() as tx:
+        assert repr(tx) == "<txlog.TableTransaction: no change>"
+        tx.append(xs(2))
+        tx.delete("x = 1")
+        assert repr(tx) == "<txlog.TableTransaction: WRITE, DELETE>"
+
+
+def test_a_write_on_an_object_of_an_older_version_follows_the_latest_one(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", xs(1))
+    table.append(xs(2))
+    older = table.at(0)
+    assert older.count() == 1
+    older.delete("x = 2")  # Version 0 had no such row.
+    assert (older.version, older.to_arrow()["x"].to_pylist()) == (2, [1])
+    older = table.at(0)
+    older.append(xs(3))
+    assert older.version == 3
+    assert sorted(older.to_arrow()["x"].to_pylist()) == [1, 3]
 
 
 def test_threads_share_a_table(tmp_path: Path) -> None:

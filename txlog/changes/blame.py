@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from txlog.log.paths import canonical_keys
 from txlog.scan.columns import FRAGMENT_ID, ROW_VERSION
 from txlog.scan.lazy_plan import plan_snapshot
 from txlog.scan.read_plan import column_names
-from txlog.scan.scan import ArrowStream, Scan
+from txlog.scan.scan import ArrowStream, Scan, repr_of
 from txlog.schema.timestamps import micros_of
 from txlog.snapshot.commits import read_commit, read_deltas
 from txlog.snapshot.live_files import load_files
@@ -41,7 +41,7 @@ _BLAMED = pa.schema(
 _COMMITS_AT_ONCE = 256
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Blame(ArrowStream):
     """Rows of a version with the version that wrote each, planned but not yet read.
 
@@ -54,7 +54,11 @@ class Blame(ArrowStream):
     scan: Scan
     marker: str  # The metadata column from which versions are found; it is not returned.
     # The version of each fragment. None: each row has its own version.
-    versions: dict[int, int] | None = field(repr=False)
+    versions: dict[int, int] | None
+
+    def __repr__(self) -> str:
+        reading = self.scan.plan.reading
+        return repr_of("Blame", reading, f"version={reading.version}", self.schema.names)
 
     @property
     def schema(self) -> pa.Schema:

@@ -37,7 +37,7 @@ from txlog.protocol.form import ReadForm, form_of
 from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.read_plan import ReadPlan, choose_fields, form_for, needed_columns
-from txlog.scan.scan import ArrowStream
+from txlog.scan.scan import ArrowStream, repr_of
 from txlog.schema.types import StructType
 from txlog.snapshot.commits import Commit, read_commit
 from txlog.snapshot.live_files import load_files
@@ -164,7 +164,7 @@ def _last(store: Store, snapshot: Snapshot, version: int | None, moment_ms: int 
     return snapshot.version if version is None else version
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Changes(ArrowStream):
     """Inserted, deleted and changed rows, planned but not yet read; each read gives the same rows.
 
@@ -176,10 +176,14 @@ class Changes(ArrowStream):
 
     store: Store
     plan: ReadPlan
-    files: tuple[ChangeFile, ...] = field(repr=False)
+    files: tuple[ChangeFile, ...]
     start_version: int
     end_version: int
     engine: Engine = field(default_factory=Threads)
+
+    def __repr__(self) -> str:
+        versions = f"start_version={self.start_version}, end_version={self.end_version}"
+        return repr_of("Changes", self.plan, versions, self.schema.names)
 
     @property
     def schema(self) -> pa.Schema:

@@ -36,7 +36,7 @@ from txlog.scan.deletions import load_deletions
 from txlog.scan.files import as_fragments, live_sequence
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan, column_names, read_plan, require_table_columns
-from txlog.scan.scan import ArrowStream
+from txlog.scan.scan import ArrowStream, repr_of
 from txlog.schema.types import CHANGE_TYPE, StructType
 from txlog.snapshot.commits import read_deltas
 from txlog.snapshot.live_files import fold_files, load_files
@@ -50,7 +50,7 @@ _WANTED = ("path", "deletion_vector", "dv_id", "partition_values", "size", "stat
            "base_row_id", "default_row_commit_version", "modification_time")  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diff(ArrowStream):
     """Rows that two versions do not have in common, planned but not yet read.
 
@@ -61,13 +61,18 @@ class Diff(ArrowStream):
 
     store: Store
     plan: ReadPlan
-    files: tuple[ChangeFile, ...] = field(repr=False)
+    files: tuple[ChangeFile, ...]
     start_version: int
     end_version: int
     columns: tuple[str, ...]  # The names of the table's columns.
     on: tuple[str, ...]  # The key; empty: rows are compared as a whole.
-    engine: Engine = field(default_factory=Threads, repr=False)
-    rows_at_once: int = field(default=ROWS_AT_ONCE, repr=False)
+    engine: Engine = field(default_factory=Threads)
+    rows_at_once: int = ROWS_AT_ONCE
+
+    def __repr__(self) -> str:
+        versions = f"start_version={self.start_version}, end_version={self.end_version}"
+        on = f", on=[{', '.join(self.on)}]" if self.on else ""
+        return repr_of("Diff", self.plan, versions + on, self.columns)
 
     @property
     def schema(self) -> pa.Schema:

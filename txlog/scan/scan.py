@@ -139,6 +139,13 @@ def _read_share(store: Store, plan: ReadPlan, share: Share) -> list[pa.RecordBat
     return list(first_rows(batches, share.rows))
 
 
+def repr_of(name: str, reading: ReadPlan, versions: str, columns: Sequence[str]) -> str:
+    """Return the `repr` of rows that are planned: the table, its versions, columns, predicate."""
+    where = "" if reading.where is None else f", where={to_sql(reading.where)!r}"
+    root = without_secrets(reading.root)
+    return f"txlog.{name}({root!r}, {versions}, columns=[{', '.join(columns)}]{where})"
+
+
 @dataclass(frozen=True, repr=False)
 class Scan(ArrowStream):
     """Rows of one version, planned but not yet read; reading twice gives the same rows.
@@ -152,10 +159,8 @@ class Scan(ArrowStream):
 
     def __repr__(self) -> str:
         reading = self.plan.reading
-        columns = ", ".join(column.name for column in reading.columns)
-        where = "" if reading.where is None else f", where={to_sql(reading.where)!r}"
-        root = without_secrets(reading.root)
-        return f"txlog.Scan({root!r}, version={reading.version}, columns=[{columns}]{where})"
+        names = [column.name for column in reading.columns]
+        return repr_of("Scan", reading, f"version={reading.version}", names)
 
     def _repr_html_(self) -> str:
         from txlog.base.html import facts_html, rows_html, titled

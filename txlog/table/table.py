@@ -379,6 +379,10 @@ class Table(Handle, RowVerbs):
     ) -> Table:
         """Return another object of this table at a version; without arguments, at the latest one.
 
+        Reads of the returned object see that version. A write on it is committed after the latest
+        version, as on every object of the table, and moves the object there: it does not change or
+        undo versions. `restore` makes an earlier version the latest one again.
+
         Parameters
         ----------
         version, timestamp

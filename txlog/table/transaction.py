@@ -28,6 +28,9 @@ class TableTransaction(RowVerbs):
         self.operation = Transaction(context, base)
         self._is_recorded = is_recorded
 
+    def __repr__(self) -> str:
+        return f"<txlog.TableTransaction: {self.operation!r}>"
+
     def _run(
         self, operation: Operation, txn: AnyAppVersion | None, user_metadata: UserMetadata | None
     ) -> Outcome:

@@ -57,6 +57,9 @@ class Transaction(Operation):
         """The operation's own name if there is one, else TRANSACTION."""
         return self._operations[0].name if len(self._operations) == 1 else "TRANSACTION"
 
+    def __repr__(self) -> str:
+        return ", ".join(operation.name for operation in self._operations) or "no change"
+
     @property
     def removes_rows(self) -> bool:  # type: ignore[override]
         """Whether one of the operations may remove rows."""
