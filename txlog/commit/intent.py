@@ -345,7 +345,7 @@ class Duties(NamedTuple):
 
 
 def duties_of(protocol: Protocol, metadata: Metadata) -> Duties:
-    """Return what commits with a protocol and metadata need."""
+    """Return which additional values a commit to a table with these actions must have."""
     properties = Properties(metadata.configuration)
     return Duties(
         compatible=bool(compatibilities(metadata.configuration)),

@@ -355,7 +355,11 @@ def execute(
 
 
 def _rehearsed(operation: Operation, base: Snapshot | None, snapshot: Snapshot | None) -> Done:
-    """Return what a commit would do; for a new table with the snapshot that it would make."""
+    """Ask an operation for its intent, commit nothing, and return what a commit would return.
+
+    `snapshot` is the table's version. Without one there is no table yet, and the result has the
+    snapshot of the table that the commit would create.
+    """
     intent = _intent_of(operation, None if base is None else _without_indexes(base))
     metrics = {} if intent is None else intent.metrics
     outcome = Outcome(operation.name, None, metrics, rehearsed=intent is not None)

@@ -22,11 +22,14 @@ class Reading(Enum):
     NEAREST = auto()  # Values of another kind in the same order, such as whole numbers as floats.
     BYTES = auto()  # Texts as their UTF-8 bytes, and such bytes as texts.
     OTHER = auto()  # Values of another kind, which a cast might convert, such as numbers as dates.
-    NEVER = auto()  # Values of another kind, of which Arrow would make numbers or texts.
+    NEVER = auto()  # Arrow would parse or format texts, or take booleans for numbers: refused.
 
 
 def reading(have: pa.DataType, want: pa.DataType) -> Reading:
-    """Return what happens to values of one type if they are read as another."""
+    """Return how values of an Arrow type `have` are converted if they are read as `want`.
+
+    A member of `Reading` says whether a cast keeps the values, and whether it may be made.
+    """
     if have == want:
         return Reading.SAME
     if pa.types.is_null(have):

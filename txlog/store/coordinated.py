@@ -148,7 +148,7 @@ class CoordinatedStore(BasicStore):
         return iter(self._with_next(list(self.inner.list_after(folder, name)), name))
 
     def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int | None]]:
-        """Return what `list_after` yields."""
+        """Return the files of `list_after`."""
         found = self.inner.list_briefly(folder, name)
         return self._with_next(list(found), name) if _is_log(folder) else found
 

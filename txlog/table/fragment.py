@@ -30,11 +30,11 @@ Filter = str | Expression | None
 
 _AT_ONCE = 1 << 16  # The number of fragments that an iteration creates together.
 _MOST_SHOWN = 30  # In a notebook.
-_FACTS = ("id", "rows", "deleted rows", "partition", "files", "path")
+_SHOWN = ("id", "rows", "deleted rows", "partition", "files", "path")
 
 
 def _facts(fragment: Fragment) -> list[Any]:
-    """Return what a notebook shows of a fragment: values of `_FACTS`."""
+    """Return the values that a notebook shows for a fragment, in the order of `_SHOWN`."""
     partition = ", ".join(f"{name}={value}" for name, value in fragment.partition_values.items())
     return [
         fragment.id,
@@ -75,7 +75,7 @@ class TableFragment:
     def _repr_html_(self) -> str:
         from txlog.base.html import facts_html, titled
 
-        facts = dict(zip(_FACTS, _facts(self._fragment), strict=True))
+        facts = dict(zip(_SHOWN, _facts(self._fragment), strict=True))
         return titled("txlog.TableFragment", facts_html(facts))
 
     def _key(self) -> tuple[str, int, int]:
@@ -345,7 +345,7 @@ class TableFragments(Sequence[TableFragment]):
         left = len(self) - len(shown)
         more = f"<div>… and {left:,} more</div>" if left else ""
         title = f"{len(self):,} fragments of version {self._snapshot.version}"
-        return titled(title, rows_html(_FACTS, shown), more)
+        return titled(title, rows_html(_SHOWN, shown), more)
 
     def __len__(self) -> int:
         return len(self._places)
