@@ -1,14 +1,15 @@
 """Decide how the columns of data files become the columns of a table. Pure.
 
-Readers decide here for a file whose footer is known (`resolve`). A reader that cannot convert reads
-a file only if it `is_plain`; for others, `assemble` makes the table's columns.
+Readers decide here for a file whose footer is known (`resolve`), or by what the log says of all
+files (`promised`). A reader that cannot convert reads a file only if it `is_plain`; for others,
+`assemble` makes the table's columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -126,6 +127,21 @@ def how_of(form: ReadForm, column: StructField) -> How:
     if form.schema.get(column.name) is None and METADATA_COLUMNS.get(column.name) is not None:
         return "metadata"
     return "stored"  # In the table's schema, or in that of change data files.
+
+
+class Promise(NamedTuple):
+    """What the log alone says of a column in all files: `stored` has its names there."""
+
+    column: StructField
+    how: How
+    stored: StructField
+
+
+def promised(form: ReadForm, needed: Sequence[StructField]) -> Iterator[Promise]:
+    """Yield where the values of columns come from in files that store what they should."""
+    stored = in_files(StructType(tuple(needed)), form.mapping_mode)
+    for column, own in zip(needed, stored.fields, strict=True):
+        yield Promise(column, how_of(form, column), own)
 
 
 def resolve(form: ReadForm, needed: Sequence[StructField], footer: FileFooter) -> Resolved:

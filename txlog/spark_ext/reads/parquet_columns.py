@@ -16,8 +16,10 @@ from pyspark.sql.types import StructType as SparkStruct
 from txlog.base.errors import UnsupportedFeatureError
 from txlog.expressions.bind import bind
 from txlog.expressions.tree import Column, IsNull, quote_name
+from txlog.protocol.form import ReadForm
 from txlog.scan.columns import FRAGMENT_ID, ROW_ADDRESS, ROW_ID
 from txlog.scan.read_plan import ReadPlan
+from txlog.scan.resolve import promised
 from txlog.schema.types import (
     ArrayType,
     DataType,
@@ -82,20 +84,20 @@ def project(
     by_name = {constant.name: constant for constant in constants}
     stored: list[StructField] = []
     columns = []
-    for at, column in enumerate(plan.needed):
-        if column.name in plan.metadata_columns:
+    for at, (column, how, own) in enumerate(promised(plan.form, plan.needed)):
+        if how == "metadata":
             columns.append(ReadColumn(column.name, _metadata_sql(column.name)))
-        elif column.name in plan.form.partition_columns:
+        elif how == "partition":
             sql = by_name[partition_name(at)].sql
             if column.name in not_null:  # Spark derives from `coalesce` that no value is null.
                 sql = f"coalesce({sql}, {_DEFAULTS[column.type]})"
             columns.append(ReadColumn(column.name, sql))
         else:
-            stored_type = _in_files(column, plan.form.mapping_mode)
             # Spark keeps the flag for files that a manifest lists, also over Spark Connect.
-            stored.append(replace(stored_type, nullable=column.name not in not_null))
-            cast = _spark(column) if _renames(stored_type.type, column.type) else None
-            columns.append(ReadColumn(column.name, _unpushed(stored_type), cast))
+            field = replace(_nullable(own, plan.form), nullable=column.name not in not_null)
+            stored.append(field)
+            cast = None if own.type == column.type else _spark(column)
+            columns.append(ReadColumn(column.name, _unpushed(field), cast))
     if positions:
         stored.append(StructField(POSITION, _LONG))
     stored += [StructField(name, PrimitiveType(one.kind)) for name, one in by_name.items()]
@@ -200,41 +202,25 @@ def _metadata_sql(name: str) -> str:
     )
 
 
-def _in_files(column: StructField, mode: str) -> StructField:
-    """Return a column as in data files: with physical names and field ids, all nullable."""
+def _nullable(column: StructField, form: ReadForm) -> StructField:
+    """Return a column of files as Spark reads it: all nullable, with ids if files have them."""
     metadata = {}
-    if mode == "id" and column.field_id is not None:
+    if form.mapping_mode == "id" and column.field_id is not None:
         metadata["parquet.field.id"] = column.field_id
-    return StructField(
-        column.name_in_files(mode), _type_in_files(column.type, mode), True, metadata
-    )
+    return StructField(column.name, _nullable_type(column.type, form), True, metadata)
 
 
-def _type_in_files(kind: DataType, mode: str) -> DataType:
+def _nullable_type(kind: DataType, form: ReadForm) -> DataType:
     match kind:
         case StructType(fields):
-            return StructType(tuple(_in_files(field, mode) for field in fields))
+            return StructType(tuple(_nullable(field, form) for field in fields))
         case ArrayType(element):
-            return ArrayType(_type_in_files(element, mode), True)
+            return ArrayType(_nullable_type(element, form), True)
         case MapType(key, value):
-            return MapType(_type_in_files(key, mode), _type_in_files(value, mode), True)
+            return MapType(_nullable_type(key, form), _nullable_type(value, form), True)
     return kind
 
 
-def _renames(stored: DataType, wanted: DataType) -> bool:
-    match stored, wanted:
-        case StructType(have), StructType(want):
-            return any(
-                one.name != other.name or _renames(one.type, other.type)
-                for one, other in zip(have, want, strict=True)
-            )
-        case ArrayType(one), ArrayType(other):
-            return _renames(one, other)
-        case MapType(key, value), MapType(other_key, other_value):
-            return _renames(key, other_key) or _renames(value, other_value)
-    return False
-
-
 def _spark(column: StructField) -> SparkType:
-    plain = StructField(column.name, _type_in_files(column.type, "none"))
+    plain = _nullable(column, ReadForm(StructType(), ()))
     return spark_schema(StructType((plain,))).fields[0].dataType
