@@ -544,7 +544,7 @@ def test_a_sort_loses_nothing_to_another_writer(
     properties = {"delta.enableDeletionVectors": "true"}
     table = txlog.write(tmp_path, xs(3, 1, 2), properties=properties)
     calls: list[object] = []
-    sort = txlog.verbs.compact._order
+    sort = txlog.data_files.rewrite.order_of
 
     def meanwhile(*given: Any) -> Any:
         calls.append(given)
@@ -553,7 +553,7 @@ def test_a_sort_loses_nothing_to_another_writer(
             other.append(xs(0)) if verb == "append" else other.delete("x = 1")
         return sort(*given)
 
-    monkeypatch.setattr("txlog.verbs.compact._order", meanwhile)
+    monkeypatch.setattr("txlog.data_files.rewrite.order_of", meanwhile)
     table.optimize.compact(sort_by="x")
     assert values(table) == ([0, 1, 2, 3] if verb == "append" else [2, 3])
     assert values(txlog.Table(tmp_path, version=0)) == [3, 1, 2]

@@ -34,7 +34,7 @@ from txlog.data_files.identity import Numbering, with_marks
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.row_changes import FileDeletes, RowChanges
-from txlog.data_files.write import FileLayout, discard_files, write_data_files
+from txlog.data_files.write import FileLayout, discard_files, discard_groups, write_data_files
 from txlog.data_files.write_plan import WritePlan, plan_write
 from txlog.fragments.deletion_vector import alive_mask, as_array
 from txlog.fragments.fragment import Fragment
@@ -137,7 +137,7 @@ def change_rows(
         columns = tuple(field for field in columns if field.name in chosen)
     steps = _ChangePlan(rewriting.read, columns, writing, new_rows, keeps)
     moving = [one for one in changes if one.updated or (not keeps and not one.deletes.is_whole)]
-    undo = partial(_discard_all, context)
+    undo = partial(discard_groups, context.store)
     groups = _groups(moving, _GROUP_BYTES if keeps else _REWRITTEN_BYTES)
     written = map_all(context.engine, partial(_write_group, context, steps), groups, undo=undo)
     adds = [add for group in written for add in group]
@@ -172,10 +172,6 @@ def _is_gone(change: FileChange) -> bool:
 def _left(change: FileChange) -> int:
     deletes = change.deletes
     return deletes.physical_rows - len(deletes.deleted) - len(deletes.rows)
-
-
-def _discard_all(context: Context, written: list[list[Add]]) -> None:
-    discard_files(context.store, [add for adds in written for add in adds])
 
 
 def _leave_out(

@@ -26,7 +26,7 @@ from txlog.data_files.change_files import (
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, RewrittenPart, plan_rewrite, rewrite
 from txlog.data_files.row_changes import FileDeletes, RowChanges
-from txlog.data_files.write import discard_files
+from txlog.data_files.write import discard_groups
 from txlog.expressions.tree import Expression
 from txlog.fragments.deletion_file import (
     DELETIONS_FOLDER,
@@ -394,7 +394,7 @@ def _rewritten(
         context.engine,
         partial(rewrite, context, plan),
         neighbours(parts, plan.layout.target_file_bytes),
-        undo=lambda groups: discard_files(context.store, [add for adds in groups for add in adds]),
+        undo=partial(discard_groups, context.store),
     )
     return tuple(add for adds in made for add in adds)
 

@@ -5,18 +5,24 @@ Rules: spec/fragments.md, FRG-32.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from txlog.actions.file import Add
-from txlog.base.arrow import pc
-from txlog.base.errors import UnsupportedFeatureError
+from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.threads import map_all
 from txlog.commit.context import Context
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.write import FileLayout, write_data_files
+from txlog.data_files.write import FileLayout, discard_groups, write_data_files
+from txlog.expressions.bind import columns_of
+from txlog.expressions.tree import Expression
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import settled_ids
@@ -135,3 +141,89 @@ def moved_rows(
         if plan.layout.moved:  # The last two are the ids and versions.
             columns = [*columns[:-2], *map(settled_ids, columns[-2:])]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def rewrite_all(
+    context: Context,
+    plan: RewritePlan,
+    groups: Sequence[tuple[Fragment, ...]],
+    *,
+    sort_by: Sequence[str] = (),
+) -> list[tuple[tuple[Fragment, ...], list[Add]]]:
+    """Rewrite each group; if one fails, all new files are deleted."""
+
+    rewriting = partial(_rewritten, context, plan, tuple(sort_by))
+    made = map_all(context.engine, rewriting, groups, undo=partial(discard_groups, context.store))
+    return list(zip(groups, made, strict=True))
+
+
+def _rewritten(
+    context: Context, plan: RewritePlan, sort_by: Sequence[str], group: tuple[Fragment, ...]
+) -> list[Add]:
+    """Write the rows of a group into new files."""
+    if not sort_by:
+        return rewrite(context, plan, _parts(context, plan, group))
+    rows = rows_in(context, plan, group)
+    order = order_of(rows, sort_by)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(order), BATCH_ROWS):
+            some = arrow_array(order[start : start + BATCH_ROWS])
+            yield from rows.take(some).combine_chunks().to_batches()
+
+    return write_data_files(context.store, batches(), plan.layout, effects=context.effects)
+
+
+def _parts(
+    context: Context, plan: RewritePlan, group: Sequence[Fragment]
+) -> Iterator[RewrittenPart]:
+    return (
+        (fragment, FragmentReader(context.store, plan.read, fragment).deletions())
+        for fragment in group
+    )
+
+
+def rows_in(context: Context, plan: RewritePlan, group: Sequence[Fragment]) -> pa.Table:
+    """Return all rows of a group as one table in memory."""
+    batches = [
+        batch for part in _parts(context, plan, group) for batch in moved_rows(context, plan, *part)
+    ]
+    return pa.Table.from_batches(batches, arrow_schema(plan.layout.row_schema))
+
+
+def order_of(rows: pa.Table, sort_by: Sequence[str]) -> NDArray[np.int64]:
+    """Return the stable sort order of rows."""
+    keys = [(name, "ascending") for name in sort_by]
+    order: NDArray[np.int64] = numpy_array(pc.sort_indices(rows, sort_keys=keys)).astype(np.int64)
+    return order
+
+
+def bytes_of(fragment: Fragment) -> int:
+    """Return the size of a fragment's files."""
+    return sum(file.size for file in fragment.files)
+
+
+def bytes_left(fragment: Fragment) -> int:
+    """Return the approximate size of a fragment without its deleted rows."""
+    left = fragment.num_rows
+    if left is None or not fragment.physical_rows:
+        return bytes_of(fragment)
+    return bytes_of(fragment) * left // fragment.physical_rows
+
+
+def require_partition_columns(where: Expression | None, snapshot: Snapshot) -> None:
+    """Raise if a predicate reads other columns than partition columns.
+
+    Raises
+    ------
+    InvalidInputError
+        The error names the column.
+    """
+    for path in () if where is None else columns_of(where):
+        if path[0] not in snapshot.partition_columns:
+            raise InvalidInputError(
+                argument="where",
+                field=".".join(path),
+                reason="files are chosen by partition, and this is not a partition column",
+                remedy=f"Use {', '.join(snapshot.partition_columns) or 'no predicate'}",
+            )

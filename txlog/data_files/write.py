@@ -206,6 +206,11 @@ def discard_files(store: Store, adds: Iterable[Add]) -> None:
     store.delete([decode_path(add.path) for add in adds])
 
 
+def discard_groups(store: Store, groups: Iterable[Iterable[Add]]) -> None:
+    """Delete the data files of several tasks, for `map_all`."""
+    discard_files(store, [add for adds in groups for add in adds])
+
+
 @dataclass
 class _OpenFile:
     """One data file being written."""

@@ -24,12 +24,17 @@ from txlog.base.errors import InvalidInputError, TxlogWarning
 from txlog.base.threads import map_all
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.commit.operation import Operation
 from txlog.data_files.curves import Curve, Numbers, bits_for, column_at, cuts_of, keys, ranks
-from txlog.data_files.deletions import removes_of
 from txlog.data_files.options import WriteOptions, as_options
-from txlog.data_files.rewrite import RewritePlan, moved_rows, plan_rewrite, require_movable
-from txlog.data_files.write import discard_files, write_data_files
+from txlog.data_files.rewrite import (
+    RewritePlan,
+    bytes_left,
+    moved_rows,
+    plan_rewrite,
+    require_movable,
+    require_partition_columns,
+)
+from txlog.data_files.write import discard_groups, write_data_files
 from txlog.expressions.bind import column_path
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression, col
@@ -42,8 +47,8 @@ from txlog.schema.types import ArrayType, DataType, MapType, StructType, type_na
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
-from txlog.verbs.compact import bytes_left, optimize_metrics, require_partition_columns
 from txlog.verbs.mapped_columns import clustering_columns, logical_path
+from txlog.verbs.rewrite import Rewrite, optimize_metrics
 
 SPILL = "_txlog_spill"  # A hidden folder for temporary files of an operation.
 PROVIDER = "txlog"
@@ -62,7 +67,7 @@ class ClusterOptions:
     task_bytes: int = _TASK_BYTES
 
 
-class Cluster(Operation):
+class Cluster(Rewrite):
     """Rewrite the rows of partitions along a curve over some columns; no row changes."""
 
     name = "OPTIMIZE"
@@ -114,7 +119,6 @@ class Cluster(Operation):
         self._full = full
         self._options = as_options(options)
         self._task_bytes = task_bytes or _TASK_BYTES
-        self._written: list[Add] = []
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the files to remove, and the new files with their rows.
@@ -150,18 +154,12 @@ class Cluster(Operation):
         if not replaced:
             return None
         rows = files_at(files, (file.path for fragment in replaced for file in fragment.files))
-        now_ms = self.context.effects.now_ms()
         cube = {**mark, "ZCUBE_ID": self.context.effects.uuid()}
-        change: dict[str, Any] = {"data_change": False, "tags": cube}
+        change: dict[str, Any] = {"tags": cube}
         if self._columns is None:
             change["clustering_provider"] = PROVIDER
-        return Intent(
-            operation=self.name,
-            kind="compact",
-            read_version=base.version,
-            removes=tuple(removes_of(rows, now_ms, data_change=False)),
-            adds=tuple(add.model_copy(update=change) for add in self._written),
-            own_files=frozenset(add.path for add in self._written),
+        return replace(
+            self._moved(base, rows, "compact", change),
             isolation="SnapshotIsolation",
             parameters={
                 "predicate": [] if scan.reading.where is None else [to_sql(scan.reading.where)],
@@ -184,13 +182,10 @@ class Cluster(Operation):
             else:
                 small.append(group)
         write = partial(_sorted, self.context, plan, wanted)
-        written = map_all(self.context.engine, write, small, undo=partial(_undo, self.context))
+        written = map_all(
+            self.context.engine, write, small, undo=partial(discard_groups, self.context.store)
+        )
         self._written.extend(add for adds in written for add in adds)
-
-    def discard(self) -> None:
-        """Delete the files of the last attempt."""
-        discard_files(self.context.store, self._written)
-        self._written.clear()
 
 
 def _names(columns: Iterable[Sequence[str]]) -> list[str]:
@@ -276,10 +271,6 @@ def _by_partition(fragments: Iterable[Fragment]) -> list[list[Fragment]]:
     return list(groups.values())
 
 
-def _undo(context: Context, written: list[list[Add]]) -> None:
-    discard_files(context.store, [add for adds in written for add in adds])
-
-
 def _in_ranges(
     context: Context,
     plan: RewritePlan,
@@ -302,7 +293,9 @@ def _in_ranges(
         ]
         write = partial(_range_written, context, plan, ranges)
         chosen = [item for item in items if item]
-        written = map_all(context.engine, write, chosen, undo=partial(_undo, context))
+        written = map_all(
+            context.engine, write, chosen, undo=partial(discard_groups, context.store)
+        )
     return [add for adds in written for add in adds]
 
 

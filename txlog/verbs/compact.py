@@ -5,66 +5,42 @@ Rules: spec/fragments.md, FRG-33 and FRG-34.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from txlog.actions.columns import files_at
-from txlog.actions.file import Add
-from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.arrow import pc
 from txlog.base.errors import InvalidInputError
-from txlog.base.threads import map_all
-from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.commit.operation import Operation
-from txlog.data_files.deletions import removes_of
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.rewrite import (
     RewritePlan,
-    RewrittenPart,
-    moved_rows,
+    bytes_left,
+    bytes_of,
+    order_of,
     plan_rewrite,
     require_movable,
-    rewrite,
+    require_partition_columns,
+    rewrite_all,
+    rows_in,
 )
-from txlog.data_files.write import discard_files, write_data_files
-from txlog.expressions.bind import columns_of
+from txlog.data_files.write import discard_files
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
-from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.plan import plan_scan
-from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import choose_columns
-from txlog.schema.arrow import arrow_schema, arrow_type
+from txlog.schema.arrow import arrow_type
 from txlog.schema.types import type_name
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.rewrite import Rewrite, optimize_metrics
 
 MAX_DELETED_FRACTION = 0.05
 MAX_COLUMN_FILES = 8
-
-
-def require_partition_columns(where: Expression | None, snapshot: Snapshot) -> None:
-    """Raise if a predicate reads other columns than partition columns.
-
-    Raises
-    ------
-    InvalidInputError
-        The error names the column.
-    """
-    for path in () if where is None else columns_of(where):
-        if path[0] not in snapshot.partition_columns:
-            raise InvalidInputError(
-                argument="where",
-                field=".".join(path),
-                reason="files are chosen by partition, and this is not a partition column",
-                remedy=f"Use {', '.join(snapshot.partition_columns) or 'no predicate'}",
-            )
 
 
 _SMALL = 0.75  # A fraction of the target size.
@@ -90,7 +66,7 @@ class Limits:
 
     def is_small(self, fragment: Fragment) -> bool:
         """Whether a fragment's files are too small."""
-        return _bytes(fragment) < self.min_bytes
+        return bytes_of(fragment) < self.min_bytes
 
 
 def limits(
@@ -157,19 +133,7 @@ def _filled(fragments: Sequence[Fragment], wanted: Limits) -> list[tuple[Fragmen
     return [tuple(group) for group in groups]
 
 
-def _bytes(fragment: Fragment) -> int:
-    return sum(file.size for file in fragment.files)
-
-
-def bytes_left(fragment: Fragment) -> int:
-    """Return the approximate size of a fragment without its deleted rows."""
-    left = fragment.num_rows
-    if left is None or not fragment.physical_rows:
-        return _bytes(fragment)
-    return _bytes(fragment) * left // fragment.physical_rows
-
-
-class Compact(Operation):
+class Compact(Rewrite):
     """Rewrite small and fragmented files into fewer files, in one commit that changes no row."""
 
     name = "OPTIMIZE"
@@ -205,7 +169,6 @@ class Compact(Operation):
         self._sort_by = tuple(sort_by)
         self._asked = (min_file_bytes, max_deleted_fraction, max_column_files)
         limits(self._options, *self._asked)
-        self._written: list[Add] = []
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the files that leave, and those that their rows were written to.
@@ -239,14 +202,8 @@ class Compact(Operation):
         if not replaced:
             return None
         rows = files_at(files, (file.path for fragment in replaced for file in fragment.files))
-        now_ms = self.context.effects.now_ms()
-        return Intent(
-            operation=self.name,
-            kind="compact",
-            read_version=base.version,
-            removes=tuple(removes_of(rows, now_ms, data_change=False)),
-            adds=tuple(add.model_copy(update={"data_change": False}) for add in self._written),
-            own_files=frozenset(add.path for add in self._written),
+        return replace(
+            self._moved(base, rows, "compact"),
             isolation="SnapshotIsolation",
             parameters={
                 "predicate": [] if plan.reading.where is None else [to_sql(plan.reading.where)],
@@ -261,72 +218,9 @@ class Compact(Operation):
     ) -> bool:
         """Return whether the rows of each file are already in the requested order."""
         return all(
-            bool((np.diff(_order(_rows(self.context, plan, (one,)), sort_by)) == 1).all())
+            bool((np.diff(order_of(rows_in(self.context, plan, (one,)), sort_by)) == 1).all())
             for one in group
         )
-
-    def discard(self) -> None:
-        """Delete the files of the last attempt."""
-        discard_files(self.context.store, self._written)
-        self._written.clear()
-
-
-def rewrite_all(
-    context: Context,
-    plan: RewritePlan,
-    groups: Sequence[tuple[Fragment, ...]],
-    *,
-    sort_by: Sequence[str] = (),
-) -> list[tuple[tuple[Fragment, ...], list[Add]]]:
-    """Rewrite each group; if one fails, all new files are deleted."""
-
-    def undo(written: list[list[Add]]) -> None:
-        discard_files(context.store, [add for adds in written for add in adds])
-
-    rewriting = partial(_rewritten, context, plan, tuple(sort_by))
-    made = map_all(context.engine, rewriting, groups, undo=undo)
-    return list(zip(groups, made, strict=True))
-
-
-def _rewritten(
-    context: Context, plan: RewritePlan, sort_by: Sequence[str], group: tuple[Fragment, ...]
-) -> list[Add]:
-    """Write the rows of a group into new files."""
-    if not sort_by:
-        return rewrite(context, plan, _parts(context, plan, group))
-    rows = _rows(context, plan, group)
-    order = _order(rows, sort_by)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(order), BATCH_ROWS):
-            some = arrow_array(order[start : start + BATCH_ROWS])
-            yield from rows.take(some).combine_chunks().to_batches()
-
-    return write_data_files(context.store, batches(), plan.layout, effects=context.effects)
-
-
-def _parts(
-    context: Context, plan: RewritePlan, group: Sequence[Fragment]
-) -> Iterator[RewrittenPart]:
-    return (
-        (fragment, FragmentReader(context.store, plan.read, fragment).deletions())
-        for fragment in group
-    )
-
-
-def _rows(context: Context, plan: RewritePlan, group: Sequence[Fragment]) -> pa.Table:
-    """Return all rows of a group as one table in memory."""
-    batches = [
-        batch for part in _parts(context, plan, group) for batch in moved_rows(context, plan, *part)
-    ]
-    return pa.Table.from_batches(batches, arrow_schema(plan.layout.row_schema))
-
-
-def _order(rows: pa.Table, sort_by: Sequence[str]) -> NDArray[np.int64]:
-    """Return the stable sort order of rows."""
-    keys = [(name, "ascending") for name in sort_by]
-    order: NDArray[np.int64] = numpy_array(pc.sort_indices(rows, sort_keys=keys)).astype(np.int64)
-    return order
 
 
 def _sort_columns(base: Snapshot, sort_by: Sequence[str]) -> tuple[str, ...]:
@@ -343,25 +237,3 @@ def _sort_columns(base: Snapshot, sort_by: Sequence[str]) -> tuple[str, ...]:
                 remedy="Choose another column",
             ) from error
     return tuple(column.name for column in columns)
-
-
-def optimize_metrics(removed: pa.Table, added: Sequence[Add]) -> dict[str, int]:
-    """Return Delta's metrics of OPTIMIZE."""
-    sizes = sorted(add.size for add in added)
-
-    def quantile(share: float) -> int:
-        return sizes[int(share * (len(sizes) - 1))] if sizes else 0
-
-    return {
-        "numRemovedFiles": removed.num_rows,
-        "numRemovedBytes": pc.sum(removed["size"]).as_py() or 0,
-        "numAddedFiles": len(added),
-        "numAddedBytes": sum(sizes),
-        "partitionsOptimized": len({tuple(sorted(a.partition_values.items())) for a in added}),
-        "numDeletionVectorsRemoved": removed.num_rows - removed["dv_id"].null_count,
-        "minFileSize": quantile(0),
-        "p25FileSize": quantile(0.25),
-        "p50FileSize": quantile(0.5),
-        "p75FileSize": quantile(0.75),
-        "maxFileSize": quantile(1),
-    }

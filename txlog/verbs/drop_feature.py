@@ -34,16 +34,14 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads, UserMetadata
 from txlog.commit.operation import (
     Done,
-    Operation,
     Outcome,
     execute,
     is_rehearsing,
     require_user_metadata,
 )
-from txlog.data_files.deletions import adds_of, removes_of
+from txlog.data_files.deletions import adds_of
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.rewrite import RewritePlan, plan_rewrite
-from txlog.data_files.write import discard_files
+from txlog.data_files.rewrite import RewritePlan, plan_rewrite, rewrite_all
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ROW_TRACKING_DOMAIN
 from txlog.log.segment import complete_checkpoints
@@ -77,10 +75,10 @@ from txlog.snapshot.references import held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.verbs.checkpoint import checkpoint
-from txlog.verbs.compact import rewrite_all
 from txlog.verbs.expire import oldest_version, protected_before, truncate
 from txlog.verbs.features import ProtocolChange
 from txlog.verbs.mapped_columns import without_mapping
+from txlog.verbs.rewrite import Rewrite
 
 PROTECTION = "checkpointProtection"
 
@@ -233,7 +231,7 @@ def _unfinished(after: Snapshot, feature: str, error: TxlogError) -> str:
     )
 
 
-class DropFeature(Operation):
+class DropFeature(Rewrite):
     """Drop one feature and all of its uses in one commit.
 
     If readers without the feature must not start at older versions, the commit protects these. To
@@ -246,7 +244,6 @@ class DropFeature(Operation):
     def __init__(self, feature: str, *, truncate_history: bool = False) -> None:
         self._feature = feature
         self._truncates = truncate_history
-        self._written: list[Add] = []
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the changes that remove the feature; errors as for `drop_feature`."""
@@ -254,32 +251,31 @@ class DropFeature(Operation):
         protocol, metadata = self._protected(base, cleaned.metadata)
         if self._feature == PROTECTION and not is_rehearsing():
             _require_truncated(self.context.store, base)
-        rows, adds, gone = empty_rows(), list[Add](), 0
+        rows, bare = empty_rows(), list[Add]()
         if cleaned.rewritten is not None or cleaned.without_ids:
             live = load_files(self.context.store, base).live
             rows = live.slice(0, 0)
             if cleaned.rewritten is not None:
                 plan = cleaned.plan or plan_rewrite(base, WriteOptions())
                 rows = self._rewrite(base, live, cleaned.rewritten, plan)
-                adds, gone = self._written, rows.num_rows
             if cleaned.without_ids:
                 has = live.filter(pc.is_valid(live["base_row_id"]))
-                bare = {"base_row_id": None, "default_row_commit_version": None}
-                adds = [a.model_copy(update={**bare, "data_change": False}) for a in adds_of(has)]
+                without = {"base_row_id": None, "default_row_commit_version": None}
+                bare = [
+                    a.model_copy(update={**without, "data_change": False}) for a in adds_of(has)
+                ]
+        # The commits of others may have used the feature meanwhile.
+        intent = self._moved(base, rows, "overwrite")
         same = metadata == base.metadata
-        return Intent(
-            operation=self.name,
-            kind="overwrite",  # The commits of others may have used the feature meanwhile.
-            read_version=base.version,
-            removes=tuple(removes_of(rows, self.context.effects.now_ms(), data_change=False)),
-            adds=tuple(add.model_copy(update={"data_change": False}) for add in adds),
-            own_files=frozenset(add.path for add in self._written),
+        return replace(
+            intent,
+            adds=tuple(bare) if cleaned.without_ids else intent.adds,
             protocol=protocol,
             metadata=None if same else metadata,
             domains=cleaned.domains,
             reads=Reads(everything=True),
             parameters={"featureName": self._feature, "truncateHistory": self._truncates},
-            metrics={"numRemovedFiles": gone, "numAddedFiles": len(self._written)},
+            metrics={"numRemovedFiles": rows.num_rows, "numAddedFiles": len(self._written)},
         )
 
     def change_of(self, base: Snapshot) -> ProtocolChange:
@@ -348,11 +344,6 @@ class DropFeature(Operation):
         for _, adds in rewrite_all(self.context, plan, [(one,) for one in chosen]):
             self._written.extend(adds)
         return files_at(live, (file.path for one in chosen for file in one.files))
-
-    def discard(self) -> None:
-        """Delete the files of the last attempt."""
-        discard_files(self.context.store, self._written)
-        self._written.clear()
 
 
 def _leaves_traces(feature: str) -> bool:

@@ -18,10 +18,9 @@ from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.data_files.constraints import generated_columns, rules_of
-from txlog.data_files.deletions import adds_of, removes_of
+from txlog.data_files.deletions import adds_of
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.rewrite import RewritePlan, plan_rewrite
-from txlog.data_files.write import discard_files
+from txlog.data_files.rewrite import RewritePlan, plan_rewrite, rewrite_all
 from txlog.expressions.bind import column_path, columns_of
 from txlog.expressions.tree import quote_name
 from txlog.fragments.rows import FEATURE
@@ -43,8 +42,8 @@ from txlog.schema.types import DataType, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import LISTED, require_stats_columns
-from txlog.verbs.compact import rewrite_all
 from txlog.verbs.metadata import Changed, SetProperties
+from txlog.verbs.rewrite import Rewrite
 from txlog.verbs.schema import ChangeSchema
 
 
@@ -250,17 +249,13 @@ def without_mapping(base: Snapshot, metadata: Metadata) -> Unmapped:
     return Unmapped(made, domains, replace(plan, layout=layout))
 
 
-class SetMapping(SetProperties):
+class SetMapping(Rewrite, SetProperties):
     """Set properties, including the mode of column mapping.
 
     The end of column mapping writes all rows again with the logical names of the columns.
     """
 
     deadline_s = 3600.0
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._written: list[Add] = []
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return files with the logical names of columns, and the new metadata.
@@ -290,25 +285,15 @@ class SetMapping(SetProperties):
         fragments = plan_scan(base, rows, columns=[]).fragments
         for _, adds in rewrite_all(self.context, ended.rewrite, [(one,) for one in fragments]):
             self._written.extend(adds)
-        now_ms = self.context.effects.now_ms()
-        return Intent(
-            operation=self.name,
-            kind="overwrite",  # Files that others have written meanwhile have the physical names.
-            read_version=base.version,
-            removes=tuple(removes_of(rows, now_ms, data_change=False)),
-            adds=tuple(add.model_copy(update={"data_change": False}) for add in self._written),
-            own_files=frozenset(add.path for add in self._written),
+        return replace(
+            # Files that others have written meanwhile have the physical names.
+            self._moved(base, rows, "overwrite"),
             metadata=ended.metadata,
             domains=ended.domains,
             reads=Reads(everything=True),
             parameters=changed.parameters,
             metrics={"numRemovedFiles": rows.num_rows, "numAddedFiles": len(self._written)},
         )
-
-    def discard(self) -> None:
-        """Delete the files of the last attempt."""
-        discard_files(self.context.store, self._written)
-        self._written.clear()
 
 
 def _is_in(path: FieldPath, above: FieldPath) -> bool:

@@ -19,6 +19,7 @@ from txlog.base.errors import DataFileError, InvalidInputError, NotFoundError, T
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
+from txlog.data_files.rewrite import require_partition_columns
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import And, Column, Expression, IsNull
 from txlog.fragments.fragment import Fragment
@@ -47,7 +48,6 @@ from txlog.stats.file_bounds import bound_type, child_of, struct_count
 from txlog.stats.files import file_bounds, num_records
 from txlog.stats.skip import ColumnBounds
 from txlog.store.base import Store
-from txlog.verbs.compact import require_partition_columns
 
 
 class ComputeStatistics(Operation):
