@@ -519,7 +519,7 @@ def test_rows_are_sorted_as_python_sorts_them(
         stored += cells
     held = [{name: row[name] for name in SORTED.names} for row in after]
     assert sorted(map(repr, stored)) == sorted(map(repr, held))
-    # New files have the largest ids, so others become neighbours, and a limit of rows may join them.
+    # New files have the largest ids, so others become neighbours, which a limit of rows may join.
     # Each further call has fewer files then, or nothing to do; without a limit, there is nothing.
     again = txlog.WriteOptions(max_rows_per_file=largest)
     fewer = table.files().num_rows

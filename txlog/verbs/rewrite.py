@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, final
 
 import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.base.arrow import pc
+from txlog.base.threads import cached_property
 from txlog.commit.intent import Intent, Kind
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import removes_of
