@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.base import arrow
+from txlog.base import text_bytes
 from txlog.base.text_bytes import places_of
 from txlog.stats import json_scan
 from txlog.stats.json_scan import JoinedTexts
@@ -29,7 +29,7 @@ def test_bytes_are_found(held: list[str], cut: int, needle: bytes, data: st.Data
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_scan, "_FEW", data.draw(st.sampled_from([0, 2, 32])))
         patch.setattr(json_scan, "_GUESSES", data.draw(st.sampled_from([0, 1, 24])))
-        patch.setattr(arrow, "_BLOCK", data.draw(st.sampled_from([8, 16, 1 << 18])))
+        patch.setattr(text_bytes, "_BLOCK", data.draw(st.sampled_from([8, 16, 1 << 18])))
         patch.setattr(json_scan, "_BLOCK", data.draw(st.sampled_from([8, 16, 1 << 18])))
         found = joined.where(begin, joined.ends, needle)
         places = places_of(joined.bytes, needle[0])
