@@ -57,7 +57,7 @@ def modules_entered(work: Callable[[], object]) -> set[str]:
         work()
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
     names = {Path(name) for name in entered}
     return {str(name.relative_to(HOME)) for name in names if name.is_relative_to(HOME)}
 

@@ -48,6 +48,15 @@ class Workers:
             yield there(one)
 
 
+def changed_since_its_checkpoint(root: Path) -> txlog.Table:
+    """Return a table with a checkpoint of 20 files, and a file that was added later."""
+    options = txlog.WriteOptions(max_rows_per_file=2)
+    table = txlog.write(root, data(*range(40)), options=options, properties=V2)
+    table.maintenance.checkpoint()
+    table.append(data(99))
+    return table
+
+
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     # A verb has the module's name.
@@ -205,11 +214,7 @@ class FailingOnce(Threads):
 @pytest.mark.usefixtures("_every_part_anew")
 @pytest.mark.spec("ENG-3")
 def test_a_lost_worker_leaves_no_checkpoint_and_no_sidecar(tmp_path: Path) -> None:
-    table = txlog.write(
-        tmp_path, data(*range(40)), options=txlog.WriteOptions(max_rows_per_file=2), properties=V2
-    )
-    table.maintenance.checkpoint()
-    table.append(data(99))
+    changed_since_its_checkpoint(tmp_path)
     before = sidecars(tmp_path)
     with pytest.raises(txlog.EngineError, match="a worker was lost"):
         txlog.Table(tmp_path, engine=FailingOnce()).maintenance.checkpoint()
@@ -219,11 +224,7 @@ def test_a_lost_worker_leaves_no_checkpoint_and_no_sidecar(tmp_path: Path) -> No
 
 
 def test_a_damaged_sidecar_is_made_good_by_the_commits(tmp_path: Path) -> None:
-    table = txlog.write(
-        tmp_path, data(*range(40)), options=txlog.WriteOptions(max_rows_per_file=2), properties=V2
-    )
-    table.maintenance.checkpoint()
-    table.append(data(99))
+    table = changed_since_its_checkpoint(tmp_path)
     lost = log_of(tmp_path) / "_sidecars" / named_by(manifests(tmp_path)[0])[0]["path"]
     lost.write_bytes(lost.read_bytes()[:-20])
     with warnings.catch_warnings(record=True) as said:
@@ -239,11 +240,7 @@ def test_a_damaged_sidecar_is_made_good_by_the_commits(tmp_path: Path) -> None:
 def test_damage_after_the_checkpoint_leaves_no_sidecar_that_no_checkpoint_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = txlog.write(
-        tmp_path, data(*range(40)), options=txlog.WriteOptions(max_rows_per_file=2), properties=V2
-    )
-    table.maintenance.checkpoint()
-    table.append(data(99))
+    changed_since_its_checkpoint(tmp_path)
 
     def damaged(rows: pa.Table) -> None:
         raise txlog.LogCorruptError(reason="a version names a file twice")
@@ -274,11 +271,7 @@ class Elsewhere(Threads):
 @pytest.mark.usefixtures("_every_part_anew")
 @pytest.mark.spec("ENG-5")
 def test_a_worker_that_finds_another_checkpoint_writes_nothing(tmp_path: Path) -> None:
-    table = txlog.write(
-        tmp_path, data(*range(40)), options=txlog.WriteOptions(max_rows_per_file=2), properties=V2
-    )
-    table.maintenance.checkpoint()
-    table.append(data(99))
+    table = changed_since_its_checkpoint(tmp_path)
     engine = Elsewhere(tmp_path)
     with pytest.warns(txlog.TxlogWarning, match="damaged and skipped"):
         txlog.Table(tmp_path, engine=engine).maintenance.checkpoint()  # This process does it then.

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from txlog import Expression, col
+from tests.predicates import predicates_over
+from txlog import Expression
 from txlog.expressions.bind import bind
 from txlog.expressions.evaluate import mask
 from txlog.expressions.sql import as_expression
@@ -29,40 +30,7 @@ numbers = {
 numbers["_rowid"] = numbers["_rowaddr"]
 
 
-@st.composite
-def comparisons(draw: st.DrawFn) -> Expression:
-    name = draw(st.sampled_from([*COLUMNS, "x"]))
-    column, value = col(name), draw(numbers[name])
-    kind = draw(st.sampled_from(["<", "<=", ">", ">=", "=", "<>", "<=>", "in", "null"]))
-    match kind:
-        case "<":
-            return column < value
-        case "<=":
-            return column <= value
-        case ">":
-            return column > value
-        case ">=":
-            return column >= value
-        case "=":
-            return column == value
-        case "<>":
-            return column != value
-        case "<=>":
-            return column.eq_null_safe(draw(st.sampled_from([value, None])))
-        case "in":
-            return column.isin([value, *draw(st.lists(st.none() | numbers[name], max_size=2))])
-    return column.is_null()
-
-
-predicates = st.recursive(
-    comparisons(),
-    lambda inner: st.one_of(
-        st.builds(lambda a, b: a & b, inner, inner),
-        st.builds(lambda a, b: a | b, inner, inner),
-        st.builds(lambda a: ~a, inner),
-    ),
-    max_leaves=4,
-)
+predicates = predicates_over({name: numbers[name] for name in [*COLUMNS, "x"]})
 
 
 def filtered(table: txlog.Table, where: Expression) -> pa.Table:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+from tests.predicates import predicates_over
 from txlog import Expression, col
 from txlog.expressions.bind import bind
 from txlog.expressions.evaluate import mask
@@ -53,42 +54,7 @@ COLUMNS = {**{name: values[name] for name in SCHEMA.names if name != "s"},
            "s.i": values["i"], "s.f": values["f"]}  # fmt: skip
 
 
-@st.composite
-def comparisons(draw: st.DrawFn) -> Expression:
-    name = draw(st.sampled_from(list(COLUMNS)))
-    column, value = col(name), draw(COLUMNS[name])
-    kind = draw(st.sampled_from(["<", "<=", ">", ">=", "=", "<>", "<=>", "in", "null", "like"]))
-    match kind:
-        case "<":
-            return column < value
-        case "<=":
-            return column <= value
-        case ">":
-            return column > value
-        case ">=":
-            return column >= value
-        case "=":
-            return column == value
-        case "<>":
-            return column != value
-        case "<=>":
-            return column.eq_null_safe(draw(st.sampled_from([value, None])))
-        case "in":
-            return column.isin([value, draw(st.none() | COLUMNS[name])])
-        case "like" if name in ("t", "p"):
-            return column.like(draw(st.sampled_from(["a%", "%b", "ü", "a_", "%"])))
-    return column.is_null()
-
-
-predicates = st.recursive(
-    comparisons(),
-    lambda inner: st.one_of(
-        st.builds(lambda a, b: a & b, inner, inner),
-        st.builds(lambda a, b: a | b, inner, inner),
-        st.builds(lambda a: ~a, inner),
-    ),
-    max_leaves=4,
-)
+predicates = predicates_over(COLUMNS, texts=("t", "p"))
 tables = st.lists(rows, min_size=1, max_size=12)
 
 

@@ -32,6 +32,7 @@ from txlog.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    fields_at,
     type_name,
 )
 
@@ -221,25 +222,15 @@ def _assignment(
 def target_field(named: tuple[str, ...], schema: StructType) -> tuple[tuple[str, ...], StructField]:
     """Return the exact path of an assigned field, and the field."""
     name = ".".join(named)
-    kind: DataType = schema
-    path: list[str] = []
-    field: StructField | None = None
-    for part in named:
-        field = kind.get(part) if isinstance(kind, StructType) else None
-        if field is None:
-            where = f"{'.'.join(path)} has no field" if path else "the table has no column"
-            names = kind.names() if isinstance(kind, StructType) else []
-            raise _bad(name, f"{where} {part}", f"Choose from {', '.join(names)}" if names else "")
-        path.append(field.name)
-        kind = field.type
-    assert field is not None
+    fields = fields_at(schema, named, argument="updates")
+    field = fields[-1]
     if field.is_identity and not identity_of(field).explicit:
         raise _bad(
             name,
             f"column {name} is GENERATED ALWAYS AS IDENTITY: the table gives its values",
             f'Omit {name}; if all columns are assigned, pass except_cols=["{name}"]',
         )
-    return tuple(path), field
+    return tuple(one.name for one in fields), field
 
 
 def _tried(value: Expression, kind: DataType, field: StructField) -> Expression | None:

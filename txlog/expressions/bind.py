@@ -52,7 +52,15 @@ from txlog.expressions.type_rules import (
     require_unquoted,
 )
 from txlog.schema.timestamps import Nanos, moment_of, nanos_of, nanos_of_scalar, parse_date
-from txlog.schema.types import NANOS, DataType, DecimalType, PrimitiveType, StructType, type_name
+from txlog.schema.types import (
+    NANOS,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructType,
+    fields_at,
+    type_name,
+)
 
 
 def column_path(schema: StructType, name: str) -> tuple[str, ...]:
@@ -180,22 +188,9 @@ def _label(node: Expression) -> str | None:
 
 
 def _column(path: tuple[str, ...], schema: StructType) -> tuple[Column, DataType]:
-    kind: DataType = schema
-    exact = []
-    for depth, name in enumerate(path):
-        field = kind.get(name) if isinstance(kind, StructType) else None
-        if field is None:
-            where = f"{'.'.join(path[:depth])} has no field" if depth else "the table has no column"
-            names = kind.names() if isinstance(kind, StructType) else []
-            raise InvalidInputError(
-                argument="where",
-                field=".".join(path),
-                reason=f"{where} {name}",
-                remedy=f"Choose from {', '.join(names)}" if names else "",
-            )
-        exact.append(field.name)
-        kind = field.type
-    return Column(tuple(exact), kind), kind
+    fields = fields_at(schema, path, argument="where")
+    kind = fields[-1].type
+    return Column(tuple(field.name for field in fields), kind), kind
 
 
 def _typed(node: Literal) -> tuple[Literal, DataType]:

@@ -14,7 +14,7 @@ from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.protocol.access import is_active, mapping_mode
 from txlog.protocol.properties import Properties
 from txlog.schema.json import parse_schema
-from txlog.schema.types import DataType, StructField, StructType
+from txlog.schema.types import StructField, StructType
 
 # Table properties that name the columns below.
 ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
@@ -97,15 +97,8 @@ def physical_path(schema: StructType, path: Path, mode: str) -> Path:
     """Return a column's path in physical names, which data files and statistics use."""
     if mode == "none":
         return path
-    kind: DataType = schema
-    names = []
-    for name in path:
-        field = kind.get(name) if isinstance(kind, StructType) else None
-        if field is None:
-            return path
-        names.append(field.physical_name)
-        kind = field.type
-    return tuple(names)
+    fields = schema.along(path)
+    return tuple(field.physical_name for field in fields) if len(fields) == len(path) else path
 
 
 def logged_partition_values(maps: pa.Array, column: StructField, mode: str) -> pa.Array:

@@ -23,7 +23,7 @@ from txlog.scan.columns import (
     visible_metadata,
 )
 from txlog.schema.arrow import FIXED_SIZE, arrow_schema, fixed_rows, fixed_schema
-from txlog.schema.types import DataType, StructField, StructType
+from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -298,15 +298,10 @@ def _in_struct(schema: StructType, name: str) -> tuple[tuple[str, ...], StructFi
         steps = col(name).path
     except InvalidInputError:
         return None
-    kind: DataType = schema
-    found: list[StructField] = []
-    for step in steps:
-        inner = kind.get(step) if isinstance(kind, StructType) else None
-        if inner is None:
-            return None
-        found.append(inner)
-        kind = inner.type
-    return (tuple(one.name for one in found), found[-1]) if found[1:] else None
+    found = schema.along(steps)
+    if len(found) < max(2, len(steps)):
+        return None
+    return tuple(one.name for one in found), found[-1]
 
 
 def needed_columns(

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal
 
 from txlog.base.errors import InvalidInputError
-from txlog.schema.types import ArrayType, DataType, MapType, StructField, StructType
+from txlog.schema.types import ArrayType, DataType, MapType, StructField, StructType, no_field
 
 FieldPath = tuple[str, ...]
 Place = Literal["first", "last"] | tuple[Literal["after"], str]
@@ -77,18 +77,7 @@ def _changed(
             if name == "key":
                 return replace(kind, key=_changed(key, rest, at, change))
             return replace(kind, value=_changed(value, rest, at, change))
-    raise _missing(kind, name, above)
-
-
-def _missing(kind: DataType, name: str, above: FieldPath) -> InvalidInputError:
-    names = kind.names() if isinstance(kind, StructType) else []
-    place = f"{'.'.join(above)} has no field {name}" if above else f"the table has no column {name}"
-    return InvalidInputError(
-        argument="column",
-        field=".".join((*above, name)),
-        reason=place,
-        remedy=f"Choose from {', '.join(names)}" if names else "",
-    )
+    raise no_field(kind, name, above, argument="column")
 
 
 def with_new_field(schema: StructType, path: FieldPath, field: StructField) -> StructType:
@@ -147,7 +136,7 @@ def moved(schema: StructType, path: FieldPath, place: Place) -> StructType:
     def reordered(kind: DataType, at: FieldPath) -> DataType:
         field = kind.get(name) if isinstance(kind, StructType) else None
         if field is None or not isinstance(kind, StructType):
-            raise _missing(kind, name, at)
+            raise no_field(kind, name, at, argument="column")
         others = [one for one in kind.fields if one is not field]
         if place == "first":
             index = 0
@@ -156,7 +145,7 @@ def moved(schema: StructType, path: FieldPath, place: Place) -> StructType:
         else:
             before = kind.get(place[1])
             if before is None or before is field:
-                raise _missing(kind, place[1], at)
+                raise no_field(kind, place[1], at, argument="column")
             index = others.index(before) + 1
         return StructType((*others[:index], field, *others[index:]))
 
@@ -189,7 +178,7 @@ def _within(
             if name == "key":
                 return replace(kind, key=_within(key, rest, at, change))
             return replace(kind, value=_within(value, rest, at, change))
-    raise _missing(kind, name, above)
+    raise no_field(kind, name, above, argument="column")
 
 
 def without_field(schema: StructType, path: FieldPath) -> StructType:
@@ -205,7 +194,7 @@ def without_field(schema: StructType, path: FieldPath) -> StructType:
     def left(kind: DataType, at: FieldPath) -> DataType:
         field = kind.get(name) if isinstance(kind, StructType) else None
         if field is None or not isinstance(kind, StructType):
-            raise _missing(kind, name, at)
+            raise no_field(kind, name, at, argument="column")
         others = tuple(one for one in kind.fields if one is not field)
         if at and not others:
             raise InvalidInputError(
@@ -233,7 +222,7 @@ def renamed(schema: StructType, path: FieldPath, name: str) -> StructType:
     def changed(kind: DataType, at: FieldPath) -> DataType:
         field = kind.get(path[-1]) if isinstance(kind, StructType) else None
         if field is None or not isinstance(kind, StructType):
-            raise _missing(kind, path[-1], at)
+            raise no_field(kind, path[-1], at, argument="column")
         others = [one.name for one in kind.fields if one is not field]
         taken = next((one for one in others if one.lower() == name.lower()), None)
         if taken is not None:

@@ -142,6 +142,18 @@ class StructType:
         exact, folded = self._by_name
         return exact.get(name) or folded.get(name.lower())
 
+    def along(self, path: Sequence[str]) -> list[StructField]:
+        """Return the fields on a path through structs, up to the first name that is not there."""
+        kind: DataType = self
+        found: list[StructField] = []
+        for name in path:
+            field = kind.get(name) if isinstance(kind, StructType) else None
+            if field is None:
+                break
+            found.append(field)
+            kind = field.type
+        return found
+
     @cached_property
     def _by_name(self) -> tuple[dict[str, StructField], dict[str, StructField]]:
         backwards = self.fields[::-1]  # If names are equal, the first column counts.
@@ -153,6 +165,40 @@ DataType: TypeAlias = PrimitiveType | DecimalType | ArrayType | MapType | Struct
 
 STRING = PrimitiveType("string")
 LONG = PrimitiveType("long")
+
+
+def fields_at(schema: StructType, path: Sequence[str], *, argument: str) -> list[StructField]:
+    """Return the fields on a path through structs; the last one is that of the path.
+
+    Raises
+    ------
+    InvalidInputError
+        The caller's argument names a column or field that is not there.
+    """
+    found = schema.along(path)
+    if len(found) < len(path):
+        above = [field.name for field in found]
+        kind = found[-1].type if found else schema
+        name, *below = path[len(found) :]
+        raise no_field(kind, name, above, below, argument=argument)
+    return found
+
+
+def no_field(
+    kind: DataType, name: str, above: Sequence[str], below: Sequence[str] = (), *, argument: str
+) -> InvalidInputError:
+    """Return the error that a type has no field of a name.
+
+    The path `above` leads to the type; `below` is what follows the name in the caller's path.
+    """
+    names = kind.names() if isinstance(kind, StructType) else []
+    place = f"{'.'.join(above)} has no field {name}" if above else f"the table has no column {name}"
+    return InvalidInputError(
+        argument=argument,
+        field=".".join((*above, name, *below)),
+        reason=place,
+        remedy=f"Choose from {', '.join(names)}" if names else "",
+    )
 
 
 def sql_name(kind: DataType) -> str:

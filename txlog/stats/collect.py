@@ -342,7 +342,8 @@ def require_stats_columns(
     partitions = {name.lower() for name in partition_by}
     seen = set[Path]()
     for path in listed:
-        kind = _type_at(schema, path)
+        fields = schema.along(path)
+        kind = fields[-1].type if len(fields) == len(path) else None
         if kind is None:
             reason = "the schema has no such column"
         elif path[0].lower() in partitions:
@@ -365,13 +366,3 @@ def require_stats_columns(
 
 def _folded(path: Path) -> Path:
     return tuple(name.lower() for name in path)
-
-
-def _type_at(schema: StructType, path: Path) -> DataType | None:
-    kind: DataType = schema
-    for name in path:
-        field = kind.get(name) if isinstance(kind, StructType) else None
-        if field is None:
-            return None
-        kind = field.type
-    return kind

@@ -46,12 +46,10 @@ _NUMERIC_OFFSET = re.compile(r"[+-]\d{2}(?::?\d{2})?\s*$")
 
 def kind_of(schema: StructType, path: Path) -> DataType | None:
     """Return the type of the column at a path; None if columns of the type have no bounds."""
-    kind: DataType = schema
-    for name in path:
-        field = kind.get(name) if isinstance(kind, StructType) else None
-        if field is None:
-            return None
-        kind = field.type
+    fields = schema.along(path)
+    if len(fields) < len(path):
+        return None
+    kind = fields[-1].type
     bounded = isinstance(kind, DecimalType) or (
         isinstance(kind, PrimitiveType)
         and kind.name not in ("void", "variant")

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.errors import DataFileError, InvalidInputError
-from txlog.schema.arrow import arrow_type
+from txlog.schema.arrow import arrow_type, is_list
 from txlog.schema.types import PrimitiveType
 from txlog.variant.builder import (
     encode_array,
@@ -222,7 +222,7 @@ class _Rows:
             typed = _plain(typed)
             if pa.types.is_struct(typed.type):
                 values = self.objects(typed, values, rows)
-            elif _is_list(typed.type):
+            elif is_list(typed.type):
                 values = _either(values, self.arrays(typed, rows), rows)
             else:
                 values = _either(values, encode_typed(typed), rows)
@@ -320,16 +320,6 @@ def _plain(array: pa.Array) -> pa.Array:
 def _is_binary(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
-    )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_fixed_size_list(kind)
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
     )
 
 

@@ -43,7 +43,7 @@ from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader
 from txlog.schema.arrow import arrow_schema
-from txlog.schema.types import ArrayType, DataType, MapType, StructType, type_name
+from txlog.schema.types import ArrayType, MapType, StructType, type_name
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
@@ -212,18 +212,14 @@ def _of_table(snapshot: Snapshot) -> list[tuple[str, ...]]:
 
 def _checked(snapshot: Snapshot, path: Sequence[str]) -> tuple[str, ...]:
     """Return the path, in the schema's spelling, of a column that can order rows."""
-    kind: DataType = snapshot.schema
-    found: list[str] = []
-    physical: list[str] = []
-    for name in path:
-        field = kind.get(name) if isinstance(kind, StructType) else None
-        if field is None:
-            raise InvalidInputError(
-                argument="columns", field=".".join(path), reason="the table has no such column"
-            )
-        found.append(field.name)
-        physical.append(field.name_in_files(snapshot.mapping_mode))
-        kind = field.type
+    fields = snapshot.schema.along(path)
+    if len(fields) < len(path):
+        raise InvalidInputError(
+            argument="columns", field=".".join(path), reason="the table has no such column"
+        )
+    found = [field.name for field in fields]
+    physical = [field.name_in_files(snapshot.mapping_mode) for field in fields]
+    kind = fields[-1].type
     problem = ""
     if found[0] in snapshot.partition_columns:
         problem = "it is a partition column, and all rows of a partition have the same value"

@@ -225,13 +225,7 @@ class ChangeColumn(ChangeSchema):
     @staticmethod
     def _in_struct(base: Snapshot, path: FieldPath) -> bool:
         """Return whether a path leads only through structs, not through lists and maps."""
-        kind: DataType = base.schema
-        for name in path:
-            field = kind.get(name) if isinstance(kind, StructType) else None
-            if field is None:
-                return False
-            kind = field.type
-        return True
+        return len(base.schema.along(path)) == len(path)
 
     def _check_nested(self, base: Snapshot, column: str) -> None:
         """Raise if a field in lists or maps of a column is null in an existing row."""

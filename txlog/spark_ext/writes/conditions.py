@@ -141,15 +141,12 @@ def _operand(value: Expression, schema: StructType) -> Expression:
 
 
 def _type_of(path: tuple[str, ...], schema: StructType) -> DataType:
-    kind: DataType = schema
-    for name in path:
-        field = kind.get(name) if isinstance(kind, StructType) else None
-        if field is None or any(key in field.metadata for key in _COMPARED_OTHERWISE):
-            raise OtherwiseError
-        kind = field.type
-    if kind not in _KINDS:
+    fields = schema.along(path)
+    if len(fields) < len(path) or fields[-1].type not in _KINDS:
         raise OtherwiseError
-    return kind
+    if any(key in field.metadata for field in fields for key in _COMPARED_OTHERWISE):
+        raise OtherwiseError
+    return fields[-1].type
 
 
 def rows_found(
