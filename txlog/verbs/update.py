@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.data_files.assignments import Assignments, Updates, assignments
-from txlog.data_files.change_rows import FileChange, Places, change_rows
 from txlog.data_files.deletions import find_rows
 from txlog.data_files.options import WriteOptions, as_options
+from txlog.data_files.replace_rows import FileChange, Places, replace_rows
 from txlog.data_files.row_changes import RowChanges
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
@@ -63,7 +63,7 @@ class Update(ChangeRows):
         rows = find_rows(self.context.store, plan, self.context.engine)
         if not rows:
             return RowChanges(plan.reading.where)
-        return change_rows(
+        return replace_rows(
             self.context,
             base,
             plan,

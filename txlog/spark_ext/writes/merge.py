@@ -201,14 +201,14 @@ class SparkMerge(SparkChange):
         for clause in self._clauses:
             values = self._values(clause, source, schema, columns)
             clauses.append(ClauseValues(clause.action, values))
-        described = [(clause.kind, _described(clause)) for clause in self._clauses]
+        texts = [None if one.predicate is None else text_of(one.predicate) for one in self._clauses]
         return PlannedChange(
             rows.withColumn(PLACE, place).where(F.col(PLACE).isNotNull()),
             None if kinds == {"not_matched"} else target,
             tuple(clauses),
             schema,
             None if where is None else bind(where, base.schema),
-            parameters(text_of(self._predicate), described),
+            parameters(text_of(self._predicate), self._clauses, texts),
         )
 
     def _values(
@@ -284,11 +284,6 @@ def _place(clauses: Sequence[Clause], *, only_source: bool) -> SparkColumn:
         branches.append(applies)
     chain = F.when(branches[0], F.lit(0))
     return reduce(lambda c, b: c.when(b[1], F.lit(b[0])), list(enumerate(branches))[1:], chain)
-
-
-def _described(clause: Clause) -> dict[str, str]:
-    found: dict[str, str] = {"actionType": clause.action}
-    return found if clause.predicate is None else {"predicate": text_of(clause.predicate), **found}
 
 
 def _of_target(

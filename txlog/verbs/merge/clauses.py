@@ -17,7 +17,7 @@ from txlog.data_files.assignments import Assignments, assignments
 from txlog.data_files.constraints import has_default, is_generated
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import is_true
-from txlog.expressions.sql import as_expression, required_expression, to_sql
+from txlog.expressions.sql import as_expression, required_expression
 from txlog.expressions.tree import (
     Call,
     Case,
@@ -204,11 +204,6 @@ class BoundClause:
         if self.condition is not None:
             names |= {path[0] for path in columns_of(self.condition)}
         return frozenset(names)
-
-    def describe(self) -> dict[str, str]:
-        """Return the description of the clause for the commit."""
-        found: dict[str, str] = {"actionType": self.action}
-        return found if self.condition is None else {"predicate": to_sql(self.condition), **found}
 
 
 def bound_clauses(

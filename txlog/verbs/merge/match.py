@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.errors import InvalidInputError
-from txlog.data_files.change_rows import Places
+from txlog.data_files.replace_rows import Places
 from txlog.data_files.row_changes import FileDeletes
 from txlog.expressions.evaluate import evaluate, is_true
 from txlog.expressions.sql import to_sql

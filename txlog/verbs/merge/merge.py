@@ -15,9 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.base.arrow import arrow_array
-from txlog.data_files.change_rows import FileChange, change_rows
 from txlog.data_files.incoming import merged_schema
 from txlog.data_files.options import as_options
+from txlog.data_files.replace_rows import FileChange, replace_rows
 from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import settled
 from txlog.expressions.sql import to_sql
@@ -123,7 +123,7 @@ class Merge(ChangeRows):
         changed = [one for one in matches if one.deletes.rows]
         if not changed and not inserts.any():
             return RowChanges(plan.reading.where)
-        changes = change_rows(
+        changes = replace_rows(
             self.context,
             base,
             plan,
@@ -135,8 +135,8 @@ class Merge(ChangeRows):
             schema=schema,
             options=self._options,
         )
-        described = [(clause.kind, clause.describe()) for clause in clauses]
-        self._parameters = parameters(to_sql(condition.whole), described)
+        texts = [None if one.condition is None else to_sql(one.condition) for one in clauses]
+        self._parameters = parameters(to_sql(condition.whole), clauses, texts)
         self._metrics = {
             "numSourceRows": source.num_rows,
             "numTargetFilesScanned": len(fragments),
@@ -239,11 +239,20 @@ class _Inserts:
                 yield values.alone(chosen)
 
 
-def parameters(predicate: str, clauses: Sequence[tuple[str, dict[str, str]]]) -> dict[str, Any]:
-    """Return Delta's parameters of MERGE: kinds of clauses with their descriptions."""
+def parameters(
+    predicate: str, clauses: Sequence[Clause | BoundClause], texts: Sequence[str | None]
+) -> dict[str, Any]:
+    """Return Delta's parameters of MERGE; `texts` are the predicates of the clauses."""
 
     def described(kind: str) -> str:
-        return orjson.dumps([described for of, described in clauses if of == kind]).decode()
+        found = [
+            {"actionType": clause.action}
+            if text is None
+            else {"predicate": text, "actionType": clause.action}
+            for clause, text in zip(clauses, texts, strict=True)
+            if clause.kind == kind
+        ]
+        return orjson.dumps(found).decode()
 
     return {
         "predicate": [predicate],

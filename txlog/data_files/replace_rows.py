@@ -86,7 +86,7 @@ class _ChangePlan:
     keeps: bool  # Whether rows that do not change stay in their files.
 
 
-def change_rows(
+def replace_rows(
     context: Context,
     snapshot: Snapshot,
     plan: ScanPlan,
