@@ -24,6 +24,7 @@ from txlog.store.open import open_store
 FILES = 20
 VERBS = ("open", "plan", "append", "merge")
 AFTER = 3  # Commits after the checkpoint.
+ROWS_AFTER = 100 * FILES + 10 + 5  # What the verbs leave.
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64())])
 
 Counts = dict[str, tuple[int, int]]
@@ -63,12 +64,12 @@ def count() -> Counts:
                 put(root, open_store(uri, near))
             warm = f"s3://{server.bucket}/warm"  # The probe of the bucket is once for a process.
             txlog.write(warm, rows(0, 1), storage_options=far)
-            ours = _Ours(uris["ours"], far)
+            ours = Ours(uris["ours"], far)
             mine = {verb: _sent(counter, getattr(ours, verb)) for verb in VERBS}
             with _theirs(uris["theirs"], far) as ask:
                 other = {verb: _sent(counter, partial(ask, verb)) for verb in VERBS}
             tables = [txlog.Table(uri, storage_options=near) for uri in uris.values()]
-            assert [table.count() for table in tables] == [100 * FILES + 10 + 5] * 2
+            assert [table.count() for table in tables] == [ROWS_AFTER] * 2
         return {verb: (mine[verb], other[verb]) for verb in VERBS}
 
 
@@ -100,7 +101,9 @@ def _sent(counter: Proxy, verb: Callable[[], Any]) -> int:
     return len(counter.requests)
 
 
-class _Ours:
+class Ours:
+    """The verbs by txlog."""
+
     def __init__(self, uri: str, options: dict[str, Any]) -> None:
         self._uri, self._options = uri, options
 
@@ -119,7 +122,9 @@ class _Ours:
         self.table.upsert(rows(1995, 10), on="id")
 
 
-class _Theirs:
+class Theirs:
+    """The same by deltalake."""
+
     def __init__(self, uri: str, options: dict[str, Any]) -> None:
         self._uri, self._options = uri, {k: str(v) for k, v in options.items()}
 
@@ -128,7 +133,7 @@ class _Theirs:
 
     def plan(self) -> None:
         table = deltalake.DeltaTable(self._uri, storage_options=self._options)
-        assert len(table.scan().file_uris()) == FILES
+        assert len(table.file_uris()) == FILES
 
     def append(self) -> None:
         deltalake.write_deltalake(self.table, rows(10_000, 10), mode="append")
@@ -139,7 +144,7 @@ class _Theirs:
 
 
 if __name__ == "__main__":
-    other = _Theirs(sys.argv[1], json.loads(sys.argv[2]))
+    other = Theirs(sys.argv[1], json.loads(sys.argv[2]))
     for line in sys.stdin:
         getattr(other, line.strip())()
         print("done", flush=True)
