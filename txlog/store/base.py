@@ -344,6 +344,39 @@ class BasicStore:
         return None
 
 
+class WrappingStore(BasicStore):
+    """A base class of stores around another one, `inner`, at the same place.
+
+    It forwards no request: a subclass defines `read`, `put_if_absent` and the others that all
+    stores have.
+    """
+
+    inner: Store
+
+    @property
+    def reads_at_once(self) -> int:  # type: ignore[override]
+        """The best number of concurrent reads of the wrapped store."""
+        return self.inner.reads_at_once
+
+    @property
+    def root(self) -> str:
+        """The location of the table."""
+        return self.inner.root
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options with which the table was opened."""
+        return self.inner.options
+
+    def require_writable(self) -> None:
+        """Ask the wrapped store."""
+        self.inner.require_writable()
+
+    def resolve(self, path: str) -> str:
+        """Return the absolute path or URI of a file."""
+        return self.inner.resolve(path)
+
+
 _COPIED_BYTES = 8 << 20  # The number of bytes that are copied at a time.
 
 

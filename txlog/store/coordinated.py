@@ -8,7 +8,7 @@ in the same way; with DynamoDB, txlog's entries are compatible with theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from operator import itemgetter
@@ -18,7 +18,7 @@ from txlog.base.effects import REAL
 from txlog.base.errors import NotFoundError, OutcomeUnknownError, StoreError, TxlogError
 from txlog.base.uris import without_secrets
 from txlog.log.names import LOG_FOLDER, commit_name, log_path, parse_name
-from txlog.store.base import BasicStore, ObjectInfo, OpenOutput, Put, Store, is_far, is_there
+from txlog.store.base import ObjectInfo, OpenOutput, Put, Store, WrappingStore, is_far, is_there
 from txlog.store.coordinators import CommitCoordinator, CommitEntry
 
 _LOG = f"{LOG_FOLDER}/"
@@ -26,26 +26,11 @@ Listed = TypeVar("Listed", bound=tuple[Any, ...])  # A name with its size and ti
 
 
 @dataclass(frozen=True)
-class CoordinatedStore(BasicStore):
+class CoordinatedStore(WrappingStore):
     """Wraps a store without an atomic create; a coordinator decides which writer creates a file."""
 
     inner: Store
     coordinator: CommitCoordinator
-
-    @property
-    def reads_at_once(self) -> int:  # type: ignore[override]
-        """The best number of concurrent reads of the wrapped store."""
-        return self.inner.reads_at_once
-
-    @property
-    def root(self) -> str:
-        """The location of the table."""
-        return self.inner.root
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """The options with which the table was opened."""
-        return self.inner.options
 
     def require_writable(self) -> None:
         """Accept the store: the coordinator's insert is atomic."""
@@ -198,10 +183,6 @@ class CoordinatedStore(BasicStore):
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files below the root."""
         self.inner.delete(paths)
-
-    def resolve(self, path: str) -> str:
-        """Return the absolute path or URI of a file."""
-        return self.inner.resolve(path)
 
     def move(self, places: Sequence[tuple[str, str]]) -> None:
         """Move files to new places, durably."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from txlog.base.errors import OutcomeUnknownError, StoreError, TxlogError
-from txlog.extend import BasicStore, ObjectInfo, Put, Store
+from txlog.extend import ObjectInfo, Put, Store
+from txlog.store.base import WrappingStore
 from txlog.store.local.put import temporary
 from txlog.store.memory import Sink
 
@@ -37,7 +38,7 @@ class Fault:
             raise ValueError(f"only a put can be answered so, not {self.operation}")
 
 
-class FaultyStore(BasicStore):
+class FaultyStore(WrappingStore):
     """A store around another one, which fails by a plan; the same calls fail the same way.
 
     Parameters
@@ -54,6 +55,8 @@ class FaultyStore(BasicStore):
         All calls so far, in order: operation and path.
     """
 
+    reads_at_once = 1  # Calls come in one order.
+
     def __init__(
         self,
         inner: Store,
@@ -66,24 +69,6 @@ class FaultyStore(BasicStore):
         self._plan = {(fault.operation, fault.call): fault.kind for fault in plan}
         self._before = dict(before or {})
         self._counts: Counter[str] = Counter()
-
-    @property
-    def root(self) -> str:
-        """The root of the table."""
-        return self.inner.root
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """The options of the table."""
-        return self.inner.options
-
-    def require_writable(self) -> None:
-        """Ask the wrapped store."""
-        self.inner.require_writable()
-
-    def resolve(self, path: str) -> str:
-        """Return the absolute path or URI of a file."""
-        return self.inner.resolve(path)
 
     @contextmanager
     def _call(self, operation: str, path: str) -> Iterator[FaultKind | None]:

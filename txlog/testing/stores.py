@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import RawIOBase
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from txlog.base.effects import REAL, Effects
-from txlog.extend import BasicStore, ObjectInfo, Put, Store
+from txlog.extend import ObjectInfo, Put, Store
+from txlog.store.base import WrappingStore
 
 if TYPE_CHECKING:
     pass
@@ -33,7 +34,7 @@ class Request(NamedTuple):
     size: int = 0  # The sent or received bytes of files.
 
 
-class WatchedStore(BasicStore):
+class WatchedStore(WrappingStore):
     """A store that wraps another one; a subclass defines the action at each request.
 
     The requests are those that an object store would receive. Opening a file asks for its size if
@@ -63,29 +64,6 @@ class WatchedStore(BasicStore):
             return found
         finally:
             self._requested(Request(kind, path, size))
-
-    @property
-    def reads_at_once(self) -> int:  # type: ignore[override]
-        """The best number of concurrent reads of the wrapped store."""
-        return self.inner.reads_at_once
-
-    @property
-    def root(self) -> str:
-        """The root of the table."""
-        return self.inner.root
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """The options of the table."""
-        return self.inner.options
-
-    def require_writable(self) -> None:
-        """Ask the wrapped store."""
-        self.inner.require_writable()
-
-    def resolve(self, path: str) -> str:
-        """Return the absolute path or URI of a file."""
-        return self.inner.resolve(path)
 
     def read(self, path: str) -> bytes:
         """Return a whole file."""
