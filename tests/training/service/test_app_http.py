@@ -68,6 +68,16 @@ def test_problems(catalog: Datasets) -> None:
         ("POST", "/v1/datasets", {"name": "x"}, 422, "invalid-input"),
         ("POST", "/v1/datasets", {"name": "x", "type": "TABLE", "more": 1}, 422, "invalid-input"),
         ("POST", "/v1/datasets", {"name": 1, "type": "TABLE"}, 422, "invalid-input"),
+        *(
+            ("POST", "/v1/datasets", {"name": "x", "type": "TABLE", **odd}, 422, "invalid-input")
+            for odd in (
+                {"inputs": [{"uri": "a", "version": "3"}]},
+                {"inputs": [{"uri": "a", "more": 1}]},
+                {"inputs": [{}]},
+                {"code": {"name": 1}},
+                {"code": {"name": "a", "more": 1}},
+            )
+        ),
         ("POST", "/v1/datasets", {"name": "intents", "type": "TABLE"}, 409, "already-exists"),
         ("GET", "/v1/datasets?limit=0", None, 422, "invalid-input"),
         ("GET", "/v1/datasets/intents/training-sets/x?wait=1e9", None, 422, "invalid-input"),

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.base.uris import without_secrets
-from txlog.training.datasets.values import Commit, Input
+from txlog.training.datasets.values import ANSWERED, Commit, Input
 
 DATASET = "txlog-dataset:"
 """Before a data set's uuid, in the URI of an input that is a commit."""
@@ -38,6 +38,7 @@ class Picked(Protocol):
 class Node:
     """A commit, a training set, a table at a version, a file, or code."""
 
+    __pydantic_config__ = ANSWERED
     id: str
     kind: NodeKind
     label: str
@@ -49,6 +50,7 @@ class Node:
 class Edge:
     """`target` was made from `source`."""
 
+    __pydantic_config__ = ANSWERED
     source: str
     target: str
     role: str
@@ -58,6 +60,7 @@ class Edge:
 class Graph:
     """Nodes, and edges from inputs to results."""
 
+    __pydantic_config__ = ANSWERED
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
 

@@ -1,4 +1,7 @@
-"""The values of data sets: commits, summaries, training sets, jobs."""
+"""The values of data sets: commits, summaries, training sets, jobs.
+
+Pydantic reads some of them from the JSON of the service, and writes them to it.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pydantic import ConfigDict, StrictInt
+
 State = Literal["RUNNING", "READY", "FAILED"]
 FORMS = ("parquet", "csv")
 FORMAT = "1"  # The format of the ledger and of the tables of data sets.
+CLOSED = ConfigDict(extra="forbid")
+"""`__pydantic_config__` of classes of which a request has JSON; further fields are refused."""
+ANSWERED = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
+"""`__pydantic_config__` of classes of which a response has JSON, always with all fields."""
 
 
 @dataclass(frozen=True)
 class Input:
     """An input of a commit: a file, a table at a version, or a commit of a data set."""
 
+    __pydantic_config__ = CLOSED
     uri: str
     role: str = "source"
-    version: int | None = None  # The version of a table, or the number of a commit.
+    version: StrictInt | None = None  # The version of a table, or the number of a commit.
     digest: str | None = None  # The SHA-256 of a file's bytes, or the digest of a commit.
 
 
@@ -25,6 +35,7 @@ class Input:
 class Code:
     """The program that made a commit, such as a script with its revision."""
 
+    __pydantic_config__ = CLOSED
     name: str
     version: str | None = None
 
@@ -33,6 +44,7 @@ class Code:
 class Commit:
     """Rows that were added to a data set together. Except for the two flags, it never changes."""
 
+    __pydantic_config__ = ANSWERED
     dataset: str  # The data set's uuid.
     commit_id: int  # 1, 2, 3 … without gaps.
     created_ms: int  # Milliseconds since the epoch, UTC.
@@ -55,6 +67,7 @@ class Commit:
 class Summary:
     """The description of a data set, and its commits in order."""
 
+    __pydantic_config__ = ANSWERED
     dataset_id: int  # 1, 2, 3 … in the order in which they were made.
     uuid: str
     name: str
@@ -85,6 +98,7 @@ class Part:
 class Failure:
     """Why a training set could not be made."""
 
+    __pydantic_config__ = ANSWERED
     code: str  # The code of the error, as `TxlogError.code`.
     text: str
 

@@ -21,9 +21,9 @@ from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.base.texts import number_or_name
 from txlog.base.version import __version__
 from txlog.training.datasets.folder import Datasets
-from txlog.training.datasets.lineage import Direction
+from txlog.training.datasets.lineage import Direction, Graph
 from txlog.training.datasets.training_set import TrainingSet
-from txlog.training.datasets.values import Part
+from txlog.training.datasets.values import Commit, Part, Summary
 from txlog.training.service.answers import bounded, on_error, on_fault, on_http, on_invalid
 from txlog.training.service.auth import (
     AccessError,
@@ -33,17 +33,14 @@ from txlog.training.service.auth import (
     require_guarded,
 )
 from txlog.training.service.models import (
-    CommitModel,
     CommitRequest,
     CreateRequest,
     DiffModel,
-    GraphModel,
     HealthModel,
     PrepareRequest,
     ProblemModel,
     PurgeRequest,
     SummariesModel,
-    SummaryModel,
     TagRequest,
     TrainingSetModel,
     TrainingSetsModel,
@@ -187,10 +184,10 @@ Key = Annotated[str | None, Header(alias="Idempotency-Key")]
 
 def _add_datasets(app: FastAPI) -> None:
     @app.post("/v1/datasets", status_code=201)
-    def create(body: CreateRequest, datasets: Served, who: Known, key: Key = None) -> SummaryModel:
+    def create(body: CreateRequest, datasets: Served, who: Known, key: Key = None) -> Summary:
         """Create a data set, with a first commit if there is a source."""
         who.require_create(body.name)
-        made = datasets.create(
+        return datasets.create(
             body.name,
             body.type,
             body.source,
@@ -199,7 +196,6 @@ def _add_datasets(app: FastAPI) -> None:
             txn=_txn(who, key, body, datasets.recorded),
             **body.arguments(),
         ).summary()
-        return SummaryModel.of(made)
 
     @app.get("/v1/datasets")
     def list_datasets(
@@ -212,12 +208,12 @@ def _add_datasets(app: FastAPI) -> None:
     ) -> SummariesModel:
         """Return data sets in the order in which they were made."""
         page, following = who.page(datasets, limit, after, type=type, deleted=deleted)
-        return SummariesModel(datasets=[SummaryModel.of(one) for one in page], next=following)
+        return SummariesModel(datasets=page, next=following)
 
     @app.get("/v1/datasets/{dataset}")
-    def summary(dataset: DatasetPath, datasets: Served, who: Known) -> SummaryModel:
+    def summary(dataset: DatasetPath, datasets: Served, who: Known) -> Summary:
         """Return a data set and its commits."""
-        return SummaryModel.of(who.dataset(datasets, dataset, "read").summary())
+        return who.dataset(datasets, dataset, "read").summary()
 
     @app.delete("/v1/datasets/{dataset}", status_code=204, responses=_WITHOUT_BODY)
     def delete(dataset: DatasetPath, datasets: Served, who: Known) -> None:
@@ -243,10 +239,10 @@ def _add_commits(app: FastAPI) -> None:
         datasets: Served,
         who: Known,
         key: Key = None,
-    ) -> CommitModel:
+    ) -> Commit:
         """Add a commit with the data of a source, completely or not at all."""
         found = who.dataset(datasets, dataset, "write")
-        made = found.update(
+        return found.update(
             body.source,
             body.message,
             schema_mode=body.schema_mode,
@@ -255,15 +251,11 @@ def _add_commits(app: FastAPI) -> None:
             ),
             **body.arguments(),
         )
-        return CommitModel.of(made)
 
     @app.get("/v1/datasets/{dataset}/commits/{commit}")
-    def commit(
-        dataset: DatasetPath, commit: CommitPath, datasets: Served, who: Known
-    ) -> CommitModel:
+    def commit(dataset: DatasetPath, commit: CommitPath, datasets: Served, who: Known) -> Commit:
         """Return a commit."""
-        found = who.dataset(datasets, dataset, "read").commit(number_or_name(commit))
-        return CommitModel.of(found)
+        return who.dataset(datasets, dataset, "read").commit(number_or_name(commit))
 
     @app.post(
         "/v1/datasets/{dataset}/commits/{commit}:hide", status_code=204, responses=_WITHOUT_BODY
@@ -287,7 +279,7 @@ def _add_commits(app: FastAPI) -> None:
         who: Known,
         direction: Direction = "up",
         depth: Annotated[int | None, Query(ge=0)] = None,
-    ) -> GraphModel:
+    ) -> Graph:
         """Return the sources of a commit or a training set (`up`), or its results (`down`).
 
         It covers all data sets, so a token for some of them is refused.
@@ -299,7 +291,7 @@ def _add_commits(app: FastAPI) -> None:
                 remedy="Use a token for all data sets",
             )
         found = who.dataset(datasets, dataset, "read")
-        return GraphModel(**found.lineage(number_or_name(commit), direction, depth).to_json())
+        return found.lineage(number_or_name(commit), direction, depth)
 
     @app.get("/v1/datasets/{dataset}/diff")
     def diff(
@@ -377,9 +369,9 @@ def _add_training_sets(app: FastAPI) -> None:
             pause = min(2 * pause, longest)
 
     @app.get(base + "/{version_hash}/provenance")
-    def provenance(made: Made) -> GraphModel:
+    def provenance(made: Made) -> Graph:
         """Return the lineage of a training set: its commits and their inputs."""
-        return GraphModel(**made.provenance().to_json())
+        return made.provenance()
 
     @app.get(base + "/{version_hash}/parts/{name:path}", response_class=Response, responses=_BYTES)
     def part(name: str, made: Made, answer: Answer) -> Response:

@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 import httpx
+from pydantic import TypeAdapter
 
 from txlog.base.arrow import pq
 from txlog.base.errors import NotFoundError, UnsupportedFeatureError
 from txlog.base.moments import require_duration
-from txlog.training.datasets.lineage import Direction, Edge, Graph, Node, as_input
+from txlog.training.datasets.lineage import Direction, Graph, as_input
 from txlog.training.datasets.prepare import fetch_file, unpack
 from txlog.training.datasets.training_set import TrainingSet
-from txlog.training.datasets.values import Code, Commit, Failure, Input, Part, Summary
+from txlog.training.datasets.values import Code, Commit, Input, Part, Summary
 from txlog.training.service.connection import TRIES, Connection
 from txlog.training.service.models import (
-    CommitModel,
     DiffModel,
-    GraphModel,
     SummariesModel,
-    SummaryModel,
     TrainingSetModel,
     TrainingSetsModel,
 )
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
 
 _LONGEST_WAIT_S = 50.0  # The longest wait of one request, in seconds.
 _BATCH_ROWS = 64  # Each row contains a file of up to some megabytes.
+_COMMIT, _SUMMARY, _GRAPH = TypeAdapter(Commit), TypeAdapter(Summary), TypeAdapter(Graph)
 
 
 def connect(
@@ -120,12 +119,12 @@ class RemoteDatasets:
             **_adding(tags, inputs, code),
         }
         made = self._connection.send("POST", "/v1/datasets", body=body, txn=txn)
-        return RemoteDataset(self._connection, SummaryModel.model_validate(made).value())
+        return RemoteDataset(self._connection, _SUMMARY.validate_python(made))
 
     def dataset(self, wanted: int | str) -> RemoteDataset:
         """Return a data set by its number or name."""
         found = self._connection.send("GET", _path(wanted))
-        return RemoteDataset(self._connection, SummaryModel.model_validate(found).value())
+        return RemoteDataset(self._connection, _SUMMARY.validate_python(found))
 
     def list(
         self,
@@ -138,7 +137,7 @@ class RemoteDatasets:
         """Return data sets in the order in which they were made."""
         query = {"limit": limit, "after": after, "type": type, "deleted": deleted}
         found = self._connection.send("GET", "/v1/datasets", query=query)
-        return [one.value() for one in SummariesModel.model_validate(found).datasets]
+        return SummariesModel.model_validate(found).datasets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +225,7 @@ class RemoteDataset:
             **_adding(tags, inputs, code),
         }
         made = self._send("POST", "/commits", body=body, txn=txn)
-        return CommitModel.model_validate(made).value()
+        return _COMMIT.validate_python(made)
 
     def commits(self) -> list[Commit]:
         """Return the commits in order."""
@@ -240,11 +239,11 @@ class RemoteDataset:
                 raise NotFoundError(reason=f"the data set {self.name!r} has no commit yet")
             return commits[-1]
         found = self._send("GET", f"/commits/{_step(wanted)}")
-        return CommitModel.model_validate(found).value()
+        return _COMMIT.validate_python(found)
 
     def summary(self) -> Summary:
         """Return the description of the data set, and its commits."""
-        return SummaryModel.model_validate(self._send("GET", "")).value()
+        return _SUMMARY.validate_python(self._send("GET", ""))
 
     def verify(self, commit: int | str | None = None) -> list[Commit]:
         """Compute digests again; return the matching commits, as `Dataset.verify` does."""
@@ -326,11 +325,7 @@ class RemoteDataset:
         wanted = self.commit().commit_id if commit is None else commit
         query = {"direction": direction, "depth": depth}
         answer = self._send("GET", f"/commits/{_step(wanted)}/lineage", query=query)
-        found = GraphModel.model_validate(answer).model_dump()
-        return Graph(
-            tuple(Node(**one) for one in found["nodes"]),
-            tuple(Edge(**one) for one in found["edges"]),
-        )
+        return _GRAPH.validate_python(answer)
 
     def _send(self, method: str, below: str, **arguments: Any) -> Any:
         return self._connection.send(method, self._path + below, **arguments)
@@ -366,12 +361,12 @@ def _set_of(model: TrainingSetModel, connection: Connection) -> RemoteTrainingSe
         dataset=model.dataset,
         version_hash=model.version_hash,
         state=model.state,
-        commits=tuple(one.value() for one in model.commits),
+        commits=tuple(model.commits),
         form=model.form,
         options=model.options,
         parts=tuple(
             Part(one.name, one.url, one.bytes, one.rows, one.sha256) for one in model.parts
         ),
         statistics=model.statistics,
-        error=None if model.error is None else Failure(model.error.code, model.error.text),
+        error=model.error,
     )
