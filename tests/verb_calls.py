@@ -8,7 +8,6 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Done, Operation, execute
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.write_plan import AddedFiles
 from txlog.expressions.sql import as_expression
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.append import Append
@@ -58,8 +57,8 @@ def append(
     options: WriteOptions | None = None,
     **noted: Any,
 ) -> Done:
-    files = AddedFiles(data, schema_mode=schema_mode, options=options)
-    return run(Append.of_files(files), context, snapshot, **noted)
+    operation = Append(data, schema_mode=schema_mode, options=options)
+    return run(operation, context, snapshot, **noted)
 
 
 def overwrite(
@@ -73,9 +72,13 @@ def overwrite(
     options: WriteOptions | None = None,
     **noted: Any,
 ) -> Done:
-    predicate = as_expression(where)
-    files = AddedFiles(data, schema_mode=schema_mode, options=options, replaced=predicate)
-    operation = Overwrite(files, where=predicate, partition_mode=partition_mode, options=options)
+    operation = Overwrite.of_data(
+        data,
+        where=as_expression(where),
+        partition_mode=partition_mode,
+        schema_mode=schema_mode,
+        options=options,
+    )
     return run(operation, context, snapshot, **noted)
 
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from txlog.commit.intent import Intent, Reads
     from txlog.commit.loop import wait_after
     from txlog.commit.operation import Operation, Outcome, rehearsing
-    from txlog.data_files.incoming import SchemaMode, as_reader
+    from txlog.data_files.incoming import as_reader
+    from txlog.data_files.modes import SchemaMode
     from txlog.expressions.sql import Where, parse_type, to_sql
     from txlog.log.paths import decode_path, encode_path
     from txlog.parquet.page import require_pages
@@ -178,7 +179,7 @@ _HOMES = {
     "ReadPlan": "scan.read_plan",
     "Reads": "commit.intent",
     "Remove": "actions.file",
-    "SchemaMode": "data_files.incoming",
+    "SchemaMode": "data_files.modes",
     "Snapshot": "snapshot.snapshot",
     "Store": "store.base",
     "StructField": "schema.types",

@@ -15,7 +15,7 @@ from tests.verb_calls import append, delete
 from txlog.base.errors import StoreError
 from txlog.base.threads import Threads
 from txlog.commit.context import Context
-from txlog.data_files.incoming import SchemaMode
+from txlog.data_files.modes import SchemaMode
 from txlog.data_files.options import WriteOptions, as_schema
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import BasicStore

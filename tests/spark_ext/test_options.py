@@ -236,3 +236,16 @@ def test_options_of_delta_are_properties_of_a_new_table(tmp_path: Path) -> None:
     assert _written(tmp_path, options).version == 1  # The table is already so.
     with pytest.raises(InvalidInputError, match="tableProperties contains it too"):
         _written(tmp_path, {**options, "delta.checkpointInterval": "7"})
+
+
+def test_the_partitioning_is_replaced_with_the_schema(tmp_path: Path) -> None:
+    """As `schema_mode="overwrite"` with `partition_by` does without Spark."""
+    txlog.write(tmp_path, pa.table({"x": [1], "p": ["a"]}), partition_by=["p"])
+    options = {"path": str(tmp_path), "overwriteSchema": "true", "partitionBy": "x"}
+    planned = TxlogDataSource(options).writer(ROWS, True)
+    rows = pa.table({"x": pa.array([2, 3], pa.int64()), "p": ["b", "b"]})
+    planned.commit([planned.write(iter(rows.to_batches()))])
+    table = txlog.Table(tmp_path)
+    assert table.partition_columns == ["x"]
+    assert table.files().num_rows == 2
+    assert sorted(table.to_arrow(["x"])["x"].to_pylist()) == [2, 3]

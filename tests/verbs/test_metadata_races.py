@@ -24,7 +24,6 @@ from txlog.base.errors import CommitConflictError, TxlogError
 from txlog.commit.operation import Operation, execute
 from txlog.data_files.deletions import adds_of
 from txlog.data_files.options import new_fields
-from txlog.data_files.write_plan import AddedFiles
 from txlog.extend import context_of
 from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.snapshot.live_files import load_files
@@ -60,7 +59,7 @@ def adds(columns: Any) -> Make:
 
 def overwrites(rows: pa.Table) -> Make:
     def make() -> Operation:
-        return Overwrite(AddedFiles(rows, schema_mode="overwrite"))
+        return Overwrite.of_data(rows, schema_mode="overwrite")
 
     return make
 

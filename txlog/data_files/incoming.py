@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from txlog.data_files.constraints import (
     require_no_null,
 )
 from txlog.data_files.identity import Numbering, require_not_given
+from txlog.data_files.modes import WriteModes
 from txlog.expressions.evaluate import evaluate
 from txlog.schema.arrow import Casting, arrow_field, arrow_schema, cast_array, schema_of
 from txlog.schema.types import (
@@ -36,8 +37,6 @@ from txlog.schema.types import (
     type_name,
     types_in,
 )
-
-SchemaMode = Literal["merge", "overwrite"] | None
 
 VARIANT = PrimitiveType("variant")
 _UNNAMED_INDEX = "__index_level_"  # The name that pandas gives an unnamed index in Arrow.
@@ -385,43 +384,41 @@ def fit_column(array: pa.Array, field: StructField, *, truncates: bool = False) 
 
 @dataclass(frozen=True)
 class Incoming:
-    """The data to write, and the schema of the table after the write."""
+    """The data to write, and its schema."""
 
     reader: pa.RecordBatchReader
-    schema: StructType  # The schema of the table after the write.
+    schema: StructType  # The columns of the data, in types of Delta.
 
 
-def incoming(
-    data: Any, table: StructType | None, schema_mode: SchemaMode, *, nanos: bool = False
-) -> Incoming:
-    """Check data against a table's schema (None: a new table) before any row is read.
+def incoming(data: Any, table: StructType | None, *, nanos: bool = False) -> Incoming:
+    """Return data with its schema before any row is read.
 
-    `nanos` says whether new columns may hold nanoseconds.
+    Parameters
+    ----------
+    table
+        The columns that take the data. None: the table gets those of the data.
+    nanos
+        Whether new columns may hold nanoseconds.
+
+    Raises
+    ------
+    InvalidInputError
+        The data is not Arrow data, or it has a type that Delta does not have.
+    """
+    reader = as_reader(data)
+    return Incoming(reader, schema_of(reader.schema, table, nanos=nanos))
+
+
+def require_typed(fields: Sequence[StructField], table: StructType, prefix: str = "") -> None:
+    """Raise if a field that the table lacks has or contains Arrow's null type.
+
+    Columns of Spark may have this type: then a user has chosen it.
 
     Raises
     ------
     SchemaMismatchError
-        The data does not fit, and `schema_mode` does not allow a change of the schema.
-    InvalidInputError
-        The data is not Arrow data, or it has a type that Delta does not have.
+        The error names the field.
     """
-    if schema_mode not in (None, "merge", "overwrite"):
-        raise InvalidInputError(
-            argument="schema_mode",
-            reason=f"None, 'merge' or 'overwrite' was expected, not {schema_mode!r}",
-            remedy="Omit it to write data that fits the table",
-        )
-    reader = as_reader(data)
-    replaces = table is None or schema_mode == "overwrite"
-    given = schema_of(reader.schema, None if replaces else table, nanos=nanos)
-    schema = target_schema(table, given, schema_mode)
-    if table is not None and not replaces:
-        _require_typed(schema.fields, table, "")
-    return Incoming(reader, schema)
-
-
-def _require_typed(fields: Sequence[StructField], table: StructType, prefix: str) -> None:
-    """Raise if a new field has or contains Arrow's null type."""
     for field in fields:
         name = f"{prefix}{field.name}"
         known = table.get(field.name)
@@ -435,23 +432,21 @@ def _require_typed(fields: Sequence[StructField], table: StructType, prefix: str
             )
         if known is not None and isinstance(field.type, StructType):
             assert isinstance(known.type, StructType)
-            _require_typed(field.type.fields, known.type, f"{name}.")
+            require_typed(field.type.fields, known.type, f"{name}.")
 
 
-def target_schema(
-    table: StructType | None, data: StructType, schema_mode: SchemaMode
-) -> StructType:
+def target_schema(table: StructType, data: StructType, modes: WriteModes) -> StructType:
     """Return the schema of a table after data of another schema is written to it.
 
     Raises
     ------
     SchemaMismatchError
-        The data does not fit, and `schema_mode` does not allow a change of the schema.
+        The data does not fit, and `modes` do not allow a change of the schema.
     """
-    if table is None or schema_mode == "overwrite":
+    if modes.replaces_schema:
         require_columns(data)
         return data
-    if schema_mode == "merge":
+    if modes.schema_mode == "merge":
         merged = merged_schema(table, data)
         require_fit(merged, data)
         return merged

@@ -24,7 +24,14 @@ from txlog.data_files.constraints import (
     sized,
 )
 from txlog.data_files.identity import Numbering, marks_of, with_marks, without_mark
-from txlog.data_files.incoming import SchemaMode, fitted, incoming, merged_schema
+from txlog.data_files.incoming import (
+    fitted,
+    incoming,
+    merged_schema,
+    require_typed,
+    target_schema,
+)
+from txlog.data_files.modes import ADDING, WriteModes
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.write import (
     FileLayout,
@@ -195,6 +202,21 @@ def _usual_plan(snapshot: Snapshot) -> WritePlan:
     )
 
 
+def schema_after(base: Snapshot, data: StructType, modes: WriteModes) -> StructType:
+    """Return the schema of a table after rows of another schema are written to it.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The rows do not fit, and `modes` do not allow a change of the schema.
+    InvalidInputError
+        `modes` contradict the table, or as for `settled`.
+    """
+    schema = settled(base, target_schema(base.schema, data, modes))
+    modes.require_possible(base, schema)
+    return schema
+
+
 def settled(base: Snapshot, schema: StructType) -> StructType:
     """Return the new schema of a table, with ids and physical names for its new columns.
 
@@ -326,30 +348,24 @@ class AddedFiles:
         self,
         data: Any = None,
         *,
-        schema_mode: SchemaMode = None,
+        modes: WriteModes = ADDING,
         options: WriteOptions | None = None,
-        replaced: Expression | None = None,
-        partition_by: Sequence[str] | None = None,
         tap: Tap | None = None,
     ) -> None:
         """Take data to write.
 
         Parameters
         ----------
-        partition_by
-            The new partition columns of the table. Default: the current ones.
-        replaced
-            Every row must satisfy it, because it selects the rows to replace.
+        modes
+            Every row must satisfy their predicate, because it selects the rows to replace.
         tap
             Called with the new schema of the table and each batch that is written from the data.
         """
-        self.schema_mode = schema_mode
+        self.modes = modes
         self.adds: list[Add] = []
         self.schema: StructType | None = None
         self._data = data
         self._options = as_options(options)
-        self._replaced = replaced
-        self.partition_by = partition_by
         self._tap = tap
         self._owned = True
         self._require_fit: RequireFit | None = None
@@ -363,7 +379,7 @@ class AddedFiles:
         schema: StructType,
         require_fit: RequireFit,
         *,
-        schema_mode: SchemaMode = None,
+        modes: WriteModes = ADDING,
         owned: bool = True,
     ) -> AddedFiles:
         """Take files that others wrote.
@@ -377,7 +393,7 @@ class AddedFiles:
         owned
             Whether to delete the files if they are not committed.
         """
-        files = cls(schema_mode=schema_mode)
+        files = cls(modes=modes)
         files.adds, files.schema = adds, schema
         files._require_fit, files._owned = require_fit, owned
         return files
@@ -392,35 +408,43 @@ class AddedFiles:
         ------
         SchemaMismatchError
             The data does not fit the table.
+        InvalidInputError
+            The modes contradict the table.
         CommitConflictError
             The files were written for other columns, partitions or constraints than those of
             `base`.
         """
         if self.schema is None or self._require_fit is None:
             nanos = base.supports("timestampNanos")
-            rows = incoming(self._data, base.schema, self.schema_mode, nanos=nanos)
-            self._write(context, base, settled(base, rows.schema), rows.reader)
+            columns = None if self.modes.replaces_schema else base.schema
+            rows = incoming(self._data, columns, nanos=nanos)
+            schema = schema_after(base, rows.schema, self.modes)
+            if columns is not None:
+                require_typed(schema.fields, columns)
+            self._write(context, base, schema, rows.reader)
             self._data = None
         assert self._require_fit is not None
         self._require_fit(base)
         if self._written_for is not None and base.metadata != self._written_for.metadata:
             self._write_again(context, base, self._written_for)
         assert self.schema is not None
+        self.modes.require_possible(base, self.schema)
         return self.schema
 
     def _write(
         self, context: Context, base: Snapshot, schema: StructType, reader: pa.RecordBatchReader
     ) -> None:
-        if self._replaced is None and self.partition_by is None:
+        modes = self.modes
+        if modes.where is None and modes.partition_by is None:
             plan = plan_append(base, schema, self._options)
         else:
             plan = plan_write(
-                partitioned_by(base.metadata, self.partition_by),
+                partitioned_by(base.metadata, modes.partition_by),
                 schema,
                 self._options,
                 mapping_mode=base.mapping_mode,
                 protocol=base.protocol,
-                replaced=self._replaced,
+                replaced=modes.where,
             )
         numbering = plan.numbering()
         self.adds = plan.write(context, reader, numbering, self._tap)
@@ -439,7 +463,7 @@ class AddedFiles:
         """
         assert self.schema is not None
         schema = unmapped(self.schema)
-        if self.schema_mode != "overwrite":
+        if not self.modes.replaces_schema:
             schema = merged_schema(base.schema, schema)
         schema = settled(base, schema)
         outdated = _other_marks(before, base, self._numbered)

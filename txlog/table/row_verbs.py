@@ -11,13 +11,12 @@ if TYPE_CHECKING:
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Operation, Outcome
     from txlog.data_files.assignments import Updates
-    from txlog.data_files.incoming import SchemaMode
+    from txlog.data_files.modes import PartitionMode, SchemaMode
     from txlog.data_files.options import WriteOptions
     from txlog.expressions.sql import Where
     from txlog.expressions.tree import Expression
     from txlog.table.merge import TableMerger
     from txlog.verbs.merge.clauses import Clause, MergeRequest
-    from txlog.verbs.overwrite import PartitionMode
 
 
 class RowVerbs(ABC):

@@ -15,7 +15,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import skip_recorded
 from txlog.data_files.identity import Identity
-from txlog.data_files.incoming import SchemaMode
+from txlog.data_files.modes import PartitionMode, SchemaMode, WriteMode, WriteModes
 from txlog.data_files.options import WriteOptions, as_names, as_options, as_schema
 from txlog.expressions.sql import Where, as_expression
 from txlog.fragments.metadata import FragmentMetadata
@@ -26,13 +26,9 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import threads_for
 from txlog.store.open import open_store
 from txlog.table.table import Table
-from txlog.verbs.append import require_additive
 from txlog.verbs.create import Definition, already_exists, existing, write_new_table
 from txlog.verbs.fragments.workers import write_first_fragments, write_new_fragments
-from txlog.verbs.overwrite import PartitionMode
 from txlog.verbs.properties import Asked
-
-WriteMode = Literal["append", "overwrite", "error", "ignore"]
 
 
 def write(
@@ -75,7 +71,10 @@ def write(
 
     The other arguments and the errors are those of `Table.append` and `Table.overwrite`.
     """
-    require_mode(mode, where, partition_mode, schema_mode)
+    predicate = as_expression(where)
+    modes = WriteModes(
+        mode=mode, where=predicate, partition_mode=partition_mode, schema_mode=schema_mode
+    )
     require_app_version(txn)
     store = open_store(uri, storage_options)
     context = Context(store, engine=engine or threads_for(store))
@@ -98,7 +97,7 @@ def write(
             txn=txn,
             user_metadata=user_metadata,
             allow_existing=mode != "error",
-            where=as_expression(where),
+            where=predicate,
         )
         if made is not None:
             return Table._made(context, made)
@@ -119,9 +118,10 @@ def write(
         return table
     if mode == "error":
         raise already_exists(context.store)
-    replaces = mode == "overwrite" and schema_mode == "overwrite"
-    require_same(snapshot, None if replaces else partition_by, properties or {}, cluster_by)
-    if replaces:
+    require_same(
+        snapshot, None if modes.replaces_schema else partition_by, properties or {}, cluster_by
+    )
+    if modes.replaces_schema:
         _require_undefined(definition)
     else:
         _require_same_columns(snapshot, definition)
@@ -134,39 +134,11 @@ def write(
     if mode == "append":
         table.append(data, **shared)
     else:
-        columns = partition_by if replaces else None
-        table.overwrite(data, where, partition_mode=partition_mode, partition_by=columns, **shared)
-    return table
-
-
-def require_mode(
-    mode: WriteMode, where: Where, partition_mode: PartitionMode, schema_mode: SchemaMode
-) -> None:
-    """Raise if an argument is unknown or would have no effect.
-
-    Raises
-    ------
-    InvalidInputError
-        The error names the argument.
-    """
-    for argument, value, known in (
-        ("mode", mode, ("append", "overwrite", "error", "ignore")),
-        ("partition_mode", partition_mode, ("static", "dynamic")),
-        ("schema_mode", schema_mode, (None, "merge", "overwrite")),
-    ):
-        if value not in known:
-            raise InvalidInputError(
-                argument=argument, reason=f"{value!r} is not one of {', '.join(map(repr, known))}"
-            )
-    if mode != "overwrite" and (where is not None or partition_mode != "static"):
-        raise InvalidInputError(
-            argument="mode",
-            reason=f"a predicate or partition_mode selects rows to replace, but mode {mode!r} "
-            "replaces no rows",
-            remedy='Use mode="overwrite", or omit these arguments',
+        columns = partition_by if modes.replaces_schema else None
+        table.overwrite(
+            data, predicate, partition_mode=partition_mode, partition_by=columns, **shared
         )
-    if mode != "overwrite":
-        require_additive(schema_mode)
+    return table
 
 
 def require_same(

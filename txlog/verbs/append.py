@@ -11,7 +11,8 @@ from txlog.base.errors import InvalidInputError
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.identity import marks_of, with_marks
-from txlog.data_files.incoming import SchemaMode, merged_schema
+from txlog.data_files.incoming import merged_schema
+from txlog.data_files.modes import SchemaMode, WriteModes
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.write_plan import AddedFiles, Tap, require_same_mapping, settled
 from txlog.protocol.form import ROW_ID_COLUMN, ROW_VERSION_COLUMN
@@ -54,13 +55,13 @@ class Append(Operation):
         InvalidInputError
             The schema would be replaced.
         """
-        require_additive(schema_mode)
-        self._files = AddedFiles(data, schema_mode=schema_mode, options=options, tap=tap)
+        modes = WriteModes(schema_mode=schema_mode)
+        self._files = AddedFiles(data, modes=modes, options=options, tap=tap)
 
     @classmethod
     def of_files(cls, files: AddedFiles) -> Append:
         """Add the rows of files."""
-        append = cls(None, schema_mode=files.schema_mode)
+        append = cls(None, schema_mode=files.modes.schema_mode)
         append._files = files
         return append
 
@@ -81,22 +82,6 @@ class Append(Operation):
     def discard(self) -> None:
         """Delete the data files."""
         self._files.discard(self.context.store)
-
-
-def require_additive(schema_mode: SchemaMode) -> None:
-    """Raise if the schema would be replaced, because an append replaces no rows.
-
-    Raises
-    ------
-    InvalidInputError
-        The mode is `overwrite`.
-    """
-    if schema_mode == "overwrite":
-        raise InvalidInputError(
-            argument="schema_mode",
-            reason="the schema can be replaced only together with all rows",
-            remedy='Use schema_mode="merge" to add columns, or overwrite the table',
-        )
 
 
 def evolved(base: Snapshot, schema: StructType) -> Metadata | None:

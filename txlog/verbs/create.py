@@ -364,7 +364,7 @@ def table_of_rows(
     data: Any, definition: Definition, *, effects: Effects
 ) -> tuple[NewTable, pa.RecordBatchReader]:
     """Return the definition of a table for data, and its rows; otherwise as `new_table`."""
-    rows = incoming(data, None, None, nanos=definition.keeps_nanos)
+    rows = incoming(data, None, nanos=definition.keeps_nanos)
     new = new_table(rows.schema, definition, effects=effects)
     if definition.identity is not None:
         require_not_given(new.schema, rows.schema.names())

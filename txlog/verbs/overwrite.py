@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata
 from txlog.base.arrow import arrow_array
-from txlog.base.errors import InvalidInputError
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.change_files import inserted_rows, write_rows_of
 from txlog.data_files.deletions import delete_rows, removes_of
-from txlog.data_files.incoming import SchemaMode
+from txlog.data_files.modes import PartitionMode, SchemaMode, WriteModes
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.row_changes import RowChanges
 from txlog.data_files.write_plan import AddedFiles, partitioned_by
@@ -32,8 +31,6 @@ from txlog.stats.files import partition_texts
 from txlog.stats.partition import format_partition_values, parse_partition_values
 from txlog.verbs.append import evolved, require_free_names, write_metrics
 
-PartitionMode = Literal["static", "dynamic"]
-
 
 class Overwrite(Operation):
     """Replace all rows, those that match a predicate, or those of the written partitions."""
@@ -46,24 +43,16 @@ class Overwrite(Operation):
         self,
         files: AddedFiles,
         *,
-        where: Expression | None = None,
-        partition_mode: PartitionMode = "static",
         options: WriteOptions | None = None,
     ) -> None:
-        """Take the new rows, and the definition of the rows that they replace.
+        """Take the new rows, whose modes say which rows they replace.
 
         Parameters
         ----------
-        where
-            Replace the rows for which this is true; every new row must satisfy it. None: all rows.
-        partition_mode
-            `dynamic` replaces only the partitions of the new files.
         options
             The sizes of files for the remaining rows of files in which rows are replaced.
         """
         self._files = files
-        self._where = where
-        self._partition_mode = partition_mode
         self._options = as_options(options)
         self._deletes: RowChanges | None = None
 
@@ -82,22 +71,14 @@ class Overwrite(Operation):
 
         `partition_by` changes the partition columns, together with the schema.
         """
-        if partition_by is not None and schema_mode != "overwrite":
-            raise InvalidInputError(
-                argument="partition_by",
-                reason="the partitioning can be replaced only together with the schema",
-                remedy='Use schema_mode="overwrite", or omit partition_by',
-            )
-        if partition_by is not None and (where is not None or partition_mode == "dynamic"):
-            raise _all_or_nothing("partition_by")
-        files = AddedFiles(
-            data,
+        modes = WriteModes(
+            mode="overwrite",
+            where=where,
+            partition_mode=partition_mode,
             schema_mode=schema_mode,
-            options=options,
-            replaced=where,
             partition_by=partition_by,
         )
-        return cls(files, where=where, partition_mode=partition_mode, options=options)
+        return cls(AddedFiles(data, modes=modes, options=options), options=options)
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the rows to remove and the files to add.
@@ -109,11 +90,8 @@ class Overwrite(Operation):
         SchemaMismatchError, CommitConflictError
             As for `AddedFiles.fit`.
         """
-        require_modes(base, self._where, self._partition_mode)
         self._discard_deletes()
-        schema = self._files.fit(self.context, base)
-        if self._where is not None or self._partition_mode == "dynamic":
-            require_kept(base, schema, self._files.schema_mode)
+        schema, modes = self._files.fit(self.context, base), self._files.modes
         metadata, domains = _definition(base, schema, self._files)
         deletes = self._deletes = self._rows_replaced(base)
         if deletes.cdc:  # If there are change files, they must include the new rows, too.
@@ -126,21 +104,19 @@ class Overwrite(Operation):
             # No predicate describes the partitions of a dynamic overwrite, so any file may matter.
             # With the kind "overwrite" it finds its files again after every winner, without writing
             # files again.
-            kind="overwrite" if self._where is None else "replace",
+            kind="overwrite" if modes.where is None else "replace",
             removes=deletes.removes,
             adds=(*deletes.adds, *self._files.adds),
             own_files=deletes.own_files | self._files.own_files,
             cdc=deletes.cdc,
             metadata=metadata,
             domains=domains,
-            reads=Reads(everything=self._where is None, where=deletes.where),
+            reads=Reads(everything=modes.where is None, where=deletes.where),
             parameters={
                 "mode": "Overwrite",
-                "partitionBy": partitioned_by(
-                    base.metadata, self._files.partition_by
-                ).partition_columns,
+                "partitionBy": partitioned_by(base.metadata, modes.partition_by).partition_columns,
                 "predicate": None if deletes.where is None else to_sql(deletes.where),
-                "partitionOverwriteMode": self._partition_mode if self._where is None else None,
+                "partitionOverwriteMode": modes.partition_mode if modes.where is None else None,
             },
             metrics={
                 **write_metrics(self._files.adds),
@@ -149,10 +125,11 @@ class Overwrite(Operation):
         )
 
     def _rows_replaced(self, base: Snapshot) -> RowChanges:
-        if self._where is not None:
-            return delete_rows(self.context, base, self._where, self._options)
+        modes = self._files.modes
+        if modes.where is not None:
+            return delete_rows(self.context, base, modes.where, self._options)
         rows = load_files(self.context.store, base).live
-        if self._partition_mode == "dynamic":
+        if modes.partition_mode == "dynamic":
             rows = _in_partitions(rows, self._files.adds, base)
         return RowChanges(None, tuple(removes_of(rows, self.context.effects.now_ms())))
 
@@ -165,56 +142,6 @@ class Overwrite(Operation):
         """Delete the data files, and files that were written for replaced rows."""
         self._discard_deletes()
         self._files.discard(self.context.store)
-
-
-def require_modes(
-    snapshot: Snapshot,
-    predicate: Expression | None,
-    partition_mode: PartitionMode,
-) -> None:
-    """Raise if arguments of an overwrite contradict each other or the table.
-
-    Raises
-    ------
-    InvalidInputError
-        The error names the argument.
-    """
-    if partition_mode not in ("static", "dynamic"):
-        raise InvalidInputError(
-            argument="partition_mode", reason=f"{partition_mode!r} is not static or dynamic"
-        )
-    if partition_mode == "dynamic" and predicate is not None:
-        raise InvalidInputError(
-            argument="where",
-            reason="a predicate and dynamic partitions both define the replaced rows",
-            remedy="Pass only one of them",
-        )
-    if partition_mode == "dynamic" and not snapshot.partition_columns:
-        raise InvalidInputError(
-            argument="partition_mode",
-            reason="the table has no partition columns",
-            remedy='Use partition_mode="static", or a predicate',
-        )
-
-
-def require_kept(base: Snapshot, schema: StructType, schema_mode: SchemaMode) -> None:
-    """Raise if the schema changes but some rows stay.
-
-    Raises
-    ------
-    InvalidInputError
-        The error names the argument.
-    """
-    if schema_mode == "overwrite" and schema != base.schema:
-        raise _all_or_nothing("schema_mode")
-
-
-def _all_or_nothing(argument: str) -> InvalidInputError:
-    return InvalidInputError(
-        argument=argument,
-        reason="the schema or the partitioning can be replaced only together with all rows",
-        remedy='Use schema_mode="merge" to add columns',
-    )
 
 
 def _in_partitions(rows: pa.Table, adds: list[Add], snapshot: Snapshot) -> pa.Table:
@@ -246,9 +173,9 @@ def _definition(
     base: Snapshot, schema: StructType, files: AddedFiles
 ) -> tuple[Metadata | None, tuple[DomainMetadata, ...]]:
     """Return the metadata and the domains that change."""
-    if files.schema_mode != "overwrite":
+    if not files.modes.replaces_schema:
         return evolved(base, schema), ()
-    metadata = partitioned_by(base.metadata, files.partition_by)
+    metadata = partitioned_by(base.metadata, files.modes.partition_by)
     if schema == base.schema and metadata == base.metadata:
         return None, ()
     from txlog.verbs.mapped_columns import without_lost_columns

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
 
-    from txlog.data_files.incoming import SchemaMode
-    from txlog.table.write_table import WriteMode
+    from txlog.data_files.modes import SchemaMode, WriteMode
 
 How = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
 Handle = TypeVar("Handle")

@@ -30,8 +30,7 @@ from txlog.spark_ext.writes.write_tasks import (
 if TYPE_CHECKING:
     from txlog.actions.file import Add
     from txlog.commit.app_versions import AnyAppVersion, AppVersion
-    from txlog.data_files.incoming import SchemaMode
-    from txlog.verbs.overwrite import PartitionMode
+    from txlog.data_files.modes import PartitionMode, SchemaMode
 
 # Tasks import this module too, so modules that only the driver needs are imported in functions.
 
@@ -62,14 +61,13 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
         An option is wrong, or would have no effect.
     """
     from txlog.expressions.sql import as_expression
-    from txlog.table.write_table import require_mode
 
     schema_mode: SchemaMode = "merge" if options.flag("mergeSchema") else None
     if options.flag("overwriteSchema"):
         schema_mode = "overwrite"
     mode = options.choice("partitionOverwriteMode", ("static", "dynamic"))
     partition_by = options.names("partitionBy")
-    request = WriteRequest(
+    return WriteRequest(
         mode="overwrite" if overwrite else "append",
         partition_by=None if partition_by is None else tuple(partition_by),
         cluster_by=tuple(options.names("clusterBy") or ()),
@@ -82,8 +80,6 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
         user_metadata=options.text("userMetadata"),
         codec=options.codec,
     )
-    require_mode(request.mode, request.where, request.partition_mode, request.schema_mode)
-    return request
 
 
 def written_of(messages: Sequence[Any]) -> list[Written]:
@@ -137,8 +133,7 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
     from txlog.verbs.create import existing
 
     request = write_request(options, overwrite)
-    replaces_some = request.where is not None or request.partition_mode == "dynamic"
-    if overwrite and replaces_some:
+    if overwrite and request.modes.replaces_some:
         raise InvalidInputError(
             argument="partition_mode" if request.where is None else "where",
             reason="complete mode replaces all rows by those of the result, because rows may have "

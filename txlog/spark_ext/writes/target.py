@@ -28,9 +28,14 @@ from txlog.commit.operation import (
     skip_recorded,
 )
 from txlog.data_files.identity import counted, identities, with_marks
-from txlog.data_files.incoming import target_schema
 from txlog.data_files.write import discard_files
-from txlog.data_files.write_plan import AddedFiles, plan_write, require_still_fits, settled
+from txlog.data_files.write_plan import (
+    AddedFiles,
+    partitioned_by,
+    plan_write,
+    require_still_fits,
+    schema_after,
+)
 from txlog.protocol.mapping import MAPPING_MODE
 from txlog.protocol.properties import Properties
 from txlog.snapshot.snapshot import Snapshot
@@ -47,7 +52,7 @@ from txlog.verbs.create import (
     existing,
     new_table,
 )
-from txlog.verbs.overwrite import Overwrite, require_kept, require_modes
+from txlog.verbs.overwrite import Overwrite
 from txlog.verbs.settle import settle
 
 
@@ -110,7 +115,7 @@ def plan_target(
     require_shared(
         store, argument="path", remedy="Put the table in a store that all workers can access"
     )
-    data = frame_schema(schema)
+    data, modes = frame_schema(schema), request.modes
     if table is None:
         require_storable(data)
         new = new_table(
@@ -125,15 +130,11 @@ def plan_target(
         )
         metadata, final = new.metadata, new.schema
     else:
-        overwrites = request.mode == "overwrite"
-        require_table_writable(table, removes_rows=overwrites)
-        require_same(table, request.partition_by, request.properties, request.cluster_by or None)
-        if overwrites:
-            require_modes(table, request.where, request.partition_mode)
-        final = settled(table, target_schema(table.schema, data, request.schema_mode))
-        if request.where is not None or request.partition_mode == "dynamic":
-            require_kept(table, final, request.schema_mode)
-        metadata = table.metadata
+        require_table_writable(table, removes_rows=request.mode == "overwrite")
+        same = None if modes.replaces_schema else request.partition_by
+        require_same(table, same, request.properties, request.cluster_by or None)
+        final = schema_after(table, data, modes)
+        metadata = partitioned_by(table.metadata, modes.partition_by)
     require_storable(final)
     mode = Properties(metadata.configuration).get(MAPPING_MODE)
     return Target(
@@ -287,16 +288,11 @@ def _changed(
             counted(target.plan.schema, target.numbered, adds, target.base.mapping_mode),
         ),
         partial(require_still_fits, written_for=target.base, numbered=target.numbered),
-        schema_mode=request.schema_mode,
+        modes=request.modes,
     )
     operation: Operation
     if request.mode == "overwrite":
-        operation = Overwrite(
-            files,
-            where=request.where,
-            partition_mode=request.partition_mode,
-            options=request.options,
-        )
+        operation = Overwrite(files, options=request.options)
     else:
         operation = Append.of_files(files)
     operation = _of_stream(operation, request)

@@ -32,7 +32,7 @@ from txlog.actions.file import Add
 from txlog.base.errors import InvalidInputError, InvalidTypeError, require_mappings, require_texts
 from txlog.commit.app_versions import AnyAppVersion, AppVersion, require_app_version
 from txlog.commit.operation import Outcome, skip_recorded
-from txlog.data_files.incoming import SchemaMode
+from txlog.data_files.modes import PartitionMode, SchemaMode, WriteMode
 from txlog.data_files.options import WriteOptions, as_names, as_options
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
@@ -48,9 +48,7 @@ from txlog.spark_ext.writes.write_tasks import (
     write_task,
 )
 from txlog.store.open import open_store
-from txlog.table.write_table import WriteMode, require_mode
 from txlog.verbs.create import already_exists, existing
-from txlog.verbs.overwrite import PartitionMode
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -103,7 +101,8 @@ def write(
         An application id and the application's version of this write. Default: the session's
         settings `spark.databricks.delta.write.txnAppId` and `…txnVersion`, if there are any.
     partition_by, cluster_by, properties
-        For a new table. An existing table must have the same.
+        For a new table. An existing table must have the same, but for its partition columns in mode
+        `overwrite` with `schema_mode="overwrite"`: it gets these.
     description
         For a new table. An existing table keeps its own.
     options
@@ -130,8 +129,6 @@ def write(
     UnsupportedFeatureError
         txlog cannot write such a table.
     """
-    chosen: PartitionMode = partition_mode or "static"
-    require_mode(mode, where, chosen, schema_mode)
     require_mappings(properties=properties, storage_options=storage_options)
     require_texts(description=description)
     require_app_version(txn)
@@ -142,7 +139,7 @@ def write(
         partition_by=None if partition_by is None else as_names(partition_by),
         cluster_by=as_names(cluster_by, argument="cluster_by"),
         where=as_expression(where),
-        partition_mode=chosen,
+        partition_mode="static" if partition_mode is None else partition_mode,
         follows_session=partition_mode is None,
         schema_mode=schema_mode,
         properties=properties or {},

@@ -16,13 +16,11 @@ from txlog.data_files.options import WriteOptions
 
 if TYPE_CHECKING:
     from txlog.actions.table import Metadata
-    from txlog.data_files.incoming import SchemaMode
+    from txlog.data_files.modes import PartitionMode, SchemaMode, WriteMode, WriteModes
     from txlog.data_files.write_plan import WritePlan
     from txlog.expressions.tree import Expression
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
-    from txlog.table.write_table import WriteMode
-    from txlog.verbs.overwrite import PartitionMode
 
 QUERY_ID = "sql.streaming.queryId"  # A local property of the thread and the tasks of a micro-batch.
 SESSION_PARTITION_MODE = "spark.sql.sources.partitionOverwriteMode"
@@ -44,7 +42,13 @@ class StreamBatch:
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """The request of a caller, before the table is known."""
+    """The request of a caller, before the table is known.
+
+    Raises
+    ------
+    InvalidInputError
+        As for `WriteModes`.
+    """
 
     mode: WriteMode = "append"
     partition_by: tuple[str, ...] | None = None
@@ -59,6 +63,22 @@ class WriteRequest:
     user_metadata: str | None = None
     stream_batch: StreamBatch | None = None  # The micro-batch, if a stream makes the commit.
     codec: str | None = None  # Of the files of this write. None: as the table's property says.
+
+    def __post_init__(self) -> None:
+        _ = self.modes  # It raises.
+
+    @property
+    def modes(self) -> WriteModes:
+        """What is replaced."""
+        from txlog.data_files.modes import WriteModes
+
+        return WriteModes(
+            mode=self.mode,
+            where=self.where,
+            partition_mode=self.partition_mode,
+            schema_mode=self.schema_mode,
+            partition_by=self.partition_by if self.schema_mode == "overwrite" else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -84,7 +104,7 @@ class Target:
         no partitions.
         """
         request = self.request
-        is_explicit = request.where is not None or request.schema_mode == "overwrite"
+        is_explicit = request.where is not None or request.modes.replaces_schema
         if is_explicit or not request.follows_session or not self.metadata.partition_columns:
             return self
         if (partition_mode or "").lower() != "dynamic":

@@ -22,9 +22,10 @@ from txlog.data_files.column_values import column_values
 from txlog.data_files.deletions import adds_of, with_vector, write_deletions
 from txlog.data_files.identity import identities
 from txlog.data_files.incoming import incoming, merged_schema
+from txlog.data_files.modes import ADDING
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.row_changes import FileDeletes
-from txlog.data_files.write_plan import plan_write
+from txlog.data_files.write_plan import plan_write, schema_after
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
@@ -56,9 +57,10 @@ def write_new_fragments(
         The table cannot be written by txlog.
     """
     require_table_writable(snapshot, removes_rows=False)
-    taken = incoming(data, snapshot.schema, None, nanos=snapshot.supports("timestampNanos"))
+    taken = incoming(data, snapshot.schema, nanos=snapshot.supports("timestampNanos"))
+    schema = schema_after(snapshot, taken.schema, ADDING)
     given = {name.lower() for name in taken.reader.schema.names}
-    for name in identities(taken.schema):
+    for name in identities(schema):
         if name.lower() not in given:
             raise UnsupportedFeatureError(
                 path=snapshot.root,
@@ -70,7 +72,7 @@ def write_new_fragments(
             )
     plan = plan_write(
         snapshot.metadata,
-        taken.schema,
+        schema,
         options,
         mapping_mode=snapshot.mapping_mode,
         protocol=snapshot.protocol,
