@@ -143,17 +143,17 @@ def test_an_operation_makes_a_table_only_if_it_says_how(tmp_path: Path) -> None:
         execute(Built(lambda _: None), context, None)
     made = new_table(as_schema(pa.schema([("x", pa.int64())])), effects=context.effects)
     with rehearsing():
-        tried = execute(CreateTable(made.intent()), context, None)
+        tried = execute(CreateTable(made.intent), context, None)
     assert (tried.outcome.rehearsed, tried.snapshot.version) == (True, 0)
     assert not txlog.Table.exists(tmp_path / "t")
-    done = execute(CreateTable(made.intent()), context, None, txn=("job", 1), user_metadata="note")
+    done = execute(CreateTable(made.intent), context, None, txn=("job", 1), user_metadata="note")
     assert (done.outcome.operation, done.outcome.version) == ("CREATE TABLE", 0)
     assert txlog.Table(tmp_path / "t").history(1)[0]["userMetadata"] == "note"
     # Both know no table yet: the first one may be this application's own.
-    again = execute(CreateTable(made.intent()), context, None, txn=("job", 1))
+    again = execute(CreateTable(made.intent), context, None, txn=("job", 1))
     assert again.outcome.skipped
     with pytest.raises(AlreadyExistsError):
-        execute(CreateTable(made.intent()), context, None, txn=("other", 1))
+        execute(CreateTable(made.intent), context, None, txn=("other", 1))
 
 
 CONTRADICTIONS: dict[str, tuple[str, Intent]] = {

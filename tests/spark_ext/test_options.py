@@ -13,6 +13,7 @@ import txlog.spark_ext
 from txlog.base.errors import InvalidInputError, NotFoundError, SchemaMismatchError
 from txlog.spark_ext.source.options import KNOWN, Options
 from txlog.spark_ext.source.source import TxlogDataSource
+from txlog.verbs.create import NewTable
 
 _ASKED = re.compile(r"\.(?:text|flag|number|size|names|moment|choice)\(\s*\"(\w+)\"")
 
@@ -249,3 +250,20 @@ def test_the_partitioning_is_replaced_with_the_schema(tmp_path: Path) -> None:
     assert table.partition_columns == ["x"]
     assert table.files().num_rows == 2
     assert sorted(table.to_arrow(["x"])["x"].to_pylist()) == [2, 3]
+
+
+def test_no_file_stays_if_the_new_table_cannot_be_described(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After tasks have written the files, the intent of the first version refuses them."""
+    planned = TxlogDataSource({"path": str(tmp_path / "t")}).writer(ROWS, False)
+    written = planned.write(iter(pa.table({"x": [2], "p": ["b"]}).to_batches()))
+    assert any(tmp_path.rglob("*.parquet"))
+
+    def refused(*_: object) -> None:
+        raise InvalidInputError(argument="df", reason="it is refused")
+
+    monkeypatch.setattr(NewTable, "intent", refused)
+    with pytest.raises(InvalidInputError, match="it is refused"):
+        planned.commit([written])
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))

@@ -1,11 +1,13 @@
 """`txlog.write`: the definition of a new table, and what an existing one must already have."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import txlog
+from txlog.verbs.create import NewTable
 
 ROWS = pa.table({"id": [5, 6], "n": [1, 2], "m": [2, 4]})
 DEFINITION = {
@@ -77,3 +79,21 @@ def test_the_argument_that_differs_is_named(tmp_path: Path) -> None:
             tmp_path, ROWS, "append", identity={"id": txlog.Identity(start=5, explicit=True)}
         )
     assert caught.value.argument == "identity"
+
+
+def test_no_file_stays_if_the_new_table_cannot_be_described(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the files are written, the intent of the first version refuses them."""
+    intent = NewTable.intent
+
+    def refused(new: NewTable, adds: Any = ()) -> Any:
+        if adds:
+            assert any(tmp_path.rglob("*.parquet"))
+            raise txlog.InvalidInputError(argument="data", reason="it is refused")
+        return intent(new, adds)
+
+    monkeypatch.setattr(NewTable, "intent", refused)
+    with pytest.raises(txlog.InvalidInputError, match="it is refused"):
+        txlog.write(tmp_path / "t", pa.table({"x": [1]}))
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))

@@ -100,3 +100,17 @@ def test_verbs_that_commit_beside_their_task_settle_too(tmp_path: Path) -> None:
 
 def checkpoint_of(table: txlog.Table) -> int:
     return txlog.Table(table.uri).snapshot.checkpoint[0].version
+
+
+def test_each_commit_that_truncates_the_history_settles(tmp_path: Path) -> None:
+    """The feature, the start and the end of the deletion, and the protection: four commits."""
+    properties = {"delta.checkpointInterval": "1", "delta.appendOnly": "false"}
+    properties |= {"delta.feature.deletionVectors": "supported"}
+    table = txlog.write(tmp_path / "t", ROWS, properties=properties)
+    before = table.version
+    table.alter.drop_feature("deletionVectors", truncate_history=True)
+    log = (tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet")
+    assert sorted(int(path.name.split(".")[0]) for path in log) == [
+        *range(before + 1, table.version + 1)
+    ]
+    assert table.version == before + 4

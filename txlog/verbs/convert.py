@@ -161,7 +161,8 @@ def convert(
     if rules:
         require_true(context, planned(context, intent), reduce(and_, rules))
     # The files belong to the caller, so none is ever deleted.
-    return execute(CreateTable(intent), context, None, txn=txn, user_metadata=user_metadata)
+    operation = CreateTable(lambda: intent, name=intent.operation)
+    return execute(operation, context, None, txn=txn, user_metadata=user_metadata)
 
 
 def _with_statistics(context: Context, intent: Intent) -> Intent:

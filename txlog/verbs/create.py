@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -156,7 +157,7 @@ class NewTable:
         protocol, kept = _protocol(self)
         metadata = self.metadata.model_copy(update={"configuration": kept})
         return Intent(
-            operation="CREATE TABLE AS SELECT" if adds else "CREATE TABLE",
+            operation=_operation(adds),
             read_version=-1,
             kind="append",  # Never judged: if a table exists, creating fails (CON-1).
             protocol=protocol,
@@ -166,6 +167,10 @@ class NewTable:
             parameters=_parameters(metadata, self.cluster_by),
             metrics=write_metrics(adds) if adds else {},
         )
+
+
+def _operation(adds: Sequence[Add]) -> str:
+    return "CREATE TABLE AS SELECT" if adds else "CREATE TABLE"
 
 
 FirstFiles: TypeAlias = Callable[[NewTable], list[Add]]
@@ -298,24 +303,25 @@ class CreateTable(Operation):
     """Make version 0 of a table from its intent."""
 
     def __init__(
-        self, intent: Intent, *, name: str | None = None, owned: Sequence[Add] = ()
+        self, make: Callable[[], Intent], *, name: str | None = None, owned: Sequence[Add] = ()
     ) -> None:
-        """Take the intent of version 0.
+        """Take the function that returns the intent of version 0.
 
         Parameters
         ----------
         name
-            The operation's name for observers. Default: that of the intent.
+            The operation's name for observers. Default: that of `NewTable.intent` for the files
+            `owned`.
         owned
-            The files that are deleted if the intent is not committed.
+            The files that are deleted if the intent cannot be made, or is not committed.
         """
-        self.name = name or intent.operation
-        self._intent = intent
+        self.name = name or _operation(owned)
+        self._make = make
         self._owned = owned
 
     def creation(self) -> Intent:
         """Return the intent."""
-        return self._intent
+        return self._make()
 
     def intent(self, base: Snapshot) -> Intent:
         """Raise `AlreadyExistsError`: another writer made the table first."""
@@ -356,7 +362,7 @@ def create(
             return Done(Outcome("CREATE TABLE", None, skipped=True), latest)
         raise already_exists(context.store)
     adds = [] if first is None else first(new)
-    operation = CreateTable(new.intent(adds), name="CREATE TABLE")
+    operation = CreateTable(partial(new.intent, adds), name="CREATE TABLE")
     return execute(operation, context, None, txn=txn, user_metadata=user_metadata)
 
 
@@ -398,7 +404,7 @@ def write_new_table(
     context.store.require_writable()
     new, rows = table_of_rows(data, definition, effects=context.effects)
     adds = new.plan(options, replaced=where).write(context, rows)
-    operation = CreateTable(new.intent(adds), owned=adds)
+    operation = CreateTable(partial(new.intent, adds), owned=adds)
     try:
         return execute(operation, context, None, txn=txn, user_metadata=user_metadata)
     except AlreadyExistsError:

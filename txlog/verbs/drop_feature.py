@@ -75,10 +75,12 @@ from txlog.snapshot.references import held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.verbs.checkpoint import checkpoint
-from txlog.verbs.expire import oldest_version, protected_before, truncate
+from txlog.verbs.expire import oldest_version, protected_before
 from txlog.verbs.features import ProtocolChange
 from txlog.verbs.mapped_columns import without_mapping
 from txlog.verbs.rewrite import Rewrite
+from txlog.verbs.settle import settle
+from txlog.verbs.truncate import truncate
 
 PROTECTION = "checkpointProtection"
 
@@ -177,6 +179,7 @@ def _finished(context: Context, done: Done, feature: str, *, truncates: bool) ->
             _checkpoint_since(context, after, since)
         return done
     if feature != PROTECTION:
+        settle(context, done)
         after = _truncate(context, after, since)
     if not is_protected:
         return Done(replace(done.outcome, version=after.version), after)

@@ -26,7 +26,7 @@ from txlog.checkpoint.hint import hinted_version
 from txlog.checkpoint.read import file_batches, sources_of
 from txlog.checkpoint.table_state import read_controls
 from txlog.commit.context import Context
-from txlog.commit.operation import execute, require_table_writable
+from txlog.commit.operation import require_table_writable
 from txlog.log.names import LOG_FOLDER, LogFile, log_path, parse_name
 from txlog.log.paths import decode_path
 from txlog.log.segment import choose_segment, complete_checkpoints
@@ -38,7 +38,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import version_until
 from txlog.store.base import ObjectInfo, Store, is_older
 from txlog.store.file_times import ahead_ms
-from txlog.verbs.trash import DECISIONS, HOUR_MS, DeletionNote, delete_files, hours_ms
+from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms
 
 _DAY_MS = 24 * HOUR_MS
 _SIDECARS = log_path("_sidecars")
@@ -100,9 +100,9 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
                 ahead = ahead_ms(store, context.effects)
                 if ahead:  # Decide again: versions and sidecars are younger than they seemed.
                     continue
-            _require_rebuildable(store, plan)
+            require_rebuildable(store, plan)
             if protected_before(snapshot):
-                _require_known_protocols(store, plan.gone, snapshot.root)
+                require_known_protocols(store, plan.gone, snapshot.root)
         except (NotFoundError, LogCorruptError):
             latest = refresh(store, snapshot)
             if held_versions(latest, now_ms) == held:
@@ -113,7 +113,7 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
                 break
         snapshot = latest  # Another writer has changed a pin, or registered or made a clone.
     if not dry_run:
-        _delete(context, plan)
+        delete_log(context, plan)
     decided = plan.decided()
     sidecars = _sidecars(store, plan, now_ms)
     if not dry_run and ahead is None and any(row["decision"] == "delete" for row in sidecars):
@@ -123,51 +123,10 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
     return pa.concat_tables([decided, table_of_rows(sidecars, DECISIONS)]).sort_by("file")
 
 
-def _delete(context: Context, plan: Expiry) -> None:
+def delete_log(context: Context, plan: Expiry) -> None:
+    """Delete the files that a plan does not keep; commits before checkpoints."""
     for kind in _ORDER:
         delete_files(context, [file.path for file in plan.gone if file.kind == kind])
-
-
-def truncate(context: Context, snapshot: Snapshot, version: int) -> Snapshot:
-    """Delete the log that is older than the checkpoint of a version; errors as for `expire`.
-
-    What pins and clones that are being made need is kept, also those that were added after the
-    snapshot. If these need protected versions (MNT-5), nothing is deleted. Two commits record the
-    deletion as those of a vacuum do (VAC-8), so others refuse to pin or restore versions meanwhile.
-
-    Returns
-    -------
-    The snapshot after the last of these commits.
-    """
-    latest = refresh(context.store, snapshot)
-    if not _truncation(context, latest, version).gone:
-        return latest
-    parameters = {"truncateHistory": True}
-    latest = execute(DeletionNote("VACUUM START", parameters), context, latest).snapshot
-    status = "FAILED"
-    try:
-        # After the first commit nobody can pin an older version, so this sees all pins.
-        plan = _truncation(context, latest, version)
-        if plan.gone:
-            _require_rebuildable(context.store, plan)
-            if protected_before(latest):
-                _require_known_protocols(context.store, plan.gone, latest.root)
-            _delete(context, plan)
-        status = "COMPLETED"
-    finally:
-        end = DeletionNote("VACUUM END", {**parameters, "status": status})
-        latest = execute(end, context, latest).snapshot
-    return latest
-
-
-def _truncation(context: Context, latest: Snapshot, version: int) -> Expiry:
-    return plan_expiry(
-        list_log(context.store),
-        last_kept=version,
-        hinted=version,
-        held=held_versions(latest, context.effects.now_ms()),
-        protected=min(version, protected_before(latest)),
-    )
 
 
 def oldest_version(store: Store) -> int:
@@ -307,7 +266,7 @@ def made_of(files: list[LogFile], held: Held) -> list[LogFile]:
     return [*segment.checkpoint, *segment.deltas, *own]
 
 
-def _require_rebuildable(store: Store, plan: Expiry) -> None:
+def require_rebuildable(store: Store, plan: Expiry) -> None:
     """Read the checkpoint that replaces the deleted files.
 
     Raises
@@ -336,7 +295,7 @@ def _require_rebuildable(store: Store, plan: Expiry) -> None:
         raise
 
 
-def _require_known_protocols(store: Store, gone: Iterable[LogFile], root: str) -> None:
+def require_known_protocols(store: Store, gone: Iterable[LogFile], root: str) -> None:
     """Raise if a version to delete has unknown features and the table has checkpointProtection.
 
     Raises

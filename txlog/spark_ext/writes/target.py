@@ -255,7 +255,7 @@ def _made(context: Context, target: Target, adds: list[Add], txn: AnyAppVersion 
     """Create the table from the files."""
     request = target.request
     new = NewTable(target.metadata, target.plan.schema, request.cluster_by)
-    operation = _of_stream(CreateTable(new.intent(adds), owned=adds), request)
+    operation = _of_stream(CreateTable(partial(new.intent, adds), owned=adds), request)
     try:
         return execute(operation, context, None, txn=txn, user_metadata=request.user_metadata)
     except AlreadyExistsError:
