@@ -7,13 +7,13 @@ from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Done, Operation, execute
+from txlog.data_files.definition import Definition
 from txlog.data_files.options import WriteOptions
 from txlog.expressions.sql import as_expression
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.append import Append
 from txlog.verbs.columns import GiveValues
 from txlog.verbs.compact import Compact
-from txlog.verbs.create import Definition
 from txlog.verbs.delete import Delete, DeleteFound
 from txlog.verbs.features import AddFeatures
 from txlog.verbs.mapped_columns import DropColumns

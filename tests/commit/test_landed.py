@@ -22,6 +22,7 @@ from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import execute
+from txlog.data_files.definition import Definition
 from txlog.data_files.options import as_schema
 from txlog.snapshot.load import load_snapshot, refresh
 from txlog.snapshot.snapshot import Snapshot
@@ -31,7 +32,7 @@ from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
 from txlog.testing import Fault, FaultyStore, LatencyStore, open_table
 from txlog.verbs.checkpoint import checkpoint
-from txlog.verbs.create import Definition, create
+from txlog.verbs.create import create
 from txlog.verbs.metadata import SetProperties
 from txlog.verbs.references import SetPin
 

@@ -20,13 +20,14 @@ from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, encode_commit
 from txlog.commit.loop import Committed, Redo, commit
+from txlog.data_files.definition import Definition
 from txlog.data_files.options import WriteOptions, as_schema
 from txlog.fragments.ids import ID_APP, ID_TAG
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import BasicStore
 from txlog.store.local.local import LocalStore
-from txlog.verbs.create import Definition, create
+from txlog.verbs.create import create
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

@@ -17,6 +17,7 @@ from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, encode_commit
 from txlog.commit.loop import Committed, commit, unparsed
+from txlog.data_files.definition import Definition
 from txlog.data_files.options import as_schema
 from txlog.log.names import LogFile, commit_name
 from txlog.snapshot.commits import parse_commit
@@ -24,7 +25,7 @@ from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
-from txlog.verbs.create import Definition, create
+from txlog.verbs.create import create
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

@@ -17,13 +17,14 @@ from txlog.base.effects import Effects
 from txlog.base.errors import OutcomeUnknownError, StoreError
 from txlog.base.threads import Threads
 from txlog.commit.context import Context
+from txlog.data_files.definition import Definition
 from txlog.data_files.options import WriteOptions, as_schema
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import BasicStore
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
 from txlog.verbs.checkpoint import checkpoint
-from txlog.verbs.create import Definition, create, write_new_table
+from txlog.verbs.create import create, write_new_table
 
 SCHEMA = pa.schema([("x", pa.int64())])
 FAULTS = ("none", "lost after", "lost before", "lying", "refused")

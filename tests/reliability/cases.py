@@ -25,6 +25,7 @@ from txlog.base.effects import Effects
 from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.commit.operation import Operation
+from txlog.data_files.definition import Definition
 from txlog.data_files.options import WriteOptions, as_schema
 from txlog.extend import context_of as context_of_table
 from txlog.snapshot.load import load_snapshot
@@ -38,7 +39,7 @@ from txlog.verbs.cluster import Cluster
 from txlog.verbs.columns import GiveValues
 from txlog.verbs.compact import Compact
 from txlog.verbs.convert import convert
-from txlog.verbs.create import CreateTable, Definition, create, write_new_table
+from txlog.verbs.create import CreateTable, create, write_new_table
 from txlog.verbs.delete import Delete, DeleteFound
 from txlog.verbs.drop_feature import DropFeature
 from txlog.verbs.features import AddFeatures, ClusterBy, UpgradeProtocol

@@ -16,10 +16,11 @@ import txlog
 from tests.reliability.cases import CASES, SCHEMA, Case, context_of, opened, rows, state_of
 from tests.reliability.power import Cut, PowerDisk
 from tests.store.broken_disk import Crash
+from txlog.data_files.definition import Definition
 from txlog.data_files.options import as_schema
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
-from txlog.verbs.create import Definition, create
+from txlog.verbs.create import create
 
 SYNCS = ("sync", "sync_data", "sync_folder")
 

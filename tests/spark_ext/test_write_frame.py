@@ -501,3 +501,35 @@ def test_all_types_are_as_spark_writes_them(spark: "SparkSession", tmp_path: Pat
             assert sorted(map(repr, found.collect())) == sorted(map(repr, expected.collect()))
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def test_a_table_is_defined_as_without_spark(spark: "SparkSession", tmp_path: Path) -> None:
+    definition: dict[str, Any] = {
+        "cluster_by": "n",
+        "generated": {"m": "n * 2"},
+        "identity": {"id": txlog.Identity(explicit=True)},
+        "properties": {"delta.appendOnly": "false"},
+        "name": "numbers",
+        "description": "and their doubles",
+    }
+    rows = pa.table({"id": [5, 6], "n": [1, 2], "m": [2, 4]})
+    theirs = txlog.write(tmp_path / "theirs", rows, **definition)
+    data = spark.createDataFrame(rows)
+    write(data, tmp_path / "ours", **definition)
+    ours = txlog.Table(tmp_path / "ours")
+    assert ours.metadata.schema_string == theirs.metadata.schema_string
+    assert (ours.metadata.name, ours.metadata.description) == ("numbers", "and their doubles")
+    assert (ours.properties, ours.protocol) == (theirs.properties, theirs.protocol)
+    assert write(data, tmp_path / "ours", **definition).version == 1
+    for name, other in (
+        ("generated", {"m": "n + n"}),
+        ("identity", {"n": definition["identity"]["id"]}),
+    ):
+        with pytest.raises(InvalidInputError, match="defined in another way") as caught:
+            write(data, tmp_path / "ours", **{**definition, name: other})
+        assert caught.value.argument == name
+    with pytest.raises(SchemaMismatchError, match="id"):
+        write(data, tmp_path / "wrong", identity="id")  # Without `explicit`.
+    assert not txlog.Table.exists(tmp_path / "wrong")
+    write(spark.createDataFrame(rows.select(["n"])), tmp_path / "theirs")
+    assert sorted(theirs.refresh().to_arrow(["m"])["m"].to_pylist()) == [2, 2, 4, 4]

@@ -15,13 +15,14 @@ import txlog
 from txlog.base.errors import StoreError, TxlogError
 from txlog.base.threads import Threads
 from txlog.commit.context import Context
+from txlog.data_files.definition import Definition
 from txlog.data_files.options import WriteOptions
 from txlog.store.base import Store
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
 from txlog.store.open import open_store
 from txlog.testing import CountingStore, FaultyStore
-from txlog.verbs.create import Definition, write_new_table
+from txlog.verbs.create import write_new_table
 
 PATHS = ["a", "p=1/a", "p=1/b", "p=2/q=1/a", "p=2/q=2/a", "p=2/a"]
 

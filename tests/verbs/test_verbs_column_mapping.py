@@ -12,9 +12,9 @@ import pytest
 import txlog
 from tests.acceptance.corpus import cases
 from tests.verb_calls import run
+from txlog.data_files.definition import Definition
 from txlog.log.paths import decode_path
 from txlog.schema.arrow import from_arrow
-from txlog.verbs.create import Definition
 from txlog.verbs.replace import ReplaceTable
 
 deltalake = pytest.importorskip("deltalake")

@@ -83,8 +83,9 @@ def create_table(
     description: str | None = None,
 ) -> Table:
     """Create an empty table in a store; arguments and errors as for `Table.create`."""
+    from txlog.data_files.definition import Definition
     from txlog.data_files.options import as_schema
-    from txlog.verbs.create import Definition, create
+    from txlog.verbs.create import create
 
     definition = Definition(
         partition_by=partition_by, properties=properties, name=name, description=description
@@ -215,8 +216,8 @@ def write_files(
     InvalidInputError
         The table cannot be created.
     """
+    from txlog.data_files.definition import Definition
     from txlog.data_files.options import WriteOptions
-    from txlog.verbs.create import Definition
     from txlog.verbs.fragments.workers import write_first_fragments, write_new_fragments
 
     options = options or WriteOptions()

@@ -248,8 +248,9 @@ class Table(Handle, RowVerbs):
         InvalidInputError
             The schema, the partitioning or a property is wrong.
         """
+        from txlog.data_files.definition import Definition
         from txlog.data_files.options import as_schema
-        from txlog.verbs.create import Definition, create, existing
+        from txlog.verbs.create import create, existing
 
         if mode not in ("error", "ignore", "overwrite"):
             raise InvalidInputError(

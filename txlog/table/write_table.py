@@ -14,6 +14,7 @@ from txlog.commit.app_versions import AppVersion, require_app_version
 from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import skip_recorded
+from txlog.data_files.definition import Definition
 from txlog.data_files.identity import Identity
 from txlog.data_files.modes import PartitionMode, SchemaMode, WriteMode, WriteModes
 from txlog.data_files.options import WriteOptions, as_names, as_options, as_schema
@@ -26,7 +27,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import threads_for
 from txlog.store.open import open_store
 from txlog.table.table import Table
-from txlog.verbs.create import Definition, already_exists, existing, write_new_table
+from txlog.verbs.create import already_exists, existing, write_new_table
 from txlog.verbs.fragments.workers import write_first_fragments, write_new_fragments
 from txlog.verbs.properties import Asked
 
@@ -118,13 +119,7 @@ def write(
         return table
     if mode == "error":
         raise already_exists(context.store)
-    require_same(
-        snapshot, None if modes.replaces_schema else partition_by, properties or {}, cluster_by
-    )
-    if modes.replaces_schema:
-        _require_undefined(definition)
-    else:
-        _require_same_columns(snapshot, definition)
+    require_defined(snapshot, definition, modes)
     shared: dict[str, Any] = {
         "schema_mode": schema_mode,
         "txn": txn,
@@ -139,6 +134,22 @@ def write(
             data, predicate, partition_mode=partition_mode, partition_by=columns, **shared
         )
     return table
+
+
+def require_defined(snapshot: Snapshot, definition: Definition, modes: WriteModes) -> None:
+    """Raise if an existing table differs from the table that the caller would create.
+
+    Raises
+    ------
+    InvalidInputError
+        The error names the argument.
+    """
+    columns = None if modes.replaces_schema else definition.partition_by
+    require_same(snapshot, columns, definition.properties or {}, definition.cluster_by)
+    if modes.replaces_schema:
+        _require_undefined(definition)
+    else:
+        _require_same_columns(snapshot, definition)
 
 
 def require_same(

@@ -32,6 +32,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.operation import Done, Outcome, execute, planned
 from txlog.data_files.constraints import rules_of
+from txlog.data_files.definition import Definition
 from txlog.log.paths import encode_path
 from txlog.parquet.file_footer import FileFooter, footer_bytes
 from txlog.protocol.properties import asks_for
@@ -50,7 +51,7 @@ from txlog.schema.types import (
 )
 from txlog.stats.partition import NULL_FOLDER, parse_partition_values
 from txlog.store.base import ObjectInfo, Store
-from txlog.verbs.create import CreateTable, Definition, already_exists, existing, new_table
+from txlog.verbs.create import CreateTable, already_exists, existing, new_table
 from txlog.verbs.metadata import require_true
 from txlog.verbs.statistics import ComputeStatistics
 

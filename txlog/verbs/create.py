@@ -29,14 +29,13 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.operation import Done, Operation, Outcome, execute
 from txlog.data_files.constraints import constraints_of
+from txlog.data_files.definition import PLAIN, Definition
 from txlog.data_files.identity import (
-    Identity,
     require_identities,
     require_not_given,
-    with_identities,
 )
 from txlog.data_files.incoming import incoming
-from txlog.data_files.options import WriteOptions, as_names, as_options, with_generated
+from txlog.data_files.options import WriteOptions, as_names, as_options
 from txlog.data_files.write import (
     check_partitioning,
     discard_files,
@@ -62,7 +61,6 @@ from txlog.protocol.mapping import (
 from txlog.protocol.properties import (
     Properties,
     asked_versions,
-    asks_for,
     compatibilities,
     split_features,
 )
@@ -80,42 +78,6 @@ from txlog.verbs.properties import Asked
 
 NO_TABLE = ""
 """The table id in fragments that are written before the table exists."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Definition:
-    """What the caller says of a new table beside its columns; names as in `Table.create`."""
-
-    partition_by: Sequence[str] | str | None = None
-    cluster_by: Sequence[str] | str | None = None
-    generated: Mapping[str, str] | None = None
-    identity: Mapping[str, Identity] | Sequence[str] | str | None = None
-    properties: Mapping[str, str] | None = None
-    name: str | None = None
-    description: str | None = None
-
-    @property
-    def keeps_nanos(self) -> bool:
-        """Whether columns of nanoseconds keep them."""
-        return asks_for("timestampNanos", self.properties)
-
-    def clustering(self) -> tuple[str, ...]:
-        """Return the clustering columns."""
-        return as_names(self.cluster_by, argument="cluster_by")
-
-    def schema_of(self, declared: StructType) -> StructType:
-        """Return the columns with what is said of them: which are generated, which count.
-
-        Raises
-        ------
-        InvalidInputError
-            There is no such column.
-        """
-        return with_identities(with_generated(declared, self.generated), self.identity)
-
-
-PLAIN = Definition()
-"""The definition of a table of which nothing is said but its columns."""
 
 
 @dataclass(frozen=True)
@@ -371,10 +333,21 @@ def table_of_rows(
 ) -> tuple[NewTable, pa.RecordBatchReader]:
     """Return the definition of a table for data, and its rows; otherwise as `new_table`."""
     rows = incoming(data, None, nanos=definition.keeps_nanos)
-    new = new_table(rows.schema, definition, effects=effects)
+    return table_for(rows.schema, definition, effects=effects), rows.reader
+
+
+def table_for(data: StructType, definition: Definition, *, effects: Effects) -> NewTable:
+    """Return the definition of a table for rows of a schema; otherwise as `new_table`.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The rows have values for an identity column that takes none.
+    """
+    new = new_table(data, definition, effects=effects)
     if definition.identity is not None:
-        require_not_given(new.schema, rows.schema.names())
-    return new, rows.reader
+        require_not_given(new.schema, data.names())
+    return new
 
 
 @creating("CREATE TABLE AS SELECT")

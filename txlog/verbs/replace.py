@@ -5,6 +5,7 @@ from __future__ import annotations
 from txlog.actions.table import DomainMetadata, Metadata
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
+from txlog.data_files.definition import PLAIN, Definition
 from txlog.data_files.deletions import removes_of
 from txlog.protocol.access import merged_protocol, require_writable
 from txlog.protocol.features import CLUSTERING
@@ -20,7 +21,7 @@ from txlog.protocol.properties import Properties, carried
 from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.verbs.create import PLAIN, Definition, new_table
+from txlog.verbs.create import new_table
 from txlog.verbs.features import clustering_domain
 from txlog.verbs.properties import Asked
 

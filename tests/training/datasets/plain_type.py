@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.commit.context import Context
+from txlog.data_files.definition import Definition
 from txlog.data_files.options import as_schema
 from txlog.extend import execute, open_table
 from txlog.snapshot.load import load_snapshot
@@ -19,7 +20,7 @@ from txlog.training.datasets.commits import (
     commits_of,
 )
 from txlog.training.datasets.values import Commit
-from txlog.verbs.create import Definition, create
+from txlog.verbs.create import create
 
 UUID = "5f0c9d0e-0000-4000-8000-000000000000"
 ROWS = pa.schema([("text", pa.string()), ("n", pa.int64())])

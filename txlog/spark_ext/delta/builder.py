@@ -17,6 +17,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
 )
 from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
+from txlog.data_files.definition import Definition
 from txlog.data_files.identity import Identity
 from txlog.expressions.tree import quote_name
 from txlog.schema.json import parse_schema
@@ -41,7 +42,6 @@ from txlog.store.open import open_store
 from txlog.store.places import same_place
 from txlog.table.seam import execute
 from txlog.table.table import Table
-from txlog.verbs.create import Definition
 from txlog.verbs.replace import ReplaceTable
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class DeltaTableBuilder(Generic[Handle]):
             mode=mode,
             schema_mode=schema_mode,
             partition_by=self._partition_by or None,
-            cluster_by=self._cluster_by,
+            cluster_by=self._cluster_by or None,
             properties=self._properties,
             description=self._comment,
         )

@@ -60,22 +60,24 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
     InvalidInputError
         An option is wrong, or would have no effect.
     """
+    from txlog.data_files.definition import Definition
     from txlog.expressions.sql import as_expression
 
     schema_mode: SchemaMode = "merge" if options.flag("mergeSchema") else None
     if options.flag("overwriteSchema"):
         schema_mode = "overwrite"
     mode = options.choice("partitionOverwriteMode", ("static", "dynamic"))
-    partition_by = options.names("partitionBy")
     return WriteRequest(
         mode="overwrite" if overwrite else "append",
-        partition_by=None if partition_by is None else tuple(partition_by),
-        cluster_by=tuple(options.names("clusterBy") or ()),
+        definition=Definition(
+            partition_by=options.names("partitionBy"),
+            cluster_by=options.names("clusterBy"),
+            properties=options.properties(),
+        ),
         where=as_expression(options.text("replaceWhere")),
         partition_mode=cast("PartitionMode", mode),
         follows_session=options.text("partitionOverwriteMode") is None,
         schema_mode=schema_mode,
-        properties=options.properties(),
         options=options.write_options(),
         user_metadata=options.text("userMetadata"),
         codec=options.codec,
@@ -152,7 +154,7 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
     store = options.store()
     table = existing(store)
     if table is not None:  # A later batch ignores properties, because users may have changed them.
-        request = replace(request, properties={})
+        request = replace(request, definition=replace(request.definition, properties=None))
     return StreamWriter(plan_target(store, request, schema, table), app_id)
 
 

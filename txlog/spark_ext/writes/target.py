@@ -42,16 +42,9 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.spark_types import frame_schema, require_storable
 from txlog.spark_ext.writes.write_tasks import StreamBatch, Target, WriteRequest
 from txlog.store.base import Store
-from txlog.table.write_table import require_same
+from txlog.table.write_table import require_defined
 from txlog.verbs.append import Append
-from txlog.verbs.create import (
-    CreateTable,
-    Definition,
-    NewTable,
-    already_exists,
-    existing,
-    new_table,
-)
+from txlog.verbs.create import CreateTable, NewTable, already_exists, existing, table_for
 from txlog.verbs.overwrite import Overwrite
 from txlog.verbs.settle import settle
 
@@ -118,21 +111,11 @@ def plan_target(
     data, modes = frame_schema(schema), request.modes
     if table is None:
         require_storable(data)
-        new = new_table(
-            data,
-            Definition(
-                partition_by=request.partition_by,
-                cluster_by=request.cluster_by,
-                properties=request.properties,
-                description=request.description,
-            ),
-            effects=REAL,
-        )
+        new = table_for(data, request.definition, effects=REAL)
         metadata, final = new.metadata, new.schema
     else:
         require_table_writable(table, removes_rows=request.mode == "overwrite")
-        same = None if modes.replaces_schema else request.partition_by
-        require_same(table, same, request.properties, request.cluster_by or None)
+        require_defined(table, request.definition, modes)
         final = schema_after(table, data, modes)
         metadata = partitioned_by(table.metadata, modes.partition_by)
     require_storable(final)
@@ -254,7 +237,7 @@ def _conflict(target: Target, latest: Snapshot | None, reason: str) -> CommitCon
 def _made(context: Context, target: Target, adds: list[Add], txn: AnyAppVersion | None) -> Done:
     """Create the table from the files."""
     request = target.request
-    new = NewTable(target.metadata, target.plan.schema, request.cluster_by)
+    new = NewTable(target.metadata, target.plan.schema, request.definition.clustering())
     operation = _of_stream(CreateTable(partial(new.intent, adds), owned=adds), request)
     try:
         return execute(operation, context, None, txn=txn, user_metadata=request.user_metadata)

@@ -32,8 +32,10 @@ from txlog.actions.file import Add
 from txlog.base.errors import InvalidInputError, InvalidTypeError, require_mappings, require_texts
 from txlog.commit.app_versions import AnyAppVersion, AppVersion, require_app_version
 from txlog.commit.operation import Outcome, skip_recorded
+from txlog.data_files.definition import Definition
+from txlog.data_files.identity import Identity
 from txlog.data_files.modes import PartitionMode, SchemaMode, WriteMode
-from txlog.data_files.options import WriteOptions, as_names, as_options
+from txlog.data_files.options import WriteOptions, as_options
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
 from txlog.spark_ext.engine import before_commit
@@ -66,11 +68,14 @@ def write(
     mode: WriteMode = "append",
     partition_by: Sequence[str] | str | None = None,
     cluster_by: Sequence[str] | str | None = None,
+    generated: Mapping[str, str] | None = None,
+    identity: Mapping[str, Identity] | Sequence[str] | str | None = None,
+    properties: Mapping[str, str] | None = None,
+    name: str | None = None,
+    description: str | None = None,
     where: str | Expression | None = None,
     partition_mode: PartitionMode | None = None,
     schema_mode: SchemaMode = None,
-    properties: Mapping[str, str] | None = None,
-    description: str | None = None,
     options: WriteOptions | None = None,
     txn: AppVersion | None = None,
     user_metadata: str | None = None,
@@ -100,11 +105,10 @@ def write(
     txn
         An application id and the application's version of this write. Default: the session's
         settings `spark.databricks.delta.write.txnAppId` and `…txnVersion`, if there are any.
-    partition_by, cluster_by, properties
-        For a new table. An existing table must have the same, but for its partition columns in mode
-        `overwrite` with `schema_mode="overwrite"`: it gets these.
-    description
-        For a new table. An existing table keeps its own.
+    partition_by, cluster_by, generated, identity, properties, name, description
+        The definition of a new table, as for `txlog.write`. An existing table must already have it,
+        but for name and description; with `mode="overwrite"` and `schema_mode="overwrite"` it gets
+        these partition columns.
     options
         The sizes and the encoding of new files.
 
@@ -130,20 +134,25 @@ def write(
         txlog cannot write such a table.
     """
     require_mappings(properties=properties, storage_options=storage_options)
-    require_texts(description=description)
+    require_texts(name=name, description=description)
     require_app_version(txn)
     require_batch(df)
     store = open_store(uri, storage_options)
     request = WriteRequest(
         mode=mode,
-        partition_by=None if partition_by is None else as_names(partition_by),
-        cluster_by=as_names(cluster_by, argument="cluster_by"),
+        definition=Definition(
+            partition_by=partition_by,
+            cluster_by=cluster_by,
+            generated=generated,
+            identity=identity,
+            properties=properties,
+            name=name,
+            description=description,
+        ),
         where=as_expression(where),
         partition_mode="static" if partition_mode is None else partition_mode,
         follows_session=partition_mode is None,
         schema_mode=schema_mode,
-        properties=properties or {},
-        description=description,
         options=as_options(options),
         user_metadata=user_metadata,
     )

@@ -5,18 +5,19 @@ A Python worker imports this module for its first task, so the module imports no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyspark import TaskContext
 
-from txlog.data_files.options import WriteOptions
+from txlog.data_files.definition import PLAIN, Definition
+from txlog.data_files.modes import PartitionMode, SchemaMode, WriteMode, WriteModes
+from txlog.data_files.options import WriteOptions, as_names
 
 if TYPE_CHECKING:
     from txlog.actions.table import Metadata
-    from txlog.data_files.modes import PartitionMode, SchemaMode, WriteMode, WriteModes
     from txlog.data_files.write_plan import WritePlan
     from txlog.expressions.tree import Expression
     from txlog.snapshot.snapshot import Snapshot
@@ -51,14 +52,11 @@ class WriteRequest:
     """
 
     mode: WriteMode = "append"
-    partition_by: tuple[str, ...] | None = None
-    cluster_by: tuple[str, ...] = ()
-    description: str | None = None  # Of a new table.
+    definition: Definition = PLAIN  # Of a new table; an existing one must already have it.
     where: Expression | None = None  # Replace only these rows.
     partition_mode: PartitionMode = "static"
     follows_session: bool = False  # Whether the session may change `partition_mode`.
     schema_mode: SchemaMode = None
-    properties: Mapping[str, str] = field(default_factory=dict)  # Of a new table.
     options: WriteOptions = field(default_factory=WriteOptions)
     user_metadata: str | None = None
     stream_batch: StreamBatch | None = None  # The micro-batch, if a stream makes the commit.
@@ -70,14 +68,13 @@ class WriteRequest:
     @property
     def modes(self) -> WriteModes:
         """What is replaced."""
-        from txlog.data_files.modes import WriteModes
-
+        columns = self.definition.partition_by if self.schema_mode == "overwrite" else None
         return WriteModes(
             mode=self.mode,
             where=self.where,
             partition_mode=self.partition_mode,
             schema_mode=self.schema_mode,
-            partition_by=self.partition_by if self.schema_mode == "overwrite" else None,
+            partition_by=None if columns is None else as_names(columns),
         )
 
 

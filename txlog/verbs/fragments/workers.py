@@ -19,6 +19,7 @@ from txlog.commit.context import Context
 from txlog.commit.operation import require_table_writable
 from txlog.data_files.column_files import ColumnWriter
 from txlog.data_files.column_values import column_values
+from txlog.data_files.definition import Definition
 from txlog.data_files.deletions import adds_of, with_vector, write_deletions
 from txlog.data_files.identity import identities
 from txlog.data_files.incoming import incoming, merged_schema
@@ -41,7 +42,7 @@ from txlog.schema.json import schema_json
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.columns import named_in_files, require_addable
-from txlog.verbs.create import NO_TABLE, Definition, table_of_rows
+from txlog.verbs.create import NO_TABLE, table_of_rows
 
 
 def write_new_fragments(
