@@ -38,6 +38,7 @@ class Flaky(BasicStore):
         self.faults = list(faults)
         self.unreadable = False
         self.info_fails = False
+        self.lacks_memory = False
         self.puts: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -57,6 +58,8 @@ class Flaky(BasicStore):
             raise OutcomeUnknownError(path=path)
         if fault == "interrupted after":
             raise KeyboardInterrupt
+        if fault == "no memory after":
+            raise MemoryError
         return "exists" if fault == "lying" else put
 
     def read(self, path: str) -> bytes:
@@ -67,6 +70,8 @@ class Flaky(BasicStore):
     def info(self, path: str) -> Any:
         if self.info_fails and self.puts:
             raise StoreError(path=path, operation="look at", reason="no connection")
+        if self.lacks_memory and self.puts:
+            raise MemoryError
         return self._inner.info(path)
 
 
@@ -160,6 +165,19 @@ def test_what_cannot_be_read_back_is_unknown_and_kept(
     assert txlog.Table(root).history(1)[0]["txnId"] == caught.value.txn_id
     expected = {"append": [1, 2, 3, 9], "overwrite": [1, 9], "delete": [1, 3]}
     assert rows(root) == expected[verb]
+
+
+@pytest.mark.spec("GUA-4")
+@pytest.mark.parametrize("at", ["put", "looking whether it landed"])
+def test_a_commit_at_which_memory_runs_out_may_have_landed(
+    root: str, effects: Effects, at: str
+) -> None:
+    """So its files are kept, and callers that clean up after a certain failure keep theirs."""
+    context, store = flaky(root, effects, *(["no memory after"] if at == "put" else []))
+    store.lacks_memory = at != "put"
+    with pytest.raises(OutcomeUnknownError, match="may have landed, but there is not enough"):
+        append(context, load_snapshot(context.store), xs(9))
+    assert 9 in rows(root)
 
 
 def test_an_answer_that_never_comes_is_unknown_in_the_end(root: str, effects: Effects) -> None:

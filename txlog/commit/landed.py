@@ -8,6 +8,8 @@ CON-19.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -25,6 +27,7 @@ from txlog.base.errors import (
     OutcomeUnknownError,
     StoreError,
     TxlogError,
+    resource_error,
 )
 from txlog.checkpoint.hint import hinted_version
 from txlog.commit.intent import txn_id_of
@@ -48,6 +51,23 @@ _LOST_ANSWERS = 10  # Consecutive failures before the outcome counts as unknown.
 def wait_s(attempts: int) -> float:
     """Return the seconds to wait after failed attempts; they double up to a second."""
     return min(_LONGEST_WAIT_S, _FIRST_WAIT_S * float(2 ** min(attempts, 12)))
+
+
+@contextmanager
+def unknown_without_memory(version: int, txn_id: str) -> Iterator[None]:
+    """Raise `OutcomeUnknownError` if memory or threads run out in the `with` block.
+
+    In it a commit is put. It may have landed, so its files must be kept.
+    """
+    try:
+        yield
+    except Exception as error:
+        if (lacking := resource_error(error)) is None:
+            raise
+        raise _unknown(
+            log_path(commit_name(version)), version, txn_id,
+            reason=f"the commit may have landed, but {lacking.reason or lacking.summary}",
+        ) from error  # fmt: skip
 
 
 def put_commit(

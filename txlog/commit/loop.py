@@ -28,7 +28,13 @@ from txlog.commit.intent import (
     highest_row_id,
 )
 from txlog.commit.judge import Verdict, judge, passes_blindly, refusal, worse
-from txlog.commit.landed import PutCommit, put_commit, require_landed, wait_s
+from txlog.commit.landed import (
+    PutCommit,
+    put_commit,
+    require_landed,
+    unknown_without_memory,
+    wait_s,
+)
 from txlog.fragments.ids import ID_APP, ROW_TRACKING_DOMAIN, highest_id, row_id_mark
 from txlog.log.names import LogFile, commit_name
 from txlog.log.segment import Segment
@@ -337,7 +343,8 @@ def commit(
     RetriesExhaustedError
         Other writers won until the deadline.
     OutcomeUnknownError
-        An answer was lost, and the commit cannot be read back. Its data files must be kept.
+        An answer was lost, and the commit cannot be read back, or memory ran out meanwhile. Its
+        data files must be kept.
     """
     store.require_writable()
     with observed(intent.operation, store.root, within=True), store.attempts() as put:
@@ -369,11 +376,12 @@ def _commit(
             version = 0 if snapshot is None else snapshot.version + 1
             now_ms = effects.now_ms()
             attempt = prepare(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=now_ms)
-            first = put_commit(store, put, version, attempt.data, txn_id, effects)
-            if first is None:
-                mine = PutCommit(version, attempt.data, txn_id, intent.own_files, began_ms=now_ms)
-                stamped = _stamped(attempt.after, require_landed(store, mine, effects))
-                return Committed(stamped, intent, tried, *_changed_features(snapshot, stamped))
+            mine = PutCommit(version, attempt.data, txn_id, intent.own_files, began_ms=now_ms)
+            with unknown_without_memory(version, txn_id):
+                first = put_commit(store, put, version, attempt.data, txn_id, effects)
+                if first is None:
+                    stamped = _stamped(attempt.after, require_landed(store, mine, effects))
+                    return Committed(stamped, intent, tried, *_changed_features(snapshot, stamped))
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
         is_old = False

@@ -304,7 +304,7 @@ def execute(
     RetriesExhaustedError
         Conflicts continued until the deadline. Nothing was committed.
     OutcomeUnknownError
-        The store's answer was lost. Written files are kept.
+        The store's answer was lost, or memory ran out meanwhile. Written files are kept.
     """
     _begin(operation)
     operation.context = context

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -24,10 +24,11 @@ from tests.training.datasets.homes import (
     rows_of,
     texts,
 )
-from txlog.base.errors import NotFoundError, OutcomeUnknownError, TxlogError
+from txlog.base.errors import NotFoundError, OutcomeUnknownError, StoreError, TxlogError
 from txlog.store.base import Store
 from txlog.store.memory import MemoryStore
 from txlog.testing import Crash, CrashingStore, CrashPoint, crash_points
+from txlog.testing.faults import Fault, FaultyStore
 from txlog.testing.schedules import Actor, Choose, History, all_schedules, play, some_schedule
 from txlog.training import Datasets, InlineRunner
 
@@ -167,6 +168,43 @@ def test_a_verb_that_breaks_off_has_its_effect_or_none(store: MemoryStore, verb:
     assert model.before != model.after
     for point in chosen(model.calls, 97):
         break_off(store, model, verb, point)
+
+
+def test_a_data_set_stays_if_memory_runs_out_after_its_event(store: MemoryStore) -> None:
+    model = model_of(store, "create")
+    event = max(n for n, (call, _) in enumerate(model.calls, 1) if call == "put_if_absent")
+    points = [one for one in crash_points(model.calls) if one.kind == "no_memory"]
+    after = [one for one in points if one.step > event]
+    assert len(after) >= 3
+    for point in after:
+        break_off(store, model, "create", point)
+
+
+class Outage(FaultyStore):
+    """A store that loses the answer of a put, and then reads nothing."""
+
+    def __init__(self, inner: Store, put: int) -> None:
+        super().__init__(inner, [Fault("put_if_absent", put, "lost_answer")])
+        self._put = put
+
+    @contextmanager
+    def _call(self, operation: str, path: str) -> Iterator[Any]:
+        is_out = self._counts["put_if_absent"] >= self._put
+        if is_out and operation in ("read", "open_input", "info", "list_after"):
+            raise StoreError(path=path, operation=operation, reason="no connection")
+        with super()._call(operation, path) as kind:
+            yield kind
+
+
+def test_a_data_set_stays_if_the_answer_is_lost_and_nothing_can_be_read(store: MemoryStore) -> None:
+    model = model_of(store, "create")
+    puts = sum(call == "put_if_absent" for call, _ in model.calls)
+    fill(store, model.files)
+    with pytest.raises(OutcomeUnknownError):
+        create(catalog_in(Outage(store, puts), 1))
+    assert seen(catalog_in(store, 2)) == model.after
+    create(catalog_in(store, 3))
+    assert seen(catalog_in(store, 4)) == model.after
 
 
 @pytest.mark.exhaustive

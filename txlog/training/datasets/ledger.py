@@ -240,8 +240,11 @@ class Ledger:
         append = Append(rows)
         try:
             done = execute(self._table, append, txn=(APP, event.n), refresh=False)
-        except OutcomeUnknownError:
-            return self._is_there(self._table, event)
+        except OutcomeUnknownError as unknown:
+            try:
+                return self._is_there(self._table, event)
+            except TxlogError as error:  # The event may be there, so nothing may be deleted.
+                raise unknown from error
         return not done.skipped
 
     def _is_there(self, table: Table, event: Event) -> bool:
