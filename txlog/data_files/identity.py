@@ -20,7 +20,15 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.base.arrow import arrow_array
 from txlog.base.errors import InvalidInputError, LogCorruptError, SchemaMismatchError
-from txlog.schema.types import GENERATION, IDENTITY, LONG, StructField, StructType, type_name
+from txlog.schema.types import (
+    GENERATION,
+    IDENTITY,
+    LONG,
+    StructField,
+    StructType,
+    columns_named,
+    type_name,
+)
 
 _START, _STEP = f"{IDENTITY}start", f"{IDENTITY}step"
 _MARK, _EXPLICIT = f"{IDENTITY}highWaterMark", f"{IDENTITY}allowExplicitInsert"
@@ -129,19 +137,17 @@ def with_identities(
         return schema
     names = [given] if isinstance(given, str) else given
     asked = given if isinstance(given, Mapping) else {name: Identity() for name in names}
+    columns = columns_named(schema, asked, argument="identity")
     fields = {field.name: field for field in schema.fields}
-    for name, identity in asked.items():
-        if name not in fields or not isinstance(identity, Identity):
+    for column, identity in zip(columns, asked.values(), strict=True):
+        if not isinstance(identity, Identity):
             raise InvalidInputError(
                 argument="identity",
-                field=str(name),
-                reason="the schema has no such column"
-                if name not in fields
-                else f"txlog.Identity was expected, not {type(identity).__name__}",
-                remedy=f"Choose from {', '.join(fields)}" if name not in fields else "",
+                field=column.name,
+                reason=f"txlog.Identity was expected, not {type(identity).__name__}",
             )
-        metadata = {**fields[name].metadata, **identity.metadata()}
-        fields[name] = replace(fields[name], metadata=metadata)
+        metadata = {**column.metadata, **identity.metadata()}
+        fields[column.name] = replace(column, metadata=metadata)
     return StructType(tuple(fields.values()))
 
 

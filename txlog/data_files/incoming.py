@@ -34,6 +34,7 @@ from txlog.schema.types import (
     has_void,
     is_widening,
     require_columns,
+    same_names,
     type_name,
     types_in,
 )
@@ -83,7 +84,7 @@ def as_reader(data: Any, argument: str = "data") -> pa.RecordBatchReader:
             return data.to_reader()
         if isinstance(data, Iterator | list | tuple) and (batches := _batches_of(data)):
             return batches
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, ValueError) as error:  # A name twice, of pandas.
         raise InvalidInputError(
             argument=argument, reason=f"the data cannot be read as Arrow: {error}"
         ) from error
@@ -211,14 +212,11 @@ def require_fit(table: StructType, data: StructType) -> None:
     if data == table:
         return
     columns = {field.name.lower(): field for field in table.fields}
-    given: set[str] = set()
-    twice, unknown, others = list[str](), list[str](), list[tuple[StructField, StructField]]()
+    given = {field.name.lower() for field in data.fields}
+    twice = list(same_names(data))
+    unknown, others = list[str](), list[tuple[StructField, StructField]]()
     for field in data.fields:
-        folded = field.name.lower()
-        column = columns.get(folded)
-        if folded in given:
-            twice.append(field.name)
-        given.add(folded)
+        column = columns.get(field.name.lower())
         if column is None:
             unknown.append(field.name)
         elif not is_storable(field.type, column.type):
@@ -229,7 +227,7 @@ def require_fit(table: StructType, data: StructType) -> None:
         if not field.nullable and field.name.lower() not in given and not has_default(field)
     ]
     faults = [
-        *(f"column {name} occurs twice" for name in twice),
+        *(_occurs_twice(*names) for names in twice),
         *(f"column {name} is not in the table" for name in unknown),
         *(
             f"column {field.name} is {type_name(field.type)}, but the table has "
@@ -242,8 +240,15 @@ def require_fit(table: StructType, data: StructType) -> None:
         raise SchemaMismatchError(
             argument="data",
             reason="; ".join(faults),
-            remedy=_remedy(twice, unknown, [column.name for _, column in others], missing),
+            remedy=_remedy(
+                [name for _, name in twice], unknown, [column.name for _, column in others], missing
+            ),
         )
+
+
+def _occurs_twice(first: str, second: str) -> str:
+    other = "" if first == second else f": {first} differs from it only in case"
+    return f"column {second} occurs twice{other}"
 
 
 def _remedy(
@@ -447,6 +452,13 @@ def target_schema(table: StructType, data: StructType, modes: WriteModes) -> Str
         require_columns(data)
         return data
     if modes.schema_mode == "merge":
+        for first, second in same_names(data):
+            raise SchemaMismatchError(
+                argument="data",
+                field=second,
+                reason=_occurs_twice(first, second),
+                remedy=_remedy([second], (), (), ()),
+            )
         merged = merged_schema(table, data)
         require_fit(merged, data)
         return merged

@@ -32,6 +32,7 @@ from txlog.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    columns_named,
 )
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
@@ -380,25 +381,18 @@ def with_generated(schema: StructType, generated: Mapping[str, str] | None) -> S
     InvalidInputError
         There is no such column, or an expression is not text.
     """
-    for name, text in (generated or {}).items():
-        if schema.get(name) is None or not isinstance(text, str):
+    asked = generated or {}
+    fields = {field.name: field for field in schema.fields}
+    columns = columns_named(schema, asked, argument="generated")
+    for column, text in zip(columns, asked.values(), strict=True):
+        if not isinstance(text, str):
             raise InvalidInputError(
                 argument="generated",
-                field=str(name),
-                reason="the schema has no such column"
-                if isinstance(text, str)
-                else f"SQL text was expected, not {type(text).__name__}",
-                remedy=f"Choose from {', '.join(schema.names())}",
+                field=column.name,
+                reason=f"SQL text was expected, not {type(text).__name__}",
             )
-    texts = {name.lower(): text for name, text in (generated or {}).items()}
-    return StructType(
-        tuple(
-            replace(field, metadata={**field.metadata, GENERATION: texts[field.name.lower()]})
-            if field.name.lower() in texts
-            else field
-            for field in schema.fields
-        )
-    )
+        fields[column.name] = replace(column, metadata={**column.metadata, GENERATION: text})
+    return StructType(tuple(fields.values()))
 
 
 def as_type(kind: pa.DataType | DataType) -> DataType:

@@ -35,6 +35,7 @@ from txlog.schema.types import (
     DataType,
     StructField,
     StructType,
+    columns_named,
     stored_batch,
     stored_fields,
 )
@@ -134,43 +135,31 @@ class FileLayout:
         return tuple(not nullable[name] for name in self.partition_by)
 
 
-def check_partitioning(schema: StructType, partition_by: Sequence[str]) -> None:
-    """Raise if a partition column is not in the schema, is nested, or no other column is left.
+def partitioning(schema: StructType, partition_by: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of partition columns as the schema spells them.
 
     Raises
     ------
     InvalidInputError
-        The error names the column.
+        A column is not in the schema, is nested or named twice, or no other column is left.
     """
-    for name in partition_by:
-        column = next((f for f in schema.fields if f.name == name), None)
-        if column is None:
-            raise InvalidInputError(
-                argument="partition_by",
-                field=name,
-                reason="the schema has no such column",
-                remedy=f"Choose from {', '.join(schema.names())}",
-            )
+    columns = columns_named(schema, partition_by, argument="partition_by")
+    for column in columns:
         kind = arrow_schema(StructType((column,))).field(0).type
         if pa.types.is_nested(kind) or pa.types.is_null(kind):
             raise InvalidInputError(
                 argument="partition_by",
-                field=name,
+                field=column.name,
                 reason=f"values of type {kind} cannot partition a table",
                 remedy="Choose a column of another type",
             )
-    if len(set(partition_by)) != len(partition_by):
-        raise InvalidInputError(
-            argument="partition_by",
-            reason="a column is named twice",
-            remedy="Name each column once",
-        )
-    if len(partition_by) == len(schema.fields):
+    if len(columns) == len(schema.fields):
         raise InvalidInputError(
             argument="partition_by",
             reason="all columns would be partition columns, so files would have no columns",
             remedy="Omit one of them",
         )
+    return tuple(column.name for column in columns)
 
 
 def write_data_files(

@@ -35,8 +35,8 @@ from txlog.data_files.modes import ADDING, WriteModes
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.write import (
     FileLayout,
-    check_partitioning,
     discard_files,
+    partitioning,
     write_data_files,
 )
 from txlog.expressions.bind import bind
@@ -155,7 +155,7 @@ def plan_write(
     UnsupportedFeatureError
         A constraint of the table cannot be evaluated over the schema.
     """
-    check_partitioning(schema, metadata.partition_columns)
+    partitioning(schema, metadata.partition_columns)
     require_storable(schema, metadata.partition_columns)
     properties = Properties(metadata.configuration)
     layout = FileLayout(
@@ -334,11 +334,13 @@ def _satisfying(
         yield batch
 
 
-def partitioned_by(metadata: Metadata, columns: Sequence[str] | None) -> Metadata:
-    """Return metadata with other partition columns; None keeps them."""
+def partitioned_by(
+    metadata: Metadata, schema: StructType, columns: Sequence[str] | None
+) -> Metadata:
+    """Return metadata with other partition columns; None keeps them. Errors as `partitioning`."""
     if columns is None:
         return metadata
-    return metadata.model_copy(update={"partition_columns": list(columns)})
+    return metadata.model_copy(update={"partition_columns": list(partitioning(schema, columns))})
 
 
 class AddedFiles:
@@ -439,7 +441,7 @@ class AddedFiles:
             plan = plan_append(base, schema, self._options)
         else:
             plan = plan_write(
-                partitioned_by(base.metadata, modes.partition_by),
+                partitioned_by(base.metadata, schema, modes.partition_by),
                 schema,
                 self._options,
                 mapping_mode=base.mapping_mode,

@@ -7,7 +7,7 @@ omit them: "Primitive Types".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -309,13 +309,65 @@ def _of_field(prefix: str, field: StructField) -> list[tuple[str, dict[str, Any]
     return recorded + _changes(f"{name}.", field.type)
 
 
-def require_columns(schema: StructType) -> None:
-    """Raise if a new table's schema has no columns, or two columns with one name.
+def same_names(kind: DataType, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the dotted names of fields beside each other, at any depth, that mean the same one.
+
+    Names that differ only in case do, to Spark and to the protocol: neither can be read.
+    """
+    match kind:
+        case StructType(fields):
+            first: dict[str, str] = {}
+            for field in fields:
+                name = f"{prefix}{field.name}"
+                folded = field.name.lower()
+                if folded in first:
+                    yield first[folded], name
+                first.setdefault(folded, name)
+                yield from same_names(field.type, f"{name}.")
+        case ArrayType(element):
+            yield from same_names(element, f"{prefix}element.")
+        case MapType(key, value):
+            yield from same_names(key, f"{prefix}key.")
+            yield from same_names(value, f"{prefix}value.")
+
+
+def columns_named(schema: StructType, names: Iterable[str], *, argument: str) -> list[StructField]:
+    """Return the columns of a schema that a caller names in any case, each of them once.
 
     Raises
     ------
     InvalidInputError
-        There are no columns, a name is empty, or two names are equal ignoring case.
+        There is no column of a name, or two names mean one column.
+    """
+    found: list[StructField] = []
+    for name in names:
+        column = schema.get(name) if isinstance(name, str) else None
+        if column is None:
+            raise InvalidInputError(
+                argument=argument,
+                field=str(name),
+                reason="the schema has no such column",
+                remedy=f"Choose from {', '.join(schema.names())}",
+            )
+        if any(column is other for other in found):
+            raise InvalidInputError(
+                argument=argument,
+                field=name,
+                reason=f"the column {column.name} is named twice",
+                remedy="Name each column once",
+            )
+        found.append(column)
+    return found
+
+
+def require_columns(schema: StructType) -> None:
+    """Raise if a new table's schema has no columns, or two fields with one name.
+
+    Raises
+    ------
+    InvalidInputError
+        There are no columns, the name of one is empty, or the names of two columns, or of two
+        fields of one struct, are equal ignoring case.
     """
     if not schema.fields:
         raise InvalidInputError(
@@ -323,16 +375,16 @@ def require_columns(schema: StructType) -> None:
             reason="a table needs at least one column",
             remedy="Pass data or a schema with columns",
         )
-    folded: set[str] = set()
+    for first, second in same_names(schema):
+        raise InvalidInputError(
+            argument="schema",
+            field=second,
+            reason=f"{second} occurs twice"
+            if first == second
+            else f"{first} and {second} have names that differ only in case",
+            remedy="Rename one of them",
+        )
     for column in schema.fields:
-        if column.name.lower() in folded:
-            raise InvalidInputError(
-                argument="schema",
-                field=column.name,
-                reason="two columns have this name, or names that differ only in case",
-                remedy="Rename one of them",
-            )
-        folded.add(column.name.lower())
         if not column.name:
             raise InvalidInputError(
                 argument="schema",

@@ -166,7 +166,8 @@ def require_same(
         The error names the argument.
     """
     wanted = list(as_names(partition_by))
-    if partition_by is not None and wanted != snapshot.partition_columns:
+    folded = [name.lower() for name in wanted]
+    if partition_by is not None and folded != [one.lower() for one in snapshot.partition_columns]:
         raise InvalidInputError(
             argument="partition_by",
             reason=f"the table is partitioned by {snapshot.partition_columns or 'nothing'}, "

@@ -46,6 +46,7 @@ from txlog.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    same_names,
     type_name,
     types_in,
 )
@@ -337,7 +338,17 @@ def _schema(
         if plain in seen:
             continue
         seen.add(plain)
-        for field in from_arrow(arrow, nanos=nanos != "cut").fields:
+        given = from_arrow(arrow, nanos=nanos != "cut")
+        for one, other in same_names(given):
+            raise SchemaMismatchError(
+                argument="data",
+                path=file.info.name,
+                field=other,
+                reason=f"columns {one} and {other} of {file.info.name} have one name, or names "
+                "that differ only in case: readers would find one",
+                remedy="Nothing was committed. Write the file again with other names",
+            )
+        for field in given.fields:
             if nanos == "refuse" and any(kind in _NANOS for kind in types_in(StructType((field,)))):
                 raise SchemaMismatchError(
                     argument="data",

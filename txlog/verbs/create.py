@@ -37,8 +37,8 @@ from txlog.data_files.identity import (
 from txlog.data_files.incoming import incoming
 from txlog.data_files.options import WriteOptions, as_names, as_options
 from txlog.data_files.write import (
-    check_partitioning,
     discard_files,
+    partitioning,
 )
 from txlog.data_files.write_plan import WritePlan, plan_write
 from txlog.expressions.tree import Expression
@@ -163,12 +163,11 @@ def new_table(
     InvalidInputError
         The schema, the partitioning, the clustering or a property is wrong.
     """
+    require_columns(declared)
     schema = definition.schema_of(declared)
-    partition_by = as_names(definition.partition_by)
     properties = definition.properties or {}
     require_texts(name=definition.name, description=definition.description)
-    require_columns(schema)
-    check_partitioning(schema, partition_by)
+    partition_by = partitioning(schema, as_names(definition.partition_by))
     require_storable(schema, partition_by)
     require_identities(schema, partition_by)
     asked = Asked.of(properties, has_rows=False)

@@ -114,7 +114,9 @@ class Overwrite(Operation):
             reads=Reads(everything=modes.where is None, where=deletes.where),
             parameters={
                 "mode": "Overwrite",
-                "partitionBy": partitioned_by(base.metadata, modes.partition_by).partition_columns,
+                "partitionBy": partitioned_by(
+                    base.metadata, schema, modes.partition_by
+                ).partition_columns,
                 "predicate": None if deletes.where is None else to_sql(deletes.where),
                 "partitionOverwriteMode": modes.partition_mode if modes.where is None else None,
             },
@@ -175,7 +177,7 @@ def _definition(
     """Return the metadata and the domains that change."""
     if not files.modes.replaces_schema:
         return evolved(base, schema), ()
-    metadata = partitioned_by(base.metadata, files.modes.partition_by)
+    metadata = partitioned_by(base.metadata, schema, files.modes.partition_by)
     if schema == base.schema and metadata == base.metadata:
         return None, ()
     from txlog.verbs.mapped_columns import without_lost_columns

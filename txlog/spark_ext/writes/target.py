@@ -117,7 +117,7 @@ def plan_target(
         require_table_writable(table, removes_rows=request.mode == "overwrite")
         require_defined(table, request.definition, modes)
         final = schema_after(table, data, modes)
-        metadata = partitioned_by(table.metadata, modes.partition_by)
+        metadata = partitioned_by(table.metadata, final, modes.partition_by)
     require_storable(final)
     mode = Properties(metadata.configuration).get(MAPPING_MODE)
     return Target(

@@ -17,7 +17,7 @@ from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.operators import OPERATORS
 from txlog.expressions.sql import required_expression
 from txlog.expressions.tree import And, Column, Comparison, Expression, rewritten
-from txlog.schema.types import StructField, StructType
+from txlog.schema.types import StructField, StructType, same_names
 
 Node = TypeVar("Node", bound=Any)
 
@@ -118,23 +118,16 @@ class Sides:
         )
 
 
-def _require_distinct(source: StructType, path: str = "") -> None:
+def _require_distinct(source: StructType) -> None:
     """Raise if names of the source differ only in case: values of one column would be lost."""
-    seen: dict[str, str] = {}
-    for field in source.fields:
-        name = f"{path}{field.name}"
-        other = seen.get(name.lower())
-        if other is not None:
-            raise InvalidInputError(
-                argument="source",
-                field=name,
-                reason=f"the source has the columns {other} and {name}, whose names do not differ "
-                "by more than case",
-                remedy="Rename or omit one of them",
-            )
-        seen[name.lower()] = name
-        if isinstance(field.type, StructType):
-            _require_distinct(field.type, f"{name}.")
+    for first, second in same_names(source):
+        raise InvalidInputError(
+            argument="source",
+            field=second,
+            reason=f"the source has the columns {first} and {second}, whose names do not differ "
+            "by more than case",
+            remedy="Rename or omit one of them",
+        )
 
 
 def with_columns(node: Node, change: Callable[[Column], Expression]) -> Node:
