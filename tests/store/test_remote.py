@@ -1,5 +1,6 @@
 """Stores by fsspec: S3 and Google without obstore, HDFS by renames, and others."""
 
+import errno
 import json
 import threading
 import uuid
@@ -8,20 +9,22 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
 import pytest
 from fault_proxy import proxy
+from fsspec.implementations.memory import MemoryFileSystem
 from servers import Server, fake_gcs, localbucket, missing
 
 import txlog
 from txlog.base.effects import REAL
-from txlog.base.errors import UnsupportedFeatureError
+from txlog.base.errors import StoreError, UnsupportedFeatureError
 from txlog.extend import context_of
 from txlog.store.base import Store
 from txlog.store.open import open_store
-from txlog.store.remote import FsspecStore
+from txlog.store.remote import Backend, FsspecStore
 from txlog.testing import StoreContract
 
 
@@ -60,6 +63,36 @@ class OnFsspec(StoreContract):
         store = open_store(self.server.root(), by_fsspec(self.server))
         assert isinstance(store, FsspecStore)
         return store
+
+
+class Half(MemoryFileSystem):
+    """A file system on which each write stops half-way, and then the disk is full."""
+
+    protocol = "half"
+    store: ClassVar[dict[str, Any]] = {}
+
+    def pipe_file(self, path: str, value: bytes, **_: Any) -> None:
+        super().pipe_file(path, value[: len(value) // 2])
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+
+def test_a_write_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txlog.store.remote.connect", lambda *_: Backend(Half(), "/half"))
+    store = FsspecStore("half://t", is_coordinated=True)
+    with pytest.raises(StoreError, match="Disk quota exceeded"):
+        store.write_new("a", b"0123")
+
+
+def test_each_server_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trust in a server does not reach another one with the same root."""
+    probed: list[object] = []
+    monkeypatch.setattr(FsspecStore, "_creates_by", "put")
+    monkeypatch.setattr(FsspecStore, "_created", lambda *_: "created")
+    monkeypatch.setattr(FsspecStore, "_probe", lambda store: probed.append(store.options))
+    root = f"s3://{uuid.uuid4()}"
+    for url in ("https://a", "https://b", "https://a"):
+        FsspecStore(root, {"client_kwargs": {"endpoint_url": url}}).put_if_absent("f", b"")
+    assert len(probed) == 2
 
 
 @pytest.mark.spec("GUA-1")

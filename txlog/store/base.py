@@ -354,7 +354,7 @@ class WrappingStore(BasicStore):
     inner: Store
 
     @property
-    def reads_at_once(self) -> int:  # type: ignore[override]
+    def reads_at_once(self) -> int:  # type: ignore[override]  # Other stores have a constant.
         """The best number of concurrent reads of the wrapped store."""
         return self.inner.reads_at_once
 

@@ -22,7 +22,7 @@ from txlog.base.uris import scheme_of, without_secrets
 from txlog.store.base import ObjectInfo, OpenOutput, Put, known_ms, require_below
 from txlog.store.cloud_options import Place, connect, place_of
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload
-from txlog.store.server import ServerStore
+from txlog.store.server import ServerStore, frozen
 
 if TYPE_CHECKING:
     from collections import deque
@@ -72,7 +72,7 @@ class CloudStore(ServerStore):
         environment = {
             name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)
         }
-        return (*place[:3], _frozen(self.options), _frozen(environment))
+        return (*place[:3], frozen(self.options), frozen(environment))
 
     def _client(self, place: Place) -> Any:
         global _used_by
@@ -240,17 +240,15 @@ class CloudStore(ServerStore):
         has = self._has(path, data)
         if has:
             return
-        if answer is None:
-            raise self._taken(path)
-        if has is None:  # The write may still succeed. No other file has this name.
+        if has is None and answer is not None:  # It may still succeed; the name is this call's own.
             with suppress(Exception):
                 client.delete([key])
         raise StoreError(
             operation="create",
             path=path,
             table=without_secrets(self.root),
-            reason=answer.reason,
-            remedy="Try again",
+            reason="another file has this name" if answer is None else answer.reason,
+            remedy="Check the content of that file" if answer is None else "Try again",
         ) from answer
 
     def replace(self, path: str, data: bytes) -> None:
@@ -369,9 +367,3 @@ def _await(calls: deque[Call[None]]) -> None:
 
 def _ms(modified: Any) -> int | None:
     return known_ms(int(modified.timestamp() * 1000))
-
-
-def _frozen(options: Any) -> Any:
-    if isinstance(options, Mapping):
-        return tuple(sorted((str(name), _frozen(value)) for name, value in options.items()))
-    return repr(options)

@@ -22,14 +22,14 @@ from txlog.store.base import ObjectInfo, Put, kind_of, require_below
 from txlog.store.cloud_options import fsspec_options
 from txlog.store.file_times import modified_ms
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload
-from txlog.store.server import ServerStore
+from txlog.store.server import ServerStore, frozen
 
 # Their rename fails atomically if the target exists, but their create overwrites.
 _RENAME = ("hdfs", "webhdfs", "viewfs", "ofs")
 _NAMES, _RACERS = 6, 6  # In a probe, six threads race for each of six names.
 _EXISTS = ("PreconditionFailed", "ConditionalRequestConflict", "412")
 
-_trusted: set[tuple[str, str]] = set()  # Roots for which a probe showed that create is atomic.
+_trusted: set[tuple[str, Any]] = set()  # Roots for which a probe showed that create is atomic.
 
 
 @dataclass(frozen=True, repr=False)
@@ -206,12 +206,9 @@ class FsspecStore(ServerStore):
                     files.pipe_file(self._at(path), data, mode="create")
                 else:
                     files.pipe_file(self._free(path), data)
-        except TxlogError as error:
-            has = self._has(path, data)
-            if has is None:
+        except TxlogError:
+            if not self._has(path, data):
                 raise
-            if not has:
-                raise self._taken(path) from error
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file atomically; return whether it was created or existed before.
@@ -220,7 +217,7 @@ class FsspecStore(ServerStore):
         have exactly one winner.
         """
         self.require_writable()
-        known = (self.root, repr(sorted(self.options, key=str)))
+        known = (self.root, frozen(self.options))
         if known not in _trusted:
             self._probe()
             _trusted.add(known)

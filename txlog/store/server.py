@@ -94,11 +94,9 @@ class ServerStore(BasicStore):
         except TxlogError:
             return None
 
-    def _taken(self, path: str) -> StoreError:
-        return StoreError(
-            operation="create",
-            path=path,
-            table=without_secrets(self.root),
-            reason="another file has this name",
-            remedy="Check the content of that file",
-        )
+
+def frozen(options: Any) -> Any:
+    """Return options with their values as a key: another value may lead to another server."""
+    if isinstance(options, Mapping):
+        return tuple(sorted((str(name), frozen(value)) for name, value in options.items()))
+    return repr(options)
