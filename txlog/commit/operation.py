@@ -176,7 +176,10 @@ _rehearsing: ContextVar[bool] = ContextVar("txlog.rehearsing", default=False)
 
 @contextmanager
 def rehearsing(asked: bool = True) -> Iterator[None]:
-    """Let `execute` try operations without a commit; the files that they write are deleted."""
+    """Let `execute` try operations without a commit; the files that they write are deleted.
+
+    Nothing else is deleted: a vacuum and the like only say what they would delete.
+    """
     token = _rehearsing.set(asked)
     try:
         yield

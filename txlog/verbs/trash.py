@@ -17,7 +17,7 @@ from txlog.base.moments import duration_ms
 from txlog.base.threads import map_all
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.commit.operation import Operation
+from txlog.commit.operation import Operation, is_rehearsing
 from txlog.data_files.change_files import FOLDER as CHANGES_FOLDER
 from txlog.fragments.deletion_file import DELETIONS_FOLDER, is_deletion_file
 from txlog.fragments.rows import FEATURE
@@ -103,8 +103,11 @@ def hours_ms(hours: float) -> int:
 def delete_files(context: Context, paths: Iterable[str]) -> None:
     """Delete files of a table with the engine, many at a time.
 
-    All are tried; the first error is raised at the end.
+    All are tried; the first error is raised at the end. A rehearsal deletes nothing, because it
+    does not commit the note of the deletion either.
     """
+    if is_rehearsing():
+        return
     _in_shares(context, partial(_deleted, context.store), paths)
 
 
@@ -121,7 +124,9 @@ def _in_shares(
 
 
 def move_to_trash(context: Context, paths: Iterable[str]) -> None:
-    """Move files of a table to its trash."""
+    """Move files of a table to its trash; none in a rehearsal."""
+    if is_rehearsing():
+        return
     folder = f"{TRASH}/{context.effects.now_ms()}"
     _in_shares(context, partial(_moved, context.store, f"{folder}/"), paths)
 
