@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from txlog.base.errors import TxlogError
 from txlog.commit.context import Context
 from txlog.commit.operation import execute
 from txlog.snapshot.load import list_log, refresh
@@ -35,7 +36,6 @@ def truncate(context: Context, snapshot: Snapshot, version: int) -> Snapshot:
         return latest
     parameters = {"truncateHistory": True}
     latest = _noted(context, latest, DeletionNote("VACUUM START", parameters))
-    status = "FAILED"
     try:
         # After the first commit nobody can pin an older version, so this sees all pins.
         plan = _truncation(context, latest, version)
@@ -44,11 +44,15 @@ def truncate(context: Context, snapshot: Snapshot, version: int) -> Snapshot:
             if protected_before(latest):
                 require_known_protocols(context.store, plan.gone, latest.root)
             delete_log(context, plan)
-        status = "COMPLETED"
-    finally:
-        end = DeletionNote("VACUUM END", {**parameters, "status": status})
-        latest = _noted(context, latest, end)
-    return latest
+    except BaseException as error:  # Ctrl-C, too: others wait for the end of a deletion.
+        try:
+            _noted(context, latest, DeletionNote("VACUUM END", {**parameters, "status": "FAILED"}))
+        except TxlogError as failure:
+            error.add_note(f"Its end could not be recorded: {failure}")
+        raise
+    return _noted(
+        context, latest, DeletionNote("VACUUM END", {**parameters, "status": "COMPLETED"})
+    )
 
 
 def _noted(context: Context, latest: Snapshot, note: DeletionNote) -> Snapshot:
