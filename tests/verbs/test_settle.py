@@ -87,6 +87,25 @@ def test_a_failure_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     assert table.refresh().count() == 4 * ROWS.num_rows
 
 
+@pytest.mark.parametrize(
+    "step",
+    ["log_files.write_if_wanted", "checkpoint.checkpoint", "indexes.list_segments"],
+)
+def test_lack_of_memory_after_the_commit_is_a_warning(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = {"delta__checkpointInterval": "1", "txlog__writeChecksums": "true"}
+    table = made(f"memory-{step}", **properties)
+
+    def lacks(*_: object) -> None:
+        raise MemoryError("no memory is left")
+
+    monkeypatch.setattr(f"txlog.verbs.{step}", lacks)
+    with pytest.warns(txlog.TxlogWarning, match="no memory is left"):
+        appended(table)
+    assert table.count() == table.refresh().count() == 4 * ROWS.num_rows
+
+
 def test_verbs_that_commit_beside_their_task_settle_too(tmp_path: Path) -> None:
     properties = {"delta.checkpointInterval": "1"}
     table = txlog.write(tmp_path / "t", ROWS, properties=properties)

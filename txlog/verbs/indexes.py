@@ -463,7 +463,7 @@ def merge_if_due(context: Context, snapshot: Snapshot, cache: SegmentCache) -> N
         try:
             if len(list_segments(context.store, definition.name)) >= MOST_SEGMENTS:
                 IndexFiles(context, snapshot, definition, cache).merge(MERGED_AT_ONCE)
-        except (TxlogError, OSError) as error:
+        except Exception as error:  # Lack of memory, too: the commit has landed.
             warn_committed(
                 f"segments of the index {definition.name} could not be merged: {error}",
                 stacklevel=4,

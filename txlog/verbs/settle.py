@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from txlog.base.errors import TxlogError, warn_committed
+from txlog.base.errors import warn_committed
 from txlog.commit.context import Context
 from txlog.commit.operation import Done
 from txlog.protocol.properties import INDEX_PREFIX
@@ -49,7 +49,7 @@ def _write_log_files(context: Context, done: Done) -> None:
 
     try:
         write_if_wanted(context, done)
-    except TxlogError as error:
+    except Exception as error:  # Lack of memory, too: the commit is valid without these files.
         warn_committed(
             f"version {done.outcome.version} is committed, but a checksum or a compaction of its "
             f"log could not be written: {error}",
