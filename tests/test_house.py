@@ -160,7 +160,7 @@ def is_public_for(room: str, module: str, name: str) -> bool:
 
 
 def inner_imports(room: str, tree: ast.Module) -> list[str]:
-    """Return what a module of the third storey imports, but may not."""
+    """Return the imports of a module of the third storey that break the rule."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and is_ours(module := node.module or ""):

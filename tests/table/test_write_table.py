@@ -10,7 +10,7 @@ import txlog
 from txlog.verbs.create import NewTable
 
 ROWS = pa.table({"id": [5, 6], "n": [1, 2], "m": [2, 4]})
-DEFINITION = {
+DEFINITION: dict[str, Any] = {
     "partition_by": "n",
     "generated": {"m": "n * 2"},
     "identity": {"id": txlog.Identity(explicit=True)},
@@ -21,8 +21,8 @@ DEFINITION = {
 
 
 def test_a_table_is_defined_as_create_defines_it(tmp_path: Path) -> None:
-    made = txlog.write(tmp_path / "written", ROWS, **DEFINITION)  # type: ignore[arg-type]
-    empty = txlog.Table.create(tmp_path / "made", ROWS.schema, **DEFINITION)  # type: ignore[arg-type]
+    made = txlog.write(tmp_path / "written", ROWS, **DEFINITION)
+    empty = txlog.Table.create(tmp_path / "made", ROWS.schema, **DEFINITION)
     ours, theirs = made.metadata, empty.metadata
     assert ours.schema_string == theirs.schema_string
     assert (ours.name, ours.description) == ("numbers", "and their doubles")
@@ -33,15 +33,15 @@ def test_a_table_is_defined_as_create_defines_it(tmp_path: Path) -> None:
     assert made.to_arrow(where="n = 7")["m"].to_pylist() == [14]
     wrong = ROWS.set_column(2, "m", pa.array([2, 5]))
     with pytest.raises(txlog.SchemaMismatchError, match="n \\* 2 gives"):
-        txlog.write(tmp_path / "wrong", wrong, **DEFINITION)  # type: ignore[arg-type]
+        txlog.write(tmp_path / "wrong", wrong, **DEFINITION)
     with pytest.raises(txlog.SchemaMismatchError, match="id"):
         txlog.write(tmp_path / "wrong", ROWS, identity="id")  # Without `explicit`.
     assert not txlog.Table.exists(tmp_path / "wrong")
 
 
 def test_an_existing_table_must_be_defined_so(tmp_path: Path) -> None:
-    made = txlog.write(tmp_path, ROWS, **DEFINITION)  # type: ignore[arg-type]
-    txlog.write(tmp_path, pa.table({"n": [3]}), "append", **DEFINITION)  # type: ignore[arg-type]
+    made = txlog.write(tmp_path, ROWS, **DEFINITION)
+    txlog.write(tmp_path, pa.table({"n": [3]}), "append", **DEFINITION)
     for argument, value in (
         ("generated", {"m": "n * 3"}),
         ("generated", {"n": "1"}),
@@ -58,7 +58,7 @@ def test_an_existing_table_must_be_defined_so(tmp_path: Path) -> None:
 
 def test_an_overwritten_schema_is_not_defined_in_silence(tmp_path: Path) -> None:
     """The overwrite takes its columns from the data, so the definition would be lost."""
-    made = txlog.write(tmp_path, ROWS, **DEFINITION)  # type: ignore[arg-type]
+    made = txlog.write(tmp_path, ROWS, **DEFINITION)
     for argument in ("generated", "identity"):
         with pytest.raises(txlog.InvalidInputError, match="the table exists") as caught:
             txlog.write(
@@ -66,14 +66,14 @@ def test_an_overwritten_schema_is_not_defined_in_silence(tmp_path: Path) -> None
                 ROWS,
                 "overwrite",
                 schema_mode="overwrite",
-                **{argument: DEFINITION[argument]},  # type: ignore[arg-type]
+                **{argument: DEFINITION[argument]},
             )
         assert caught.value.argument == argument
     assert made.refresh().version == 0
 
 
 def test_the_argument_that_differs_is_named(tmp_path: Path) -> None:
-    txlog.write(tmp_path, ROWS, **DEFINITION)  # type: ignore[arg-type]
+    txlog.write(tmp_path, ROWS, **DEFINITION)
     with pytest.raises(txlog.InvalidInputError) as caught:
         txlog.write(
             tmp_path, ROWS, "append", identity={"id": txlog.Identity(start=5, explicit=True)}

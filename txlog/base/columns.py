@@ -38,8 +38,6 @@ def without_views(rows: pa.Table) -> pa.Table:
 
 
 _GATHERED_ROWS = 64 * 1024
-
-
 _GATHERED_BYTES = 64 * 1024 * 1024
 
 

@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 
 WORD_BYTES = 8
 
-
 Bytes: TypeAlias = "NDArray[np.uint8]"
-
-
 Places: TypeAlias = "NDArray[np.int32]"
 
 

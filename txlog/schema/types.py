@@ -310,9 +310,9 @@ def _of_field(prefix: str, field: StructField) -> list[tuple[str, dict[str, Any]
 
 
 def same_names(kind: DataType, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the dotted names of fields beside each other, at any depth, that mean the same one.
+    """Yield pairs of fields of one struct, at any depth, whose names are equal but for case.
 
-    Names that differ only in case do, to Spark and to the protocol: neither can be read.
+    Spark takes such names for one name, and then reads neither field. The names are dotted.
     """
     match kind:
         case StructType(fields):

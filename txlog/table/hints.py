@@ -265,7 +265,7 @@ OF_TABLE = {
     "mean": (
         "pandas, polars and pyarrow",
         "df.mean()",
-        'txlog.sql("SELECT max(n) FROM t", {"t": t})',
+        'txlog.sql("SELECT avg(n) FROM t", {"t": t})',
     ),
     "melt": ("pandas, polars and pyarrow", "df.melt(…)", "t.to_pandas()"),
     "memory_usage": (
@@ -282,7 +282,7 @@ OF_TABLE = {
     "min": (
         "pandas, polars and pyarrow",
         "df.min()",
-        'txlog.sql("SELECT max(n) FROM t", {"t": t})',
+        'txlog.sql("SELECT min(n) FROM t", {"t": t})',
     ),
     "name": ("pyiceberg", "table.name()", "t.uri"),
     "nbytes": (
@@ -401,7 +401,7 @@ OF_TABLE = {
     "sum": (
         "pandas, polars and pyarrow",
         "df.sum()",
-        'txlog.sql("SELECT max(n) FROM t", {"t": t})',
+        'txlog.sql("SELECT sum(n) FROM t", {"t": t})',
     ),
     "table_config": ("deltalake", "dt.table_config", "t.properties"),
     "table_uri": ("deltalake", "dt.table_uri", "t.uri"),

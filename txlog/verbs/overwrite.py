@@ -114,9 +114,7 @@ class Overwrite(Operation):
             reads=Reads(everything=modes.where is None, where=deletes.where),
             parameters={
                 "mode": "Overwrite",
-                "partitionBy": partitioned_by(
-                    base.metadata, schema, modes.partition_by
-                ).partition_columns,
+                "partitionBy": (metadata or base.metadata).partition_columns,
                 "predicate": None if deletes.where is None else to_sql(deletes.where),
                 "partitionOverwriteMode": modes.partition_mode if modes.where is None else None,
             },
