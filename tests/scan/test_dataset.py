@@ -250,3 +250,12 @@ def test_a_column_that_a_file_has_twice_hinders_no_other_one(tmp_path: Path) -> 
         assert reader.to_table(columns=["b"])["b"].to_pylist() == [3]
     with pytest.raises(txlog.DataFileError, match="a"):
         dataset.to_table(columns=["a"])
+
+
+@pytest.mark.parametrize("name", ["whole", "deleted"])
+def test_batches_have_the_size_that_is_asked_for(tables: dict[str, txlog.Table], name: str) -> None:
+    dataset = tables[name].to_pyarrow_dataset()
+    for columns in (["n"], []):
+        batches = list(dataset.to_batches(columns=columns, batch_size=7))
+        assert sum(batch.num_rows for batch in batches) == tables[name].count()
+        assert max(batch.num_rows for batch in batches) == 7

@@ -26,6 +26,7 @@ from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FragmentRows
 from txlog.log.paths import decode_path
 from txlog.parquet.file_footer import FileFooter
+from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.plan import PlannedFiles, ScanPlan, plan_fragments
 from txlog.scan.resolve import resolve
 from txlog.scan.scan import Scan
@@ -150,18 +151,22 @@ class Held:
             yield plain
 
     def batches(
-        self, paths: Sequence[str], schema: pa.Schema, names: Sequence[str]
+        self,
+        paths: Sequence[str],
+        schema: pa.Schema,
+        names: Sequence[str],
+        batch_size: int,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some of these fragments, in columns of a schema.
 
-        A column that the table lacks is null.
+        A column that the table lacks is null. `batch_size` is that of `Scan.to_batches`.
         """
         known = {name: self.snapshot.schema.get(name) for name in names}
         columns = list(dict.fromkeys(one.name for one in known.values() if one is not None))
         fragments = [self.fragments[path] for path in paths]
         plan = plan_fragments(self.snapshot, fragments, columns=columns).for_arrow()
         target = pa.schema([schema.field(name) for name in names])
-        for batch in Scan(self.store, plan).to_batches():
+        for batch in Scan(self.store, plan).to_batches(batch_size=batch_size):
             if not names:  # A batch that is made without columns has no rows.
                 yield batch.select([])
                 continue
@@ -246,7 +251,9 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
                 if is_plain:
                     yield from plain(parts).to_batches()
                     continue
-                rows = self._held.batches([part.path for part in parts], self.schema, names)
+                paths = [part.path for part in parts]
+                size = options.get("batch_size", BATCH_ROWS)
+                rows = self._held.batches(paths, self.schema, names, size)
                 yield from ds.Scanner.from_batches(
                     rows, schema=schema, columns=columns, filter=filter
                 ).to_batches()
@@ -287,7 +294,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
             if all(self._held.are_plain([part], names, twice=True)):
                 yield part
                 continue
-            batches = self._held.batches([part.path], self.schema, names)
+            batches = self._held.batches([part.path], self.schema, names, BATCH_ROWS)
             rows = pa.Table.from_batches(batches, self.schema)
             yield from ds.InMemoryDataset(rows).get_fragments()
 
