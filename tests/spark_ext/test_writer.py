@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.spark_ext import read, write
+from txlog.spark_ext import read, sql, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,6 +73,40 @@ def test_overwrite_whole_predicate_and_dynamic(spark: "SparkSession", tmp_path: 
     with pytest.raises(Exception, match="would not replace"):
         save(frame(spark, 0, 3), path, "overwrite", replaceWhere="part = '1'")
     assert ids(table) == [7, 8]
+
+
+@pytest.mark.parametrize("door", ["format", "write", "sql"])
+def test_an_empty_text_of_a_partition_column_is_null_before_it_is_checked(
+    spark: "SparkSession", tmp_path: Path, door: str
+) -> None:
+    path = tmp_path / "t"
+    data = spark.sql("SELECT '' AS x, 1L AS n UNION ALL SELECT 'a', 2L")
+    write(data, path, partition_by=["x"])
+    table = txlog.Table(path)
+
+    def replace(where: str) -> None:
+        rows = data.where("x = ''")
+        if door == "format":
+            save(rows, path, "overwrite", replaceWhere=where)
+        elif door == "write":
+            write(rows, path, mode="overwrite", where=where)
+        else:
+            sql(
+                spark,
+                f"INSERT INTO txlog.`{path}` REPLACE WHERE {where} SELECT '' AS x, 1L AS n",
+            )
+
+    with pytest.raises(Exception, match="do not satisfy"):
+        replace("x = ''")
+    for _ in range(2):
+        replace("x IS NULL")
+    assert table.refresh().to_arrow().sort_by("n").to_pylist() == [
+        {"x": None, "n": 1},
+        {"x": "a", "n": 2},
+    ]
+    table.alter.add_constraint({"given": "x IS NOT NULL OR n = 1"})
+    with pytest.raises(Exception, match="break the constraint given"):
+        write(spark.sql("SELECT '' AS x, 3L AS n"), path)
 
 
 @pytest.mark.parametrize("way", ["format", "write"])

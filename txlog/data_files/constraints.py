@@ -34,6 +34,7 @@ from txlog.schema.types import (
     StructType,
     type_name,
 )
+from txlog.stats.partition import is_emptied
 
 _INVARIANT = "delta.invariants"
 
@@ -59,8 +60,12 @@ def constraints_of(metadata: Metadata, schema: StructType) -> list[Constraint]:
     """
     rules = rules_of(metadata, schema)
     texts = {field.name: str(field.metadata.get(GENERATION)) for field in schema.fields}
+    kinds = {field.name: field.type for field in schema.fields}
     for name, expression in generated_columns(schema).items():
-        text = f"{quote_name(name)} <=> {to_sql(expression)}"
+        value, kind = to_sql(expression), kinds[name]
+        if name in metadata.partition_columns and is_emptied(kind):
+            value = f"nullif({value}, CAST('' AS {type_name(kind)}))"
+        text = f"{quote_name(name)} <=> {value}"
         rules.append(Constraint(name, text, bind(parse_sql(text), schema), None, texts[name]))
     return rules
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -38,6 +39,7 @@ from txlog.schema.types import (
     type_name,
     types_in,
 )
+from txlog.stats.partition import is_emptied, without_empty
 
 VARIANT = PrimitiveType("variant")
 _UNNAMED_INDEX = "__index_level_"  # The name that pandas gives an unnamed index in Arrow.
@@ -316,12 +318,14 @@ def fitted(
     table: StructType,
     numbering: Numbering | None = None,
     *,
+    partition_by: Collection[str] = (),
     truncates: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Convert batches to the table's columns and types.
 
     Columns that the data lacks get their default value or null; identity columns are numbered, and
-    generated columns are computed. `truncates` is that of `cast_array`.
+    generated columns are computed. Empty texts in the columns `partition_by` become null, before
+    anything is computed from them. `truncates` is that of `cast_array`.
 
     Raises
     ------
@@ -331,6 +335,7 @@ def fitted(
         The data lacks a column whose default txlog cannot evaluate.
     """
     target = arrow_schema(table)
+    fit = partial(_fit_in_row, partition_by=frozenset(partition_by), truncates=truncates)
     positions = {name.lower(): position for position, name in enumerate(reader.schema.names)}
     missing = [field for field in table.fields if field.name.lower() not in positions]
     if numbering is not None:
@@ -351,16 +356,34 @@ def fitted(
                 array = pa.repeat(defaults[field.name], batch.num_rows)
             else:
                 array = batch.column(positions[field.name.lower()])
-            arrays.append(fit_column(array, field, truncates=truncates))
+            arrays.append(fit(array, field))
         if not batch.num_rows:
             continue
         if numbering is not None:
             numbering.take(batch.num_rows)
         rows = pa.RecordBatch.from_arrays(arrays, schema=target)
         for name, field in computed.items():
-            values = fit_column(flat(evaluate(expressions[name], rows)), field)
-            arrays[table.names().index(name)] = values
+            arrays[table.names().index(name)] = fit(flat(evaluate(expressions[name], rows)), field)
         yield pa.RecordBatch.from_arrays(arrays, schema=target) if computed else rows
+
+
+def _fit_in_row(
+    array: pa.Array, field: StructField, *, partition_by: frozenset[str], truncates: bool
+) -> pa.Array:
+    """Return a column of rows as the table stores it: a partition column without empty texts."""
+    fit = fit_column(array, field, truncates=truncates)
+    if field.name not in partition_by or not is_emptied(field.type):
+        return fit
+    stored = without_empty(fit)
+    if not field.nullable and stored.null_count:
+        raise SchemaMismatchError(
+            argument="data",
+            field=field.name,
+            reason=f"partition column {field.name} must not be null, and some values are empty: "
+            "a Delta table records an empty partition value as null",
+            remedy="Fill or drop these rows before writing",
+        )
+    return stored
 
 
 def fit_column(array: pa.Array, field: StructField, *, truncates: bool = False) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ from txlog.actions.stats_text import stats_json
 from txlog.base.arrow import arrow_array, pc, pq
 from txlog.base.columns import gathered
 from txlog.base.effects import Effects
-from txlog.base.errors import InvalidInputError, SchemaMismatchError
+from txlog.base.errors import InvalidInputError
 from txlog.base.threads import cached_property
 from txlog.data_files.options import (
     DEFAULT,
@@ -127,12 +127,6 @@ class FileLayout:
         return frozenset(
             physical_path(self._stored_schema, path, self.mapping_mode) for path in leaves
         )
-
-    @cached_property
-    def required_partitions(self) -> tuple[bool, ...]:
-        """For each partition column, whether it must not be null."""
-        nullable = {field.name: field.nullable for field in self.schema.fields}
-        return tuple(not nullable[name] for name in self.partition_by)
 
 
 def partitioning(schema: StructType, partition_by: Iterable[str]) -> tuple[str, ...]:
@@ -249,8 +243,6 @@ class _Writer:
         kept = self._schema.names if self._layout.materializes else None
         parts = by_partition(batch, kinds, columns=kept) if kinds else [((), batch)]
         for values, part in parts:
-            if None in values:
-                _require_partition_values(values, self._layout)
             limit = self._layout.max_rows_per_file
             start = 0
             while start < part.num_rows:
@@ -417,26 +409,6 @@ def _without_nulls_below(array: pa.Array, kind: DataType) -> pa.Array:
             values = _without_nulls_below(array.values, element)
             return pa.ListArray.from_arrays(array.offsets, values, type=array.type, mask=mask)
     return array
-
-
-def _require_partition_values(values: Sequence[str | None], layout: FileLayout) -> None:
-    """Raise if a partition column that must not be null is null, or an empty text.
-
-    Raises
-    ------
-    SchemaMismatchError
-        The error names the column.
-    """
-    columns = zip(layout.partition_by, values, layout.required_partitions, strict=True)
-    for name, value, required in columns:
-        if required and value is None:
-            raise SchemaMismatchError(
-                argument="data",
-                field=name,
-                reason=f"partition column {name} must not be null, and some values are empty: "
-                "a Delta table records an empty partition value as null",
-                remedy="Fill or drop these rows before writing",
-            )
 
 
 def _any_value(kind: pa.DataType) -> pa.Scalar:

@@ -128,7 +128,13 @@ class WritePlan:
         """
         rows: Iterator[pa.RecordBatch]
         truncates = self.layout.writer_properties.allow_truncated_timestamps
-        rows = fitted(reader, self.schema, numbering or self.numbering(), truncates=truncates)
+        rows = fitted(
+            reader,
+            self.schema,
+            numbering or self.numbering(),
+            partition_by=self.layout.partition_by,
+            truncates=truncates,
+        )
         # A usual append calls nothing more for this.
         if self._has_sizes:
             rows = sized(rows, self.schema, list_error)

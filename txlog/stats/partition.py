@@ -135,6 +135,17 @@ def _boolean(text: str) -> bool:
     return folded == "true"
 
 
+def is_emptied(kind: DataType) -> bool:
+    """Return whether a partition column of this type may get values that the log holds as null."""
+    return kind in (PrimitiveType("string"), PrimitiveType("binary"))
+
+
+def without_empty(values: pa.Array) -> pa.Array:
+    """Return texts or bytes with null for each empty one, as the log holds partition values."""
+    empty = pc.equal(pc.binary_length(values), 0)
+    return pc.if_else(empty, None, values) if pc.any(empty).as_py() else values
+
+
 def format_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
     """Return a column's values as logged texts: the inverse of `parse_partition_values`.
 
