@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from operator import index
+from types import FrameType
 from typing import Any, ClassVar, Literal
 
 Retry = Literal["never", "as_is", "after_refresh"]
@@ -325,6 +326,16 @@ class InternalError(TxlogError):
 
 class TxlogWarning(UserWarning):
     """Something is damaged or odd, but the result is still correct."""
+
+
+def warn_caller(message: str) -> None:
+    """Warn with the line that called txlog, however many calls of txlog are in between."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "txlog":
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, TxlogWarning, stacklevel=level)
 
 
 def warn_committed(message: str, *, stacklevel: int) -> None:

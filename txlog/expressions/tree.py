@@ -474,21 +474,36 @@ def _of_filter(given: Any) -> Expression:
     name, operator, value = given
     column = Column((name,))  # A name with dots is one name, not a path.
     if operator in FILTERS:
-        return Comparison(FILTERS[operator].sign, column, lit(value))
+        return _compared_with(FILTERS[operator].sign, column, value)
     if operator not in ("in", "not in"):
         raise _bad_filter(
             f"the operator {operator!r} is not one of {', '.join(FILTERS)}, in, not in"
         )
     if not isinstance(value, list | tuple | set | frozenset):
         raise _bad_filter(f"{operator} needs a list, not {value!r}")
-    found = column.isin(value)
+    found: Expression = column.isin([one for one in value if one is not None])
+    if any(one is None for one in value):
+        found = Or((found, IsNull(column)))
     return found if operator == "in" else Not(found)
 
 
-def _bad_filter(reason: str) -> InvalidInputError:
+def _compared_with(sign: Comparator, column: Column, value: Any) -> Expression:
+    """Return a comparison in which None means null, as no row of SQL's `= NULL` is true."""
+    if value is not None:
+        return Comparison(sign, column, lit(value))
+    if sign not in ("=", "<>"):
+        raise _bad_filter(
+            f"nothing is {sign} None",
+            f'Pass ("{column.path[0]}", "=", None) for nulls, or "!=" for all others',
+        )
+    return IsNull(column) if sign == "=" else Not(IsNull(column))
+
+
+def _bad_filter(reason: str, remedy: str = "") -> InvalidInputError:
     return InvalidInputError(
         argument="where",
         reason=reason,
-        remedy='Pass tuples such as ("a", ">", 1): all of a list must be true, or all of one of '
-        "its lists",
+        remedy=remedy
+        or 'Pass tuples such as ("a", ">", 1): all of a list must be true, or all of one of its '
+        "lists",
     )

@@ -7,7 +7,7 @@ a large table, `lazy_plan.LoggedPlan`, reads only the needed parts of the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
@@ -21,7 +21,7 @@ from txlog.base.threads import cached_property
 from txlog.expressions.bind import columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import to_sql
-from txlog.expressions.tree import And, Arithmetic, Call, Case, Cast, Expression, nodes
+from txlog.expressions.tree import And, Expression
 from txlog.fragments.fragment import Fragment, FragmentSequence
 from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows
 from txlog.protocol.form import RowTracking
@@ -35,7 +35,7 @@ from txlog.stats.files import (
     require_same_counts,
     require_same_partitions,
 )
-from txlog.stats.skip import Bounds, ColumnBounds, Known, always, keep, merged
+from txlog.stats.skip import Bounds, ColumnBounds, Known, always, is_exact, keep, merged
 
 
 @dataclass(frozen=True)
@@ -364,6 +364,12 @@ def narrowed(
     The checks are in the order of their costs: a file that its partition excludes needs no
     statistics, and a file that a range excludes needs no counts. The order only affects the cost,
     because a further check never brings an excluded file back.
+
+    Raises
+    ------
+    InvalidInputError
+        A part of the predicate cannot be computed for the partition of a fragment that no other
+        check excludes. (Reading its rows would raise the error, but some callers read no rows.)
     """
     bounds_of = partial(
         fragment_bounds,
@@ -372,7 +378,12 @@ def narrowed(
         where=where,
         mapping_mode=snapshot.mapping_mode,
     )
-    rows = _computed_away(snapshot, where, rows)
+    failed: list[Expression] = []
+    for part in _computed_parts(snapshot, where):
+        try:
+            rows = rows.filter(_is_true(snapshot, part, rows))
+        except TxlogError:
+            failed.append(part)
     found = Bounds(pa.nulls(len(rows.ids), pa.int64()))
     left = []
     of_files = any(path[0] not in snapshot.partition_columns for path in columns_of(where))
@@ -387,32 +398,33 @@ def narrowed(
         if not pc.all(kept).as_py():
             rows, found = rows.filter(kept), found.filter(kept)
         left.append(len(rows.ids))
+    for part in failed:
+        # Perhaps it failed only for fragments that other parts have excluded.
+        true = _is_true(snapshot, part, rows)
+        rows, found = rows.filter(true), found.filter(true)
     return rows, found, left[0]
 
 
-def _computed_away(snapshot: Snapshot, where: Expression, rows: FragmentRows) -> FragmentRows:
-    """Omit fragments for which a part of a predicate that computes partition values is not true.
+def _computed_parts(snapshot: Snapshot, where: Expression) -> Iterator[Expression]:
+    """Yield the parts of a predicate that depend on partition values alone, or on constants.
 
-    Parts that only compare partition values are checked later, by bounds.
+    Simple comparisons are omitted: a partition value is both bounds of its range.
     """
     for part in where.parts if isinstance(where, And) else (where,):
         names = {path[0] for path in columns_of(part)}
-        if not names or not names <= {*snapshot.partition_columns} or not _computes(part):
-            continue
-        columns = [column for column in snapshot.schema.fields if column.name in names]
-        values = pa.RecordBatch.from_arrays(
-            [partition_values(rows.primaries, one, snapshot.mapping_mode) for one in columns],
-            names=[column.name for column in columns],
-        )
-        try:
-            rows = rows.filter(flat(is_true(part, values)))
-        except TxlogError:  # Reading the rows raises the error.
-            continue
-    return rows
+        if names <= {*snapshot.partition_columns} and not is_exact(part):
+            yield part
 
 
-def _computes(node: Expression) -> bool:
-    return any(isinstance(part, Arithmetic | Call | Case | Cast) for part in nodes(node))
+def _is_true(snapshot: Snapshot, part: Expression, rows: FragmentRows) -> pa.Array:
+    """Return for each fragment whether a part of a predicate is true for its partition."""
+    names = {path[0] for path in columns_of(part)}
+    columns = [column for column in snapshot.schema.fields if column.name in names]
+    values = [partition_values(rows.primaries, one, snapshot.mapping_mode) for one in columns]
+    # A batch without columns would have no rows.
+    values.append(rows.ids)
+    batch = pa.RecordBatch.from_arrays(values, names=[*(one.name for one in columns), ""])
+    return flat(is_true(part, batch))
 
 
 def _with_metadata(

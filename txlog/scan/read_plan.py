@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from txlog.base.arrow import pc
-from txlog.base.errors import DataFileError, InvalidInputError, InvalidTypeError
+from txlog.base.errors import DataFileError, InvalidInputError, InvalidTypeError, warn_caller
 from txlog.base.threads import cached_property
 from txlog.expressions.bind import bind, column_path, columns_of
-from txlog.expressions.tree import Expression, col
+from txlog.expressions.tree import (
+    Column,
+    Comparison,
+    Expression,
+    In,
+    Literal,
+    col,
+    nodes,
+    quote_name,
+)
 from txlog.protocol.form import ReadForm
 from txlog.protocol.mapping import all_fields
 from txlog.scan.columns import (
@@ -157,6 +166,7 @@ def read_plan(
     names = snapshot.schema.names() if columns is None else columns
     chosen, nested = choose_fields(schema, names)
     bound = None if where is None else bind(where, schema)
+    _warn_of_empty_partitions(bound, snapshot)
     needed = needed_columns(schema, chosen, bound, nested)
     if ROW_VERSION in metadata and any(column.name == ROW_VERSION for column in needed):
         require_row_tracking(snapshot)
@@ -170,6 +180,23 @@ def read_plan(
         where=bound,
         nested=nested,
     )
+
+
+def _warn_of_empty_partitions(where: Expression | None, snapshot: Snapshot) -> None:
+    """Warn if a partition value is compared with the empty text, which the log stores as null."""
+    for node in () if where is None else nodes(where):
+        match node:
+            case Comparison(sign, Column(path), Literal("")) if sign in ("=", "<=>"):
+                name = path[0]
+            case In(Column(path), values) if any(one.value == "" for one in values):
+                name = path[0]
+            case _:
+                continue
+        if name in snapshot.partition_columns:
+            warn_caller(
+                f"no value of the partition column {name} is an empty text, because Delta stores "
+                f'it as null. Ask for {quote_name(name)} IS NULL, or ("{name}", "=", None)'
+            )
 
 
 def form_for(

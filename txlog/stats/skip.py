@@ -31,7 +31,9 @@ from txlog.expressions.tree import (
     Not,
     Or,
 )
+from txlog.expressions.type_rules import FLOATS
 from txlog.schema.arrow import arrow_type
+from txlog.schema.types import PrimitiveType
 
 ALL = -1
 """A null count that means: all rows are null, and their number does not matter."""
@@ -121,6 +123,31 @@ def keep(where: Expression, bounds: Bounds) -> pa.Array:
 def always(where: Expression, bounds: Bounds) -> pa.Array:
     """Return for each file whether a bound predicate is certainly true for every row."""
     return pc.fill_null(_holds(where, bounds, False, certain=True), False)
+
+
+def is_exact(where: Expression) -> bool:
+    """Return whether `keep` omits all files without a match if all values of a column are equal.
+
+    Otherwise a caller that knows these values, such as those of partitions, computes the predicate.
+    """
+    match where:
+        case Not(operand):
+            return is_exact(operand)
+        case And(parts) | Or(parts):
+            return all(map(is_exact, parts))
+        case Comparison(op, Column() as column, Literal(value)):
+            return not OPERATORS[op].null_safe and value is not None and not _is_float(column)
+        case In(Column() as column, values):
+            plain = all(value.value is not None for value in values)
+            return plain and len(values) <= _LONG_LIST and not _is_float(column)
+        case IsNull(Column()) | Column():
+            return True
+    return False
+
+
+def _is_float(column: Column) -> bool:
+    """Return whether a column may have NaN, which is in no bounds, and two zeros."""
+    return isinstance(column.type, PrimitiveType) and column.type.name in FLOATS
 
 
 def _all(bounds: Bounds, value: bool) -> pa.Array:
