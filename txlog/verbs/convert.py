@@ -35,8 +35,8 @@ from txlog.data_files.constraints import rules_of
 from txlog.data_files.definition import Definition
 from txlog.log.paths import encode_path
 from txlog.parquet.file_footer import FileFooter, footer_bytes
+from txlog.parquet.stated import SPARK_SCHEMA, stated_schema
 from txlog.protocol.properties import asks_for
-from txlog.schema.arrow import from_arrow
 from txlog.schema.types import (
     GENERATION,
     NANOS,
@@ -132,7 +132,7 @@ def convert(
     footers = list(context.engine.map(partial(_footer, context.store), [f.info for f in files]))
     keeps = asks_for("timestampNanos", properties)
     nanos: Nanoseconds = "keep" if keeps else "cut" if truncates else "refuse"
-    schema = _schema(files, [footer.schema for footer in footers], partitions, nanos=nanos)
+    schema = _schema(files, footers, partitions, nanos=nanos)
     new = new_table(
         schema,
         Definition(
@@ -318,7 +318,7 @@ def _footer(store: Store, info: ObjectInfo) -> FileFooter:
 
 def _schema(
     files: Sequence[FoundFile],
-    schemas: Sequence[pa.Schema],
+    footers: Sequence[FileFooter],
     partitions: StructType,
     *,
     nanos: Nanoseconds,
@@ -332,13 +332,17 @@ def _schema(
         hold.
     """
     columns: dict[str, tuple[StructField, str]] = {}
-    seen: set[pa.Schema] = set()
-    for file, arrow in zip(files, schemas, strict=True):
-        plain = arrow.remove_metadata()
-        if plain in seen:
+    seen = set()
+    for file, footer in zip(files, footers, strict=True):
+        stated = (
+            footer.schema.remove_metadata(),
+            footer.physical_types,
+            footer.pairs.get(SPARK_SCHEMA),
+        )
+        if stated in seen:
             continue
-        seen.add(plain)
-        given = from_arrow(arrow, nanos=nanos != "cut")
+        seen.add(stated)
+        given = stated_schema(footer, nanos=nanos != "cut")
         for one, other in same_names(given):
             raise SchemaMismatchError(
                 argument="data",
