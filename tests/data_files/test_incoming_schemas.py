@@ -50,7 +50,7 @@ def struct(*fields: tuple[str, pa.DataType], values: list[Any]) -> pa.Array:
         ({"id": [1], "name": [1]}, "name is long"),
         ({"id": [1], "price": pa.array([Decimal("12345.00")])}, "price"),
         ({"id": [1], "price": pa.array([Decimal("1.001")])}, "price"),
-        ({"id": [1], "price": [1.5]}, "price is double"),
+        ({"id": [1], "price": [1.505]}, "price is double"),
         ({"id": [1], "s": ["x"]}, "s is string"),
         ({"id": [1], "s": [{"a": 1, "c": 1}]}, "s is"),
         ({"id": [1], "s": [{"a": "x"}]}, "s is"),

@@ -200,10 +200,12 @@ def test_python_values_and_expressions(tmp_path: Path) -> None:
 
 def test_values_are_stored_as_ansi_sql_stores_them(tmp_path: Path) -> None:
     table = make(tmp_path / "t", {})
-    table.update({"p": "x", "st.a": "x / 2"}, "x = 9")  # A number as text, and a fraction cut off.
+    table.update({"p": "x", "st.a": "x / 3"}, "x = 9")  # A number as text, and a whole number.
     (row,) = table.to_arrow(where="x = 9").to_pylist()
-    assert (row["p"], row["st"]["a"]) == ("9", 4)
+    assert (row["p"], row["st"]["a"]) == ("9", 3)
     version = table.version
+    with pytest.raises(SchemaMismatchError, match=r"4\.5.*Write CAST\(… AS integer\)"):
+        table.update({"st.a": "x / 2"}, "x = 9")
     with pytest.raises(InvalidInputError, match="string cannot be stored in column x"):
         table.update({"x": "p"})
     with pytest.raises(SchemaMismatchError, match=r"st\.a|column a"):

@@ -1,6 +1,7 @@
 """The values that an update assigns to columns and to nested fields. Pure.
 
-Source: the store assignment rules of ANSI SQL, as Spark applies them to UPDATE and MERGE.
+Numbers follow the rule of all verbs, `is_storable`. Text follows the store assignment rules of ANSI
+SQL, as Spark applies them to UPDATE and MERGE.
 """
 
 from __future__ import annotations
@@ -17,12 +18,23 @@ from txlog.base.errors import InvalidInputError
 from txlog.base.threads import cached_property
 from txlog.data_files.constraints import is_generated
 from txlog.data_files.identity import identity_of
-from txlog.data_files.incoming import fit_column, is_storable
+from txlog.data_files.incoming import CORRECT, fit_column, is_storable
 from txlog.expressions.bind import bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate
 from txlog.expressions.sql import parse_sql
-from txlog.expressions.tree import Call, Cast, Expression, Lambda, Literal, Variable, col
+from txlog.expressions.tree import (
+    Call,
+    Case,
+    Cast,
+    Column,
+    Comparison,
+    Expression,
+    Lambda,
+    Literal,
+    Variable,
+    col,
+)
 from txlog.expressions.type_rules import VOID, is_castable, is_number
 from txlog.schema.arrow import arrow_field, arrow_schema
 from txlog.schema.types import (
@@ -108,8 +120,10 @@ class Assignments:
 
     @staticmethod
     def _value(one: Assignment, data: pa.RecordBatch) -> pa.Array:
+        is_given = isinstance(one.value, Column | Literal)
+        remedy = CORRECT if is_given else _as_type(one.field.type)
         try:
-            return fit_column(flat(evaluate(one.value, data)), one.field)
+            return fit_column(flat(evaluate(one.value, data)), one.field, remedy=remedy)
         except InvalidInputError as error:
             error.field = error.field or ".".join(one.path)
             raise
@@ -152,6 +166,7 @@ def assignments(
     *,
     source: StructType | None = None,
     error_on_type_mismatch: bool = True,
+    formats: bool = True,
 ) -> Assignments:
     """Return the bound assignments of an update.
 
@@ -167,6 +182,8 @@ def assignments(
         The columns that expressions may read. Default: the table's.
     error_on_type_mismatch
         If false, a value becomes null where its column cannot store it.
+    formats
+        Whether simple values may be stored as text, as those that SQL computes.
 
     Raises
     ------
@@ -190,7 +207,9 @@ def assignments(
     if not named:
         raise _bad(None, "no column is given a value", 'Pass for example {"x": "x + 1"}')
     found = [
-        _assignment(name, value, schema, source or schema, tries=not error_on_type_mismatch)
+        _assignment(
+            name, value, schema, source or schema, tries=not error_on_type_mismatch, formats=formats
+        )
         for name, value in named.items()
     ]
     require_apart([one.path for one in found])
@@ -206,7 +225,13 @@ def _parsed(name: str, value: str | Expression) -> Expression:
 
 
 def _assignment(
-    name: str, value: Expression, schema: StructType, source: StructType, *, tries: bool
+    name: str,
+    value: Expression,
+    schema: StructType,
+    source: StructType,
+    *,
+    tries: bool,
+    formats: bool,
 ) -> Assignment:
     path, field = target_field(col(name).path, schema)
     try:
@@ -215,8 +240,10 @@ def _assignment(
         error.argument = "updates"
         error.field = error.field or name
         raise
-    tried = _tried(bound, kind, field) if tries else None
-    return Assignment(path, field, _stored_as(bound, kind, field, name) if tried is None else tried)
+    tried = _tried(value, kind, field.type, source) if tries else None
+    if tried is None:
+        tried = _stored_as(bound, kind, field, name, formats=formats)
+    return Assignment(path, field, tried)
 
 
 def target_field(named: tuple[str, ...], schema: StructType) -> tuple[tuple[str, ...], StructField]:
@@ -233,48 +260,57 @@ def target_field(named: tuple[str, ...], schema: StructType) -> tuple[tuple[str,
     return tuple(one.name for one in fields), field
 
 
-def _tried(value: Expression, kind: DataType, field: StructField) -> Expression | None:
-    """Return a value that is null where a cast fails; None if txlog has no such cast."""
-    from txlog.expressions.functions import bound_call
+def _tried(
+    value: Expression, kind: DataType, target: DataType, source: StructType
+) -> Expression | None:
+    """Return a bound value that is null where it cannot be stored; None if txlog has no such cast.
 
-    if kind in (field.type, VOID) or not isinstance(field.type, PrimitiveType):
+    `value` is of the type `kind` over the columns of `source`, and not bound.
+    """
+    if kind in (target, VOID) or not isinstance(target, PrimitiveType):
         return None
-    name = Literal(field.type.name)
+    tried: Expression = Call("try_cast", (value, Literal(target.name)))
+    if is_number(kind) and is_number(target):  # The cast would cut fractions off.
+        tried = Case(((Comparison("=", value, tried), tried),), Literal(None))
     try:
-        return bound_call(
-            "try_cast", (value, name), lambda arg: (arg, kind if arg is value else STRING)
-        )[0]
+        return bind_value(tried, source)[0]
     except InvalidInputError:
         return None
 
 
-def _stored_as(value: Expression, kind: DataType, field: StructField, name: str) -> Expression:
+def _stored_as(
+    value: Expression, kind: DataType, field: StructField, name: str, *, formats: bool
+) -> Expression:
     """Return an expression whose values `fit_column` accepts for a field.
 
-    A value can be stored if only its form changes. Numbers can be stored as any number type, and
-    each value is checked. Strings can store all simple values. The same is true of elements.
+    The rule is `is_storable`; with `formats`, text columns take all simple values, too. The same is
+    true of elements.
     """
-    if is_storable(kind, field.type):
+    if kind == field.type:
         return value
     if isinstance(value, Literal) and isinstance(field.type, PrimitiveType):
         try:
             return bind_value(Literal(value.value, field.type), StructType())[0]
         except InvalidInputError:
-            pass  # A value of the field's own type can still be stored.
+            pass  # A value of another type may still be stored.
+    if is_storable(kind, field.type):
+        return value
     if isinstance(kind, ArrayType) and isinstance(field.type, ArrayType):
         item = Variable("item", kind.element)
         of_item = replace(field, type=field.type.element)
-        body = _stored_as(item, kind.element, of_item, f"{name}.element")
+        body = _stored_as(item, kind.element, of_item, f"{name}.element", formats=formats)
         return Call("transform", (value, Lambda(("item",), body)), field.type)
-    numbers = is_number(kind) and is_number(field.type)
-    text = field.type == PrimitiveType("string")
-    if (numbers or text) and is_castable(kind, field.type):
-        return Cast(value, field.type)
+    if formats and field.type == STRING and is_castable(kind, STRING):
+        return Cast(value, STRING)
     raise _bad(
         name,
         f"{type_name(kind)} cannot be stored in column {name}, which is {type_name(field.type)}",
-        f"Write CAST(… AS {type_name(field.type)})",
+        _as_type(field.type),
     )
+
+
+def _as_type(kind: DataType) -> str:
+    return f"Write CAST(… AS {type_name(kind)})"
 
 
 def require_apart(paths: Sequence[tuple[str, ...]]) -> None:

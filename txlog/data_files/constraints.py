@@ -22,6 +22,7 @@ from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate, is_true
 from txlog.expressions.sql import parse_sql, to_sql
 from txlog.expressions.tree import Cast, Column, Expression, Literal, quote_name
+from txlog.expressions.type_rules import is_number
 from txlog.protocol.mapping import all_fields
 from txlog.protocol.properties import CHECK_PREFIX
 from txlog.schema.arrow import arrow_schema, arrow_type, cast_array, fixed_rows, fixed_schema
@@ -30,6 +31,7 @@ from txlog.schema.types import (
     GENERATION,
     ArrayType,
     MapType,
+    PrimitiveType,
     StructField,
     StructType,
     type_name,
@@ -245,7 +247,9 @@ def default_value(field: StructField) -> pa.Scalar:
     if text is None:
         return arrow_scalar(None, target)
     try:
-        bound, _ = bind_value(fixed_in_time(parse_sql(str(text))), StructType())
+        bound, kind = bind_value(fixed_in_time(parse_sql(str(text))), StructType())
+        if is_number(kind) and field.type in (PrimitiveType("float"), PrimitiveType("double")):
+            bound, _ = bind_value(Cast(bound, field.type), StructType())
         if isinstance(bound, Literal) and bound.value is None:
             return arrow_scalar(None, target)
         values = evaluate(bound, pa.table({"row": pa.nulls(1)}))

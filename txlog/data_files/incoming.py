@@ -22,12 +22,12 @@ from txlog.data_files.constraints import (
 from txlog.data_files.identity import Numbering, require_not_given
 from txlog.data_files.modes import WriteModes
 from txlog.expressions.evaluate import evaluate
+from txlog.expressions.type_rules import is_number
 from txlog.schema.arrow import Casting, arrow_field, arrow_schema, cast_array, schema_of
 from txlog.schema.types import (
     VOID,
     ArrayType,
     DataType,
-    DecimalType,
     MapType,
     PrimitiveType,
     StructField,
@@ -42,6 +42,8 @@ from txlog.schema.types import (
 from txlog.stats.partition import is_emptied, without_empty
 
 VARIANT = PrimitiveType("variant")
+CORRECT = "Cast or round the column before writing"
+"""The remedy of a value in data that does not fit its column."""
 _UNNAMED_INDEX = "__index_level_"  # The name that pandas gives an unnamed index in Arrow.
 _TOO_FINE = (
     "Cut the digits off with options=txlog.WriteOptions(writer_properties="
@@ -49,7 +51,6 @@ _TOO_FINE = (
     "column of type timestamp_nanos or timestamp_nanos_ntz, which new columns have in a table "
     "with the feature timestampNanos (docs/properties.md)"
 )
-_NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 
 
 def as_reader(data: Any, argument: str = "data") -> pa.RecordBatchReader:
@@ -288,9 +289,13 @@ def _require_storable(have: DataType, want: DataType, name: str) -> None:
 def is_storable(have: DataType, want: DataType) -> bool:
     """Return whether values of one type may be written to a column of another type.
 
-    Each value is checked when it is cast.
+    This is the rule of assignment of all verbs: a number may be stored in any type of number that
+    has exactly this value, other values only in a type of their own kind. `fit_column` checks each
+    value; an explicit cast makes a value of the wanted type, and so chooses what is lost.
     """
     if have in (want, VOID) or want == VARIANT:
+        return True
+    if is_number(have) and is_number(want):
         return True
     match have, want:
         case StructType(inner), StructType(fields):
@@ -306,10 +311,7 @@ def is_storable(have: DataType, want: DataType) -> bool:
         case PrimitiveType(old), PrimitiveType(new) if old.startswith("timestamp"):
             return old.replace("_nanos", "") == new.replace("_nanos", "")
         case PrimitiveType(old), PrimitiveType(new):
-            integers = _NUMBERS[:4]
-            return is_widening(old, new) or (old in integers and new in integers)
-        case ((PrimitiveType() | DecimalType()), DecimalType()):
-            return isinstance(have, DecimalType) or is_widening(have.name, type_name(want))
+            return is_widening(old, new)
     return False
 
 
@@ -386,8 +388,17 @@ def _fit_in_row(
     return stored
 
 
-def fit_column(array: pa.Array, field: StructField, *, truncates: bool = False) -> pa.Array:
-    """Cast values to a column's type; `truncates` and errors are those of `fitted`."""
+def fit_column(
+    array: pa.Array,
+    field: StructField,
+    *,
+    truncates: bool = False,
+    remedy: str = CORRECT,
+) -> pa.Array:
+    """Return values in a column's type; no value is changed, as `is_storable` says.
+
+    `truncates` and errors are those of `fitted`; `remedy` is that of a value that does not fit.
+    """
     target = arrow_field(field).type
     try:
         how = Casting(truncates)
@@ -400,10 +411,9 @@ def fit_column(array: pa.Array, field: StructField, *, truncates: bool = False) 
         raise SchemaMismatchError(
             argument="data",
             field=field.name,
-            reason=f"a value of column {field.name} does not fit {type_name(field.type)}: {error}",
-            remedy=_TOO_FINE
-            if "timestamp[ns" in str(error)
-            else "Cast or round the column before writing",
+            reason=f"column {field.name} is {array.type}, and a value does not fit "
+            f"{type_name(field.type)}: {error}",
+            remedy=_TOO_FINE if "timestamp[ns" in str(error) else remedy,
         ) from error
     if not field.nullable or pa.types.is_nested(target):
         require_no_null(fit, field, field.name)

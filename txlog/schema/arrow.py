@@ -17,6 +17,7 @@ import pyarrow as pa
 from txlog.base.arrow import arrow_scalar, pc
 from txlog.base.errors import InvalidInputError, TxlogWarning
 from txlog.schema.casts import cuts_nanos
+from txlog.schema.numbers import as_numbers, is_number
 from txlog.schema.types import (
     CURRENT_DEFAULT,
     GENERATION,
@@ -365,6 +366,7 @@ def cast_array(
 ) -> pa.Array:
     """Return an array in the Arrow type of a Delta type; no value is changed.
 
+    Numbers may be of another type of number if it has each value, such as 4.0 as a whole number.
     Fields of structs are matched by name, ignoring case; fields that the array lacks are null. Any
     layout is accepted: dictionaries, run ends, views, large and fixed-size lists, extension types.
 
@@ -403,6 +405,8 @@ def cast_array(
             return _list(array, kind, target, how)
         case MapType() if pa.types.is_map(array.type):
             return _map(array, kind, target, how)
+    if is_number(array.type) and is_number(target):
+        return as_numbers(array, target)
     return array.cast(target, safe=not (how.truncates and cuts_nanos(array.type, target)))
 
 

@@ -292,7 +292,12 @@ def _bound(
     if clause.action == "insert":
         require_insertable([col(name).path for name in given], schema)
     values = assignments(
-        given, None, schema, source=visible, error_on_type_mismatch=error_on_type_mismatch
+        given,
+        None,
+        schema,
+        source=visible,
+        error_on_type_mismatch=error_on_type_mismatch,
+        formats=clause.updates is not None,
     )
     return BoundClause(clause.kind, clause.action, condition, values)
 
