@@ -117,6 +117,12 @@ class Intent:
         return appends and not self.removes and not self.reads and self.metadata is None
 
     @property
+    def is_idle(self) -> bool:
+        """Whether the intent changes nothing, and at most records application versions."""
+        changes = (self.adds, self.removes, self.cdc, self.protocol, self.metadata, self.domains)
+        return not any(changes)
+
+    @property
     def txns(self) -> tuple[Txn, ...]:
         """All application versions that the intent records."""
         return self.query_txns if self.txn is None else (self.txn, *self.query_txns)

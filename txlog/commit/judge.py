@@ -266,6 +266,8 @@ def judge(intent: Intent, winner: Commit, files: pa.Table, base: Snapshot) -> Ve
     found = [*_by_name(intent, winner)]
     if intent.revives:
         found.append(Verdict("redo", "CON-25", reason="committed"))
+    if intent.is_idle and intent.reads.everything:
+        found.append(Verdict("redo", "CON-20", reason="committed"))
     if only_enables_vectors(winner, base):
         changes.pop(Effect.PROTOCOL, None)
         changes.pop(Effect.METADATA, None)

@@ -157,7 +157,12 @@ class Operation(ABC):
         )
 
     def read(self) -> Reads:
-        """Return the rows that `intent` read before it returned None."""
+        """Return the rows that `intent` read before it returned None.
+
+        Default: all rows, after which an operation with nothing but a `txn` to commit is decided
+        again after every winner. `Reads()`: no rows; only a winner with other metadata, or another
+        protocol, lets it decide again.
+        """
         return Reads(everything=True)
 
     def rebase(self, current: Snapshot, intent: Intent, winners: Sequence[Commit]) -> Intent | None:
@@ -443,7 +448,13 @@ class _Attempts:
         if intent is None:
             if self.txn is None or base is None:
                 return None
-            intent = Intent(self.operation.name, read_version=base.version, kind="append")
+            # A winner may give it something to do, so what it read is judged (CON-20).
+            intent = Intent(
+                self.operation.name,
+                read_version=base.version,
+                kind="append",
+                reads=self.operation.read(),
+            )
         if self.user_metadata is not None:
             intent = replace(intent, user_metadata=self.user_metadata)
         if self.txn is None:

@@ -8,7 +8,7 @@ from typing import Any
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
 from txlog.base.errors import InvalidInputError
-from txlog.commit.intent import Intent
+from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.identity import marks_of, with_marks
 from txlog.data_files.incoming import merged_schema
@@ -78,6 +78,10 @@ class Append(Operation):
             parameters={"mode": "Append", "partitionBy": base.partition_columns},
             metrics=write_metrics(self._files.adds),
         )
+
+    def read(self) -> Reads:
+        """Return no rows: an append without rows stays one."""
+        return Reads()
 
     def discard(self) -> None:
         """Delete the data files."""

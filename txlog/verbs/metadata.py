@@ -114,6 +114,10 @@ class ChangeMetadata(Operation):
             parameters=changed.parameters,
         )
 
+    def read(self) -> Reads:
+        """Return no rows: only the metadata and the protocol show that nothing changes."""
+        return Reads()
+
 
 def _unnumbered(context: Context, base: Snapshot) -> tuple[Add, ...]:
     """Return the live files without row ids, to log them again: the commit assigns ids."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.base.arrow import pc
 from txlog.base.threads import cached_property
-from txlog.commit.intent import Intent, Kind
+from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import removes_of
 from txlog.data_files.write import discard_files
@@ -48,6 +48,10 @@ class Rewrite(Operation):
             adds=tuple(add.model_copy(update=fields) for add in self._written),
             own_files=frozenset(add.path for add in self._written),
         )
+
+    def read(self) -> Reads:
+        """Return no rows: no row depends on how many files a rewrite finds."""
+        return Reads()
 
     @final
     def discard(self) -> None:

@@ -88,6 +88,10 @@ class Transaction(Operation):
         intent = merged(self._with_changes(), base)
         return replace(intent, reads=_united([intent.reads, *self._idle]))
 
+    def read(self) -> Reads:
+        """Return everything that the operations read, if none of them has something to change."""
+        return _united(self._idle)
+
     def _with_changes(self) -> list[Intent]:
         """Return the intents; if one records changes, all of them do."""
         if len(self._intents) == 1 or not any(intent.cdc for intent in self._intents):

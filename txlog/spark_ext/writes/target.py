@@ -17,7 +17,7 @@ from txlog.base.effects import REAL
 from txlog.base.errors import AlreadyExistsError, CommitConflictError, NotFoundError
 from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context, require_shared
-from txlog.commit.intent import Intent
+from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import (
     Done,
     Operation,
@@ -68,6 +68,10 @@ class StreamingUpdate(Operation):
     def creation(self) -> Intent:
         """Return the intent of the wrapped operation, as that of a micro-batch."""
         return stated(self._in_context().creation(), self._batch)
+
+    def read(self) -> Reads:
+        """Return the rows that the wrapped operation read."""
+        return self._in_context().read()
 
     def discard(self) -> None:
         """Delete the files of the wrapped operation."""

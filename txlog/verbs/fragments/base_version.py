@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from txlog.actions.columns import files_at
 from txlog.base.errors import InvalidInputError
-from txlog.commit.intent import Intent
+from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation, require_table_writable
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
@@ -96,6 +96,10 @@ class FragmentsOperation(Operation):
         """Return the changes of the fragments; errors as for `commit_fragments`."""
         assert self._base is not None
         return self.changes(self._base)
+
+    def read(self) -> Reads:
+        """Return no rows: the workers read their fragments only."""
+        return Reads()
 
     @abstractmethod
     def changes(self, base: Base) -> Intent | None:
