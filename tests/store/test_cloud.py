@@ -610,3 +610,23 @@ def test_errors_say_what_happened(s3: Server) -> None:
         open_store(s3.root(), s3.options).read("a//b")
     with pytest.raises(StoreError, match=r"127\.0\.0\.1:1/"):
         open_store(s3.root(), {**through(s3, "http://127.0.0.1:1"), "max_retries": 0}).read("f")
+
+
+def test_a_file_beside_a_full_folder_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name is that of the folder and a `0`, the character after the slash."""
+    keys = sorted([*(f"t/abc/{n:05}" for n in range(1000)), "t/abc0", "t/abd"])
+
+    class Client:
+        def list(self, prefix: str, offset: str | None, chunk_size: int) -> Iterator[Any]:
+            found = [key for key in keys if key.startswith(prefix) and key > (offset or "")]
+            for start in range(0, len(found), chunk_size):
+                yield [self.head(key) for key in found[start : start + chunk_size]]
+
+        def head(self, key: str) -> dict[str, Any]:
+            if key not in keys:
+                raise FileNotFoundError(key)
+            return {"path": key, "size": 1, "last_modified": datetime(2026, 1, 1, tzinfo=UTC)}
+
+    monkeypatch.setattr(CloudStore, "_client", lambda *_: Client())
+    store = CloudStore("s3://bucket/t", {})
+    assert [info.name for info in store.list_after("", "")] == ["abc0", "abd"]

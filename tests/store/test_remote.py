@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pyarrow as pa
 import pytest
 from fault_proxy import proxy
-from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from servers import Server, fake_gcs, localbucket, missing
 
 import txlog
@@ -24,6 +25,7 @@ from txlog.base.errors import StoreError, UnsupportedFeatureError
 from txlog.extend import context_of
 from txlog.store.base import Store
 from txlog.store.open import open_store
+from txlog.store.ranged import PART_BYTES
 from txlog.store.remote import Backend, FsspecStore
 from txlog.testing import StoreContract
 
@@ -81,6 +83,55 @@ def test_a_write_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     store = FsspecStore("half://t", is_coordinated=True)
     with pytest.raises(StoreError, match="Disk quota exceeded"):
         store.write_new("a", b"0123")
+    assert [*store.list_tree("")] == []  # No half of a file is left.
+
+
+def test_a_large_file_that_cannot_be_ended_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def close(_: object) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr("txlog.store.remote.connect", lambda *_: Backend(Half(), "/half"))
+    store = FsspecStore("half://t", is_coordinated=True)
+    monkeypatch.setattr(MemoryFile, "close", close)
+    with (
+        pytest.raises(StoreError, match="Disk quota exceeded"),
+        store.open_output("a") as output,
+    ):
+        output.write(b"0" * (PART_BYTES + 1))
+    assert [info.name for info in store.list_tree("")] == []
+
+
+class Expires(MemoryFileSystem):
+    """A store whose library tries again: the first try lands, the second is refused."""
+
+    protocol = "expires"
+    store: ClassVar[dict[str, Any]] = {}
+    is_expired = False
+
+    def _pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
+        """Show that the file system has a conditional put."""
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        if mode == "create" and self.exists(path):
+            raise FileExistsError(path)
+        super().pipe_file(path, value)
+        if type(self).is_expired and path.endswith(f"{1:020}.json"):
+            raise PermissionError("the token has expired")
+
+
+def test_a_refusal_of_a_second_try_does_not_undo_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("txlog.store.remote.connect", lambda *_: Backend(Expires(), "/bucket/t"))
+    root, options = f"s3://bucket-{uuid.uuid4()}/t", {"txlog.backend": "fsspec"}
+    table = txlog.write(root, pa.table({"x": [1]}), storage_options=options)
+    monkeypatch.setattr(Expires, "is_expired", True)
+    with suppress(txlog.OutcomeUnknownError):
+        table.append(pa.table({"x": [2]}))
+    monkeypatch.setattr(Expires, "is_expired", False)
+    again = txlog.Table(root, storage_options=options)
+    assert again.version == 1
+    assert sorted(again.to_arrow()["x"].to_pylist()) == [1, 2]
 
 
 def test_each_server_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,18 +49,18 @@ VERBS: dict[str, Do] = {
     "set_description": lambda table, txn: table.alter.set_description("rows", txn=txn),
     "restore": lambda table, txn: table.restore(2, txn=txn),
 }
-WINNERS: dict[str, Do] = {
-    "append 50": lambda table, txn: table.append(rows(50)),
-    "append 60": lambda table, txn: table.append(rows(60, 61)),
-    "append 3": lambda table, txn: table.append(rows(3)),
-    "update": lambda table, txn: table.update({"x": "50"}, where="x = 2"),
-    "delete": lambda table, txn: table.delete("x = 1"),
-    "overwrite": lambda table, txn: table.overwrite(rows(50, 60)),
-    "set_properties": lambda table, txn: table.alter.set_properties({"mine": "2"}),
-    "unset_properties": lambda table, txn: table.alter.unset_properties(["mine"]),
-    "cluster_by": lambda table, txn: table.alter.cluster_by("y"),
-    "set_description": lambda table, txn: table.alter.set_description("others"),
-    "rename": lambda table, txn: table.alter.set_name("t"),
+WINNERS: dict[str, Callable[[txlog.Table], Any]] = {
+    "append 50": lambda table: table.append(rows(50)),
+    "append 60": lambda table: table.append(rows(60, 61)),
+    "append 3": lambda table: table.append(rows(3)),
+    "update": lambda table: table.update({"x": "50"}, where="x = 2"),
+    "delete": lambda table: table.delete("x = 1"),
+    "overwrite": lambda table: table.overwrite(rows(50, 60)),
+    "set_properties": lambda table: table.alter.set_properties({"mine": "2"}),
+    "unset_properties": lambda table: table.alter.unset_properties(["mine"]),
+    "cluster_by": lambda table: table.alter.cluster_by("y"),
+    "set_description": lambda table: table.alter.set_description("others"),
+    "rename": lambda table: table.alter.set_name("t"),
 }
 
 
@@ -120,7 +120,7 @@ def test_a_recorded_operation_was_done(
 
     def others(path: Path) -> None:
         for winner in winners:
-            WINNERS[winner](txlog.Table(path), None)
+            WINNERS[winner](txlog.Table(path))
 
     store: Any = Between(open_store(raced), lambda: others(raced))
     VERBS[verb](open_table(store), ("job", 1))

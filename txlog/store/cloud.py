@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from txlog.base.effects import REAL
 from txlog.base.errors import (
+    NotFoundError,
     OutcomeUnknownError,
     StoreError,
     TxlogError,
@@ -139,6 +140,9 @@ class CloudStore(ServerStore):
             if below is None:
                 break
             offset = f"{below}0"  # `0` is the character after the slash.
+            with suppress(NotFoundError):  # A file of this very name is not after it.
+                name_there = f"{folder}/{offset}" if folder else offset
+                found.append(self.info(name_there))
         yield from sorted((info for info in found if info.name >= name), key=lambda info: info.name)
 
     def _page_of_folders(self, folder: str, offset: str, found: list[ObjectInfo]) -> str | None:

@@ -173,6 +173,7 @@ class FsspecStore(ServerStore):
             try:
                 for part in parts:
                     sink.write(part)
+                sink.close()
             except BaseException:
                 with suppress(Exception):
                     sink.discard()
@@ -181,7 +182,6 @@ class FsspecStore(ServerStore):
                 with suppress(Exception):
                     files.rm_file(at)
                 raise
-            sink.close()
 
     def _free(self, path: str) -> str:
         """Make a path's folder, and return the path in the backend's form; raise if it is taken."""
@@ -199,16 +199,21 @@ class FsspecStore(ServerStore):
     def write_new(self, path: str, data: bytes) -> None:
         """Write a whole new file."""
         self.require_writable()
-        files = self._backend().files
+        files, free = self._backend().files, None
         try:
             with self._errors("create", path):
                 if self._creates_by == "put":
                     files.pipe_file(self._at(path), data, mode="create")
                 else:
-                    files.pipe_file(self._free(path), data)
+                    free = self._free(path)
+                    files.pipe_file(free, data)
         except TxlogError:
-            if not self._has(path, data):
-                raise
+            if self._has(path, data):
+                return
+            if free is not None:  # A part of the file may be there.
+                with suppress(Exception):
+                    files.rm_file(free)
+            raise
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file atomically; return whether it was created or existed before.
@@ -264,8 +269,10 @@ class FsspecStore(ServerStore):
             ):
                 return "exists"
             failure = self._error("create", path, error)
-            if isinstance(error, PermissionError | FileNotFoundError | ImportError):
+            if isinstance(error, ImportError):
                 raise failure from error
+            # Also after a refusal: the library may have tried before without an answer. Whoever may
+            # not write at all is refused by the probe.
             raise self._unknown(path, failure.reason) from error
         return "created"
 
