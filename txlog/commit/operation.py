@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import orjson
 
@@ -317,9 +318,9 @@ def execute(
     _begin(operation)
     operation.context = context
     with (
-        resource_errors(),
         observed(_name_of(operation), context.store.root) as seen,
         discarding(operation.discard),
+        resource_errors(),
     ):
         seen.note("started", {"read_version": -1 if snapshot is None else snapshot.version})
         if txn is not None:
@@ -340,18 +341,11 @@ def execute(
             reason = "dry run" if result.outcome.rehearsed else reason
             seen.note("skipped", {"reason": reason})
     if isinstance(result, Done):
-        operation.discard()
+        tidied(operation.discard)
         return result
     # From here on nothing may be discarded: the commit refers to the operation's files.
     intent, version = result.intent, result.snapshot.version
-    try:
-        operation.landed(intent)
-    except TxlogError as error:  # If this raised, the commit would seem to have failed.
-        warn_committed(
-            f"version {version} is committed, but files that it does not need could not be "
-            f"deleted: {error}",
-            stacklevel=3,
-        )
+    tidied(partial(operation.landed, intent), f"version {version} is committed, but ")
     outcome = Outcome(
         intent.operation,
         version,
@@ -426,7 +420,7 @@ class _Attempts:
             if not operation.may_redo:
                 raise _changed_base(result)
             if not operation.keeps_files:
-                operation.discard()
+                tidied(operation.discard)
             base, looked_s = result.snapshot, effects.monotonic_s()
             if not was_new:
                 require_table_writable(base, removes_rows=operation.removes_rows)
@@ -501,11 +495,45 @@ def discarding(discard: Callable[[], None]) -> Iterator[None]:
     except OutcomeUnknownError:
         raise
     except TxlogError as error:
-        try:
-            discard()
-        except TxlogError as failure:  # What failed first is what the caller has to know.
-            error.add_note(f"Files that were written for it could not be deleted: {failure}")
+        _clean_after(error, discard)
         raise
+
+
+@contextmanager
+def cleaning(clean: Callable[[], None]) -> Iterator[None]:
+    """Delete temporary files at the end of the `with` block, however it ends.
+
+    If that fails, it hides no error, and lets nothing fail.
+    """
+    try:
+        yield
+    except BaseException as error:
+        _clean_after(error, clean)
+        raise
+    tidied(clean)
+
+
+def _clean_after(error: BaseException, clean: Callable[[], None]) -> None:
+    """Delete files after an error, which is what the caller has to know."""
+    try:
+        clean()
+    except Exception as failure:  # A stranger's operation may raise anything.
+        error.add_note(f"Files that were written for it could not be deleted: {failure}")
+
+
+def tidied(clean: Callable[[], None], done: str = "") -> None:
+    """Delete files that are no longer needed; a failure is a warning.
+
+    What was done is valid without it. If it raised, that would seem to have failed.
+    """
+    try:
+        clean()
+    except Exception as failure:  # A stranger's operation may raise anything.
+        warn_committed(
+            f"{done}files that are no longer needed could not be deleted: {failure}. A vacuum "
+            "deletes them later",
+            stacklevel=4,
+        )
 
 
 def skip_recorded(

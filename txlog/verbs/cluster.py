@@ -24,6 +24,7 @@ from txlog.base.errors import InvalidInputError, TxlogWarning
 from txlog.base.threads import map_all
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
+from txlog.commit.operation import cleaning
 from txlog.data_files.curves import Curve, Numbers, bits_for, column_at, cuts_of, keys, ranks
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.rewrite import (
@@ -395,11 +396,13 @@ def _sampled(
 def _spilling(context: Context) -> Iterator[str]:
     """Return the name prefix of temporary files, which are deleted at the end of the `with`."""
     prefix = f"{context.effects.uuid()}-"
-    try:
-        yield f"{SPILL}/{prefix}"
-    finally:
+
+    def clean() -> None:
         names = [info.name for info in context.store.list_tree(SPILL)]
         context.store.delete([f"{SPILL}/{name}" for name in names if name.startswith(prefix)])
+
+    with cleaning(clean):
+        yield f"{SPILL}/{prefix}"
 
 
 _Spilled = tuple[str, dict[int, list[int]]]  # A file, and the batches of each range in it.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from txlog.actions.columns import files_at
 from txlog.base.arrow import pc
 from txlog.base.errors import InvalidInputError
 from txlog.commit.intent import Intent
+from txlog.commit.operation import tidied
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.rewrite import (
     RewritePlan,
@@ -195,7 +197,7 @@ class Compact(Rewrite):
             as_many = len(adds) >= len(group) and not any(map(wanted.is_fragmented, group))
             if as_many and (not sort_by or self._is_sorted(rewriting, group, sort_by)):
                 # The files are already packed better than a rewrite would.
-                discard_files(self.context.store, adds)
+                tidied(partial(discard_files, self.context.store, adds))
                 continue
             replaced.extend(group)
             self._written.extend(adds)

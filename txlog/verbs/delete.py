@@ -9,6 +9,7 @@ from typing import Any
 from pyroaring import BitMap64
 
 from txlog.commit.intent import Intent, Reads
+from txlog.commit.operation import tidied
 from txlog.data_files.deletions import delete_positions, delete_rows, united_with
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.row_changes import RowChanges
@@ -72,8 +73,8 @@ class Delete(ChangeRows):
         united = united_with(self.context, current, self._changes, winners)
         if united is None:
             return None
-        self.context.store.delete(list(self._changes.vector_files))
-        self._changes = united
+        before, self._changes = self._changes.vector_files, united
+        tidied(lambda: self.context.store.delete(list(before)))
         return replace(intent, removes=united.removes, adds=united.adds, own_files=united.own_files)
 
 

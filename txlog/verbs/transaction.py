@@ -17,7 +17,7 @@ from txlog.actions.file import Add, Cdc, Remove
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.loop import prepare
-from txlog.commit.operation import Operation, require_table_writable
+from txlog.commit.operation import Operation, require_table_writable, tidied
 from txlog.data_files.change_files import (
     RowsOf,
     deleted_rows,
@@ -97,7 +97,7 @@ class Transaction(Operation):
         if len(self._intents) == 1 or not any(intent.cdc for intent in self._intents):
             return self._intents
         intents = []
-        self._discard_changes()
+        tidied(self._discard_changes)
         for state, intent in zip(self._states, self._intents, strict=True):
             if not intent.cdc:
                 cdc = write_rows_of(self.context, state, _changed_rows(self.context, state, intent))

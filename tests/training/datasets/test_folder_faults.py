@@ -207,6 +207,48 @@ def test_a_data_set_stays_if_the_answer_is_lost_and_nothing_can_be_read(store: M
     assert seen(catalog_in(store, 4)) == model.after
 
 
+class Late(FaultyStore):
+    """A store whose put appears only after some reads; one of these reads fails."""
+
+    def __init__(self, inner: Store, put: int, failing: int) -> None:
+        super().__init__(inner)
+        self._target, self._put, self._failing = inner, put, failing
+        self._late: tuple[str, bytes] | None = None
+        self._reads = 0
+
+    def put_if_absent(self, path: str, data: bytes) -> Any:
+        if self._counts["put_if_absent"] + 1 < self._put or "ledger" not in path:
+            return super().put_if_absent(path, data)
+        self._counts["put_if_absent"] += 1
+        self._late = (path, data)
+        raise OutcomeUnknownError(path=path, reason="no answer")
+
+    @contextmanager
+    def _call(self, operation: str, path: str) -> Iterator[Any]:
+        if self._late is not None and operation in ("read", "info", "list_after"):
+            self._reads += 1
+            if self._reads == self._failing:
+                raise StoreError(path=path, operation=operation, reason="no connection")
+        with super()._call(operation, path) as kind:
+            yield kind
+
+    def arrive(self) -> None:
+        assert self._late is not None
+        self._target.put_if_absent(*self._late)
+
+
+@pytest.mark.parametrize("failing", range(1, 12))
+def test_a_data_set_stays_if_its_event_arrives_late(store: MemoryStore, failing: int) -> None:
+    model = model_of(store, "create")
+    puts = sum(call == "put_if_absent" for call, _ in model.calls)
+    fill(store, model.files)
+    late = Late(store, puts, failing)
+    with pytest.raises(OutcomeUnknownError):
+        create(catalog_in(late, 1))
+    late.arrive()
+    assert seen(catalog_in(store, 2)) == model.after
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("verb", list(VERBS))
 def test_a_verb_breaks_off_at_every_step(store: MemoryStore, verb: str) -> None:

@@ -242,16 +242,13 @@ class Ledger:
             done = execute(self._table, append, txn=(APP, event.n), refresh=False)
         except OutcomeUnknownError as unknown:
             try:
-                return self._is_there(self._table, event)
-            except TxlogError as error:  # The event may be there, so nothing may be deleted.
+                n = self._table.refresh().transaction_version(APP) or 0
+                if n >= event.n:
+                    return _events(self._table, event.n - 1)[0] == event
+            except TxlogError as error:
                 raise unknown from error
+            raise  # The event may still appear, so nothing that it names may be deleted.
         return not done.skipped
-
-    def _is_there(self, table: Table, event: Event) -> bool:
-        """Check whether an event was appended after the store lost the answer."""
-        if (table.refresh().transaction_version(APP) or 0) < event.n:
-            return False
-        return _events(table, event.n - 1)[0] == event
 
     def _made(self) -> Table:
         """Create the table, or return the one that another process has created."""

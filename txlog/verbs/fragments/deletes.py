@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 from txlog.base.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
+from txlog.commit.operation import tidied
 from txlog.data_files.deletions import (
     adds_of,
     removes_of,
@@ -70,7 +71,7 @@ class CommitDeletes(FragmentsOperation):
         if united is None:
             _raise_shared_rows(self.context, current, self._deletes)
             return None
-        self.discard()  # Nothing else refers to vectors of an earlier merge.
+        tidied(self.discard)  # Nothing else refers to vectors of an earlier merge.
         self._deletes = self._union = united
         return replace(intent, removes=united.removes, adds=united.adds)
 
