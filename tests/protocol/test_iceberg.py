@@ -215,7 +215,8 @@ def test_files_that_are_there_already(tmp_path: Path) -> None:
     for properties in (on(2), {"delta.columnMapping.mode": "id"}):
         with pytest.raises(txlog.InvalidInputError, match="which these files do not have"):
             txlog.convert_to_delta(tmp_path, properties=properties)
-    table = txlog.convert_to_delta(tmp_path)
+    with pytest.warns(txlog.TxlogWarning, match="because the column name 'a b'"):
+        table = txlog.convert_to_delta(tmp_path)
     assert table.properties["delta.columnMapping.mode"] == "name"
     assert table.to_arrow().to_pylist() == [{"a b": 1, "l": [1]}]
     table.append(pa.table({"a b": [2], "l": [[2]]}))

@@ -370,7 +370,8 @@ def test_column_mapping_ends(tmp_path: Path, way: str) -> None:
 
 def test_column_mapping_does_not_end(tmp_path: Path) -> None:
     mode = {"delta.columnMapping.mode": "none"}
-    odd = txlog.write(tmp_path / "a", pa.table({"a b": [1]}))
+    by_name = {"delta.columnMapping.mode": "name"}
+    odd = txlog.write(tmp_path / "a", pa.table({"a b": [1]}), properties=by_name)
     with pytest.raises(txlog.UnsupportedFeatureError, match="the name a b needs"):
         odd.alter.set_properties(mode)
     iceberg = txlog.write(

@@ -135,8 +135,9 @@ def test_versions_are_asked_for_as_properties(tmp_path: Path) -> None:
 
 def test_a_table_is_clustered_from_its_first_version(tmp_path: Path) -> None:
     rows = pa.table({"x y": [3, 1, 2], "s": pa.array([{"y": 1}] * 3)})
-    made = txlog.write(tmp_path / "t", rows, cluster_by=["`x y`", "s.y"])
-    empty = txlog.Table.create(tmp_path / "e", rows.schema, cluster_by="s.y")
+    on = {"delta.columnMapping.mode": "name"}
+    made = txlog.write(tmp_path / "t", rows, cluster_by=["`x y`", "s.y"], properties=on)
+    empty = txlog.Table.create(tmp_path / "e", rows.schema, cluster_by="s.y", properties=on)
     assert (made.version, empty.version) == (0, 0)
     assert {"clustering", "domainMetadata"} <= set(made.protocol.writer_features or ())
     domain = made.snapshot.controls.domains["delta.clustering"]
@@ -149,12 +150,14 @@ def test_a_table_is_clustered_from_its_first_version(tmp_path: Path) -> None:
     with pytest.raises(txlog.InvalidInputError, match="not clustered by"):
         txlog.write(tmp_path / "t", rows, "append", cluster_by="s.y")
     with pytest.raises(txlog.InvalidInputError, match="partitioned"):
-        txlog.write(tmp_path / "p", rows, partition_by="x y", cluster_by="s.y")
+        txlog.write(tmp_path / "p", rows, partition_by="x y", cluster_by="s.y", properties=on)
     assert not (tmp_path / "p").exists()
-    replaced = txlog.Table.create(tmp_path / "t", rows.schema, mode="overwrite", cluster_by="s.y")
+    replaced = txlog.Table.create(
+        tmp_path / "t", rows.schema, mode="overwrite", cluster_by="s.y", properties=on
+    )
     ends = [path[-1] for path in orjson.loads(domain_of(replaced))["clusteringColumns"]]
     assert ends == [paths[1][1]]
-    bare = txlog.Table.create(tmp_path / "t", rows.schema, mode="overwrite")
+    bare = txlog.Table.create(tmp_path / "t", rows.schema, mode="overwrite", properties=on)
     assert bare.snapshot.controls.domains["delta.clustering"].removed
     assert deltalake.DeltaTable(empty.uri).schema().fields
 

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -184,8 +185,16 @@ def test_overwriting_and_replacing_give_no_id_twice(tmp_path: Path) -> None:
 
 def test_odd_names_bring_mapping(tmp_path: Path) -> None:
     data = pa.table({"a b": [1], "c,d;{e}(f)=\n\t": ["x"], "s": [{"in side": 1}]})
-    table = txlog.write(tmp_path / "t", data)
+    with pytest.warns(txlog.TxlogWarning, match="because the column name 'a b'") as told:
+        table = txlog.write(tmp_path / "t", data)
+    assert [one.filename for one in told] == [__file__]
     assert table.snapshot.mapping_mode == "name"
+    # Who says name is not told again: this is what the warning says of other readers.
+    assert txlog.write(tmp_path / "n", data, properties={MODE: "name"}).version == 0
+    with pytest.raises(deltalake.exceptions.DeltaProtocolError, match="columnMapping"):
+        deltalake.DeltaTable(tmp_path / "t").to_pandas()
+    with pytest.raises(deltalake.exceptions.DeltaProtocolError, match="columnMapping"):
+        pl.scan_delta(str(tmp_path / "t")).collect()
     assert table.to_arrow().to_pylist() == data.to_pylist()
     assert table.to_arrow(where="`a b` = 1 AND s.`in side` = 1").num_rows == 1
     query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(tmp_path / "t"))

@@ -79,8 +79,12 @@ def leaf_columns(schema: pa.Schema) -> tuple[str, ...]:
             reason=f"a column's type cannot be written to Parquet: {error}",
             remedy="Write this table with another engine, such as Spark",
         ) from error
-    footer = getattr(writer, "writer", writer).metadata
-    return FileFooter(footer, schema).paths
+    return FileFooter(written_footer(writer), schema).paths
+
+
+def written_footer(writer: pq.ParquetWriter) -> pq.FileMetaData:
+    """Return the footer of a file that a closed writer has written."""
+    return getattr(writer, "writer", writer).metadata
 
 
 def dictionary_columns(leaves: Sequence[str], rows: pa.Table) -> list[str]:

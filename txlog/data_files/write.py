@@ -17,6 +17,7 @@ from txlog.base.columns import gathered
 from txlog.base.effects import Effects
 from txlog.base.errors import InvalidInputError
 from txlog.base.threads import cached_property
+from txlog.data_files.nan_spans import nan_spans
 from txlog.data_files.options import (
     DEFAULT,
     TARGET_FILE_BYTES,
@@ -24,6 +25,7 @@ from txlog.data_files.options import (
     encoding_errors,
     leaf_columns,
     parquet_writer,
+    written_footer,
 )
 from txlog.log.paths import decode_path, encode_path
 from txlog.protocol.form import physical_path
@@ -45,6 +47,7 @@ from txlog.store.base import OpenOutput, Store
 
 if TYPE_CHECKING:
     from txlog.lookup.segments import SegmentWriter
+    from txlog.parquet.nan_bounds import Span
 
 ROW_GROUP_ROWS = 256 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
@@ -208,6 +211,7 @@ class _OpenFile:
     buffered_rows: int = 0
     buffered_bytes: int = 0
     rows: int = 0
+    nans: list[Span] = field(default_factory=list)
 
     def compact(self) -> None:
         """Copy the buffered rows, so that their batches can be freed."""
@@ -306,6 +310,7 @@ class _Writer:
             if file.writer is None:
                 file.writer = self._parquet_writer(file, table)
             file.writer.write_table(table, row_group_size=self._row_group_rows)
+        file.nans += nan_spans(table, file.rows, self._row_group_rows)
         file.stats.update(table)
         if self.segments is not None:
             self.segments.add(encode_path(file.path), table)
@@ -351,6 +356,10 @@ class _Writer:
         self._flush(file)
         assert file.writer is not None  # Files are opened only if there are rows.
         file.writer.close()
+        if file.nans:
+            from txlog.parquet.nan_bounds import footer_end  # Few files have NaN.
+
+            file.sink.write(footer_end(written_footer(file.writer), file.nans))
         size = file.sink.tell()
         del self._open[values]
         file.stack.close()

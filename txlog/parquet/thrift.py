@@ -196,6 +196,12 @@ def zigzag(value: int) -> bytes:
     return varint(value << 1)
 
 
+def field_header(number: int, last: int, kind: int) -> bytes:
+    """Return the bytes before a field of a struct, which follows the field `last`; 0: none."""
+    step = number - last
+    return bytes([step << 4 | kind]) if 0 < step < 16 else bytes([kind]) + zigzag(number)
+
+
 def list_header(length: int, kind: int) -> bytes:
     """Return the bytes before the values of a list."""
     return bytes([length << 4 | kind]) if length < 15 else bytes([0xF0 | kind]) + varint(length)

@@ -18,6 +18,7 @@ from txlog.base.errors import (
     NotFoundError,
     UnsupportedFeatureError,
     require_texts,
+    warn_caller,
 )
 from txlog.base.observe import creating
 from txlog.commit.app_versions import (
@@ -172,8 +173,15 @@ def new_table(
     require_identities(schema, partition_by)
     asked = Asked.of(properties, has_rows=False)
     configuration = completed({**_vectors(properties), **properties})
-    if odd_names(schema):
-        configuration.setdefault(MAPPING_MODE, "name")
+    odd = odd_names(schema)
+    if odd and MAPPING_MODE not in configuration:
+        configuration[MAPPING_MODE] = "name"
+        warn_caller(
+            f"the table gets {MAPPING_MODE}=name, because the column name {odd[0]!r} has a "
+            "character that Delta allows only with column mapping. polars.scan_delta, and "
+            "to_pandas and to_pyarrow_dataset of deltalake, refuse such tables. Rename it, or "
+            f'pass the property {MAPPING_MODE} with the value "name", which ends this warning'
+        )
     if Properties(configuration).get("delta.enableRowTracking"):
         configuration |= row_columns(effects)
     metadata = Metadata(
