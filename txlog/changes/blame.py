@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.columns import flat
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.base.threads import Engine
 from txlog.changes.change_plan import COMMIT_TIMESTAMP, COMMIT_VERSION
 from txlog.expressions.tree import Expression
@@ -22,9 +22,10 @@ from txlog.scan.lazy_plan import plan_snapshot
 from txlog.scan.read_plan import column_names
 from txlog.scan.scan import ArrowStream, Scan, repr_of
 from txlog.schema.timestamps import micros_of
-from txlog.snapshot.commits import read_commit, read_deltas
+from txlog.snapshot.commits import DamagedError, read_commit
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import list_commits
+from txlog.snapshot.load import list_commits, warn_of_damage
+from txlog.snapshot.salvage import read_sound_deltas
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import VersionTimes, version_times
 from txlog.store.base import Store
@@ -46,7 +47,8 @@ class Blame(ArrowStream):
     """Rows of a version with the version that wrote each, planned but not yet read.
 
     Besides the columns, each row has `_commit_version`, `_commit_timestamp`, `_operation` and
-    `_user`. They are null if the commit was cleaned up; a version from row tracking is kept.
+    `_user`. They are null if the commit was cleaned up or is damaged, but a version from row
+    tracking is kept.
     """
 
     store: Store
@@ -98,7 +100,11 @@ class Blame(ArrowStream):
     ) -> tuple[Any, ...]:
         if file is None:
             return (version, None, None, None)
-        commit = read_commit(self.store, file)
+        try:
+            commit = read_commit(self.store, file)
+        except LogCorruptError as error:
+            warn_of_damage(DamagedError((file,), error))
+            return (version, None, None, None)
         made_ms = times.of_commit(commit)
         info = commit.info.to_json() if commit.info else {}
         user = info.get("userName") or info.get("userId")
@@ -160,7 +166,7 @@ def versions_of(store: Store, snapshot: Snapshot, paths: list[str]) -> dict[str,
     earliest = np.full(len(paths), -1, np.int64)
     seen = np.zeros(len(paths), np.bool_)
     for start in range(0, len(commits), _COMMITS_AT_ONCE):
-        actions = read_deltas(store, commits[start : start + _COMMITS_AT_ONCE]).files
+        actions = read_sound_deltas(store, commits[start : start + _COMMITS_AT_ONCE]).files
         places = pc.index_in(canonical_keys(actions["path"]), value_set=flat(keys))
         kept = numpy_array(flat(pc.is_valid(places)))
         place = numpy_array(flat(pc.fill_null(places, -1)))[kept]

@@ -38,9 +38,9 @@ from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan, column_names, read_plan, require_table_columns
 from txlog.scan.scan import ArrowStream, repr_of
 from txlog.schema.types import CHANGE_TYPE, StructType
-from txlog.snapshot.commits import read_deltas
+from txlog.snapshot.commits import DamagedError, read_deltas
 from txlog.snapshot.live_files import fold_files, load_files
-from txlog.snapshot.load import list_commits
+from txlog.snapshot.load import list_commits, warn_of_damage
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 
@@ -382,7 +382,11 @@ def _touched(
     commits = list_commits(store, last, since=since) if first.version < last.version else []
     if [file.version for file in commits] != list(range(since, last.version + 1)):
         return load_files(store, first).live, load_files(store, last).live
-    actions = read_deltas(store, commits).files
+    try:
+        actions = read_deltas(store, commits).files
+    except DamagedError as damage:  # A checkpoint after it has the files of the later version.
+        warn_of_damage(damage)
+        return load_files(store, first).live, load_files(store, last).live
     if not actions.num_rows:
         return actions, actions
     paths = canonical_keys(actions["path"])

@@ -129,13 +129,38 @@ def newest(rows: pa.Table) -> pa.Table:
     Raises
     ------
     LogCorruptError
-        One version adds and removes the same logical file, or names it twice (rule REC-5).
+        The newest version of a logical file adds and removes it, or names it twice (rule REC-5).
     """
+    found, doubts = _newest(rows)
+    if doubts:
+        raise _named_twice(rows, doubts[0])
+    return found
+
+
+def in_doubt(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the newest rows of logical files as `newest` does, and those that are in doubt, apart.
+
+    The latter are the `add`s of files that their newest version names twice. Pure.
+    """
+    found, doubts = _newest(rows)
+    if not doubts:
+        return found, found.slice(0, 0)
+    keys = pc.unique(file_keys(rows.take(arrow_array(doubts, pa.int64()))))
+    doubted = pc.is_in(file_keys(rows), value_set=keys)
+    adds = rows.filter(pc.and_(doubted, rows["is_add"]))
+    codes = numpy_array(flat(file_keys(adds)).dictionary_encode().indices)
+    _, first = np.unique(codes, return_index=True)
+    settled = found.filter(pc.invert(pc.is_in(file_keys(found), value_set=keys)))
+    return settled, adds.take(arrow_array(first))
+
+
+def _newest(rows: pa.Table) -> tuple[pa.Table, list[int]]:
+    """Return the result of `newest`, and the row numbers of files that are in doubt."""
     if rows.num_rows < 2:
-        return rows
+        return rows, []
     keys = file_keys(rows)
     if are_different(keys):
-        return rows
+        return rows, []
     keyed = pa.table({"key": keys, "version": rows["version"], "row": pa.arange(0, rows.num_rows)})
     keyed = pc.take(keyed, pc.sort_indices(keyed, sort_keys=[("version", "descending")]))
     # `group_by` would import `pyarrow.acero`, and with it pandas.
@@ -143,13 +168,12 @@ def newest(rows: pa.Table) -> pa.Table:
     codes = np.concatenate([numpy_array(chunk.indices) for chunk in coded.chunks])
     different = coded.chunk(0).dictionary
     if len(different) == rows.num_rows:
-        return rows
+        return rows, []
     twice = _twice(codes, np.concatenate([numpy_array(part) for part in keyed["version"].chunks]))
-    if len(twice):
-        _require_copies(rows, keyed, different.take(arrow_array(twice)))
+    doubts = _doubts(rows, keyed, different.take(arrow_array(twice))) if len(twice) else []
     first = np.empty(len(different), np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]  # The first row of each key is written last.
-    return pc.take(rows, pc.take(keyed["row"], arrow_array(first)))
+    return pc.take(rows, pc.take(keyed["row"], arrow_array(first))), doubts
 
 
 def _twice(codes: NDArray[np.int32], versions: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -161,10 +185,14 @@ def _twice(codes: NDArray[np.int32], versions: NDArray[np.int64]) -> NDArray[np.
     return repeated
 
 
-def _require_copies(rows: pa.Table, keyed: pa.Table, keys: pa.Array) -> None:
-    """Raise if a commit names a file twice with different contents."""
+def _doubts(rows: pa.Table, keyed: pa.Table, keys: pa.Array) -> list[int]:
+    """Return the rows that name a file again, with other contents, in its newest commit.
+
+    A later commit that names the file ends the doubt: then the file's state is known.
+    """
     named = keyed.filter(pc.is_in(keyed["key"], value_set=keys))
-    first_contents: dict[tuple[str, int], dict[str, Any]] = {}
+    first_contents: dict[str, tuple[int, dict[str, Any]]] = {}
+    doubts = []
     contents = _contents(rows.take(named["row"]))
     for key, version, row, content in zip(
         named["key"].to_pylist(),
@@ -173,8 +201,10 @@ def _require_copies(rows: pa.Table, keyed: pa.Table, keys: pa.Array) -> None:
         contents,
         strict=True,
     ):
-        if first_contents.setdefault((key, version), content) != content:
-            raise _named_twice(rows, row)
+        newest_version, first = first_contents.setdefault(key, (version, content))
+        if version == newest_version and first != content:
+            doubts.append(row)
+    return doubts
 
 
 def distinct_rows(rows: pa.Table, *, path: str) -> pa.Table:
@@ -394,16 +424,23 @@ def controls_of(actions: Iterable[tuple[int, Action]], base: Controls | None = N
     Raises
     ------
     LogCorruptError
-        One version has two protocols, two metadata, or the same `txn` or domain twice (rule REC-6).
+        The newest version of one of them has two protocols, two metadata, or the same `txn` or
+        domain twice (rule REC-6).
     """
     base = base or Controls()
     newest: dict[tuple[str, str], tuple[int, Action]] = {}
+    doubts: dict[tuple[str, str], int] = {}
     for version, action in actions:
         key = _control_key(action)
         if key is None:
             continue
         known = newest.get(key)
         if known is not None and known[0] == version and known[1] != action:
+            doubts[key] = max(version, doubts.get(key, version))
+        if known is None or known[0] < version:
+            newest[key] = (version, action)
+    for key, version in doubts.items():
+        if newest[key][0] == version:  # No later commit says it again.
             raise LogCorruptError(
                 path=commit_name(version),
                 version=version,
@@ -411,8 +448,6 @@ def controls_of(actions: Iterable[tuple[int, Action]], base: Controls | None = N
                 reason="one commit contains this action twice with different contents",
                 remedy="The writer of this commit made an error. Open a version before it",
             )
-        if known is None or known[0] < version:
-            newest[key] = (version, action)
     protocol, metadata = base.protocol, base.metadata
     txns, domains = dict(base.txns), dict(base.domains)
     for _, action in newest.values():

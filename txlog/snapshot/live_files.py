@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from txlog.checkpoint.file_rows import Wanted
 from txlog.checkpoint.parquet import Footers
 from txlog.checkpoint.read import Source, file_batches, read_files, sources_of
 from txlog.fragments.rows import FEATURE, require_fragments_feature
-from txlog.log.names import LogFile
+from txlog.log.names import LogFile, parse_name
 from txlog.reconcile.files import (
     FileState,
     Hashes,
@@ -34,7 +35,7 @@ from txlog.reconcile.files import (
     state_of,
 )
 from txlog.snapshot.commits import DamagedError
-from txlog.snapshot.load import load_snapshot, warn_of_damage
+from txlog.snapshot.load import explain, load_snapshot, warn_of_damage
 from txlog.snapshot.process import keep_freed_memory
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, naming
@@ -50,10 +51,11 @@ _LARGE_BYTES = 4 << 20
 _ALWAYS = ("is_add", "path", "deletion_vector", "dv_id", "tags")
 
 
-def load_files(store: Store, snapshot: Snapshot) -> FileState:
+def load_files(store: Store, snapshot: Snapshot, *, explains: bool = True) -> FileState:
     """Return the live files and tombstones of a snapshot.
 
-    An unreadable checkpoint is skipped with a `TxlogWarning` if other files replace it.
+    An unreadable checkpoint is skipped with a `TxlogWarning` if other files replace it. With
+    `explains`, an error names the newest version that can be read.
 
     Raises
     ------
@@ -68,7 +70,7 @@ def load_files(store: Store, snapshot: Snapshot) -> FileState:
         return found
 
     with resource_errors():
-        return _from_sound_files(store, snapshot, read)
+        return _from_sound_files(store, snapshot, read, explains=explains)
 
 
 def has_large_checkpoint(snapshot: Snapshot) -> bool:
@@ -250,21 +252,31 @@ def _selected(found: FileState, select: Select | None) -> FileState:
 
 
 def _from_sound_files(
-    store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Result]
+    store: Store,
+    snapshot: Snapshot,
+    read: Callable[[Snapshot], Result],
+    *,
+    explains: bool = True,
 ) -> Result:
     """Call `read` with a snapshot; if a checkpoint is damaged, use other files of the log."""
     with naming(store):
-        return _read_sound(store, snapshot, read)
+        try:
+            return _read_sound(store, snapshot, read)
+        except LogCorruptError as error:
+            if explains and snapshot.catalog is None:
+                explain(store, error, partial(load_files, store, explains=False))
+            raise
 
 
 def _read_sound(store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Result]) -> Result:
     names: list[str] = []
+    skipped: list[DamagedError] = []
     current, again = snapshot, bool(snapshot.footers)
     while True:
         try:
             found = read(current)
         except LogCorruptError as error:
-            if not current.checkpoint:
+            if not current.checkpoint or _is_of_commit(error):  # No other checkpoint would help.
                 raise
             if again:  # A classic checkpoint may have been rewritten since it was opened.
                 current, again = replace(current, footers=Footers()), False
@@ -279,9 +291,16 @@ def _read_sound(store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Res
             except (LogCorruptError, NotFoundError):
                 raise error from None
             if not _was_expired(older, current.checkpoint, error):
-                warn_of_damage(damage)
+                skipped.append(damage)
         else:
+            for damage in skipped:
+                warn_of_damage(damage)
             return found
+
+
+def _is_of_commit(error: LogCorruptError) -> bool:
+    file = parse_name((error.path or "").rpartition("/")[2])
+    return file is not None and file.kind == "commit"
 
 
 def _was_expired(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from txlog.base.errors import (
     LogCorruptError,
     NotFoundError,
     StoreError,
+    TxlogError,
     TxlogWarning,
     UnsupportedFeatureError,
 )
@@ -22,9 +24,9 @@ from txlog.checkpoint.parquet import REMEDY, Footers
 from txlog.checkpoint.table_state import read_controls
 from txlog.log.catalog import CatalogCommits, ratified
 from txlog.log.names import COMPACTED, LOG_FOLDER, LogFile, commit_name, log_path, parse_name
-from txlog.log.segment import Segment, choose_segment, incomplete_checkpoints
+from txlog.log.segment import Segment, choose_segment, incomplete_checkpoints, rebuildable
 from txlog.protocol.access import is_stamped
-from txlog.reconcile.files import Controls, controls_of
+from txlog.reconcile.files import Controls, controls_of, newest
 from txlog.snapshot.commits import Commit, DamagedError, read_commit, read_commits, read_deltas
 from txlog.snapshot.process import collector_paused
 from txlog.snapshot.snapshot import Snapshot, advance, make_snapshot
@@ -156,6 +158,8 @@ def _load_sound(
                 cleanups -= 1  # The log was cleaned up while it was read.
                 passed_over, files = [], list_log(store, catalog=catalog, briefly=True)
             elif passed_over:
+                if version is None and catalog is None:
+                    explain(store, passed_over[0].cause)
                 raise passed_over[0].cause from error
             elif isinstance(error, LogCorruptError) and not confirmed:
                 # A listing is not one moment: it may lack commits that were made while it ran.
@@ -164,12 +168,83 @@ def _load_sound(
                 raise _no_table(store) from error
             else:
                 error.path = error.path or store.root
+                if isinstance(error, LogCorruptError) and version is None and catalog is None:
+                    explain(store, error)
                 raise
         else:
             for damage in passed_over:
                 warn_of_damage(damage)
             _warn_of_oddities(files, segment, hint if relisted and not names else None)
             return snapshot
+
+
+def explain(
+    store: Store, error: LogCorruptError, check: Callable[[Snapshot], object] | None = None
+) -> None:
+    """Add to the remedy of an error of the latest version which version can be used."""
+    with suppress(TxlogError):
+        opens = older_sound(store, error, check).version
+        error.remedy = (
+            f"{error.remedy or 'Restore the file from a copy'}. Version {opens} opens, and its "
+            f"restore({opens}) makes a new version with its rows"
+        )
+
+
+def newest_sound(store: Store) -> tuple[Snapshot, LogCorruptError | None]:
+    """Return the newest version that can be loaded, and why the latest cannot; None if it can.
+
+    Raises
+    ------
+    NotFoundError, UnsupportedFeatureError
+        As for `load_snapshot`.
+    LogCorruptError
+        No version can be loaded; this is the error of the latest.
+    """
+    try:
+        return load_snapshot(store), None
+    except LogCorruptError as error:
+        return older_sound(store, error), error
+
+
+def older_sound(
+    store: Store, cause: LogCorruptError, check: Callable[[Snapshot], object] | None = None
+) -> Snapshot:
+    """Return the newest version that can be loaded, if the latest cannot because of `cause`.
+
+    `check` raises `LogCorruptError` for a version that cannot be used either. Default: it checks
+    that no file of the commits after the checkpoint is in doubt (rule REC-5).
+
+    Raises
+    ------
+    LogCorruptError
+        There is none; this is `cause`.
+    """
+    files = list_log(store)
+    known = {file.name for file in files}
+    error, unusable = cause, list[str]()
+    while True:
+        name = (error.path or "").rpartition("/")[2]
+        if name in known and name not in unusable:
+            unusable.append(name)
+        elif unusable or error is not cause:
+            raise cause
+        left = rebuildable(file for file in files if file.name not in unusable)
+        if not left:
+            raise cause
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", TxlogWarning)
+                snapshot = load_snapshot(store, version=left[-1], unusable=unusable)
+                (check or _require_no_doubt)(snapshot)
+                return snapshot
+        except LogCorruptError as again:
+            error = again
+        except NotFoundError:
+            raise cause from None
+
+
+def _require_no_doubt(snapshot: Snapshot) -> None:
+    newest(snapshot.tail.rows)
 
 
 def _no_table(store: Store) -> NotFoundError:

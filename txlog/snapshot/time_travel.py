@@ -22,6 +22,7 @@ from txlog.base.arrow import table_of_rows
 from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
+    LogCorruptError,
     NotFoundError,
     TxlogError,
     require_whole,
@@ -31,7 +32,7 @@ from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.log.segment import rebuildable
 from txlog.schema.timestamps import parse_moment
-from txlog.snapshot.commits import Commit, read_commit, told_by_commit
+from txlog.snapshot.commits import Commit, is_gone, read_commit, told_by_commit
 from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, map_many
@@ -119,11 +120,14 @@ class VersionTimes:
     _read: dict[int, int | None]  # In-commit timestamps that were read already.
 
     def of(self, file: LogFile) -> int | None:
-        """Return the time of a commit's version; None if it is not known."""
+        """Return the time of a commit's version; None if it is unknown, or in a damaged commit."""
         if file.version in self.by_file:
             return self.by_file[file.version]
         if file.version not in self._read:
-            self._read[file.version] = self.of_commit(read_commit(self.store, file))
+            try:
+                self._read[file.version] = self.of_commit(read_commit(self.store, file))
+            except LogCorruptError:
+                self._read[file.version] = None
         return self._read[file.version]
 
     def of_commit(self, commit: Commit) -> int | None:
@@ -141,10 +145,11 @@ class VersionTimes:
         stamped = [file for file in commits if file.version not in self.by_file]
         low, high = 0, len(stamped)  # In-commit timestamps strictly ascend.
         while low < high:
-            middle = (low + high) // 2
-            made_ms = self.of(stamped[middle])
+            middle = probe = (low + high) // 2
+            while (made_ms := self.of(stamped[probe])) is None and probe < high - 1:
+                probe += 1  # The time of a damaged commit is not known.
             if made_ms is not None and made_ms <= moment_ms:
-                low = middle + 1
+                low = probe + 1
             else:
                 high = middle
         if low:
@@ -445,17 +450,26 @@ def snapshot_at(
     if isinstance(version, str):
         from txlog.snapshot.references import pinned_version
 
-        version = pinned_version(load_snapshot(store, catalog=catalog), version)
+        version = pinned_version(_to_ask(store, catalog), version)
     if version is not None:
         remedy = "Pass a version number from history(), or the name of a pin"
         number = require_whole("version", version, remedy=remedy)
-        snapshot = load_snapshot(store, version=number, catalog=catalog)
-    else:
-        snapshot = load_snapshot(store, catalog=catalog)
+        return load_snapshot(store, version=number, catalog=catalog)
     if timestamp is None:
-        return snapshot
-    at = version_at(store, snapshot, parse_timestamp(timestamp), out_of_range=out_of_range)
+        return load_snapshot(store, catalog=catalog)
+    moment_ms = parse_timestamp(timestamp)
+    latest = _to_ask(store, catalog)
+    at = version_at(store, latest, moment_ms, out_of_range=out_of_range)
     return load_snapshot(store, version=at, catalog=catalog)
+
+
+def _to_ask(store: Store, catalog: CatalogCommits | None) -> Snapshot:
+    """Return the latest version, or what is left of it, to look for a pin or a time."""
+    if catalog is not None:
+        return load_snapshot(store, catalog=catalog)
+    from txlog.snapshot.salvage import latest_left
+
+    return latest_left(store)
 
 
 def history(store: Store, snapshot: Snapshot, limit: int | None = None) -> list[dict[str, Any]]:
@@ -463,7 +477,8 @@ def history(store: Store, snapshot: Snapshot, limit: int | None = None) -> list[
 
     Each entry has `version` and `timestamp` (milliseconds since the epoch). This is the time by
     which time travel finds the version, even if the writer recorded another one; None if the store
-    has no time of the commit. Versions whose commits were cleaned up are not in the list.
+    has no time of the commit. Versions whose commits were cleaned up are not in the list. For a
+    damaged commit, the entry has the reason as `damage` in place of its `commitInfo`.
     """
     times = version_times(store, snapshot)
     return list(map_many(store, partial(_entry, times), times.commits[::-1][:limit]))
@@ -486,7 +501,7 @@ def versions(store: Store, snapshot: Snapshot) -> pa.Table:
     """
     from txlog.snapshot.references import pins_of
 
-    latest = snapshot if snapshot.catalog is not None else load_snapshot(store)
+    latest = snapshot if snapshot.catalog is not None else _to_ask(store, None)
     times = version_times(store, snapshot, latest=latest)
     named: dict[int, list[str]] = {}
     for pin in pins_of(latest).values():
@@ -501,6 +516,11 @@ def versions(store: Store, snapshot: Snapshot) -> pa.Table:
 
 
 def _entry(times: VersionTimes, file: LogFile) -> dict[str, Any]:
-    commit = told_by_commit(times.store, file)
-    info = commit.info.to_json() if commit.info else {}
+    try:
+        commit = told_by_commit(times.store, file)
+        info = commit.info.to_json() if commit.info else {}
+    except LogCorruptError as error:
+        if is_gone(error):
+            raise
+        return {"version": file.version, "timestamp": times.of(file), "damage": error.reason}
     return {**info, "version": file.version, "timestamp": times.of_commit(commit)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from txlog.base.errors import LogCorruptError
     from txlog.commit.app_versions import AnyAppVersion
     from txlog.commit.context import Context
     from txlog.commit.intent import UserMetadata
@@ -126,6 +127,19 @@ class Handle:
 
         return refresh(self._context.store, self._snapshot)
 
+    def _latest_left(self) -> tuple[Snapshot, LogCorruptError | None]:
+        """Return the latest version, or what is left of it and why it cannot be loaded."""
+        from txlog.base.errors import LogCorruptError
+        from txlog.snapshot.salvage import salvaged
+
+        try:
+            return self._latest(), None
+        except LogCorruptError:
+            left = salvaged(self._context.store)
+            if left is None:
+                raise
+            return left.snapshot, left.cause
+
     def _cached(self) -> LookupCache:
         from txlog.lookup.lookup import LookupCache
 
@@ -134,13 +148,18 @@ class Handle:
         return self._lookup_cache
 
     def _run(
-        self, operation: Operation, txn: AnyAppVersion | None, user_metadata: UserMetadata | None
+        self,
+        operation: Operation,
+        txn: AnyAppVersion | None,
+        user_metadata: UserMetadata | None,
+        latest: Snapshot | None = None,
     ) -> Outcome:
         """Execute an operation on the latest version, and move to the new version."""
         from txlog.commit.operation import execute
 
+        base = latest or self._latest()
         return self._finish(
-            execute(operation, self._context, self._latest(), txn=txn, user_metadata=user_metadata)
+            execute(operation, self._context, base, txn=txn, user_metadata=user_metadata)
         )
 
     def _finish(self, done: Done) -> Outcome:

@@ -119,7 +119,7 @@ class TableMaintenance(Namespace):
         """
         from txlog.snapshot.references import clones_of
 
-        return {clone.id: clone.uri for clone in clones_of(self._table._latest())}
+        return {clone.id: clone.uri for clone in clones_of(self._table._latest_left()[0])}
 
     def forget_clone(
         self,
@@ -204,7 +204,8 @@ class TableMaintenance(Namespace):
         """Repair the findings of `Table.doctor` in the log; by default, only list the repairs.
 
         A checkpoint is written if `_last_checkpoint` names a missing one, and a wrong version
-        checksum is deleted. Other files never change.
+        checksum is deleted. Other files never change. If the latest version cannot be opened, the
+        newest that can is repaired, and a row says which version `Table.restore` can restore.
 
         Parameters
         ----------
@@ -231,7 +232,7 @@ class TableMaintenance(Namespace):
         table = self._table
         done = repair(
             table._context,
-            table._latest(),
+            table._snapshot,
             dry_run=dry_run,
             lost_files=missing_files,
             user_metadata=user_metadata,
@@ -310,7 +311,7 @@ class TablePins(Namespace):
         """Return the pins by their names: each has `version`, `reason` and `created_ms`."""
         from txlog.snapshot.references import pins_of
 
-        return pins_of(self._table._latest())
+        return pins_of(self._table._latest_left()[0])
 
     def _version(self, version: int | None) -> int:
         return self._table._snapshot.version if version is None else version

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.effects import REAL, Effects
-from txlog.base.errors import LogCorruptError, require_whole
+from txlog.base.errors import LogCorruptError, require_whole, resource_errors
 from txlog.base.threads import Engine
 from txlog.commit.context import Context
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import Store, map_many, threads_for
+from txlog.store.open import open_store
 from txlog.table.table import Table
 
 if TYPE_CHECKING:
@@ -148,8 +150,36 @@ def execute(
     return table._finish(done)
 
 
+def open_sound(
+    uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> tuple[Table, LogCorruptError | None]:
+    """Return the newest version of a table that can be opened, and why the latest cannot.
+
+    The error is None if this is the latest version. Use it to show what a damaged table still has,
+    and to restore a version of it.
+
+    Raises
+    ------
+    NotFoundError, UnsupportedFeatureError
+        As for `Table`.
+    LogCorruptError
+        No version can be opened.
+    """
+    from txlog.snapshot.load import newest_sound
+
+    store = open_store(uri, storage_options)
+    with resource_errors():
+        snapshot, cause = newest_sound(store)
+    return open_table(store, snapshot=snapshot), cause
+
+
 def read_commits(
-    table: Table, start: int = 0, end: int | None = None, *, files: bool = True
+    table: Table,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    files: bool = True,
+    skip_damaged: bool = False,
 ) -> Iterator[Commit]:
     """Yield the commits from one version to another, ascending; cleaned up ones are missing.
 
@@ -159,6 +189,8 @@ def read_commits(
         The last version. Default: the table's version.
     files
         Whether to give the actions on files too. Without them, large commits are read faster.
+    skip_damaged
+        Whether damaged commits are missing too, with a `TxlogWarning`.
 
     Raises
     ------
@@ -171,18 +203,22 @@ def read_commits(
     start = require_whole("start", start)
     end = snapshot.version if end is None else require_whole("end", end)
     listed = [one for one in list_commits(store, snapshot, since=start) if one.version <= end]
-    found = map_many(store, partial(_commit, store, files), listed)
+    found = map_many(store, partial(_commit, store, files, skip_damaged), listed)
     return (commit for commit in found if commit is not None)
 
 
-def _commit(store: Store, files: bool, file: LogFile) -> Commit | None:
+def _commit(store: Store, files: bool, skip_damaged: bool, file: LogFile) -> Commit | None:
     """Return a commit; None if it was cleaned up after it was listed."""
-    from txlog.snapshot.commits import glance_at_commit, is_gone, read_commit
+    from txlog.snapshot.commits import DamagedError, glance_at_commit, is_gone, read_commit
+    from txlog.snapshot.load import warn_of_damage
 
     try:
         return (read_commit if files else glance_at_commit)(store, file)
     except LogCorruptError as error:
         if is_gone(error):
+            return None
+        if skip_damaged:
+            warn_of_damage(DamagedError((file,), error))
             return None
         raise
 

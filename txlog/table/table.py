@@ -1302,6 +1302,10 @@ class Table(Handle, RowVerbs):
         The versions between are not lost: they can still be read and restored. The protocol is not
         lowered. If the table already equals that version, the outcome has no version.
 
+        If the latest version cannot be opened because a commit is damaged, open an older one and
+        call this on it. The new version replaces all that is left of the latest one, and gets a
+        checkpoint, so that it can be opened without the damaged commit.
+
         Parameters
         ----------
         version, timestamp
@@ -1325,13 +1329,18 @@ class Table(Handle, RowVerbs):
         require_flags(ignore_missing_files=ignore_missing_files)
         from txlog.verbs.restore import Restore
 
+        latest, cause = self._latest_left()
         operation = Restore(
             version,
             timestamp,
             out_of_range=out_of_range,
             ignore_missing_files=ignore_missing_files,
+            salvages=cause is not None,
         )
-        return self._run(operation, txn, user_metadata)
+        outcome = self._run(operation, txn, user_metadata, latest)
+        if cause is not None and outcome:  # Without it, opening would need the damaged commit.
+            self.maintenance.checkpoint()
+        return outcome
 
 
 def _in_index_order(version: OpenVersion, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ the log, list the table's folder, and open a sample of its data files. Rules: sp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import pairwise
@@ -33,7 +34,7 @@ from txlog.schema.types import TYPE_CHANGES
 from txlog.snapshot.checksum import verify_checksum
 from txlog.snapshot.commits import glance_at_commit
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import list_log
+from txlog.snapshot.load import list_log, newest_sound
 from txlog.snapshot.references import held_versions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import stamped_from
@@ -128,6 +129,8 @@ class _Case:
     files: FileState
     listed: pa.Table | None  # The files below the root as `DECISIONS`.
     sampled: pa.Table  # Live files that are looked into.
+    # If the latest version cannot be loaded: the newest that can, and why.
+    lost: tuple[int, LogCorruptError] | None
 
     @property
     def store(self) -> Store:
@@ -161,10 +164,21 @@ def examine(
         listed = vacuum(context, snapshot, VacuumRequest(), files=files).decided
     except TxlogError:
         listed = None
-    case = _Case(context, snapshot, log, files, listed, _sampled(files.live, sample))
+    lost = _lost(context.store, snapshot, log)
+    case = _Case(context, snapshot, log, files, listed, _sampled(files.live, sample), lost)
     every = (finding for check in CHECKS for finding in check(case))
     found = sorted(every, key=lambda one: ("error", "warning", "advice").index(one.severity))
     return Diagnosis(snapshot.version, tuple(found), files.live.num_rows, case.sampled.num_rows)
+
+
+def _lost(
+    store: Store, snapshot: Snapshot, log: list[LogFile]
+) -> tuple[int, LogCorruptError] | None:
+    if snapshot.catalog is None and any(file.last_version > snapshot.version for file in log):
+        with suppress(TxlogError):
+            sound, cause = newest_sound(store)
+            return None if cause is None else (sound.version, cause)
+    return None
 
 
 # The log -----------------------------------------------------------------------------------------
@@ -204,15 +218,30 @@ def _is_cleaned_up(case: _Case, gap: range) -> bool:
 
 def _damaged(case: _Case) -> Iterator[Finding]:
     """Read all commits: damage to a commit before the checkpoint is otherwise not noticed."""
+    if case.lost is not None and case.lost[1].path not in {file.path for file in case.log}:
+        opens, cause = case.lost  # The log has a gap.
+        yield _lost_latest(opens, cause.path, cause.reason)
     commits = [file for file in case.log if file.kind == "commit"]
     errors = map_many(case.store, partial(_error_of, case.store), commits)
     for file, error in zip(commits, errors, strict=True):
-        if error is not None:
+        if error is not None and case.lost is not None and file.version > case.lost[0]:
+            yield _lost_latest(case.lost[0], file.path, error)
+        elif error is not None:
             yield Finding(
                 "commit-damaged", "warning", file.path, 1, error,
                 f"Version {file.version} is skipped or cannot be opened",
-                "Restore the file; before a checkpoint, maintenance.expire() removes it",
+                "Restore the file from a copy, or remove it with all older versions: "
+                "maintenance.checkpoint(), then maintenance.expire(0, dry_run=False)",
             )  # fmt: skip
+
+
+def _lost_latest(opens: int, path: str | None, reason: str) -> Finding:
+    return Finding(
+        "version-damaged", "error", path, 1, reason,
+        f"The latest version cannot be opened; version {opens} can",
+        f"Restore the file from a copy, or call restore({opens}) on version {opens}: it makes a "
+        "new version",
+    )  # fmt: skip
 
 
 def _error_of(store: Store, file: LogFile) -> str | None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
 from txlog.base.arrow import pc, table_of_rows
 from txlog.base.columns import flat
-from txlog.base.errors import UnsupportedFeatureError
+from txlog.base.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.operation import (
@@ -28,7 +29,7 @@ from txlog.reconcile.files import file_keys
 from txlog.scan.files import as_fragments
 from txlog.snapshot.checksum import verify_checksum
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import list_log
+from txlog.snapshot.load import list_log, older_sound, refresh
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.checkpoint import checkpoint
 from txlog.verbs.doctor import checkpoint_faults, missing_files
@@ -47,6 +48,7 @@ REPAIRS = pa.schema(
 `skip`, and the reason."""
 
 _REMOVE, _CHECKPOINT, _CHECKSUM = "remove entry", "write checkpoint", "delete checksum"
+_RESTORE = "restore version"
 
 
 @dataclass(frozen=True)
@@ -108,10 +110,23 @@ def repair(
     lost_files: bool,
     user_metadata: UserMetadata | None = None,
 ) -> Repaired:
-    """Decide the repairs, and do them unless it is a dry run; arguments as `maintenance.repair`."""
+    """Decide the repairs, and do them unless it is a dry run; arguments as `maintenance.repair`.
+
+    `snapshot` is a version that the caller knows: the latest is loaded, or if it cannot be loaded,
+    the newest that can.
+    """
     require_user_metadata(user_metadata)
+    cause = None
+    try:
+        snapshot = refresh(context.store, snapshot)
+        load_files(context.store, snapshot)
+    except LogCorruptError as error:
+        snapshot, cause = (
+            older_sound(context.store, error, partial(load_files, context.store)),
+            error,
+        )
     require_table_writable(snapshot, removes_rows=lost_files)
-    rows = list(_decisions(context, snapshot, lost_files))
+    rows = list(_decisions(context, snapshot, lost_files, cause))
     decided = table_of_rows(rows, REPAIRS)
     if dry_run:
         return Repaired(decided, snapshot)
@@ -131,17 +146,28 @@ def repair(
 
 
 def _decisions(
-    context: Context, snapshot: Snapshot, lost_files: bool
+    context: Context, snapshot: Snapshot, lost_files: bool, cause: LogCorruptError | None
 ) -> Iterator[dict[str, object]]:
+    if cause is not None:
+        at = snapshot.version
+        yield {
+            "action": _RESTORE,
+            "path": cause.path or "",
+            "rows": None,
+            "decision": "skip",
+            "reason": f"{cause.reason}; Table.restore({at}) makes a new version with the rows of "
+            f"version {at}, the newest that opens",
+        }
     lost = _lost(context, snapshot)
     for path, fragment in zip(lost["path"].to_pylist(), as_fragments(lost), strict=True):
         yield {
             "action": _REMOVE,
             "path": path,
             "rows": fragment.num_rows,
-            "decision": "do" if lost_files else "skip",
+            "decision": "do" if lost_files and cause is None else "skip",
             "reason": "its data or its deletion vector is missing"
-            + ("" if lost_files else "; only missing_files=True removes its rows from the table"),
+            + ("" if lost_files else "; only missing_files=True removes its rows from the table")
+            + ("" if cause is None else "; the latest version must be restored first"),
         }
     log = list_log(context.store, catalog=snapshot.catalog)
     for finding in checkpoint_faults(context.store, log):

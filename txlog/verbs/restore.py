@@ -40,6 +40,7 @@ from txlog.snapshot.commits import Commit, parse_commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot
 from txlog.snapshot.references import pinned_version
+from txlog.snapshot.salvage import live_left
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import (
     OutOfRange,
@@ -69,6 +70,7 @@ class Restore(Operation):
         *,
         out_of_range: OutOfRange = "error",
         ignore_missing_files: bool = False,
+        salvages: bool = False,
     ) -> None:
         """Take the version, or a time at which it was the latest, but not both.
 
@@ -78,6 +80,8 @@ class Restore(Operation):
             For a time outside the history, take the `nearest` version.
         ignore_missing_files
             Leave out files that do not exist.
+        salvages
+            The version before is damaged, so the commit states all that is known to differ.
 
         Raises
         ------
@@ -97,6 +101,7 @@ class Restore(Operation):
         self._timestamp = timestamp
         self._out_of_range = out_of_range
         self._ignores_missing = ignore_missing_files
+        self._salvages = salvages
         self._target: tuple[Snapshot, pa.Table] | None = None
 
     def intent(self, base: Snapshot) -> Intent | None:
@@ -118,11 +123,14 @@ class Restore(Operation):
         protocol = merged_protocol(base.protocol, target.protocol)
         metadata = _metadata(base, target)
         require_writable(protocol, metadata, path=base.root)
-        now = load_files(store, base).live
+        now, doubted = live_left(store, base)
         back, gone = _to_add(then, now), files_without(now, then)
+        if doubted.num_rows:
+            parts = [gone, files_without(doubted, then)]
+            gone = pa.concat_tables(parts, promote_options="default")
         domains = _domains(base, target)
         changed = back.num_rows or gone.num_rows or domains or protocol != base.protocol
-        if not changed and metadata == base.metadata:
+        if not changed and metadata == base.metadata and not self._salvages:
             return None
         files = touched(back, now)
         adds = [*_restored(files.new, data_change=True), *_restored(files.again, data_change=False)]
@@ -142,7 +150,7 @@ class Restore(Operation):
             revives=True,
             removes=tuple(removes_of(gone, self.context.effects.now_ms())),
             adds=tuple(adds),
-            protocol=protocol if protocol != base.protocol else None,
+            protocol=protocol if self._salvages or protocol != base.protocol else None,
             metadata=metadata,  # Always, so that it is checked against winners (CON-4).
             domains=domains,
             reads=Reads(everything=True),

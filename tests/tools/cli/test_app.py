@@ -598,3 +598,22 @@ def test_a_time_of_any_year_is_shown_at_each_door(path: str, stamp_ms: int) -> N
     for command in (["show"], ["history"], ["versions"], ["versions", "--json"]):
         assert run([*command, root]) == 0
     assert "version" in report(table)._repr_html_()
+
+
+def test_a_table_whose_latest_version_is_damaged(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = Path(path) / "_delta_log" / f"{2:020d}.json"
+    last.write_text(last.read_text()[:30])
+    assert run(["show", path]) == 1
+    assert "restore(1)" in capsys.readouterr().err
+    assert [entry["version"] for entry in as_json(capsys, "history", path)] == [1, 0]
+    assert [row["version"] for row in as_json(capsys, "versions", path)] == [0, 1]
+    assert run(["doctor", path]) == 1
+    said = capsys.readouterr()
+    assert "version-damaged" in said.out
+    assert "This is version 1." in said.err
+    (repair,) = as_json(capsys, "repair", path)["repairs"]
+    assert (repair["action"], repair["decision"]) == ("restore version", "skip")
+    assert as_json(capsys, "restore", path, "--version", "1")["version"] == 3
+    assert as_json(capsys, "show", path)["rows"] == 4

@@ -547,3 +547,27 @@ def test_the_last_values_are_kept() -> None:
         assert kept.get(key, make(key)) == key
     assert made == ["a", "b", "c", "b"]
     assert kept.get("b", lambda: "new", lambda value: value == "new") == "new"
+
+
+@pytest.mark.filterwarnings("ignore::txlog.base.errors.TxlogWarning")
+def test_a_damaged_table_shows_the_newest_version_that_opens(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"id": [1]}))
+    for number in range(4):
+        table.append(pa.table({"id": [number]}))
+    for version in (1, 4):
+        file = Path(table.uri) / "_delta_log" / f"{version:020d}.json"
+        whole = file.read_text()
+        if version == 1:
+            table.maintenance.checkpoint()
+            Path(table.uri, "_delta_log", f"{4:020d}.checkpoint.parquet").unlink()
+            table.at(3).maintenance.checkpoint()
+        file.write_text(whole[:30])
+    shown = Pages(table.uri)
+    page = shown.get()
+    assert "version 3, the latest that opens" in page
+    assert "restore(3)" in page
+    assert [row[0] for row in cells_of(shown.get("history"))] == ["3", "2", "1", "0"]
+    for name in ("rows", "schema", "files", "report", "pins"):
+        assert "version 3" in shown.get(name)
+    table.at(3).restore(3)
+    assert "version 5, the latest</p>" in shown.get()

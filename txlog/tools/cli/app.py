@@ -25,6 +25,7 @@ from txlog.tools.cli.output import (
     close_output,
     error_text,
     metrics_text,
+    newest_of,
     print_json,
     print_outcome,
     print_rows,
@@ -184,7 +185,7 @@ def history(
     json: Json = False,
 ) -> None:
     """List the commits, newest first."""
-    entries = Table(table).history(limit)
+    entries = newest_of(table).history(limit)
     if json:
         print_json(entries)
         return
@@ -416,7 +417,7 @@ def restore(
         raise typer.BadParameter(
             "give the version to restore, by one of these options", param_hint=_ONE_OF_TWO
         )
-    done = Table(table).restore(
+    done = newest_of(table).restore(
         version_of(version),
         timestamp,
         out_of_range="nearest" if nearest else "error",

@@ -21,7 +21,15 @@ from txlog.base.columns import first_rows
 from txlog.base.errors import InvalidInputError
 from txlog.base.texts import version_of
 from txlog.extend import rehearsing
-from txlog.tools.cli.output import as_rows, console, print_json, print_rows, print_table, print_text
+from txlog.tools.cli.output import (
+    as_rows,
+    console,
+    newest_of,
+    print_json,
+    print_rows,
+    print_table,
+    print_text,
+)
 
 examine = typer.Typer()
 
@@ -81,7 +89,7 @@ def doctor(
     json: Json = False,
 ) -> None:
     """Show what is wrong or slow in a table, and the remedy; exits with 1 if rows are at risk."""
-    found = Table(table).doctor(sample=None if sample < 0 else sample)
+    found = newest_of(table).doctor(sample=None if sample < 0 else sample)
     if json:
         facts = {"version": found.version, "ok": found.ok, "files": found.files}
         facts |= {"files_opened": found.files_opened, "findings": found.to_arrow().to_pylist()}
@@ -161,7 +169,7 @@ def repair(
     json: Json = False,
 ) -> None:
     """Repair the log: checkpoint, checksum and, if requested, entries of missing files."""
-    rows = Table(table).maintenance.repair(not write, missing_files).to_pylist()
+    rows = newest_of(table).maintenance.repair(not write, missing_files).to_pylist()
     if json:
         print_json({"written": write, "repairs": rows})
         return

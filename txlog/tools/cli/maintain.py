@@ -11,7 +11,15 @@ from txlog import Table, WriteOptions
 from txlog.base.moments import moment_text
 from txlog.base.texts import version_of
 from txlog.tools.cli.examine import Dry, Json, TableUri
-from txlog.tools.cli.output import clock, print_json, print_outcome, print_rows, print_text, working
+from txlog.tools.cli.output import (
+    clock,
+    newest_of,
+    print_json,
+    print_outcome,
+    print_rows,
+    print_text,
+    working,
+)
 
 maintenance = typer.Typer()
 
@@ -187,7 +195,7 @@ def versions(table: TableUri, json: Json = False) -> None:
             header: None if entry["timestamp"] is None else shown(entry["timestamp"]),
             "pins": entry["pins"],
         }
-        for entry in Table(table).versions().to_pylist()
+        for entry in newest_of(table).versions().to_pylist()
     ]
     print_rows(f"Versions of {table}", rows, json)
 

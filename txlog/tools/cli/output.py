@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
-    from txlog import Outcome
+    from txlog import Outcome, Table
 
 # The exit codes that shells use.
 INTERRUPTED = 130  # Ctrl-C ended the program.
@@ -257,6 +257,17 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_text, value))
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def newest_of(uri: str) -> Table:
+    """Return the newest version of a table that can be opened; say so if it is not the latest."""
+    from txlog.extend import open_sound
+
+    table, damage = open_sound(uri)
+    if damage is not None:
+        _stop_working()
+        print(f"This is version {table.version}. {error_text(damage)}", file=sys.stderr)
+    return table
 
 
 def error_text(error: TxlogError) -> str:

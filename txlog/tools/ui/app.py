@@ -133,6 +133,7 @@ class Site:
             place=visit.place,
             version=visit.asked,
             at=visit.table.version,
+            damage=self.places.damages.get(visit.place.uri),
             uri=without_secrets(visit.place.uri),
             current=current,
             title=NAMES[current],

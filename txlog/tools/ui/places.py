@@ -15,9 +15,9 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from txlog import Table
-from txlog.base.errors import NotFoundError, TxlogError
+from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError
 from txlog.base.uris import without_secrets
-from txlog.extend import Store, folders_in, map_many, open_store
+from txlog.extend import Store, folders_in, map_many, open_sound, open_store
 from txlog.training import Datasets, is_ledger
 
 MOST_FOLDERS = 10_000  # The largest number of folders that are listed below one URI.
@@ -87,6 +87,7 @@ class Places:
         self._versions = Cache(_MOST_KEPT)
         self._catalogs = Cache(_MOST_KEPT)
         self.reports = Cache(_MOST_KEPT)
+        self.damages: dict[str, LogCorruptError] = {}  # Why the latest version cannot be opened.
         self.is_complete = True  # False: there are more folders than were listed.
 
     def find_all(self) -> list[Place]:
@@ -184,13 +185,21 @@ class Places:
 
         Pages share the table, so do not refresh it.
         """
-        newest = self._newest.get(place.uri, lambda: Table(place.uri), _is_newest)
+        newest = self._newest.get(place.uri, lambda: self._sound(place.uri), _is_newest)
         if version is None or version == newest.version:
             return newest
         if isinstance(version, str):  # Pins move.
             return newest.at(version)
         chosen = version
         return self._versions.get((place.uri, version), lambda: newest.at(chosen))
+
+    def _sound(self, uri: str) -> Table:
+        table, damage = open_sound(uri)
+        if damage is None:
+            self.damages.pop(uri, None)
+        else:
+            self.damages[uri] = damage
+        return table
 
 
 def _is_newest(table: Table) -> bool:

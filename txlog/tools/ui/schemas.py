@@ -82,7 +82,7 @@ def metadata_changes(table: Table) -> list[Change]:
     changes = []
     before: Metadata | None = None
     start = max(0, table.version + 1 - MOST_COMMITS)
-    for commit in read_commits(table, start, files=False):
+    for commit in read_commits(table, start, files=False, skip_damaged=True):
         after = _metadata_in(commit)
         if after is None:
             continue

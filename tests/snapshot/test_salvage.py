@@ -1,0 +1,310 @@
+"""A damaged commit or checkpoint takes no version with it that does not need it.
+
+Every verb that needs only sound versions works beside it, and each remedy can be followed.
+"""
+
+import json
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+import txlog
+from tests.examples import examples
+from txlog.base.errors import LogCorruptError, TxlogError, TxlogWarning
+from txlog.extend import open_sound
+from txlog.log.names import commit_name
+
+LAST = 9
+LAYOUTS: dict[str, tuple[int, ...]] = {"none": (), "early": (3,), "two": (3, 6), "newest": (LAST,)}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A table without damage, and the rows of each version."""
+
+    path: Path
+    checkpoints: tuple[int, ...]
+    rows: list[list[int]] = field(repr=False)
+    times: list[int] = field(repr=False)
+
+
+def rows_of(table: txlog.Table) -> list[int]:
+    return sorted(table.to_arrow(["x"])["x"].to_pylist())
+
+
+def ids(*numbers: int) -> pa.Table:
+    return pa.table({"x": pa.array(numbers, pa.int64())})
+
+
+def make(path: Path, checkpoints: tuple[int, ...]) -> Made:
+    properties = {
+        "delta.checkpointInterval": "100",
+        "delta.enableDeletionVectors": "true",
+        "delta.enableInCommitTimestamps": "true",
+    }
+    table = txlog.write(path, ids(0, 1, 2), properties=properties)
+    verbs: list[Callable[[int], Any]] = [
+        lambda n: table.append(ids(n, n + 1)),
+        lambda n: table.delete(f"x = {n - 10}"),
+        lambda n: table.update({"x": "x + 1"}, f"x = {n - 10}"),
+        lambda n: table.append(ids(n)),
+        lambda n: table.overwrite(ids(n, n + 1, n + 2)),
+    ]
+    rows = [rows_of(table)]
+    for version in range(1, LAST + 1):
+        verbs[version % len(verbs)](10 * version)
+        if table.version < version:
+            table.append(ids(1000 + version))
+        rows.append(rows_of(table))
+        if version in checkpoints:
+            table.maintenance.checkpoint()
+    times = table.versions()["timestamp"].to_pylist()
+    return Made(path, checkpoints, rows, times)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
+    folder = tmp_path_factory.mktemp("sound")
+    return {name: make(folder / name, versions) for name, versions in LAYOUTS.items()}
+
+
+def twice(text: str) -> str:
+    """Return a commit that names one of its files twice."""
+    lines = text.splitlines()
+    body = next((json.loads(line) for line in lines if line.startswith('{"add"')), None)
+    if body is None:
+        return text[:20]
+    gone = {"remove": {"path": body["add"]["path"], "dataChange": True, "deletionTimestamp": 1}}
+    if "deletionVector" in body["add"]:
+        gone["remove"]["deletionVector"] = body["add"]["deletionVector"]
+    sealed = [re.sub(r',?"txlogCrc32":"[0-9a-f]*"', "", line) for line in lines]
+    return "\n".join([*sealed, json.dumps(gone)]) + "\n"
+
+
+KINDS: dict[str, Callable[[str], str | None]] = {
+    "gone": lambda _: None,
+    "empty": lambda _: "",
+    "torn": lambda text: text[: len(text) // 2],
+    "odd": lambda text: text.replace('"path"', '"pfad"').replace('"commitInfo"', '"commitInfo'),
+    "twice": twice,
+}
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A damaged copy of a table."""
+
+    made: Made
+    path: Path
+    commits: frozenset[int]
+    kinds: tuple[str, ...]
+    lost_checkpoints: frozenset[int]
+
+    def sound(self) -> list[int]:
+        """Return the versions that need no damaged file: the oracle."""
+        bases = [-1, *(at for at in self.made.checkpoints if at not in self.lost_checkpoints)]
+        return [
+            version
+            for version in range(LAST + 1)
+            if any(
+                base <= version and self.commits.isdisjoint(range(base + 1, version + 1))
+                for base in bases
+            )
+        ]
+
+
+def damaged(made: Made, folder: Path, hits: dict[int, str], lost: frozenset[int]) -> Damaged:
+    path = folder / "t"
+    shutil.copytree(made.path, path)
+    for version, kind in hits.items():
+        file = path / "_delta_log" / commit_name(version)
+        text = KINDS[kind](file.read_text())
+        if text is None:
+            file.unlink()
+        else:
+            file.write_text(text)
+    for version in lost & set(made.checkpoints):
+        file = path / "_delta_log" / f"{version:020d}.checkpoint.parquet"
+        file.write_bytes(file.read_bytes()[:50])
+    return Damaged(made, path, frozenset(hits), tuple(hits.values()), lost)
+
+
+cases = st.tuples(
+    st.sampled_from(sorted(LAYOUTS)),
+    st.dictionaries(st.integers(0, LAST), st.sampled_from(sorted(KINDS)), max_size=2),
+    st.frozensets(st.sampled_from([3, 6, LAST]), max_size=2),
+)
+
+
+def readers(version: int, other: int) -> Iterator[tuple[str, Callable[[txlog.Table], Any]]]:
+    """Yield the verbs that need only the sound versions `version` and `other`."""
+    yield "history", lambda table: len(table.history())
+    yield "versions", lambda table: table.versions().num_rows
+    yield "doctor", lambda table: table.doctor()
+    yield "repair", lambda table: table.maintenance.repair()
+    yield "blame", lambda table: table.blame().to_arrow()
+    yield "diff", lambda table: table.diff(other, version).to_arrow()
+    yield "files", lambda table: table.files().num_rows
+    yield "partitions", lambda table: table.partitions().num_rows
+    yield "capabilities", lambda table: table.capabilities()
+    yield "at", lambda table: rows_of(table.at(other))
+    yield "html", lambda table: table._repr_html_()
+
+
+@pytest.mark.spec("REC-11")
+@given(case=cases)
+@example(case=("none", {5: "torn"}, frozenset()))
+@example(case=("two", {4: "torn"}, frozenset()))
+@example(case=("two", {2: "empty", 8: "twice"}, frozenset({6})))
+@example(case=("none", {LAST: "gone"}, frozenset()))
+@settings(max_examples=examples(60), deadline=None, phases=[Phase.explicit, Phase.generate])
+def test_verbs_that_need_only_sound_versions_work(tables: dict[str, Made], case: Any) -> None:
+    name, hits, lost = case
+    with TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", TxlogWarning)
+        held_to(damaged(tables[name], Path(folder), hits, lost))
+
+
+def held_to(case: Damaged) -> None:
+    sound = case.sound()
+    for version in sound:
+        assert rows_of(txlog.Table(case.path, version=version)) == case.made.rows[version]
+    if not sound:
+        return
+    last = sound[-1]
+    if LAST in sound:
+        assert rows_of(txlog.Table(case.path)) == case.made.rows[LAST]
+    for version, other in {(last, sound[0]), (sound[0], sound[0])}:
+        for name, verb in readers(version, other):
+            try:
+                verb(txlog.Table(case.path, version=version))
+            except TxlogError as error:
+                raise AssertionError((name, version, other)) from error
+    if LAST not in sound and ("gone" not in case.kinds or LAST not in case.commits):
+        follow(case, last)
+
+
+def follow(case: Damaged, last: int) -> None:
+    """Do what the errors say: restore the newest version that opens."""
+    try:
+        found = rows_of(txlog.Table(case.path))
+    except LogCorruptError as error:
+        remedy = error.remedy
+    else:  # Later commits name the files that were in doubt.
+        assert "twice" in case.kinds
+        assert found == case.made.rows[LAST]
+        return
+    named = re.search(r"restore\((\d+)\)", remedy)
+    assert named, remedy
+    version = int(named[1])
+    table, cause = open_sound(str(case.path))
+    assert (cause is None) == ("twice" in case.kinds and table.version == LAST)
+    findings = [one for one in table.doctor() if one.severity == "error"]
+    assert findings
+    assert all("restore(" in one.remedy for one in findings)
+    outcome = table.restore(version)
+    assert outcome.version is not None
+    assert outcome.version >= LAST
+    again = txlog.Table(case.path)
+    assert (again.version, rows_of(again)) == (outcome.version, case.made.rows[version])
+    again.append(ids(5))
+    assert rows_of(txlog.Table(case.path)) == sorted([*case.made.rows[version], 5])
+    theirs = deltalake.DeltaTable(case.path).version()
+    assert theirs == again.version
+    assert not [one for one in again.doctor() if one.severity == "error"]
+
+
+@pytest.mark.spec("REC-5", "REC-11")
+def test_a_later_commit_ends_the_doubt(tables: dict[str, Made], tmp_path: Path) -> None:
+    """Version 5 names a file twice, and version 6 names it again."""
+    case = damaged(tables["two"], tmp_path, {5: "twice"}, frozenset())
+    with pytest.raises(LogCorruptError, match="names the same file twice"):
+        txlog.Table(case.path, version=5).count()
+    for version in (4, 6, LAST):
+        assert rows_of(txlog.Table(case.path, version=version)) == case.made.rows[version]
+    for file in (case.path / "_delta_log").glob("*checkpoint*"):
+        file.unlink()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rows_of(txlog.Table(case.path)) == case.made.rows[LAST]
+
+
+@pytest.mark.spec("REC-10")
+def test_a_damaged_commit_makes_no_checkpoint_suspicious(
+    tables: dict[str, Made], tmp_path: Path
+) -> None:
+    case = damaged(tables["two"], tmp_path, {8: "twice"}, frozenset())
+    table = txlog.Table(case.path, version=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(LogCorruptError, match=r"Version 7 opens, and its restore\(7\)"):
+            table.count()
+
+
+def test_pins_and_times_find_older_versions(tables: dict[str, Made], tmp_path: Path) -> None:
+    made = tables["none"]
+    case = damaged(made, tmp_path, {}, frozenset())
+    txlog.Table(case.path).pins.create("good", 4)
+    file = case.path / "_delta_log" / commit_name(7)
+    file.write_text(file.read_text()[:30])
+    with pytest.raises(LogCorruptError, match="Version 6 opens"):
+        txlog.Table(case.path)
+    assert txlog.Table(case.path, version="good").version == 4
+    assert txlog.Table(case.path, timestamp=made.times[5]).version == 5
+    table, cause = open_sound(str(case.path))
+    assert table.version == 6
+    assert "Version 6 opens" in str(cause)
+    assert table.restore("good").version == LAST + 2  # The pin made a version, too.
+    assert rows_of(txlog.Table(case.path)) == made.rows[4]
+
+
+def test_commits_that_are_damaged_below_a_checkpoint(
+    tables: dict[str, Made], tmp_path: Path
+) -> None:
+    case = damaged(tables["two"], tmp_path, {5: "torn"}, frozenset())
+    table = txlog.Table(case.path)
+    entry = table.history()[LAST - 5]
+    assert sorted(entry) == ["damage", "timestamp", "version"]
+    assert "JSON" in entry["damage"]
+    assert table.history().to_arrow()["damage"].null_count == LAST
+    with pytest.warns(TxlogWarning, match=r"05\.json is damaged and skipped"):
+        blamed = table.at(8).blame().to_arrow()
+    versions = dict(
+        zip(blamed["x"].to_pylist(), blamed["_commit_version"].to_pylist(), strict=True)
+    )
+    assert (versions[40], versions[51], versions[1007]) == (4, None, 7)
+    with pytest.warns(TxlogWarning, match=r"05\.json is damaged and skipped"):
+        changed = table.diff(4, 7).to_arrow()
+    assert sorted(changed["x"].to_pylist()) == [51, 1007]
+
+
+def test_the_remedy_of_a_damaged_commit_below_a_checkpoint(
+    tables: dict[str, Made], tmp_path: Path
+) -> None:
+    case = damaged(tables["early"], tmp_path, {2: "torn"}, frozenset())
+    table = txlog.Table(case.path)
+    (finding,) = [one for one in table.doctor() if one.code == "commit-damaged"]
+    assert "maintenance.checkpoint(), then maintenance.expire(0, dry_run=False)" in finding.remedy
+    table.maintenance.checkpoint()
+    table.maintenance.expire(0, dry_run=False)
+    again = txlog.Table(case.path)
+    assert not [one for one in again.doctor() if one.code == "commit-damaged"]
+    assert rows_of(again) == case.made.rows[LAST]
+
+
+def test_where_no_version_is_left(tables: dict[str, Made], tmp_path: Path) -> None:
+    case = damaged(tables["none"], tmp_path, {0: "torn"}, frozenset())
+    with pytest.raises(LogCorruptError, match="JSON") as caught:
+        open_sound(str(case.path))
+    assert "opens" not in caught.value.remedy.replace("may still open", "")
