@@ -68,7 +68,7 @@ def rows_sha256(table: pa.Table) -> str:
     """Return the canonical hash of a table's rows (the corpus's README defines it)."""
     names = sorted(table.column_names)
     columns = [_values(table.column(name)) for name in names]
-    rows = sorted(_text(list(row)) for row in zip(*columns, strict=True))
+    rows = sorted(canonical_text(list(row)) for row in zip(*columns, strict=True))
     if not names:
         rows = ["[]"] * table.num_rows
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
@@ -78,21 +78,21 @@ def columns_sha256(table: pa.Table) -> str:
     return hashlib.sha256("\n".join(sorted(table.column_names)).encode()).hexdigest()
 
 
-def _text(value: Any) -> str:
+def canonical_text(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    return [value for chunk in column.chunks for value in _array(chunk)]
+    return [value for chunk in column.chunks for value in array_values(chunk)]
 
 
-def _array(array: pa.Array) -> list[Any]:
+def array_values(array: pa.Array) -> list[Any]:
     kind = array.type
     valid = array.is_valid().to_pylist()
     if pa.types.is_null(kind):
         return [None] * len(array)
     if pa.types.is_struct(kind):
-        children = [_array(array.field(at)) for at in range(kind.num_fields)]
+        children = [array_values(array.field(at)) for at in range(kind.num_fields)]
         names = [field.name for field in kind]
         found: list[Any] = [
             dict(zip(names, row, strict=True)) for row in zip(*children, strict=True)
@@ -100,14 +100,19 @@ def _array(array: pa.Array) -> list[Any]:
         if not children:
             found = [{} for _ in range(len(array))]
     elif pa.types.is_map(kind):
-        keys, items = _array(array.keys), _array(array.items)
+        keys, items = array_values(array.keys), array_values(array.items)
         offsets = array.offsets.to_pylist()
         found = [
-            ["M", *sorted(([k, v] for k, v in zip(keys[a:b], items[a:b], strict=True)), key=_text)]
+            [
+                "M",
+                *sorted(
+                    ([k, v] for k, v in zip(keys[a:b], items[a:b], strict=True)), key=canonical_text
+                ),
+            ]
             for a, b in pairwise(offsets)
         ]
     elif pa.types.is_list(kind):
-        values, offsets = _array(array.values), array.offsets.to_pylist()
+        values, offsets = array_values(array.values), array.offsets.to_pylist()
         found = [values[a:b] for a, b in pairwise(offsets)]
     elif pa.types.is_timestamp(kind):
         if kind.unit == "ns":
