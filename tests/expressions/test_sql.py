@@ -128,8 +128,8 @@ NUMBERS = pa.table({"x": pa.array([1, HUGE, None], pa.int64()), "half": [0.5, 0.
         ("x % half = 0", 2),
         ("cast(x as double) > 1", 1),
         ("cast(x as float) > 1", 1),
-        ("x / 0 is null", 3),
-        ("x % 0 is null", 3),
+        ("try_divide(x, 0) is null", 3),
+        ("try_mod(x, 0) is null", 3),
     ],
 )
 def test_large_integers_are_rounded_to_doubles(text: str, count: int) -> None:
@@ -150,12 +150,12 @@ KINDS: dict[str, Any] = {
     "timestamp": 1, "timestamp_ntz": 1,
 }  # fmt: skip
 REFUSED = {
-    *((old, new) for old in ("long", "double", "boolean")
-      for new in ("date", "timestamp", "timestamp_ntz", "binary")),
-    *((old, new) for old in ("date", "timestamp", "timestamp_ntz")
+    *((old, new) for old in ("long", "double") for new in ("date", "timestamp_ntz", "binary")),
+    *(("boolean", new) for new in ("date", "timestamp", "timestamp_ntz", "binary")),
+    *((old, new) for old in ("date", "timestamp_ntz")
       for new in ("long", "double", "boolean", "binary")),
+    *(("timestamp", new) for new in ("boolean", "binary")),
     *(("binary", new) for new in KINDS if new not in ("binary", "string")),
-    *((old, "string") for old in ("double", "timestamp", "timestamp_ntz")),
 }  # fmt: skip
 
 
@@ -173,7 +173,7 @@ def test_casts_that_would_not_mean_what_spark_means_are_refused(old: str, new: s
     cast = txlog.col("c").cast(PrimitiveType(new))
     if (old, new) in REFUSED:
         with pytest.raises(txlog.InvalidInputError, match=f"a cast of {old} to {new}"):
-            bind(cast == txlog.col("c"), schema)
+            bind(cast.is_null(), schema)
         return
     bound = bind(cast.is_null(), schema)
     if (old, new) in {("string", "date"), ("string", "timestamp"), ("string", "timestamp_ntz")}:

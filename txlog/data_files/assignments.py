@@ -267,9 +267,9 @@ def _tried(
 
     `value` is of the type `kind` over the columns of `source`, and not bound.
     """
-    if kind in (target, VOID) or not isinstance(target, PrimitiveType):
+    if kind in (target, VOID):
         return None
-    tried: Expression = Call("try_cast", (value, Literal(target.name)))
+    tried: Expression = Cast(value, target, tried=True)
     if is_number(kind) and is_number(target):  # The cast would cut fractions off.
         tried = Case(((Comparison("=", value, tried), tried),), Literal(None))
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,19 +21,8 @@ from txlog.expressions.nested_functions import (
     where_all,
     with_element,
 )
-from txlog.expressions.signatures import (
-    DATE,
-    Function,
-    Typed,
-    cast_number,
-    common,
-    numbers,
-    of_numbers,
-    over_arrays,
-    refuse,
-    same,
-)
-from txlog.expressions.text_functions import joined, reversed_text
+from txlog.expressions.signatures import DATE, Function, Typed, cast_number, common, refuse, same
+from txlog.expressions.text_functions import TEXT, joined, reversed_text
 from txlog.expressions.type_rules import (
     BOOLEAN,
     FLOATS,
@@ -41,6 +31,7 @@ from txlog.expressions.type_rules import (
     common_type,
     primitive_name,
 )
+from txlog.expressions.values import numbers, of_numbers, over_arrays
 from txlog.schema.arrow import arrow_type, from_arrow
 from txlog.schema.types import (
     STRING,
@@ -153,7 +144,11 @@ def _overlap(left: pa.Array, right: pa.Array, _kind: pa.DataType) -> Any:
 
 def _without_type(name: str, args: Sequence[Typed]) -> DataType:
     with_element(BOOLEAN)(name, args)
-    return args[0][1]
+    kind = args[0][1]
+    if not isinstance(kind, ArrayType):
+        return kind
+    element = common_type([kind.element, args[1][1]])
+    return replace(kind, element=kind.element if element is None else element)
 
 
 @over_arrays
@@ -328,7 +323,7 @@ ARRAYS: dict[str, Function] = {
     "array_remove": Function(_without_type, ("array", "any"), _without),
     "array_join": Function(_joined_type, ("array", "string!", "string!"), _joined, 2),
     "reverse": Function(same, ("string|array",), _reversed),
-    "concat": Function(_concat_type, ("string|whole|date|array",), _concat, repeats=True),
+    "concat": Function(_concat_type, (f"{TEXT}|array",), _concat, repeats=True),
     "flatten": Function(_flatten_type, ("array",), _flatten),
     "sequence": Function(_sequence_type, ("whole|date", "whole|date", "whole"), _sequence, 2),
     "map": Function(_map_type, ("any", "any"), _map, repeats=True, of_null=True),

@@ -40,22 +40,29 @@ from txlog.expressions.type_rules import (
     VOID,
     any_of,
     arithmetic_type,
+    as_decimal,
     beside_text,
     common_type,
     floor_of,
     is_castable,
     is_number,
+    is_ordered,
     nearest_float,
     nearest_of,
+    number_type,
     primitive_name,
     require_constant,
     require_unquoted,
+    wider,
 )
 from txlog.schema.timestamps import Nanos, moment_of, nanos_of, nanos_of_scalar, parse_date
 from txlog.schema.types import (
     NANOS,
+    STRING,
+    ArrayType,
     DataType,
     DecimalType,
+    MapType,
     PrimitiveType,
     StructType,
     fields_at,
@@ -77,6 +84,7 @@ def column_path(schema: StructType, name: str) -> tuple[str, ...]:
     return (name,) if isinstance(name, str) and schema.get(name) is not None else col(name).path
 
 
+_NESTED = (ArrayType, MapType, StructType)
 _BAD_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")
 
 
@@ -110,6 +118,10 @@ def bind_value(expression: Expression, schema: StructType) -> tuple[Expression, 
         return _bound(expression, schema)
     except RecursionError as error:
         raise _bad("the expression is nested too deeply") from error
+    except InvalidInputError:
+        raise
+    except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+        raise _bad(f"the expression cannot be read: {error}") from error
 
 
 def columns_of(expression: Expression) -> tuple[tuple[str, ...], ...]:
@@ -147,8 +159,8 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
             return Like(bound, pattern), BOOLEAN
         case Arithmetic(op, left, right):
             return _arithmetic(node, _bound(left, schema), _bound(right, schema))
-        case Cast(operand, kind):
-            return _cast(_bound(operand, schema), kind)
+        case Cast(operand, kind, tried):
+            return _cast(_bound(operand, schema), kind, tried)
         case Call("current_date" | "current_timestamp" as name):
             raise _bad(f"{name}() is not allowed here: the value must not depend on the time")
         case Variable(name, kind) if kind is not None:
@@ -203,18 +215,12 @@ def _typed(node: Literal) -> tuple[Literal, DataType]:
             return Literal(None, VOID), VOID
         case bool():
             kind: DataType = BOOLEAN
-        case int(value) if abs(value) < 10**38:
-            kind = LONG if -(2**63) <= value < 2**63 else DecimalType(38, 0)
-        case int(value):
-            return Literal(float(value), DOUBLE), DOUBLE
         case float():
             kind = DOUBLE
-        case Decimal() as value if value.is_finite():
-            scale = max(0, -int(value.as_tuple().exponent))
-            precision = max(value.adjusted() + 1 + scale, scale, 1)
-            if precision > 38:
+        case int() | Decimal() as value if isinstance(value, int) or value.is_finite():
+            kind = number_type(value)
+            if kind == DOUBLE:
                 return Literal(float(value), DOUBLE), DOUBLE
-            kind = DecimalType(precision, scale)
         case str():
             kind = PrimitiveType("string")
         case bytes():
@@ -247,13 +253,21 @@ def _comparison(
         return Comparison(op, a, b)
     if isinstance(b, Literal) and not isinstance(a, Literal):
         return _with_constant(op, a, have, b.value)
+    if (beside := beside_text(have, other)) is not None:
+        a = _cast((a, have), beside, False)[0] if have == STRING else a
+        b = _cast((b, other), beside, False)[0] if other == STRING else b
+        return Comparison(op, a, b)
     _require_comparable(have, other, a)
+    if isinstance(have, DecimalType) and isinstance(other, DecimalType):
+        both = wider(have, other)
+        if both.scale < max(have.scale, other.scale):  # Spark rounds both.
+            a, b = Cast(a, both), Cast(b, both)
     return Comparison(op, a, b)
 
 
 def _constant(node: Expression, kind: DataType) -> Expression:
     """Return an expression without columns as a constant, which data skipping can use."""
-    if not isinstance(node, Call | Arithmetic):
+    if not isinstance(node, Call | Arithmetic | Cast) or isinstance(kind, _NESTED):
         return node
     from txlog.expressions.evaluate import constant  # Only such values need this.
 
@@ -261,9 +275,11 @@ def _constant(node: Expression, kind: DataType) -> Expression:
 
 
 def _require_comparable(have: DataType, other: DataType, node: Expression) -> None:
-    plain = isinstance(have, PrimitiveType | DecimalType) and primitive_name(have) != "variant"
+    plain = is_ordered(have)
+    nested = isinstance(have, _NESTED) and common_type([have, other]) is not None
     together = (
         have == other
+        or (nested and is_ordered(other))
         or (is_number(have) and is_number(other))
         or {primitive_name(have), primitive_name(other)} <= TIMESTAMPS | {"date"}
     )
@@ -275,13 +291,13 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
     """Return a comparison whose constant is converted to the type of the other side."""
     if value is None:
         return Comparison(op, node, Literal(None, kind))
-    if primitive_name(kind) == "string" and (beside := beside_text(value)) is not None:
+    if kind == STRING and (beside := beside_text(kind, _typed(Literal(value))[1])) is not None:
         node, kind = Cast(node, beside), beside  # As in Spark, the text has to be such a value.
+    elif isinstance(value, str) and (beside := beside_text(STRING, kind)) is not None:
+        value = _read(value, beside, kind, node)
     odd = isinstance(value, bool) != (kind == BOOLEAN) and not isinstance(value, str)
     if odd or (isinstance(value, Nanos) and is_number(kind)):
         raise _clash(kind, value, node)
-    if is_number(kind) and isinstance(value, str):
-        value = _number(value, kind, node)
     if primitive_name(kind) in NANOS:
         return _with_nanos(op, node, kind, value)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool | Nanos):
@@ -290,6 +306,9 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
         if primitive_name(kind) in FLOATS:
             return Comparison(op, node, Literal(nearest_float(value), DOUBLE))
         return _with_exact(op, node, kind, value)
+    if kind == PrimitiveType("date") and isinstance(value, datetime) and value.time() != time():
+        kind = PrimitiveType("timestamp")
+        node = Cast(node, kind)
     try:
         return Comparison(op, node, _coerced(value, kind))
     except InvalidInputError as error:
@@ -312,11 +331,19 @@ def _clash(kind: DataType, value: Any, node: Expression) -> InvalidInputError:
     return _bad(reason, _label(node))
 
 
-def _number(text: str, kind: DataType, node: Expression) -> Any:
+def _read(text: str, beside: DataType, kind: DataType, node: Expression) -> Any:
+    """Return the value of a text that is compared with a column of another type."""
     try:
-        return float(text) if primitive_name(kind) in FLOATS else Decimal(text.strip())
-    except (ValueError, ArithmeticError):
-        raise _clash(kind, text, node) from None
+        found = _cast((Literal(text, STRING), STRING), beside, False)[0]
+    except InvalidInputError as error:
+        error.field = _label(node)
+        raise
+    if not isinstance(found, Literal) or (
+        isinstance(kind, DecimalType) and not math.isfinite(found.value)
+    ):
+        raise _clash(kind, text, node)
+    # A decimal is compared with all digits of the text.
+    return Decimal(text.strip().rstrip("dDfF")) if isinstance(kind, DecimalType) else found.value
 
 
 def _with_exact(
@@ -369,7 +396,7 @@ def _against(
 
 def _steps(steps: int, kind: DataType, scale: int) -> Literal:
     if not isinstance(kind, DecimalType):
-        return Literal(steps, LONG)
+        return Literal(steps, number_type(steps))
     with localcontext() as context:
         context.prec = 80
         return Literal(Decimal(steps).scaleb(-scale), DecimalType(38, scale))
@@ -420,13 +447,13 @@ def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...]) -> Ex
     if kind == VOID:
         return In(node, tuple(Literal(None, VOID) for _ in values))
     _require_comparable(kind, kind, node)
-    constants = [_typed(value)[0] for value in values]
-    kinds = [beside for one in constants if (beside := beside_text(one.value)) is not None]
-    if kinds and primitive_name(kind) == "string":
+    constants = [_typed(value) for value in values]
+    kinds = [beside for _, other in constants if (beside := beside_text(kind, other)) is not None]
+    if kinds and kind == STRING:
         kind = DOUBLE if LONG in kinds and DOUBLE in kinds else kinds[0]
         node = Cast(node, kind)
     bound = []
-    for typed in constants:
+    for typed, _ in constants:
         if typed.value is None:
             bound.append(Literal(None, kind))
             continue
@@ -448,15 +475,47 @@ def _arithmetic(
         if not is_number(kind) and kind != VOID:
             raise _bad(f"{node.op} needs numbers, not {type_name(kind)}", _label(side))
     kind = arithmetic_type(node.op, have, other)
-    return Arithmetic(node.op, a, b, kind), kind
+    if isinstance(kind, DecimalType):
+        a, have = _as_decimal(node.left, a, have)
+        b, other = _as_decimal(node.right, b, other)
+        kind = arithmetic_type(node.op, have, other)
+    return Arithmetic(node.op, a, b, kind, node.tried), kind
 
 
-def _cast(operand: tuple[Expression, DataType], kind: DataType) -> tuple[Expression, DataType]:
+def _as_decimal(given: Expression, node: Expression, kind: DataType) -> tuple[Expression, DataType]:
+    """Return an operand of decimal arithmetic; a whole constant has only the digits it needs."""
+    wanted = as_decimal(kind)
+    if wanted is None or wanted == kind:
+        return node, kind
+    if isinstance(given, Literal) and isinstance(node, Literal) and node.value is not None:
+        wanted = DecimalType(len(str(abs(node.value))), 0)
+    return _cast((node, kind), wanted, False)
+
+
+def _cast(
+    operand: tuple[Expression, DataType], kind: DataType, tried: bool
+) -> tuple[Expression, DataType]:
     node, have = operand
-    if isinstance(node, Literal):
-        return _coerced(node.value, kind), kind
+    if isinstance(node, Literal) and node.value is None:
+        return Literal(None, kind), kind
+    timed = primitive_name(kind) in TIMESTAMPS.union(NANOS, ("date",))
+    if isinstance(node, Literal) and isinstance(node.value, str) and timed and not tried:
+        return _time_constant(node, kind), kind
     if not is_castable(have, kind):
         raise _bad(
             f"a cast of {type_name(have)} to {type_name(kind)} is not supported", _label(node)
         )
-    return Cast(node, kind), kind
+    found = Cast(node, kind, tried)
+    return _constant(found, kind) if isinstance(node, Literal) else found, kind
+
+
+def _time_constant(node: Literal, kind: DataType) -> Expression:
+    """Return a date or timestamp that SQL text names; the usual forms are read without Arrow."""
+    try:
+        return _coerced(node.value, kind)
+    except InvalidInputError as error:
+        found = Literal(None) if primitive_name(kind) in NANOS else Cast(node, kind, tried=True)
+        read = _constant(found, kind)
+        if isinstance(read, Literal) and read.value is None:
+            raise error
+        return Cast(node, kind)

@@ -67,7 +67,7 @@ def dialect() -> Any:
         {
             "FUNCTIONS": {},
             "ARRAY_CONSTRUCTORS": {},  # For other dialects, array(1, 2)[0] is the array of 0.
-            "FUNCTION_PARSERS": {name: known[name] for name in syntax},
+            "FUNCTION_PARSERS": {**{name: known[name] for name in syntax}, "CAST": _written_cast},
             "NO_PAREN_FUNCTIONS": {},
             # Versions before 30.24 give % the same precedence as + and -.
             "FACTOR": {**Spark.Parser.FACTOR, TokenType.MOD: exp.Mod},
@@ -75,6 +75,16 @@ def dialect() -> Any:
         },
     )
     return type("TxlogSpark", (Spark,), {"Parser": parser})
+
+
+WRITTEN = "written"  # The mark of a node that the text writes as CAST(…).
+
+
+def _written_cast(parser: Any) -> Any:
+    """Return a cast with a mark: the parser reads `7L` as the cast `7::BIGINT`."""
+    node = parser._parse_cast(parser.STRICT_CAST)
+    node.meta[WRITTEN] = True
+    return node
 
 
 def as_parsed(text: str) -> str:

@@ -14,25 +14,28 @@ import pyarrow as pa
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.base.errors import InvalidInputError
 from txlog.base.moments import DAY_US
+from txlog.expressions.casts import cast_value
 from txlog.expressions.signatures import (
     DATE,
     INTEGER,
     TIMESTAMP,
     Args,
-    Compute,
     Function,
     Typed,
-    numbers,
-    of_numbers,
-    one_array,
-    over_arrays,
-    over_numbers,
     refuse,
     same,
     text,
 )
 from txlog.expressions.tree import Cast, Literal
 from txlog.expressions.type_rules import DOUBLE, LONG
+from txlog.expressions.values import (
+    Compute,
+    numbers,
+    of_numbers,
+    one_array,
+    over_arrays,
+    over_numbers,
+)
 from txlog.schema.types import STRING, DataType
 
 _UNITS = {
@@ -52,9 +55,9 @@ def _as_date(value: Any) -> Any:
     return value if pa.types.is_date(value.type) else value.cast(pa.date32(), safe=False)
 
 
-def _of_dates(function: Callable[..., Any]) -> Compute:
+def _of_dates(function: Callable[..., Any], *, masked: str | None = None) -> Compute:
     """Return a function of days since the epoch that also accepts timestamps."""
-    over_days = over_numbers(function)
+    over_days = over_numbers(function, masked=masked)
 
     def compute(*values: Any) -> Any:
         *given, kind = values
@@ -84,15 +87,20 @@ def _first_day(months: Any) -> Any:
 def _add_months(days: Any, count: Any, _kind: Any = None) -> Any:
     months = _months(days)
     of_month = days - _first_day(months)
-    first, following = _first_day(months + count), _first_day(months + count + 1)
-    return np.minimum(first + of_month, following - 1)
+    later = months + np.clip(count, -_INT, _INT)
+    first, following = _first_day(later), _first_day(later + 1)
+    return _in_range(np.minimum(first + of_month, following - 1), _INT, _is_int(count))
 
 
 def _plus_months(value: Any, count: Any, kind: pa.DataType) -> Any:
     if pa.types.is_date(kind):
         return _add_months(value, count)
     days = value // DAY_US
-    return _add_months(days, count) * DAY_US + (value - days * DAY_US)
+    moved = _add_months(days, count)
+    limit = (1 << 63) // DAY_US - 1
+    inside = np.ma.getdata((moved >= -limit) & (moved <= limit))
+    whole = np.where(inside, np.ma.getdata(moved), 0) * DAY_US + (value - days * DAY_US)
+    return np.ma.array(whole, mask=np.ma.getmaskarray(moved) | ~inside)
 
 
 def _months_between(last: Any, first: Any, *more: Any) -> Any:
@@ -132,11 +140,14 @@ def _make_date(*values: Any) -> Any:
     return of_numbers(_days_of(*parts), kind, numpy_array(absent))
 
 
+_LAST_YEAR = 5_000_000  # Dates of later years need more than 32 bits.
+
+
 def _days_of(years: Any, months: Any, days: Any) -> Any:
     """Return dates as days since the epoch; raise if one is not in the calendar."""
-    first = _first_day((years - 1970) * 12 + months - 1)
-    last = _first_day((years - 1970) * 12 + months)
-    fits = (years >= 1) & (years <= 9999) & (months >= 1) & (months <= 12)
+    fits = (abs(years) < _LAST_YEAR) & (months >= 1) & (months <= 12)
+    month = np.where(fits, (years - 1970) * 12 + months - 1, 0)
+    first, last = _first_day(month), _first_day(month + 1)
     if not np.all(fits & (days >= 1) & (days <= last - first)):
         raise InvalidInputError(
             argument="where", reason="a value cannot be computed: there is no such date"
@@ -148,8 +159,8 @@ def _truncated(name: str, value: Any, unit: str, kind: pa.DataType) -> Any:
     known = _UNITS.get(unit.upper())
     if known is None or (name == "trunc" and known not in ("year", "quarter", "month", "week")):
         raise refuse(name, f"does not know the unit {unit!r}")
-    if pa.types.is_date(value.type) and not pa.types.is_date(kind):
-        value = value.cast(kind)
+    if not pa.types.is_date(kind):
+        value = cast_value(value, kind)
     return pc.floor_temporal(value, unit=known).cast(kind)
 
 
@@ -334,16 +345,50 @@ def _times(value: Any, step: int) -> Any:
     return value * step
 
 
+_INT = 1 << 31  # Days and months are numbers of 32 bits.
+_BEYOND = "a date or timestamp is out of range"
+
+
+def _in_range(values: Any, limit: int, *fits: Any) -> Any:
+    """Return numbers, masked where one is beyond the range of its type."""
+    bad = (values < -limit) | (values >= limit)
+    for one in fits:
+        bad = bad | ~one
+    return np.ma.array(values, mask=bad)
+
+
+def _is_int(count: Any) -> Any:
+    return (count >= -_INT) & (count < _INT)
+
+
 def _timed(_name: str, args: Sequence[Typed]) -> DataType:
     return TIMESTAMP if args[0][1] == DATE else args[0][1]
 
 
 def _plus(sign: int) -> Function:
-    return Function(DATE, ("day", "whole"), _of_dates(lambda days, count, _: days + sign * count))
+    def compute(days: Any, count: Any, _kind: Any) -> Any:
+        return _in_range(days + sign * np.clip(count, -_INT, _INT), _INT, _is_int(count))
+
+    return Function(DATE, ("day", "whole"), _of_dates(compute, masked="so many days make no date"))
+
+
+def _summed(value: Any, more: Any) -> Any:
+    """Return sums of 64 bits, masked where they overflow."""
+    with np.errstate(over="ignore"):
+        found = value + more
+    return np.ma.array(found, mask=((value ^ found) & (more ^ found)) < 0)
 
 
 def _plus_micros(value: Any, micros: Any, kind: pa.DataType) -> Any:
-    return over_numbers(lambda first, more, _: first + more)(_as_micros(value), micros, kind)
+    return over_numbers(lambda first, more, _: _summed(first, more), masked=_BEYOND)(
+        _as_micros(value), micros, kind
+    )
+
+
+def _plus_days(value: Any, days: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_date(kind):
+        return _in_range(value + np.clip(days, -_INT, _INT), _INT, _is_int(days))
+    return _summed(value, days * DAY_US)
 
 
 def _from_unixtime(value: Any, *more: Any) -> Any:
@@ -390,7 +435,7 @@ DATES: dict[str, Function] = {
         _of_dates(lambda a, b, _: a - b),
         aliases=("date_diff",),
     ),
-    "add_months": Function(DATE, (_DAY, "whole"), _of_dates(_add_months)),
+    "add_months": Function(DATE, (_DAY, "whole"), _of_dates(_add_months, masked=_BEYOND)),
     "months_between": Function(
         DOUBLE,
         (_DAY, _DAY, "boolean!"),
@@ -403,7 +448,7 @@ DATES: dict[str, Function] = {
     "next_day": Function(DATE, (_DAY, "string!"), _of_dates(_next_day)),
     "trunc": Function(DATE, ("date", "string!"), lambda *v: _truncated("trunc", *v)),
     "date_trunc": Function(
-        lambda name, args: _timed(name, args[1:]),
+        TIMESTAMP,
         ("string!", _DAY),
         lambda unit, value, kind: _truncated("date_trunc", value, unit, kind),
     ),
@@ -434,7 +479,9 @@ DATES: dict[str, Function] = {
     "unix_millis": _epoch(1_000),
     "unix_micros": _epoch(1),
     "unix_date": Function(INTEGER, ("date",), over_numbers(lambda days, _: days)),
-    "date_from_unix_date": Function(DATE, ("whole",), over_numbers(lambda days, _: days)),
+    "date_from_unix_date": Function(
+        DATE, ("whole",), over_numbers(lambda days, _: _in_range(days, _INT), masked=_BEYOND)
+    ),
     "timestamp_seconds": _moment(1_000_000),
     "timestamp_millis": _moment(1_000),
     "timestamp_micros": _moment(1),
@@ -442,16 +489,14 @@ DATES: dict[str, Function] = {
     "plus_months": Function(
         same,
         (_DAY, "whole"),
-        over_numbers(_plus_months),
+        over_numbers(_plus_months, masked=_BEYOND),
         hidden=True,
         text=_interval_text("MONTH"),
     ),
     "plus_days": Function(
         same,
         (_DAY, "whole"),
-        over_numbers(
-            lambda value, days, kind: value + days * (1 if pa.types.is_date(kind) else DAY_US)
-        ),
+        over_numbers(_plus_days, masked=_BEYOND),
         hidden=True,
         text=_interval_text("DAY"),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import reduce
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,13 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.base.errors import InvalidInputError, resource_error
-from txlog.expressions.operators import ARITHMETIC, OPERATORS, Operator, in_one_decimal
+from txlog.expressions.comparisons import as_double, compare
+from txlog.expressions.operators import ARITHMETIC, OPERATORS
 from txlog.expressions.signatures import (
+    UNCOMPUTED,
     cast_number,
-    numbers,
-    one_array,
-    over_arrays,
-    over_numbers,
-    remainder,
+    of_rows,
+    require_divisors,
     variable_column,
 )
 from txlog.expressions.tree import (
@@ -38,7 +37,7 @@ from txlog.expressions.tree import (
     Or,
     Variable,
 )
-from txlog.expressions.type_rules import LONG_DIGITS
+from txlog.expressions.values import numbers, one_array, over_numbers, remainder
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import DataType
 
@@ -69,14 +68,16 @@ def evaluate(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:
     """
     try:
         value = _value(expression, data)
-    except pa.ArrowException as error:
+    except InvalidInputError:
+        raise
+    except (pa.ArrowException, ValueError, TypeError, ArithmeticError, LookupError) as error:
         if (lacking := resource_error(error)) is not None:
             raise lacking from error
         raise InvalidInputError(
             argument="where", reason=f"a value cannot be computed: {error}"
         ) from error
     if isinstance(value, pa.Scalar):
-        return pa.repeat(value, data.num_rows)
+        return one_array(value, data.num_rows)
     return value
 
 
@@ -101,11 +102,11 @@ def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
         case Literal(value, kind):
             return arrow_scalar(value, arrow_type(kind) if kind else None)
         case Comparison(op, left, right):
-            return _compare(OPERATORS[op], _value(left, data), _value(right, data))
+            return compare(OPERATORS[op], _value(left, data), _value(right, data))
         case And(parts):
-            return reduce(pc.and_kleene, (_truth(part, data) for part in parts))
+            return _connected(parts, data, pc.and_kleene, last=False)
         case Or(parts):
-            return reduce(pc.or_kleene, (_truth(part, data) for part in parts))
+            return _connected(parts, data, pc.or_kleene, last=True)
         case Not(operand):
             return pc.invert(_truth(operand, data))
         case IsNull(operand):
@@ -117,11 +118,14 @@ def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
             if pa.types.is_null(text.type):
                 return _all_null(text)
             return pc.match_substring_regex(text, like_regex(pattern))
-        case Arithmetic(op, left, right, kind):
+        case Arithmetic(op, left, right, kind, tried):
             assert kind is not None
-            return _arithmetic(op, _value(left, data), _value(right, data), arrow_type(kind))
-        case Cast(operand, kind):
-            return _cast(_value(operand, data), arrow_type(kind))
+            sides = _value(left, data), _value(right, data)
+            if op in "/%" and not tried:
+                require_divisors(op, *sides)
+            return _arithmetic(op, *sides, arrow_type(kind))
+        case Cast(operand, kind, tried):
+            return _cast(_value(operand, data), arrow_type(kind), tried)
         case Variable(name):
             return data.column(variable_column(name))
         case Call(name, args, kind):
@@ -147,40 +151,50 @@ def _case(
     for condition, value in branches:
         true = is_true(condition, rows)
         if isinstance(true, pa.Scalar):
-            true = pa.repeat(true, rows.num_rows)
+            true = one_array(true, rows.num_rows)
         others = pc.invert(true)
         places.append(left.filter(one_array(true)))
-        parts.append(_of_rows(value, kind, rows.filter(true)))
+        parts.append(_branch(value, kind, rows.filter(true)))
         rows, left = rows.filter(others), left.filter(one_array(others))
     places.append(left)
-    parts.append(_of_rows(default, kind, rows))
+    parts.append(_branch(default, kind, rows))
     return pa.concat_arrays(parts).take(pc.sort_indices(pa.concat_arrays(places)))
 
 
-def _of_rows(node: Expression, kind: pa.DataType, data: pa.RecordBatch | pa.Table) -> pa.Array:
+def _branch(node: Expression, kind: pa.DataType, data: pa.RecordBatch | pa.Table) -> pa.Array:
     value = _value(node, data)
     if isinstance(value, pa.Scalar):
-        value = pa.repeat(value, data.num_rows)
+        value = one_array(value, data.num_rows)
     return cast_number(one_array(value), kind)
 
 
-def _cast(value: Any, kind: pa.DataType) -> Any:
-    """Cast a value; a cast to an integer cuts the fraction off."""
-    if pa.types.is_integer(value.type) and pa.types.is_floating(kind):
-        return value.cast(kind, safe=False)  # Round to the nearest value, as Spark does.
-    if pa.types.is_string(value.type) and not (
-        pa.types.is_string(kind) or pa.types.is_binary(kind)
-    ):
-        value = pc.utf8_trim_whitespace(value)
-    if pa.types.is_timestamp(value.type) and value.type.unit == "ns":
-        finest = pa.types.is_timestamp(kind) and kind.unit == "ns"
-        value = value if finest else pc.floor_temporal(value, unit="microsecond")
-    fractional = pa.types.is_floating(value.type) or pa.types.is_decimal(value.type)
-    if fractional and pa.types.is_integer(kind):
-        value = pc.trunc(value)
-    elif pa.types.is_timestamp(value.type) and pa.types.is_date(kind):
-        return value.cast(kind, safe=False)
-    return value.cast(kind)
+def _cast(value: Any, kind: pa.DataType, tried: bool) -> Any:
+    from txlog.expressions.casts import cast_value  # Only casts need it.
+
+    return cast_value(value, kind, tried)
+
+
+def _connected(
+    parts: tuple[Expression, ...],
+    data: pa.RecordBatch | pa.Table,
+    connect: Callable[[Any, Any], Any],
+    last: bool,
+) -> Any:
+    """Return AND or OR of parts, from left to right: `last` is the value that ends it for a row.
+
+    If a part cannot be computed, it is computed only for the rows that are still open, as in Spark.
+    """
+    found = _truth(parts[0], data)
+    for part in parts[1:]:
+        try:
+            value = _truth(part, data)
+        except UNCOMPUTED:
+            open_ = pc.fill_null(pc.invert(found) if last else found, True)
+            if pc.all(open_).as_py() is not False:
+                raise
+            value = of_rows(part, data, open_, pa.bool_(), _truth)
+        found = connect(found, value)
+    return found
 
 
 def _truth(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
@@ -188,60 +202,10 @@ def _truth(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
     return value.cast(pa.bool_()) if pa.types.is_null(value.type) else value
 
 
-def _compare(op: Operator, left: Any, right: Any) -> Any:
-    if pa.types.is_null(left.type) or pa.types.is_null(right.type):
-        if not op.null_safe:
-            rows = left if isinstance(right, pa.Scalar) else right
-            return _all_null(rows)
-        return pc.and_(pc.is_null(left), pc.is_null(right))
-    left, right = alike(left, right)
-    of_floats = pa.types.is_floating(left.type)
-    found = _compare_floats(op, left, right) if of_floats else op.compute(left, right)
-    if op.null_safe:
-        both = pc.and_(pc.is_null(left), pc.is_null(right))
-        return pc.or_(both, pc.fill_null(found, False))
-    return found
-
-
 def _all_null(rows: Any) -> Any:
     if isinstance(rows, pa.Scalar):
         return arrow_scalar(None, pa.bool_())
     return pa.nulls(len(rows), pa.bool_())
-
-
-def _compare_floats(op: Operator, left: Any, right: Any) -> Any:
-    """Compare floats; NaN is equal to itself and greater than every number."""
-    left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
-    # Each operator is true of one of the three orders, or of all others.
-    if op.less == op.greater:
-        found, wanted = pc.or_(pc.equal(left, right), pc.and_(left_nan, right_nan)), op.equal
-    elif op.equal == op.greater:
-        less = pc.or_(pc.less(left, right), pc.and_(pc.invert(left_nan), right_nan))
-        found, wanted = less, op.less
-    else:
-        greater = pc.or_(pc.greater(left, right), pc.and_(left_nan, pc.invert(right_nan)))
-        found, wanted = greater, op.greater
-    return found if wanted else pc.invert(found)
-
-
-def alike(left: Any, right: Any) -> tuple[Any, Any]:
-    """Cast both sides to a common type if Arrow's own promotion fails or loses digits."""
-    a, b = left.type, right.type
-    if a == b:
-        return left, right
-    if pa.types.is_floating(a) or pa.types.is_floating(b):
-        return _as_double(left), _as_double(right)
-    if pa.types.is_decimal(a) or pa.types.is_decimal(b):
-        return in_one_decimal(left, right)
-    if pa.types.is_timestamp(a) or pa.types.is_timestamp(b):
-        zone = next((kind.tz for kind in (a, b) if getattr(kind, "tz", None)), None)
-        return left.cast(pa.timestamp("us", zone)), right.cast(pa.timestamp("us", zone))
-    return left, right
-
-
-def _as_double(value: Any) -> Any:
-    # Round to the nearest double, as Spark does: a long may have more digits.
-    return value.cast(pa.float64(), safe=False)
 
 
 def _in(operand: Any, values: tuple[Literal, ...]) -> Any:
@@ -263,23 +227,17 @@ def _in(operand: Any, values: tuple[Literal, ...]) -> Any:
     return is_one
 
 
-def _as_decimal(value: Any) -> Any:
-    if pa.types.is_integer(value.type):
-        return value.cast(pa.int64()).cast(pa.decimal128(LONG_DIGITS, 0))
-    return value
-
-
 def _arithmetic(op: str, left: Any, right: Any, kind: pa.DataType) -> Any:
     """Compute a number of the type that `arithmetic_type` gives."""
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         return arrow_scalar(None, kind)
     function = ARITHMETIC[op].arrow
     if pa.types.is_decimal(kind):
-        if function is None:
-            return _decimal_remainder(left, right, kind)
-        return getattr(pc, function)(_as_decimal(left), _as_decimal(right))
+        from txlog.expressions.decimals import computed  # Only decimals need it.
+
+        return computed(op, left, right, kind)
     if kind == pa.float64():
-        left, right = _as_double(left), _as_double(right)
+        left, right = as_double(left), as_double(right)
     else:
         left, right = left.cast(kind), right.cast(kind)
     if op == "/":
@@ -290,7 +248,7 @@ def _arithmetic(op: str, left: Any, right: Any, kind: pa.DataType) -> Any:
     if integers and isinstance(right, pa.Scalar) and not isinstance(left, pa.Scalar):
         divisor = right.as_py()
         if divisor is not None and abs(divisor) > 1:
-            return _remainder_of_integers(left, divisor)
+            return _remainder_of_integers(left, divisor).cast(kind)
     return _remainder(left, right, kind)
 
 
@@ -327,30 +285,3 @@ def like_regex(pattern: str) -> str:
 @over_numbers
 def _remainder(left: Any, right: Any, _kind: pa.DataType) -> Any:
     return remainder(left, right)
-
-
-@over_arrays
-def _decimal_remainder(left: pa.Array, right: pa.Array, kind: pa.Decimal128Type) -> pa.Array:
-    """Return the exact remainder of decimals, computed on integers of a common scale."""
-    steps = remainder(_steps(left, kind.scale), _steps(right, kind.scale))
-    absent = (
-        np.ma.getmaskarray(steps) | numpy_array(pc.is_null(left)) | numpy_array(pc.is_null(right))
-    )
-    low = np.where(absent, 0, np.ma.getdata(steps))
-    words = np.stack([low, low >> 63], axis=1)
-    valid = pa.py_buffer(np.packbits(~absent, bitorder="little"))
-    wide = pa.decimal128(38, kind.scale)
-    return pa.Array.from_buffers(wide, len(left), [valid, pa.py_buffer(words)]).cast(kind)
-
-
-def _steps(value: pa.Array, scale: int) -> Any:
-    """Return decimals as multiples of 10^-scale, 0 for null; raise above 18 digits."""
-    wide = _as_decimal(value).cast(pa.decimal128(38, scale))
-    data = np.frombuffer(wide.buffers()[1], np.int64, 2 * (wide.offset + len(wide))).reshape(-1, 2)
-    low, high = data[wide.offset :].T
-    null = numpy_array(pc.is_null(wide))
-    if np.any((high != low >> 63) & ~null):
-        raise InvalidInputError(
-            argument="where", reason="a value cannot be computed: % of more than 18 digits"
-        )
-    return np.where(null, 0, low)

@@ -7,31 +7,31 @@ Spark's. Arguments for which the results would differ are refused. Timestamps ar
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
-from datetime import date
+from dataclasses import replace
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
-from functools import reduce
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_scalar, pc
-from txlog.base.errors import InvalidInputError
-from txlog.base.moments import days_of
 from txlog.expressions.array_functions import ARRAYS
+from txlog.expressions.casts import cast_value
+from txlog.expressions.comparisons import as_double, compare
 from txlog.expressions.date_functions import DATES
+from txlog.expressions.decimals import computed, whole_quotient
 from txlog.expressions.hashes import HASHES
 from txlog.expressions.lambdas import LAMBDAS
 from txlog.expressions.nested_functions import NESTED
+from txlog.expressions.operators import OPERATORS
 from txlog.expressions.regex import REGEXES
 from txlog.expressions.rewrites import REWRITES
 from txlog.expressions.signatures import (
     INTEGER,
+    UNCOMPUTED,
     Args,
     Bind,
-    Compute,
     Entry,
     Function,
     LambdaFunction,
@@ -43,11 +43,9 @@ from txlog.expressions.signatures import (
     common,
     compute_call,
     infix,
-    of_distinct,
-    over_arrays,
-    over_numbers,
+    of_rows,
     refuse,
-    remainder,
+    require_divisors,
     same,
 )
 from txlog.expressions.text_functions import TEXTS
@@ -56,13 +54,19 @@ from txlog.expressions.type_rules import (
     BOOLEAN,
     DOUBLE,
     FLOATS,
-    INTEGERS,
     LONG,
     VOID,
+    as_decimal,
+    decimal_result,
+    is_ordered,
     primitive_name,
 )
-from txlog.schema.timestamps import parse_date
-from txlog.schema.types import STRING, DataType, DecimalType, PrimitiveType, sql_name, type_name
+from txlog.expressions.values import Compute, of_distinct, over_numbers, remainder
+from txlog.schema.types import STRING, ArrayType, DataType, DecimalType, StructType, type_name
+
+_WHOLE = "whole"
+_EXACT = "whole|decimal"
+_NUMBERS = "number|decimal"
 
 
 def called(name: str, args: Args) -> Expression | None:
@@ -127,6 +131,8 @@ def _digits(spare: int) -> Result:
             places = int(args[1][0].value or 0)
         if not isinstance(kind, DecimalType):
             return LONG if spare == 0 else kind
+        if spare == 0 and kind.scale == 0:
+            return kind
         whole = kind.precision - kind.scale + 1
         if places < 0:
             return DecimalType(min(max(whole, 1 - places), 38), 0)
@@ -161,39 +167,114 @@ def _round(mode: str) -> Compute:
 
 
 def _to_long(name: str) -> Compute:
-    """Return `floor` or `ceil`; the cast raises if a long cannot hold the result."""
+    """Return `floor` or `ceil`; raise if a long cannot hold the result."""
 
     def compute(value: Any, kind: pa.DataType) -> Any:
-        whole = pa.types.is_integer(value.type)
-        return value.cast(kind) if whole else getattr(pc, name)(value).cast(kind)
-
-    return compute
-
-
-def _extreme(name: str) -> Compute:
-    def compute(*values: Any) -> Any:
-        *given, kind = values
-        cast = [cast_number(value, kind) for value in given]
-        found = getattr(pc, name)(*cast, skip_nulls=True)
-        if pa.types.is_floating(kind):  # Spark keeps the first of two zeros, Arrow any of them.
-            zero, null = arrow_scalar(0.0, kind), arrow_scalar(None, kind)
-            zeros = [pc.if_else(pc.equal(value, zero), value, null) for value in cast]
-            found = pc.if_else(pc.equal(found, zero), pc.coalesce(*zeros), found)
-        if pa.types.is_floating(kind) and name.startswith("max"):
-            any_nan = reduce(pc.or_, (pc.fill_null(pc.is_nan(value), False) for value in cast))
-            return pc.if_else(any_nan, arrow_scalar(float("nan"), kind), found)
+        if pa.types.is_integer(value.type):
+            return value.cast(kind)
+        if pa.types.is_decimal(value.type):  # The result may have one more digit.
+            wide = value.cast(pa.decimal256(76, value.type.scale))
+            return getattr(pc, name)(wide).cast(kind)
+        whole = getattr(pc, name)(value)
+        nan = pc.is_nan(whole)  # As in Java, it is 0 as a long.
+        found = cast_value(pc.if_else(nan, arrow_scalar(0.0, whole.type), whole), kind)
+        if pc.any(pc.greater_equal(whole, float(1 << 63))).as_py():
+            raise refuse(name, "is beyond the range of BIGINT")
         return found
 
     return compute
 
 
+def _bound_coalesce(name: str, args: Args, bound: Bind) -> Typed:
+    if not args:
+        raise refuse(name, "needs at least 1 arguments, not 0")
+    typed = [bound(arg) for arg in args]
+    kind = common(name, typed)
+    return Call(name, tuple(node for node, _ in typed), kind), kind
+
+
+def _coalesced(_name: str, args: Args, kind: pa.DataType, data: Any, value: Value) -> Any:
+    """Return the first value that is not null; a later one may fail where it is not needed."""
+    found = cast_number(value(args[0], data), kind)
+    for arg in args[1:]:
+        try:
+            other = cast_number(value(arg, data), kind)
+        except UNCOMPUTED:
+            lacking = pc.is_null(found)
+            if pc.all(lacking).as_py() is not False:
+                raise
+            other = of_rows(arg, data, lacking, kind, value)
+        found = pc.coalesce(found, other)
+    return found
+
+
+def _extreme(sign: str) -> Compute:
+    """Return `greatest` or `least`, which keeps the first of equal values, and skips nulls."""
+
+    def compute(*values: Any) -> Any:
+        *given, kind = values
+        found, *others = (cast_number(value, kind) for value in given)
+        for other in others:
+            better = pc.or_(
+                pc.and_(pc.is_null(found), pc.is_valid(other)),
+                pc.fill_null(compare(OPERATORS[sign], other, found), False),
+            )
+            found = pc.if_else(better, other, found)
+        return found
+
+    return compute
+
+
+def _comparable(name: str, args: Sequence[Typed]) -> DataType:
+    kind = common(name, args)
+    if not is_ordered(kind) or isinstance(kind, ArrayType | StructType):
+        raise refuse(name, f"does not support {type_name(kind)}")
+    return kind
+
+
+def _exact(*values: Any) -> list[Any]:
+    """Return numbers as decimals."""
+    return [
+        value
+        if pa.types.is_decimal(value.type)
+        else value.cast(pa.int64()).cast(pa.decimal128(19, 0))
+        for value in values
+    ]
+
+
 def _div(left: Any, right: Any, kind: pa.DataType) -> Any:
-    left, right = left.cast(kind), right.cast(kind)
-    zero = pc.equal(right, arrow_scalar(0, kind))
-    return pc.divide(left, pc.if_else(zero, arrow_scalar(None, kind), right))
+    require_divisors("div", left, right)
+    if pa.types.is_decimal(left.type) or pa.types.is_decimal(right.type):
+        return cast_value(whole_quotient(*_exact(left, right)), kind)
+    return pc.divide_checked(left.cast(kind), _no_zeros(right.cast(kind)))
 
 
-def _pmod(left: Any, right: Any, _kind: pa.DataType) -> Any:
+def _no_zeros(divisor: Any) -> Any:
+    zero = pc.equal(divisor, arrow_scalar(0, divisor.type))
+    return pc.if_else(zero, arrow_scalar(None, divisor.type), divisor)
+
+
+def _pmod_type(name: str, args: Sequence[Typed]) -> DataType:
+    (_, one), (_, other) = args
+    kind = common(name, args)
+    a, b = as_decimal(one), as_decimal(other)
+    if isinstance(kind, DecimalType) and a is not None and b is not None:
+        return decimal_result("%", a, b)
+    return kind
+
+
+def _pmod(left: Any, right: Any, kind: pa.DataType) -> Any:
+    require_divisors("%", left, right)
+    if not pa.types.is_decimal(kind):
+        return _pmod_of_numbers(cast_number(left, kind), cast_number(right, kind), kind)
+    left, right = _exact(left, right)
+    first = computed("%", left, right, kind)
+    again = computed("%", computed("+", first, right, pa.decimal128(38, kind.scale)), right, kind)
+    return pc.if_else(pc.less(first, arrow_scalar(Decimal(0), kind)), again, first)
+
+
+@over_numbers
+def _pmod_of_numbers(left: Any, right: Any, _kind: pa.DataType) -> Any:
     first = remainder(left, right)
     below = np.ma.getdata(first) < 0
     again = remainder(np.where(below, np.ma.getdata(first) + right, 0), right)
@@ -225,8 +306,7 @@ def _shift_unsigned(value: Any, count: Any, bits: int) -> Any:
     return (value.astype(own) >> count.astype(own)).astype(np.int64)
 
 
-def _sign(value: Any, _kind: pa.DataType) -> Any:
-    value = value.astype(np.float64)
+def _sign(value: Any) -> Any:
     return np.where(value == 0, value, np.sign(value))
 
 
@@ -242,11 +322,8 @@ def _double(name: str, args: Sequence[Typed]) -> DataType:
 
 
 def _of_doubles(function: Callable[[Any], Any]) -> Function:
-    return Function(
-        DOUBLE,
-        ("number",),
-        over_numbers(lambda value, _: function(value.astype(np.float64))),
-    )
+    compute = over_numbers(lambda value, _: function(value))
+    return Function(DOUBLE, (_NUMBERS,), lambda value, kind: compute(as_double(value), kind))
 
 
 def _hex(value: Any, kind: pa.DataType) -> Any:
@@ -263,130 +340,14 @@ def _sqrt(value: Any) -> Any:
         return np.sqrt(value)
 
 
-# try_cast: a cast that gives null if CAST raises an error -----------------------------------
-
-_BLANKS = "".join(map(chr, range(33)))  # The characters that Spark trims.
-_NUMBER_TEXT = re.compile(
-    r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?|(?i:inf|infinity))|(?i:nan)", re.ASCII
-)
-_WHOLE_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
-_DATE_TEXT = re.compile(
-    r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL
-)
-_TRUTHS = {
-    **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
-    **dict.fromkeys(("f", "false", "n", "no", "0"), False),
-}
-
-
-def _try_type(name: str, args: Sequence[Typed]) -> DataType:
-    node, (_, have) = args[1][0], args[0]
-    assert isinstance(node, Literal)
-    kind = PrimitiveType(str(node.value))
-    wanted = kind.name
-    numbers = wanted in INTEGERS | FLOATS and primitive_name(have) in INTEGERS | FLOATS
-    texts = have == STRING and wanted in INTEGERS | {"double", "date", "boolean", "string"}
-    if not (numbers or texts or have == kind):
-        raise refuse(name, f"of {type_name(have)} to {wanted} is not supported")
-    return kind
-
-
-def _read_whole(text: str, kind: pa.DataType) -> int | None:
-    if _WHOLE_TEXT.fullmatch(text) is None:
-        return None
-    value = int(text)
-    limit = 1 << (kind.bit_width - 1)
-    return value if -limit <= value < limit else None
-
-
-def _read_double(text: str) -> float | None:
-    if text.lstrip("+-")[:2] in ("0x", "0X"):
-        raise InvalidInputError(
-            argument="where", reason=f"try_cast does not read hexadecimal numbers, as in {text!r}"
-        )
-    if _NUMBER_TEXT.fullmatch(text) is None:
-        return None
-    return float(text if text[-2:-1].isalpha() else text.rstrip("dDfF"))
-
-
-def _read_date(text: str) -> Any:
-    found = _DATE_TEXT.fullmatch(text)
-    if found is None:
-        return None
-    try:
-        days = parse_date("-".join((found[1], found[2] or "1", found[3] or "1")))
-        return date.fromordinal(days - days_of(1, 1, 1) + 1)
-    except ValueError:
-        return None
-
-
-def _read_text(value: Any, kind: pa.DataType) -> Any:
-    def read(text: str) -> Any:
-        text = text.strip(_BLANKS)
-        if pa.types.is_integer(kind):
-            return _read_whole(text, kind)
-        if pa.types.is_floating(kind):
-            return _read_double(text)
-        return _read_date(text) if pa.types.is_date(kind) else _TRUTHS.get(text.lower())
-
-    return of_distinct(read)(value, kind)
-
-
-@over_arrays
-def _narrowed(value: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return integers: fractions are cut off, and values out of range become null."""
-    limit = 1 << (kind.bit_width - 1)
-    if pa.types.is_floating(value.type):
-        value = pc.trunc(value)
-        wide = value.cast(pa.float64())
-        fits = pc.and_(pc.greater_equal(wide, float(-limit)), pc.less(wide, float(limit)))
-    else:
-        wide = value.cast(pa.int64())
-        fits = pc.and_(pc.greater_equal(wide, -limit), pc.less_equal(wide, limit - 1))
-    return pc.if_else(fits, value, arrow_scalar(None, value.type)).cast(kind)
-
-
-def _try_cast(value: Any, _name: str, kind: pa.DataType) -> Any:
-    if value.type == kind:
-        return value
-    if pa.types.is_string(value.type):
-        return _read_text(value, kind)
-    if pa.types.is_integer(kind):
-        return _narrowed(value, kind)
-    return value.cast(kind, safe=False)
-
-
-_WHOLE = "whole"
-
-
 def _of_bits(sign: str, function: str) -> Function:
     return Function(common, (_WHOLE, _WHOLE), _bits(function), hidden=True, text=infix(sign))
 
 
-_NUMBERS = "number|decimal"
-
-
-def _try_cast_text(args: Args, texts: Sequence[str]) -> str:
-    kind = args[1]
-    assert isinstance(kind, Literal)
-    return f"try_cast({texts[0]} AS {sql_name(PrimitiveType(str(kind.value)))})"
-
-
 FUNCTIONS: dict[str, Entry] = {
-    "coalesce": Function(
-        common,
-        ("any",),
-        lambda *v: pc.coalesce(*(cast_number(value, v[-1]) for value in v[:-1])),
-        repeats=True,
-        of_null=True,
-        aliases=("nvl", "ifnull"),
-    ),
-    "greatest": Function(
-        common, ("any", "any"), _extreme("max_element_wise"), repeats=True, of_null=True
-    ),
-    "least": Function(
-        common, ("any", "any"), _extreme("min_element_wise"), repeats=True, of_null=True
-    ),
+    "coalesce": LambdaFunction(_bound_coalesce, _coalesced, aliases=("nvl", "ifnull")),
+    "greatest": Function(_comparable, ("any", "any"), _extreme(">"), repeats=True, of_null=True),
+    "least": Function(_comparable, ("any", "any"), _extreme("<"), repeats=True, of_null=True),
     "nanvl": Function(_double, ("number", "number"), _nanvl),
     "isnan": Function(
         BOOLEAN, ("float|double",), lambda value, _: pc.fill_null(pc.is_nan(value), False)
@@ -411,11 +372,11 @@ FUNCTIONS: dict[str, Entry] = {
     "sqrt": _of_doubles(_sqrt),
     "degrees": _of_doubles(lambda value: value * 57.29577951308232),
     "radians": _of_doubles(lambda value: value * 0.017453292519943295),
-    "sign": Function(DOUBLE, ("number",), over_numbers(_sign), aliases=("signum",)),
+    "sign": replace(_of_doubles(_sign), aliases=("signum",)),
     "pi": Function(DOUBLE, (), lambda kind: arrow_scalar(math.pi, kind)),
     "e": Function(DOUBLE, (), lambda kind: arrow_scalar(math.e, kind)),
-    "div": Function(LONG, (_WHOLE, _WHOLE), _div, text=infix("div")),
-    "pmod": Function(common, ("number", "number"), over_numbers(_pmod)),
+    "div": Function(LONG, (_EXACT, _EXACT), _div, text=infix("div")),
+    "pmod": Function(_pmod_type, (_NUMBERS, _NUMBERS), _pmod),
     "&": _of_bits("&", "bit_wise_and"),
     "|": _of_bits("|", "bit_wise_or"),
     "^": _of_bits("^", "bit_wise_xor"),
@@ -438,9 +399,6 @@ FUNCTIONS: dict[str, Entry] = {
     ),
     "bin": Function(STRING, (_WHOLE,), of_distinct(lambda item: f"{item & (2**64 - 1):b}")),
     "hex": Function(STRING, ("whole|string|binary",), _hex),
-    "try_cast": Function(
-        _try_type, ("any", "string!"), _try_cast, hidden=True, text=_try_cast_text
-    ),
     **TEXTS,
     **DATES,
     **NESTED,

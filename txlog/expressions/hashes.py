@@ -11,20 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import numpy_array, pc
-from txlog.expressions.signatures import (
-    INTEGER,
-    Compute,
-    Function,
-    Result,
-    Typed,
-    numbers,
-    of_distinct,
-    of_numbers,
-    over_arrays,
-    refuse,
-)
+from txlog.expressions.signatures import INTEGER, Function, Result, Typed, refuse
 from txlog.expressions.tree import Cast, Column
 from txlog.expressions.type_rules import INTEGERS, LONG
+from txlog.expressions.values import Compute, numbers, of_distinct, of_numbers, over_arrays
 from txlog.schema.types import STRING, DataType, PrimitiveType, type_name
 
 _SEED = 42

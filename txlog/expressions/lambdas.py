@@ -31,7 +31,6 @@ from txlog.expressions.signatures import (
     Typed,
     Value,
     cast_number,
-    one_array,
     refuse,
     variable_column,
 )
@@ -46,6 +45,7 @@ from txlog.expressions.tree import (
     rewritten,
 )
 from txlog.expressions.type_rules import BOOLEAN, INTEGERS, LONG, VOID, primitive_name
+from txlog.expressions.values import one_array
 from txlog.schema.types import ArrayType, DataType, MapType, type_name
 
 Gives = Callable[[str, Any, DataType], DataType]

@@ -11,17 +11,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.base.errors import InvalidInputError
-from txlog.expressions.signatures import (
-    INTEGER,
-    Args,
-    Function,
-    Typed,
-    cast_number,
-    common,
-    numbers,
-    over_arrays,
-    refuse,
-)
+from txlog.expressions.signatures import INTEGER, Args, Function, Typed, cast_number, common, refuse
 from txlog.expressions.tree import Literal, quote_name
 from txlog.expressions.type_rules import (
     BOOLEAN,
@@ -32,6 +22,7 @@ from txlog.expressions.type_rules import (
     common_type,
     primitive_name,
 )
+from txlog.expressions.values import numbers, over_arrays
 from txlog.schema.types import (
     ArrayType,
     DataType,

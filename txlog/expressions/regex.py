@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from txlog.base.arrow import pc
 from txlog.base.errors import InvalidInputError
-from txlog.expressions.signatures import INTEGER, Function, of_distinct, refuse, text
+from txlog.expressions.signatures import INTEGER, Function, refuse, text
 from txlog.expressions.type_rules import BOOLEAN
+from txlog.expressions.values import of_distinct
 from txlog.schema.types import STRING, ArrayType
 
 # The line breaks that a dot does not match and `$` ignores at the end.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,10 @@ from txlog.expressions.type_rules import (
     common_type,
     primitive_name,
 )
+from txlog.expressions.values import (
+    Compute,
+    one_array,
+)
 from txlog.schema.types import (
     ArrayType,
     DataType,
@@ -40,7 +45,6 @@ INTEGER = PrimitiveType("integer")
 TIMESTAMP = PrimitiveType("timestamp")
 
 Typed = tuple[Expression, DataType]
-Compute = Callable[..., Any]
 Args = tuple[Expression, ...]
 Bind = Callable[[Expression], Typed]
 Value = Callable[[Expression, pa.RecordBatch], Any]
@@ -225,106 +229,56 @@ def variable_column(name: str) -> str:
     return f"\0{name}"
 
 
-def one_array(value: Any, length: int | None = None) -> pa.Array:
-    """Return a chunked array, or a repeated scalar, as one array."""
-    if isinstance(value, pa.Scalar):
-        return pa.repeat(value, 1 if length is None else length)
-    return value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
-
-
-def over_arrays(compute: Compute) -> Compute:
-    """Wrap a function of arrays of equal length as a function of Arrow arrays and scalars."""
-
-    def computed(*values: Any) -> Any:
-        lengths = [len(value) for value in values if isinstance(value, pa.Array | pa.ChunkedArray)]
-        length = lengths[0] if lengths else 1
-        result = compute(
-            *(
-                one_array(value, length)
-                if isinstance(value, pa.Scalar | pa.Array | pa.ChunkedArray)
-                else value
-                for value in values
-            )
-        )
-        return result if lengths else result[0]
-
-    return computed
-
-
-def numbers(value: pa.Array) -> Any:
-    """Return an array as NumPy numbers, 0 for null; dates are days, timestamps microseconds."""
-    if pa.types.is_date(value.type):
-        value = value.cast(pa.int32())
-    elif pa.types.is_timestamp(value.type):
-        value = value.cast(pa.timestamp("us", value.type.tz), safe=False).cast(pa.int64())
-    filled = pc.fill_null(value, arrow_scalar(0, value.type)) if value.null_count else value
-    array = numpy_array(filled)
-    return array if array.dtype.kind == "f" else array.astype(np.int64)
-
-
-def over_numbers(compute: Compute) -> Compute:
-    """Wrap a function of NumPy numbers as a function of Arrow values.
-
-    A row with a null gives null. The result may be a masked array: masked values are null too.
-    """
-
-    @over_arrays
-    def computed(*values: Any) -> Any:
-        *given, kind = values
-        arrays = [value for value in given if isinstance(value, pa.Array)]
-        result = compute(
-            *(numbers(value) if isinstance(value, pa.Array) else value for value in given), kind
-        )
-        absent = np.ma.getmaskarray(result).copy()
-        for array in arrays:
-            if array.null_count:
-                absent |= numpy_array(pc.is_null(array))
-        return of_numbers(np.ma.getdata(result), kind, absent)
-
-    return computed
-
-
-def of_numbers(array: Any, kind: pa.DataType, absent: Any = None) -> pa.Array:
-    """Return NumPy numbers as Arrow numbers, dates or timestamps; null where `absent` is true."""
-    if pa.types.is_date(kind):
-        return arrow_array(array.astype(np.int32), pa.int32(), mask=absent).cast(kind)
-    if pa.types.is_timestamp(kind):
-        return arrow_array(array.astype(np.int64), pa.int64(), mask=absent).cast(kind)
-    if pa.types.is_boolean(kind):
-        return arrow_array(array.astype(np.int8), pa.int8(), mask=absent).cast(kind)
-    return arrow_array(array, mask=absent).cast(kind)
-
-
-def of_distinct(function: Callable[[Any], Any]) -> Compute:
-    """Wrap a function of one Python value: it is called once for each distinct value but null."""
-
-    @over_arrays
-    def compute(value: Any, kind: pa.DataType) -> Any:
-        encoded = text(value) if pa.types.is_large_string(value.type) else value
-        encoded = encoded.dictionary_encode()
-        items = [
-            None if item is None else function(item) for item in encoded.dictionary.to_pylist()
-        ]
-        return arrow_array(items, kind).take(encoded.indices)
-
-    return compute
-
-
 def text(value: Any) -> Any:
     """Return values as text."""
-    return value if pa.types.is_string(value.type) else value.cast(pa.string())
+    if pa.types.is_string(value.type):
+        return value
+    from txlog.expressions.casts import cast_value  # Only other values need it.
+
+    return cast_value(value, pa.string())
 
 
 def cast_number(value: Any, kind: pa.DataType) -> Any:
     """Return values in a wider type; integers with more digits are rounded to the nearest value."""
     if value.type == kind:  # pyarrow would shorten the values of lists of nulls.
         return value
+    special = pa.types.is_decimal(value.type) or pa.types.is_temporal(value.type)
+    if special and not pa.types.is_nested(kind):
+        from txlog.expressions.casts import cast_value  # Only such values need it.
+
+        return cast_value(value, kind)
     rounds = pa.types.is_integer(value.type) and pa.types.is_floating(kind)
     return value.cast(kind, safe=not rounds)
 
 
-def remainder(left: Any, right: Any) -> Any:
-    """Return NumPy remainders with the dividend's sign; masked where the divisor is 0."""
-    zero = right == 0
-    with np.errstate(invalid="ignore"):
-        return np.ma.array(np.fmod(left, np.where(zero, 1, right)), mask=zero)
+UNCOMPUTED = (ValueError, ArithmeticError, pa.ArrowNotImplementedError)
+"""The errors of values that cannot be computed, but which no row may need."""
+
+
+def of_rows(node: Expression, data: Any, wanted: Any, kind: pa.DataType, value: Value) -> Any:
+    """Return the values of an expression for the wanted rows, and null for the others.
+
+    Raises one of `UNCOMPUTED` if a wanted row needs a value that cannot be computed.
+    """
+    wanted = one_array(wanted, data.num_rows)
+    if not pc.any(wanted).as_py():
+        return pa.nulls(data.num_rows, kind)
+    rows = data.filter(wanted)
+    found = cast_number(one_array(value(node, rows), rows.num_rows), kind)
+    chosen = numpy_array(wanted)
+    return found.take(arrow_array(np.cumsum(chosen) - 1, pa.int64(), mask=~chosen))
+
+
+def require_divisors(op: str, left: Any, right: Any) -> None:
+    """Raise `InvalidInputError` if a number is divided by 0."""
+    if pa.types.is_null(left.type) or pa.types.is_null(right.type):
+        return
+    nothing = Decimal(0) if pa.types.is_decimal(right.type) else 0
+    zero = pc.equal(right, arrow_scalar(nothing, right.type))
+    if pc.any(zero).as_py() and pc.any(pc.and_(zero, pc.is_valid(left))).as_py():
+        name = "try_mod" if op == "%" else "try_divide"
+        raise InvalidInputError(
+            argument="where",
+            reason=f"a value cannot be computed: {op} by 0",
+            remedy=f"Use {name}, which gives null",
+        )

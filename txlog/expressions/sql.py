@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.calls import (
     NOW,
+    WRITTEN,
     as_parsed,
     converted_call,
     dialect,
@@ -19,6 +20,7 @@ from txlog.expressions.calls import (
 )
 from txlog.expressions.operators import PARSED, Operator
 from txlog.expressions.tree import (
+    TRIED,
     And,
     Arithmetic,
     Call,
@@ -40,13 +42,15 @@ from txlog.expressions.tree import (
     of_filters,
     quote_name,
 )
+from txlog.expressions.type_rules import number_type, primitive_name
 from txlog.schema.timestamps import Nanos, format_nanos
-from txlog.schema.types import SQL_NAMES, DataType, DecimalType, PrimitiveType, sql_name, type_name
+from txlog.schema.types import SQL_NAMES, DataType, DecimalType, PrimitiveType, sql_name
 
 # The terminal codes with which the parser underlines text.
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _MISSING = re.compile(r"Required keyword: '\w+' missing for <class '[^']*'>")
 _LONGEST_NUMBER = 800  # The number of digits; more digits never distinguish two doubles.
+_SUFFIXES = ("TINYINT", "SMALLINT", "BIGINT")  # Types of whole constants: 7Y, 7S, 7L.
 _DEEPEST = 200  # The number of levels of nesting.
 
 Where: TypeAlias = "str | Expression | Filters | None"
@@ -192,8 +196,11 @@ def _converted(node: Any, depth: int) -> Expression:
         return Not(like) if node.args.get("negate") else like
     if kind is exp.Neg:
         inner = sub(node.this)
-        if isinstance(inner, Literal) and isinstance(inner.value, int | float | Decimal):
-            return Literal(-inner.value)
+        if isinstance(inner, Literal) and type(node.this) is not exp.Paren:
+            if isinstance(inner.value, int):
+                return Literal(-inner.value, inner.type)
+            if isinstance(inner.value, float | Decimal):
+                return Literal(-inner.value)
         return Call("negative", (inner,))
     if kind in (exp.Cast, exp.TryCast):
         return _cast(node, sub)
@@ -226,10 +233,11 @@ def _is(node: Any, sub: Callable[[Any], Expression]) -> Expression:
 
 
 def _in(operand: Expression, values: list[Expression]) -> Expression:
-    """Return IN, or a comparison with each value if one is a call such as `current_date()`."""
-    if any(isinstance(value, Call) for value in values):
+    """Return IN, or a comparison with each value if one is not a constant."""
+    constants = [_as_literal(value) for value in values]
+    if any(value is None for value in constants):
         return Or(tuple(Comparison("=", operand, value) for value in values))
-    return In(operand, tuple(map(_constant, values)))
+    return In(operand, tuple(value for value in constants if value is not None))
 
 
 def _text_of(node: Any, sub: Callable[[Any], Expression], what: str) -> str:
@@ -273,15 +281,22 @@ def _cast(node: Any, sub: Callable[[Any], Expression]) -> Expression:
 
     target = node.args["to"]
     name = target.this.name if isinstance(target.this, exp.DType) else str(target.this)
+    constant = isinstance(node.this, exp.Literal) and not node.this.is_string
+    if constant and WRITTEN not in node.meta and not node.args.get("safe"):
+        if name == "DECIMAL" and not target.expressions:
+            return Literal(Decimal(str(node.this.this)))
+        if name in _SUFFIXES and str(node.this.this).isdecimal():
+            return Literal(int(node.this.this), PrimitiveType(SQL_NAMES[name]))
+    tried = bool(node.args.get("safe"))
     if name == "DECIMAL":
         sizes = [int(size.name) for size in target.expressions]
-        if not node.args.get("safe"):
-            return Cast(sub(node.this), DecimalType(*([*sizes, *(10, 0)[len(sizes) :]])))
+        kind = DecimalType(*([*sizes, *(10, 0)[len(sizes) :]]))
+        if not 0 <= kind.scale <= kind.precision <= 38 or kind.precision == 0:
+            raise _bad(f"{target.sql('spark')} is not a decimal of at most 38 digits")
+        return Cast(sub(node.this), kind, tried)
     if name not in SQL_NAMES:
         raise _bad(f"a cast to {target.sql('spark')} is not supported")
-    if node.args.get("safe"):  # The parser reads `a::int` as a cast too, but without this argument.
-        return Call("try_cast", (sub(node.this), Literal(SQL_NAMES[name])))
-    return Cast(sub(node.this), PrimitiveType(SQL_NAMES[name]))
+    return Cast(sub(node.this), PrimitiveType(SQL_NAMES[name]), tried)
 
 
 def _is_path(node: Any) -> bool:
@@ -364,11 +379,16 @@ def _function_name(node: Any, text: str) -> str | None:
 
 
 def _constant(node: Expression) -> Literal:
-    if isinstance(node, Literal):
-        return node
-    if isinstance(node, Cast) and isinstance(node.operand, Literal):
+    found = _as_literal(node)
+    if found is None:
+        raise _bad("only constants are allowed here")
+    return found
+
+
+def _as_literal(node: Expression) -> Literal | None:
+    if isinstance(node, Cast) and isinstance(node.operand, Literal) and not node.tried:
         return Literal(node.operand.value, node.type)
-    raise _bad("only constants are allowed here")
+    return node if isinstance(node, Literal) else None
 
 
 def to_sql(node: Expression) -> str:
@@ -390,7 +410,9 @@ def _sql(node: Expression) -> str:
         case Column(path):
             return ".".join(map(quote_name, path))
         case Literal(value, kind):
-            return _text(value, type_name(kind) if kind else None)
+            return _text(value, kind)
+        case Arithmetic(op, left, right, _, True):
+            return f"{TRIED[op]}({_sql(left)}, {_sql(right)})"
         case Comparison(op, left, right) | Arithmetic(op, left, right):
             return f"({_sql(left)} {op} {_sql(right)})"
         case And(parts):
@@ -407,8 +429,8 @@ def _sql(node: Expression) -> str:
             return f"({_sql(operand)} IN ({', '.join(map(_sql, values))}))"
         case Like(operand, pattern):
             return f"({_sql(operand)} LIKE {_quoted(pattern)})"
-        case Cast(operand, kind):
-            return f"CAST({_sql(operand)} AS {sql_name(kind)})"
+        case Cast(operand, kind, tried):
+            return f"{'try_cast' if tried else 'CAST'}({_sql(operand)} AS {sql_name(kind)})"
         case Variable(name):
             return quote_name(name)
         case Lambda(names, body):
@@ -431,7 +453,8 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _text(value: Any, kind: str | None) -> str:
+def _text(value: Any, kind: DataType | None) -> str:
+    name = primitive_name(kind) if kind else ""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -439,21 +462,26 @@ def _text(value: Any, kind: str | None) -> str:
     if isinstance(value, Nanos):  # The other side of the comparison has the type.
         return _quoted(format_nanos(value, zone="Z"))
     if isinstance(value, str):
-        return _quoted(value) if kind in (None, "string") else f"CAST({_quoted(value)} AS {kind})"
+        return _quoted(value) if name in ("", "string") else f"CAST({_quoted(value)} AS {name})"
     if isinstance(value, bytes):
         return f"X'{value.hex()}'"
     if isinstance(value, datetime):
         zoned = value.tzinfo is not None
-        name = "TIMESTAMP" if zoned or kind != "timestamp_ntz" else "TIMESTAMP_NTZ"
-        return f"CAST('{value.isoformat(sep=' ')}' AS {name})"
+        wanted = "TIMESTAMP" if zoned or name != "timestamp_ntz" else "TIMESTAMP_NTZ"
+        return f"CAST('{value.isoformat(sep=' ')}' AS {wanted})"
     if isinstance(value, date):
         return f"CAST('{value.isoformat()}' AS DATE)"
     if isinstance(value, float):
         finite = value == value and value not in (float("inf"), float("-inf"))
-        name = "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-        if not finite or kind == "float":
-            return f"CAST('{repr(value) if finite else name}' AS {(kind or 'double').upper()})"
+        word = "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+        if not finite or name == "float":
+            return f"CAST('{repr(value) if finite else word}' AS {(name or 'double').upper()})"
         return repr(value) + ("" if "e" in repr(value) else "e0")
-    # A decimal without a fraction is parsed as an integer, which compares in the same way.
     text = format(value, "f") if isinstance(value, Decimal) else str(value)
-    return f"CAST({text} AS {kind.upper()})" if kind in ("float", "double") else text
+    if kind is None or kind == number_type(value) or kind == DecimalType(38, _scale(kind)):
+        return text
+    return f"CAST({text} AS {sql_name(kind)})"
+
+
+def _scale(kind: DataType) -> int:
+    return kind.scale if isinstance(kind, DecimalType) else 0

@@ -13,16 +13,9 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_scalar, pc
 from txlog.base.texts import is_unicode
-from txlog.expressions.signatures import (
-    INTEGER,
-    Args,
-    Compute,
-    Function,
-    of_distinct,
-    refuse,
-    text,
-)
+from txlog.expressions.signatures import INTEGER, Args, Function, refuse, text
 from txlog.expressions.tree import Call
+from txlog.expressions.values import Compute, of_distinct
 from txlog.schema.types import STRING
 
 # Case ------------------------------------------------------------------------------------------
@@ -116,6 +109,10 @@ def _per_item(function: Callable[..., Any]) -> Compute:
 
 
 # Putting together ------------------------------------------------------------------------------
+
+
+TEXT = "string|number|decimal|boolean|date|timestamp"
+"""The types of values that become texts in `concat`."""
 
 
 def joined(*values: Any) -> Any:
@@ -342,7 +339,7 @@ def _chr(item: int) -> str:
     return "" if item < 0 else chr(item & 0xFF)
 
 
-_S, _TEXT = "string", "string|whole|date"
+_S = "string"
 
 
 def _trim_text(side: str) -> Callable[[Args, Sequence[str]], str | None]:
@@ -376,7 +373,7 @@ TEXTS: dict[str, Function] = {
     "ascii": Function(INTEGER, (_S,), of_distinct(lambda item: ord(item[0]) if item else 0)),
     "chr": Function(STRING, ("whole",), of_distinct(_chr), aliases=("char",)),
     "space": Function(STRING, ("whole",), of_distinct(lambda item: " " * max(0, item))),
-    "concat_ws": Function(STRING, ("string!", _TEXT), _concat_ws, 1, repeats=True, of_null=True),
+    "concat_ws": Function(STRING, ("string!", TEXT), _concat_ws, 1, repeats=True, of_null=True),
     "substring": Function(STRING, (_S, "whole!", "whole!"), _substring, 2, aliases=("substr",)),
     "left": Function(STRING, (_S, "whole!"), _left),
     "right": Function(STRING, (_S, "whole!"), _right),

@@ -224,6 +224,7 @@ class Arithmetic(Expression):
     left: Expression
     right: Expression
     type: DataType | None = None  # Set when the expression is bound.
+    tried: bool = False  # Division by 0 gives null, not an error.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -232,6 +233,7 @@ class Cast(Expression):
 
     operand: Expression
     type: DataType
+    tried: bool = False  # A value that cannot be cast is null, not an error.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -268,6 +270,7 @@ class Case(Expression):
     type: DataType | None = None  # Set when the expression is bound.
 
 
+TRIED = {"/": "try_divide", "%": "try_mod"}  # Arithmetic that gives null for a divisor of 0.
 _SIGNS = {"=": "==", "<>": "!="}  # Python's spelling, where it differs from SQL's.
 _UNQUOTED = re.compile(r"[^.`]+")
 
@@ -283,6 +286,8 @@ def _python(node: Expression) -> str:
             return f"lit({value!r})"
         case Comparison("<=>", left, right):
             return f"{_operand(left)}.eq_null_safe({_value(right)})"
+        case Arithmetic(sign, left, right, _, True):
+            return f"{TRIED[sign]}({_python(left)}, {_python(right)})"
         case Comparison(sign, left, right) | Arithmetic(sign, left, right):
             return f"{_operand(left)} {_SIGNS.get(sign, sign)} {_value(right)}"
         case And(parts):
@@ -299,6 +304,8 @@ def _python(node: Expression) -> str:
             return f"{_operand(operand)}.isin([{', '.join(map(_value, values))}])"
         case Like(operand, pattern):
             return f"{_operand(operand)}.like({pattern!r})"
+        case Cast(operand, kind, True):
+            return f"try_cast({_python(operand)}, {type_name(kind)!r})"
         case Cast(operand, kind):
             return f"{_operand(operand)}.cast({type_name(kind)!r})"
         case Call(name, args):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Collection, Sequence
-from datetime import date
+from dataclasses import replace
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from functools import reduce
+from itertools import permutations
 from operator import and_, invert, or_
 from typing import Any, Generic, TypeVar, cast
 
@@ -27,16 +28,28 @@ from txlog.expressions.tree import (
     Or,
     nodes,
 )
-from txlog.schema.timestamps import Nanos
-from txlog.schema.types import NANOS, WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
+from txlog.schema.types import (
+    NANOS,
+    STRING,
+    WHOLE_NUMBERS,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructType,
+)
 
 BOOLEAN = PrimitiveType("boolean")
 DOUBLE = PrimitiveType("double")
 FLOAT = PrimitiveType("float")
 LONG = PrimitiveType("long")
+INTEGER = PrimitiveType("integer")
 VOID = PrimitiveType("void")
 
-LONG_DIGITS = 19  # Of the decimals to which whole numbers are cast.
+MOST_DIGITS = 38  # Of a decimal.
+_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}  # Of decimals with the same values.
+_LEAST_FRACTION = 6  # So many fractional digits stay if a computed number has too many digits.
 INTEGERS = frozenset(WHOLE_NUMBERS)
 FLOATS = frozenset({"float", "double"})
 TIMESTAMPS = frozenset({"timestamp", "timestamp_ntz"})
@@ -52,41 +65,85 @@ def is_number(kind: DataType) -> bool:
     return isinstance(kind, DecimalType) or primitive_name(kind) in INTEGERS | FLOATS
 
 
-def arithmetic_type(op: str, have: DataType, other: DataType) -> DataType:
-    """Return the type of a computed number.
-
-    It is exact if both sides are exact and 38 digits are enough. It is a float if both sides are,
-    except of a division, else a double.
-    """
-    if {primitive_name(have), primitive_name(other)} <= INTEGERS and op != "/":
+def number_type(value: int | Decimal) -> DataType:
+    """Return the type of an exact number in SQL text; a double if it has more than 38 digits."""
+    if isinstance(value, Decimal):
+        scale = max(0, -int(value.as_tuple().exponent))
+        precision = max(value.adjusted() + 1 + scale, scale, 1)
+        return DecimalType(precision, scale) if precision <= MOST_DIGITS else DOUBLE
+    if -(2**31) <= value < 2**31:
+        return INTEGER
+    if -(2**63) <= value < 2**63:
         return LONG
-    if have == other == FLOAT and op != "/":
-        return FLOAT
-    a, b = _as_decimal(have), _as_decimal(other)
-    if a is None or b is None or op == "/":
-        return DOUBLE
-    if op == "%":
-        scale = max(kind.scale for kind in (have, other) if isinstance(kind, DecimalType))
-        return DecimalType(38, scale)
-    if op == "*":
-        precision, scale = a.precision + b.precision + 1, a.scale + b.scale
-    else:
-        scale = max(a.scale, b.scale)
-        precision = max(a.precision - a.scale, b.precision - b.scale) + scale + 1
-    return DecimalType(precision, scale) if precision <= 38 else DOUBLE
+    digits = len(str(abs(value)))
+    return DecimalType(digits, 0) if digits <= MOST_DIGITS else DOUBLE
 
 
-def _as_decimal(kind: DataType) -> DecimalType | None:
+def arithmetic_type(op: str, have: DataType, other: DataType) -> DataType:
+    """Return the type of a computed number, as in Spark.
+
+    Whole numbers have the larger of their two types, but a quotient of them is a double. A float
+    and another type than float give a double. All others are decimals, see `decimal_result`.
+    """
+    if VOID in (have, other):
+        have = other = next((kind for kind in (have, other) if kind != VOID), DOUBLE)
+    names = {primitive_name(have), primitive_name(other)}
+    if names & FLOATS:
+        return FLOAT if names == {"float"} and op != "/" else DOUBLE
+    if names <= INTEGERS:
+        return DOUBLE if op == "/" else _larger(have, other)
+    a, b = as_decimal(have), as_decimal(other)
+    assert a is not None
+    assert b is not None
+    return decimal_result(op, a, b)
+
+
+def _larger(have: DataType, other: DataType) -> DataType:
+    order = list(WHOLE_NUMBERS)
+    return max(have, other, key=lambda one: order.index(primitive_name(one)))
+
+
+def as_decimal(kind: DataType) -> DecimalType | None:
+    """Return the decimal type that has all values of an exact number; None for another type."""
     if isinstance(kind, DecimalType):
         return kind
-    return DecimalType(LONG_DIGITS, 0) if primitive_name(kind) in INTEGERS else None
+    digits = _DIGITS.get(primitive_name(kind))
+    return None if digits is None else DecimalType(digits, 0)
+
+
+def _adjusted(precision: int, scale: int) -> DecimalType:
+    """Return the type of a computed decimal: if it has too many digits, with a smaller fraction."""
+    if precision <= MOST_DIGITS:
+        return DecimalType(precision, scale)
+    whole = precision - scale
+    return DecimalType(MOST_DIGITS, max(MOST_DIGITS - whole, min(scale, _LEAST_FRACTION)))
+
+
+def wider(a: DecimalType, b: DecimalType) -> DecimalType:
+    """Return the type that values of two types are cast to: whole digits come before fractions."""
+    scale = max(a.scale, b.scale)
+    whole = max(a.precision - a.scale, b.precision - b.scale)
+    if whole + scale <= MOST_DIGITS:
+        return DecimalType(whole + scale, scale)
+    return DecimalType(MOST_DIGITS, max(0, MOST_DIGITS - whole))
+
+
+def decimal_result(op: str, a: DecimalType, b: DecimalType) -> DecimalType:
+    """Return the type of `a op b`."""
+    if op == "*":
+        return _adjusted(a.precision + b.precision + 1, a.scale + b.scale)
+    if op == "/":
+        scale = max(_LEAST_FRACTION, a.scale + b.precision + 1)
+        return _adjusted(a.precision - a.scale + b.scale + scale, scale)
+    scale = max(a.scale, b.scale)
+    whole = (a.precision - a.scale, b.precision - b.scale)
+    if op == "%":
+        return _adjusted(min(whole) + scale, scale)
+    return _adjusted(max(whole) + scale + 1, scale)
 
 
 def common_type(kinds: Sequence[DataType]) -> DataType | None:
-    """Return the common type of several types, or None if they have none.
-
-    Integers and other numbers together have the type of their sum.
-    """
+    """Return the common type of several types, or None if they have none."""
     known = [kind for kind in kinds if kind != VOID]
     if not known:
         return VOID
@@ -95,48 +152,88 @@ def common_type(kinds: Sequence[DataType]) -> DataType | None:
         if kind == result:
             continue
         if not (is_number(kind) and is_number(result)):
-            return None
+            other = _common_time(result, kind) or _common_nested(result, kind)
+            if other is None:
+                return None
+            result = other
+            continue
         names = {primitive_name(kind), primitive_name(result)}
+        a, b = as_decimal(kind), as_decimal(result)
         if names <= INTEGERS:
-            order = list(WHOLE_NUMBERS)
-            result = max(kind, result, key=lambda one: order.index(primitive_name(one)))
-        elif names & FLOATS:
+            result = _larger(kind, result)
+        elif a is None or b is None:
             result = DOUBLE
         else:
-            result = _common_decimal(kind, result)
+            result = wider(a, b)
     return result
 
 
-def _common_decimal(one: DataType, other: DataType) -> DataType:
-    a, b = _as_decimal(one), _as_decimal(other)
-    assert a is not None
-    assert b is not None
-    scale = max(a.scale, b.scale)
-    precision = max(a.precision - a.scale, b.precision - b.scale) + scale
-    return DecimalType(precision, scale) if precision <= 38 else DOUBLE
+def _common_time(one: DataType, other: DataType) -> DataType | None:
+    """Return the common type of dates and timestamps; None if one is of another type."""
+    order = ("date", "timestamp_ntz", "timestamp")
+    if not {primitive_name(one), primitive_name(other)} <= set(order):
+        return None
+    return max(one, other, key=lambda kind: order.index(primitive_name(kind)))
+
+
+def _common_nested(one: DataType, other: DataType) -> DataType | None:
+    """Return the common type of two arrays, maps or structs; None if they have none."""
+    match one, other:
+        case ArrayType(a, some), ArrayType(b, others):
+            element = common_type([a, b])
+            return None if element is None else ArrayType(element, some or others)
+        case MapType(a, values, some), MapType(b, others, more):
+            key, value = common_type([a, b]), common_type([values, others])
+            return None if key is None or value is None else MapType(key, value, some or more)
+        case StructType(fields), StructType(rest):
+            if [field.name.lower() for field in fields] != [field.name.lower() for field in rest]:
+                return None
+            kinds = [common_type([a.type, b.type]) for a, b in zip(fields, rest, strict=True)]
+            if None in kinds:
+                return None
+            return StructType(
+                tuple(
+                    replace(a, type=kind, nullable=a.nullable or b.nullable)
+                    for a, b, kind in zip(fields, rest, kinds, strict=True)
+                    if kind is not None
+                )
+            )
+    return None
 
 
 def is_castable(have: DataType, kind: DataType) -> bool:
-    """Return whether Arrow's cast between two types means the same as Spark's."""
+    """Return whether txlog casts one type to another. Spark casts all of these."""
     if have in (kind, VOID):
         return True
     old, new = _group(have), _group(kind)
-    if new == "text":  # Spark formats fractions and timestamps differently from Arrow.
-        return primitive_name(have) not in FLOATS | TIMESTAMPS.union(NANOS) and old != "other"
-    if old == "text":
-        return new != "other"
-    if "binary" in (old, new) or "other" in (old, new):
+    if "other" in (old, new):
         return False
-    temporal = (old == "temporal", new == "temporal")
-    return all(temporal) or not any(temporal)
+    return old == new or (old, new) in _CASTS
+
+
+_CASTS = frozenset(
+    {
+        *((old, "text") for old in ("number", "boolean", "date", "timestamp", "local", "binary")),
+        *(("text", new) for new in ("number", "boolean", "date", "timestamp", "local", "nanos")),
+        ("text", "binary"),
+        ("number", "boolean"),
+        ("boolean", "number"),
+        ("number", "timestamp"),
+        ("timestamp", "number"),
+        *permutations(("date", "timestamp", "local", "nanos"), 2),
+    }
+)
 
 
 def _group(kind: DataType) -> str:
-    if is_number(kind) or kind == BOOLEAN:
+    if is_number(kind):
         return "number"
-    if primitive_name(kind) in TIMESTAMPS.union(NANOS, ("date",)):
-        return "temporal"
-    return {"string": "text", "binary": "binary"}.get(primitive_name(kind), "other")
+    name = primitive_name(kind)
+    if name in NANOS:
+        return "nanos"
+    names = {"string": "text", "timestamp_ntz": "local"}
+    known = ("binary", "boolean", "date", "timestamp")
+    return names.get(name, name if name in known else "other")
 
 
 def floor_of(value: Decimal, scale: int) -> tuple[int, bool]:
@@ -198,13 +295,28 @@ def require_unquoted(predicate: Expression, names: Collection[str]) -> None:
                 )
 
 
-def beside_text(value: Any) -> DataType | None:
-    """Return the type to which Spark casts a text that is compared with a constant, or None."""
-    if isinstance(value, bool):
-        return BOOLEAN
-    if isinstance(value, int | float | Decimal) and not isinstance(value, Nanos):
-        return LONG if isinstance(value, int) else DOUBLE
-    return PrimitiveType("date") if type(value) is date else None
+def beside_text(one: DataType, other: DataType) -> DataType | None:
+    """Return the type to which Spark casts the text of two values that are compared.
+
+    None if none of them is a text, or both are.
+    """
+    kinds = {one, other} - {STRING}
+    if STRING not in (one, other) or len(kinds) != 1:
+        return None
+    (kind,) = kinds
+    if is_number(kind):
+        return LONG if primitive_name(kind) in INTEGERS else DOUBLE
+    known = TIMESTAMPS.union(NANOS, ("date", "boolean"))
+    return kind if primitive_name(kind) in known else None
+
+
+def is_ordered(kind: DataType) -> bool:
+    """Return whether two values of a type can be compared."""
+    if isinstance(kind, StructType):
+        return all(is_ordered(field.type) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return is_ordered(kind.element)
+    return not isinstance(kind, MapType) and primitive_name(kind) != "variant"
 
 
 _FEW_PARTS = 20  # Up to this number of parts, a disjunction is not changed.

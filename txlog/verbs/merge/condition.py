@@ -17,7 +17,7 @@ from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.operators import OPERATORS
 from txlog.expressions.sql import required_expression
 from txlog.expressions.tree import And, Column, Comparison, Expression, rewritten
-from txlog.schema.types import StructField, StructType, same_names
+from txlog.schema.types import ArrayType, StructField, StructType, same_names
 
 Node = TypeVar("Node", bound=Any)
 
@@ -220,6 +220,9 @@ def conjuncts(expression: Expression) -> Sequence[Expression]:
 def _key(part: Expression, sides: Sides) -> Key | None:
     if not isinstance(part, Comparison) or not (op := OPERATORS[part.op]).is_equality:
         return None
+    kinds = [getattr(side, "type", None) for side in (part.left, part.right)]
+    if any(isinstance(kind, StructType | ArrayType) for kind in kinds):
+        return None  # Such values are compared pair by pair.
     left, right = (
         {sides.is_target(path) for path in columns_of(side)} for side in (part.left, part.right)
     )

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from txlog.base.arrow import numpy_array, pc
 from txlog.base.columns import flat
-from txlog.expressions.evaluate import alike, evaluate
+from txlog.expressions.comparisons import alike
+from txlog.expressions.evaluate import evaluate
 from txlog.expressions.tree import And, Column, Expression
 from txlog.expressions.type_rules import is_number
 from txlog.lookup.keys import within
