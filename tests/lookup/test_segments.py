@@ -15,9 +15,11 @@ import orjson
 import pyarrow as pa
 import pytest
 
+import txlog
 from txlog.lookup.keys import hashed, ordered
 from txlog.lookup.runs import RunBuilder, RunError
 from txlog.lookup.segments import (
+    SUFFIX,
     CoveredFile,
     CoveredRun,
     Segment,
@@ -27,6 +29,7 @@ from txlog.lookup.segments import (
     parse_segment,
 )
 from txlog.schema.types import PrimitiveType, StructField
+from txlog.store.local.put import write_whole
 
 K = StructField("k", PrimitiveType("long"))
 KEPT = Path(__file__).parent / "data" / "first.idx"
@@ -239,3 +242,22 @@ def test_merged_segments_have_each_file_once_and_none_that_is_gone() -> None:
     (mixed,) = [covered for covered in again if covered.run.form == "hashed"]
     assert mixed.run.find(hashed([K], [pa.array([0])])).tolist() == [1]
     assert mixed.run.find(hashed([K], [pa.array([9])])).tolist() == []
+
+
+def test_a_segment_gets_its_name_when_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed while it writes leaves no segment that cannot be read."""
+    written = []
+
+    def noted(disk: Any, path: str, data: bytes) -> None:
+        written.append(path)
+        write_whole(disk, path, data)
+
+    monkeypatch.setattr("txlog.store.local.local.write_whole", noted)
+    table = txlog.write(tmp_path, pa.table({"x": [1, 2]}))
+    table.indexes.create("x")
+    table.append(pa.table({"x": [3]}))
+    assert len([path for path in written if SUFFIX in path]) == 2
+    assert not [path for path in written if path.endswith(SUFFIX)]
+    assert table.lookup(pa.array([3]), on="x").num_rows == 1

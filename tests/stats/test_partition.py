@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.base.errors import InvalidInputError, LogCorruptError
+from txlog.base.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.data_files import write as files
 from txlog.protocol.form import are_there, entries
 from txlog.schema.arrow import arrow_type, from_arrow
@@ -266,3 +266,10 @@ def test_an_empty_text_is_null_where_null_must_not_be(tmp_path: Path, value: str
     assert not list(tmp_path.rglob("*.parquet"))
     table.append(data.slice(0, 1))
     assert table.to_arrow()["p"].to_pylist() == ["a"]
+
+
+def test_partition_columns_of_intervals_are_no_damage() -> None:
+    texts = pa.array(["INTERVAL '1' DAY"])
+    for name in ("interval day", "interval year to month"):
+        with pytest.raises(UnsupportedFeatureError, match=f"partition values of the type {name}"):
+            parse_partition_values(texts, PrimitiveType(name))

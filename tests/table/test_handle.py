@@ -1,5 +1,6 @@
 """A table that threads share: its version and its files belong together."""
 
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -105,3 +106,18 @@ def test_threads_share_a_table(tmp_path: Path) -> None:
         thread.join()
     assert not wrong
     assert table.count() == 41
+
+
+def test_a_table_that_stays_open_pickles_as_small_as_a_fresh_one(tmp_path: Path) -> None:
+    table = txlog.write(
+        tmp_path, pa.table({"x": [0]}), properties={"delta.checkpointInterval": "50"}
+    )
+    for number in range(1, 155):
+        table.append(pa.table({"x": [number]}))
+    data = pickle.dumps(table)
+    assert len(data) < 1.2 * len(pickle.dumps(txlog.Table(tmp_path)))
+    again = pickle.loads(data)
+    assert (again.version, again.count()) == (154, 155)
+    for file in (tmp_path / "_delta_log").iterdir():
+        file.unlink()
+    assert pickle.loads(pickle.dumps(table)).count() == 155

@@ -52,9 +52,6 @@ _BATCH_BYTES = 8 << 20
 # A file with fewer bytes cannot have many rows, unless they expand strongly.
 _SMALL_BYTES = 4 << 20
 _SMALL_BATCH_ROWS = 4096
-# A decoded file may use 256 MiB, or 1,000 times its size. No file of file actions reaches both.
-_LEAST_BOUND = 256 << 20
-_MOST_TIMES = 1000
 _LOGGED = {column: name for name, column in COLUMNS.items()} | {"dv_id": "deletionVector"}
 STRUCTS = "stats_parsed"
 """The additional column for statistics that exist as structs."""
@@ -99,7 +96,8 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
     if not columns:
         return
     count = _batch_rows(file, group, columns)
-    left = most = max(_LEAST_BOUND, _MOST_TIMES * file.size)
+    file.require_bounded(group, columns)
+    left = file.most_bytes
     # Threads save time only if all columns are read: one thread frees memory of another one.
     batches = file.file.iter_batches(
         count, row_groups=[group], columns=columns, use_threads=wanted.columns == ALL.columns
@@ -112,9 +110,7 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
                 rows.validate(full=True)
             left -= rows.nbytes
             if left < 0:
-                raise ValueError(
-                    f"decoding the file of {file.size} bytes would need more than {most} bytes"
-                )
+                raise file.too_large(file.most_bytes - left)
             if rows.num_rows:
                 yield rows
     for kind in read if checked else ():
@@ -182,6 +178,7 @@ def _require_all_rows(file: Opened, group: int) -> bool:
     if None not in counts and sum(filter(None, counts)) >= file.rows(group):
         return True
     leaves = [f"{kind}.{KEYS[kind]}" for kind in file.kinds]
+    file.require_bounded(group, leaves)
     table = file.file.read_row_group(group, columns=leaves)
     found = sum(
         len(table[kind]) - pc.struct_field(table[kind], KEYS[kind]).null_count

@@ -24,6 +24,9 @@ KEYS = {
 }  # fmt: skip
 REMEDY = "Restore the checkpoint, or delete it if the commits that it covers still exist"
 _BUFFER_BYTES = 1 << 20
+# A decoded row group may use 256 MiB, or 1,000 times the file's size. No checkpoint reaches both.
+_LEAST_BOUND = 256 << 20
+_MOST_TIMES = 1000
 # Signed integers and booleans. pyarrow returns the raw bounds of unsigned integers as signed ones.
 _NUMBERS = ("NONE", "INT_8", "INT_16", "INT_32", "INT_64")
 
@@ -79,6 +82,26 @@ class Opened:
             row_group.column(at).total_uncompressed_size
             for leaf, at in self.leaves.items()
             if leaf in columns or leaf.startswith(begins)
+        )
+
+    @property
+    def most_bytes(self) -> int:
+        """The most bytes that the columns of a row group may need: no checkpoint needs more."""
+        return max(_LEAST_BOUND, _MOST_TIMES * self.size)
+
+    def require_bounded(self, group: int, columns: Collection[str]) -> None:
+        """Raise `ValueError` if some columns of a row group are larger than they may be.
+
+        Their sizes are those of the footer, so nothing is decompressed.
+        """
+        if (size := self.bytes(group, columns)) > self.most_bytes:
+            raise self.too_large(size)
+
+    def too_large(self, size: int) -> ValueError:
+        """Return the error for columns that need more than `most_bytes`."""
+        return ValueError(
+            f"decoding the file of {self.size} bytes would need {size} bytes or more, which is "
+            f"above the bound of {self.most_bytes}"
         )
 
     def values(self, group: int, leaf: str) -> int | None:

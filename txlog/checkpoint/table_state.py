@@ -139,6 +139,8 @@ def _read(
     kinds = dict.fromkeys(map(_kind, columns))
     marks = {kind: _mark(file, group, kind, columns) for kind in kinds}
     left = {kind: counts[kind] for kind in kinds}
+    file.require_bounded(group, columns)
+    room = file.most_bytes
     for batch in file.file.iter_batches(
         _ROWS_AT_ONCE, row_groups=[group], columns=columns, use_threads=False
     ):
@@ -146,7 +148,11 @@ def _read(
             column = batch.column(kind)
             if column.null_count == len(column):
                 continue
-            for body in pc.filter(column, pc.is_valid(column)).to_pylist(maps_as_pydicts="lossy"):
+            present = pc.filter(column, pc.is_valid(column))
+            room -= _text_bytes(present)
+            if room < 0:
+                raise file.too_large(file.most_bytes - room)
+            for body in present.to_pylist(maps_as_pydicts="lossy"):
                 if (
                     body.get(mark) is not None
                 ):  # Some writers write a struct of nulls instead of a null.
@@ -157,6 +163,24 @@ def _read(
             return
     if any(left.values()):
         raise pa.ArrowInvalid(f"it contains {left} actions fewer than its footer says")
+
+
+def _text_bytes(array: pa.Array) -> int:
+    """Return the bytes of all texts in an array, each as often as it occurs."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return sum(map(_text_bytes, array.flatten()))
+    if pa.types.is_map(kind):
+        return _text_bytes(array.keys) + _text_bytes(array.items)
+    if pa.types.is_list(kind):
+        return _text_bytes(array.flatten())
+    if pa.types.is_dictionary(kind):
+        lengths = pc.take(pc.binary_length(array.dictionary), array.indices)
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        lengths = pc.binary_length(array)
+    else:
+        return 0
+    return int(pc.sum(lengths.cast(pa.int64())).as_py() or 0)
 
 
 def _lacks_features(protocol: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import SEEK_END, BytesIO
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,8 @@ from txlog.actions.ndjson import BLANK, FOOTER_MARK, NAMES, sealed
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.base.arrow import arrow_scalar, empty_table, numpy_array, pc, pq, table_of_rows
 from txlog.base.columns import flat
-from txlog.base.errors import NotFoundError
+from txlog.base.errors import LogCorruptError, NotFoundError
+from txlog.base.texts import is_unicode
 from txlog.checkpoint.file_rows import united
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
 from txlog.log.names import LOG_FOLDER, log_path, parse_name
@@ -186,7 +188,36 @@ def control_rows(
     kinds = {Protocol, Metadata, Txn, DomainMetadata}
     kept = _kept_controls(controls, now_ms, txn_retention_ms)
     rows = [{NAMES[type(action)]: action.to_json()} for action in kept if type(action) in kinds]
-    return table_of_rows(rows, checkpoint_schema(structs))
+    try:
+        return table_of_rows(rows, checkpoint_schema(structs))
+    except UnicodeEncodeError as error:
+        raise _no_text(rows, error) from error
+
+
+def _no_text(rows: Iterable[Mapping[str, Any]], error: UnicodeEncodeError) -> LogCorruptError:
+    """Return the error for an action with a text that is no UTF-8."""
+    names = (
+        f"{kind}.{name}"
+        for row in rows
+        for kind, body in row.items()
+        for name, value in body.items()
+        if not _is_unicode(value)
+    )
+    return LogCorruptError(
+        field=next(names, None),
+        reason=f"a text of the log has a lone surrogate ({error.reason}), which no Parquet file "
+        "can hold, so no checkpoint can be written",
+        remedy="Give it another value, for example with alter.set_description or "
+        "alter.set_properties",
+    )
+
+
+def _is_unicode(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_is_unicode, chain(value.keys(), value.values())))
+    if isinstance(value, list | tuple):
+        return all(map(_is_unicode, value))
+    return not isinstance(value, str) or is_unicode(value)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from txlog.fragments.ids import (
     ID_TAG,
     PENDING_VERSION,
     PRESERVED_TAG,
+    PROVISIONAL,
     gives_row_ids,
     mark_domain,
     valid_id,
@@ -420,12 +421,26 @@ def encode_commit(
 
 
 def _with_ids(adds: tuple[Add, ...], highest: int) -> tuple[list[Add], int]:
-    """Assign the next fragment id to each file without a valid one."""
+    """Assign the next fragment id to each file without a valid one.
+
+    Raises
+    ------
+    LogCorruptError
+        There are not enough ids.
+    """
     given = []
     for add in adds:
         tags = add.tags or {}
         if not valid_id(tags.get(ID_TAG)):
             highest += 1
+            if highest >= PROVISIONAL:
+                raise LogCorruptError(
+                    field=f"txn {ID_APP}",
+                    reason=f"the highest assigned fragment id is {highest - 1}, so no id below "
+                    "2^30 remains for new files",
+                    remedy="Nothing was committed. The writer of this log made an error: clone the "
+                    "table with Table.clone, which numbers its files anew",
+                )
             add = add.model_copy(update={"tags": {**tags, ID_TAG: str(highest)}})
         given.append(add)
     return given, highest

@@ -406,7 +406,7 @@ class SegmentWriter:
             types = [key_type(column) for column in columns]
             data = encode_segment(definition.columns, types, runs)
             try:
-                store.write_new(segment_path(definition.name, effects), data)
+                store.replace(segment_path(definition.name, effects), data)  # Whole, or not there.
             except (TxlogError, OSError) as error:
                 warnings.warn(
                     f"no segment of the index {definition.name} could be written for "

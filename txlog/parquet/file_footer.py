@@ -6,6 +6,7 @@ All rooms read footers through `FileFooter`, which pyarrow parses. To copy pages
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -79,12 +80,33 @@ def open_source(source: Any, *, pre_buffer: bool = False) -> pq.ParquetFile:
 
     Checksums of pages, which txlog's files have, are verified when pages are read.
     """
-    return pq.ParquetFile(
-        source,
-        pre_buffer=pre_buffer,
-        coerce_int96_timestamp_unit="us",
-        page_checksum_verification=True,
-    )
+    arguments = {
+        "pre_buffer": pre_buffer,
+        "coerce_int96_timestamp_unit": "us",
+        "page_checksum_verification": True,
+    }
+    try:
+        return pq.ParquetFile(source, **arguments)
+    except OSError as error:
+        if "cannot be applied to group node" not in str(error):
+            raise
+    footer = MAGIC + _without_unknown(footer_bytes(source))
+    known = pq.read_metadata(pa.BufferReader(footer))
+    return pq.ParquetFile(source, metadata=known, **arguments)
+
+
+# A group of the old type MAP_KEY_VALUE to which parquet-mr 1.11.0 gives the logical type UNKNOWN,
+# which the format only allows for leaves: the fields 6 (converted type), 9 (an id) and 10.
+_UNKNOWN_GROUP = re.compile(
+    rb"(\x15\x04)(?:(\x35[\x80-\xff]*[\x00-\x7f])\x1c|\x4c)\xbc\x00\x00(?=\x00)", re.DOTALL
+)
+
+
+def _without_unknown(footer: bytes) -> bytes:
+    """Return the end of a file whose groups have no logical type UNKNOWN (PARQUET-1879)."""
+    size = len(footer) - FOOTER_END
+    sound = _UNKNOWN_GROUP.sub(rb"\1\2", footer[:size])
+    return sound + len(sound).to_bytes(4, "little") + footer[-4:]
 
 
 class FileFooter:

@@ -415,6 +415,19 @@ def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
             return reloaded(store, snapshot)
 
 
+def from_newer_checkpoint(store: Store, snapshot: Snapshot) -> Snapshot:
+    """Return the same version, from a newer checkpoint if there is one: it has a shorter tail.
+
+    A table that stays open keeps the checkpoint with which it was opened.
+    """
+    with suppress(TxlogError):
+        again = load_snapshot(store, version=snapshot.version)
+        is_same = again.metadata.id == snapshot.metadata.id
+        if is_same and again.tail.num_actions < snapshot.tail.num_actions:
+            return again
+    return snapshot
+
+
 def _is_own(file: LogFile | None, snapshot: Snapshot) -> bool:
     """Return whether the commit of a snapshot's version is the one that was loaded."""
     return file is not None and file.modified_ms == snapshot.head_ms

@@ -103,6 +103,12 @@ class Tail:
         return pa.concat_tables([self._folded, *tables])
 
     @property
+    def num_actions(self) -> int:
+        """The number of actions; of commits that are not converted yet, all lines count."""
+        newer = (p.num_rows if isinstance(p, pa.Table) else len(p.rows) for p in self._newer)
+        return int(self._folded.num_rows) + sum(newer)
+
+    @property
     def highest_id(self) -> int:
         """The highest fragment id in the tags of the files; -1 for none."""
         if self._highest_id is None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.columns import flat
-from txlog.base.errors import InvalidInputError, LogCorruptError
+from txlog.base.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.base.moments import format_date, format_moment
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import format_nanos, parse_date, parse_moment
@@ -111,6 +111,12 @@ def _reader(kind: DataType) -> Callable[[str], Any]:
             return str.encode
         case PrimitiveType("string"):
             return str
+        case PrimitiveType(name) if name.startswith("interval"):
+            raise UnsupportedFeatureError(
+                features=(f"partition columns of {name}",),
+                reason=f"txlog cannot read partition values of the type {name}",
+                remedy="Read the table with the engine that wrote it, such as Spark",
+            )
     raise LogCorruptError(
         field="partitionColumns", reason=f"{type_name(kind)} cannot be a partition column"
     )

@@ -67,6 +67,9 @@ if TYPE_CHECKING:
     from txlog.verbs.fragments.operations import FragmentOperation
 
 
+_PICKLED_ACTIONS = 100  # With more, a pickle begins at a newer checkpoint, if there is one.
+
+
 class Table(Handle, RowVerbs):
     """A Delta table at one version.
 
@@ -167,9 +170,14 @@ class Table(Handle, RowVerbs):
         )
 
     def __getstate__(self) -> dict[str, Any]:
+        snapshot = self._snapshot
+        if snapshot.tail.num_actions > _PICKLED_ACTIONS and snapshot.catalog is None:
+            from txlog.snapshot.load import from_newer_checkpoint
+
+            snapshot = from_newer_checkpoint(self._context.store, snapshot)
         return {
             "context": self._context,
-            "snapshot": self._snapshot,
+            "snapshot": snapshot,
             "index_cache": self._index_cache,
         }
 

@@ -357,7 +357,7 @@ class IndexFiles:
         if runs:
             data = encode_segment(self.definition.columns, types, runs, table=self._table)
             path = segment_path(self.definition.name, self.context.effects)
-            self.context.store.write_new(path, data)
+            self.context.store.replace(path, data)  # Whole, or not there.
 
     def _report(self, built: int, before: int) -> IndexReport:
         now = self.info()
