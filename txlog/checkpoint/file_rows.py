@@ -110,7 +110,7 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
                 rows.validate(full=True)
             left -= rows.nbytes
             if left < 0:
-                raise file.too_large(file.most_bytes - left)
+                raise file.too_large()
             if rows.num_rows:
                 yield rows
     for kind in read if checked else ():

@@ -94,14 +94,13 @@ class Opened:
 
         Their sizes are those of the footer, so nothing is decompressed.
         """
-        if (size := self.bytes(group, columns)) > self.most_bytes:
-            raise self.too_large(size)
+        if self.bytes(group, columns) > self.most_bytes:
+            raise self.too_large()
 
-    def too_large(self, size: int) -> ValueError:
+    def too_large(self) -> ValueError:
         """Return the error for columns that need more than `most_bytes`."""
         return ValueError(
-            f"decoding the file of {self.size} bytes would need {size} bytes or more, which is "
-            f"above the bound of {self.most_bytes}"
+            f"decoding the file of {self.size} bytes would need more than {self.most_bytes} bytes"
         )
 
     def values(self, group: int, leaf: str) -> int | None:

@@ -151,7 +151,7 @@ def _read(
             present = pc.filter(column, pc.is_valid(column))
             room -= _text_bytes(present)
             if room < 0:
-                raise file.too_large(file.most_bytes - room)
+                raise file.too_large()
             for body in present.to_pylist(maps_as_pydicts="lossy"):
                 if (
                     body.get(mark) is not None
