@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -162,3 +163,27 @@ def test_statistics_of_many_files_are_estimated(
     assert (found.facts.ranges, found.facts.files, column.known, column.nulls) == (10, 40, 1, 40)
     assert "Estimated from the statistics of 10 files" in found.html
     assert column.depth == 1  # Of 10 ranges that are far from each other.
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is that of Linux")
+def test_a_limit_of_address_space_is_an_error(tmp_path: Path) -> None:
+    """V8 would end the process."""
+    txlog.write(tmp_path, pa.table({"x": [1]}))
+    code = (
+        "import resource, sys, txlog\n"
+        "from txlog.tools.report import report\n"
+        "table = txlog.Table(sys.argv[1])\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)\n"
+        "try:\n"
+        "    print(len(report(table).html) > 100_000)\n"
+        "except txlog.OutOfMemoryError as error:\n"
+        "    print(error)\n"
+    )
+
+    def said(limit: int) -> str:
+        command = [sys.executable, "-c", code, str(tmp_path), str(limit)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    assert "than the limit of 4000000000 bytes" in said(4_000_000_000)
+    assert said(1 << 45) == "True"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import html
+import subprocess
+import sys
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from txlog.base.errors import not_installed, os_errors
+from txlog.base.errors import OutOfMemoryError, not_installed, os_errors
 from txlog.base.moments import moment_text
 from txlog.extend import TableFacts, table_facts
 from txlog.tools.report.charts import charts_of, size_text
@@ -68,6 +70,8 @@ def report(table: Table, sample: int | None = 8) -> Report:
     ------
     UnsupportedFeatureError
         The extra `report` is not installed.
+    OutOfMemoryError
+        The address space of this process is limited to less than the charts need.
     """
     library = chart_library()
     facts = table_facts(table, sample)
@@ -81,6 +85,8 @@ def chart_library() -> str:
     ------
     UnsupportedFeatureError
         The extra `report` is not installed.
+    OutOfMemoryError
+        The address space of this process is limited to less than V8 reserves.
     """
     try:
         import jinja2  # noqa: F401
@@ -88,7 +94,32 @@ def chart_library() -> str:
     except ImportError as error:
         reason = f"a report needs the package {error.name}"
         raise not_installed("report", "report", reason) from error
-    return str(vl_convert.javascript_bundle())  # type: ignore[call-arg]
+    limit = address_limit()
+    if limit is None:
+        return str(vl_convert.javascript_bundle())  # type: ignore[call-arg]
+    # V8 reserves much address space when it starts, and ends its process if it gets none.
+    code = (
+        "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_bundle().encode())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    if done.returncode:
+        raise OutOfMemoryError(
+            reason="the charts of a report need more address space than the limit of "
+            f"{limit} bytes",
+            remedy="Make the report in a process whose address space has no limit (ulimit -v); a "
+            "container limits memory too",
+        )
+    return done.stdout.decode()
+
+
+def address_limit() -> int | None:
+    """Return the limit of this process's address space in bytes; None if there is none."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit.
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def layout(facts: TableFacts, library: str) -> str:
