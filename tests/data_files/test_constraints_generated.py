@@ -214,6 +214,85 @@ def test_wrong_definitions_are_refused(tmp_path: Path) -> None:
         table.alter.add_columns(field)
 
 
+NESTED = pa.schema(
+    [
+        ("n", pa.int32()),
+        ("l", pa.list_(pa.int64())),
+        ("st", pa.struct([("a", pa.int64()), ("x", pa.float64())])),
+        ("m", pa.map_(pa.string(), pa.int64())),
+        ("text", pa.string()),
+        ("first", pa.int64()),
+        ("pair", pa.list_(pa.int64())),
+        ("keys", pa.list_(pa.string())),
+        ("both", pa.struct([("n", pa.int32()), ("a", pa.int64())])),
+        ("map", pa.map_(pa.string(), pa.int32())),
+        ("at", pa.timestamp("us", "UTC")),
+        ("day", pa.date32()),
+        ("half", pa.decimal128(12, 6)),
+    ]
+)
+OF_NESTED = {
+    "first": "l[0]",
+    "pair": "array(n, 7)",
+    "keys": "map_keys(m)",
+    "both": "named_struct('n', n, 'a', st.a)",
+    "map": "map('n', n, 'i', 1)",
+    "at": "to_timestamp(text)",
+    "day": "CAST(text AS DATE)",
+    "half": "n / 2.0",
+}
+
+
+def test_sources_and_values_may_be_nested_or_times_in_text(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path / "t", NESTED, generated=OF_NESTED)
+    given = [
+        {"n": 1, "l": [4, 5], "st": {"a": 1, "x": 0.5}, "m": [("q", 1)],
+         "text": "2024-01-02 03:04:05.5"},
+        {"n": None, "l": [None], "st": {"a": None, "x": None}, "m": [], "text": None},
+        {"n": 2, "l": None, "st": None, "m": None, "text": "2024-01-02"},
+    ]  # fmt: skip
+    plain = pa.Table.from_pylist(given, pa.schema([NESTED.field(n) for n in range(5)]))
+    table.append(plain)
+    whole = table.to_arrow()
+    first = whole.to_pylist()[0]
+    assert (first["first"], first["pair"], first["keys"]) == (4, [1, 7], ["q"])
+    assert (first["both"], first["map"]) == ({"n": 1, "a": 1}, [("n", 1), ("i", 1)])
+    assert first["at"] == datetime(2024, 1, 2, 3, 4, 5, 500_000, UTC)
+    assert (first["day"], str(first["half"])) == (date(2024, 1, 2), "0.500000")
+    table.append(whole)  # All of them are checked.
+    other_order = [("i", 1), ("n", 1)]
+    place = NESTED.get_field_index("map")
+    one = whole.slice(0, 1)
+    table.append(one.set_column(place, "map", pa.array([other_order], NESTED.field(place).type)))
+    assert table.count() == 7
+    for name, wrong in (
+        ("pair", [1, 8]), ("both", {"n": 1, "a": None}), ("map", [("n", 2), ("i", 1)]),
+        ("keys", []), ("first", None),
+    ):  # fmt: skip
+        place = NESTED.get_field_index(name)
+        with pytest.raises(SchemaMismatchError, match=f"generated column {name}"):
+            table.append(one.set_column(place, name, pa.array([wrong], NESTED.field(name).type)))
+    table.update({"n": "n + 1"}, "n = 1")
+    assert sorted(row["pair"][0] or 0 for row in table.to_arrow().to_pylist()) == [
+        0, 0, 2, 2, 2, 2, 2
+    ]  # fmt: skip
+
+
+def test_a_default_of_text_is_written_as_spark_writes_it(tmp_path: Path) -> None:
+    moment = "TIMESTAMP '2024-01-02 03:04:05.5'"
+    schema = StructType(
+        (
+            StructField("n", PrimitiveType("long")),
+            StructField("s", PrimitiveType("string"), True, {"CURRENT_DEFAULT": moment}),
+        )
+    )
+    table = txlog.Table.create(
+        tmp_path / "t", schema, properties={"delta.feature.allowColumnDefaults": "supported"}
+    )
+    table.append(pa.table({"n": [1]}))
+    assert table.to_arrow()["s"].to_pylist() == ["2024-01-02 03:04:05.5"]
+
+
 def test_an_expression_that_cannot_be_computed_hinders_writes_alone(tmp_path: Path) -> None:
     schema = StructType((StructField("x", PrimitiveType("long")),))
     table = txlog.Table.create(tmp_path / "t", schema)

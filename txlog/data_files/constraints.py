@@ -21,14 +21,15 @@ from txlog.expressions.bind import bind, bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate, is_true
 from txlog.expressions.sql import parse_sql, to_sql
-from txlog.expressions.tree import Cast, Column, Expression, Literal, quote_name
-from txlog.expressions.type_rules import is_number
+from txlog.expressions.tree import Case, Cast, Column, Comparison, Expression, Literal
+from txlog.expressions.type_rules import common_type, is_castable, is_number
 from txlog.protocol.mapping import all_fields
 from txlog.protocol.properties import CHECK_PREFIX
 from txlog.schema.arrow import arrow_schema, arrow_type, cast_array, fixed_rows, fixed_schema
 from txlog.schema.types import (
     CURRENT_DEFAULT,
     GENERATION,
+    STRING,
     ArrayType,
     MapType,
     PrimitiveType,
@@ -64,11 +65,14 @@ def constraints_of(metadata: Metadata, schema: StructType) -> list[Constraint]:
     texts = {field.name: str(field.metadata.get(GENERATION)) for field in schema.fields}
     kinds = {field.name: field.type for field in schema.fields}
     for name, expression in generated_columns(schema).items():
-        value, kind = to_sql(expression), kinds[name]
+        kind = kinds[name]
         if name in metadata.partition_columns and is_emptied(kind):
-            value = f"nullif({value}, CAST('' AS {type_name(kind)}))"
-        text = f"{quote_name(name)} <=> {value}"
-        rules.append(Constraint(name, text, bind(parse_sql(text), schema), None, texts[name]))
+            empty = Comparison(
+                "=", expression, Literal(b"" if kind == PrimitiveType("binary") else "", kind)
+            )
+            expression = Case(((empty, Literal(None, kind)),), expression, kind)
+        predicate = Comparison("<=>", Column((name,), kind), expression)
+        rules.append(Constraint(name, to_sql(predicate), predicate, None, texts[name]))
     return rules
 
 
@@ -107,7 +111,10 @@ def generated_columns(schema: StructType) -> dict[str, Expression]:
         text = str(field.metadata[GENERATION])
         try:
             bound, kind = bind_value(parse_sql(text), schema)
-            if kind != field.type:
+            # A part of a nested value is converted when the value is stored.
+            nested = isinstance(kind, ArrayType | MapType | StructType)
+            stored = nested and common_type([kind, field.type]) is not None
+            if kind != field.type and not stored:
                 bound, _ = bind_value(Cast(bound, field.type), schema)
         except InvalidInputError as error:
             raise UnsupportedFeatureError(
@@ -248,7 +255,8 @@ def default_value(field: StructField) -> pa.Scalar:
         return arrow_scalar(None, target)
     try:
         bound, kind = bind_value(fixed_in_time(parse_sql(str(text))), StructType())
-        if is_number(kind) and field.type in (PrimitiveType("float"), PrimitiveType("double")):
+        rounds = is_number(kind) and field.type in (PrimitiveType("float"), PrimitiveType("double"))
+        if rounds or (field.type == STRING and is_castable(kind, STRING)):
             bound, _ = bind_value(Cast(bound, field.type), StructType())
         if isinstance(bound, Literal) and bound.value is None:
             return arrow_scalar(None, target)

@@ -1,7 +1,8 @@
 """Comparisons of Arrow values as in Spark. Pure.
 
 NaN equals itself and is the greatest number. Structs are compared field by field, and arrays value
-by value, then by length; a null in one is less than any value, and equals another null.
+by value, then by length; a null in one is less than any value, and equals another null. Maps, which
+SQL does not compare, are equal if their entries are.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ def _order(left: pa.Array, right: pa.Array) -> Any:
     if pa.types.is_struct(left.type):
         fields = zip(left.flatten(), right.flatten(), strict=True)
         order = _first_difference([_order(a, b) for a, b in fields], len(left))
-    elif pa.types.is_list(left.type):
+    elif pa.types.is_map(left.type):
+        order = _order_of_lists(_by_key(left), _by_key(right))
+    elif pa.types.is_nested(left.type):
         order = _order_of_lists(left, right)
     elif pa.types.is_null(left.type) or pa.types.is_null(right.type):
         order = np.zeros(len(left), np.int8)
@@ -111,6 +114,22 @@ def _order(left: pa.Array, right: pa.Array) -> Any:
 def _first_difference(orders: Sequence[Any], count: int) -> Any:
     nothing = np.zeros(count, np.int8)
     return reduce(lambda before, order: np.where(before == 0, order, before), orders, nothing)
+
+
+def _by_key(maps: pa.Array) -> pa.Array:
+    """Return maps as lists of their entries, in the order of their keys."""
+    entries = pa.struct([("key", maps.type.key_type), ("value", maps.type.item_type)])
+    lists = maps.cast(pa.list_(entries))
+    lengths = numbers(pc.list_value_length(lists))
+    flat = pc.list_flatten(lists)
+    columns = {
+        "row": arrow_array(np.repeat(np.arange(len(lists)), lengths), pa.int64()),
+        "key": pc.struct_field(flat, "key"),
+    }
+    keys = [("row", "ascending"), ("key", "ascending")]
+    ordered = flat.take(pc.sort_indices(pa.table(columns), sort_keys=keys))
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(arrow_array(ends), ordered, type=lists.type)
 
 
 def _order_of_lists(left: pa.Array, right: pa.Array) -> Any:
