@@ -144,7 +144,7 @@ def random_rows(chance: random.Random, count: int, *, wild: float) -> pa.Table:
 
 # Expressions -----------------------------------------------------------------------------------
 
-_LEAVES: dict[str, list[str]] = {
+LEAVES: dict[str, list[str]] = {
     "whole": ["b", "h", "i", "n", "i", "n", "st.a", "0", "1", "2", "-3", "100", "3000000000", "7L"],
     "decimal": ["d", "e", "v", "w", "d", "1.5", "-0.05", "0.001", "100.00", "2.0BD"],
     "float": ["r", "x", "x", "1e0", "-2.5e0", "0.1F", "2D"],
@@ -323,7 +323,7 @@ def random_expression(chance: random.Random) -> str:
 
 def _made(chance: random.Random, kind: str, depth: int) -> str:
     if depth == 0 or chance.random() < 0.1:
-        return chance.choice(_LEAVES[kind])
+        return chance.choice(LEAVES[kind])
     form = chance.choice(_FORMS[kind])
     same = chance.choice(_ORDERED)  # The kind of all `{any}` of one form.
     nested = chance.choice(_NESTED)

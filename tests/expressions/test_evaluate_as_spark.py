@@ -7,11 +7,34 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal, localcontext
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from random_sql import Result, by_txlog, differences, random_expression, random_rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_sql import (
+    LEAVES,
+    SCHEMA,
+    TYPES,
+    Result,
+    by_txlog,
+    differences,
+    random_expression,
+    random_rows,
+    type_text,
+)
+
+from tests.examples import examples
+from txlog.base.errors import InvalidInputError, TxlogError
+from txlog.expressions.bind import bind_value
+from txlog.expressions.evaluate import evaluate
+from txlog.expressions.functions import FUNCTIONS
+from txlog.expressions.sql import parse_sql
+from txlog.schema.arrow import arrow_type, from_arrow
+from txlog.schema.types import DecimalType
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +47,7 @@ REFUSED = (
     "depends on the day of the cast",
     "have no common type",
     "needs values of one type",
+    "does not support array<",  # Sets of floats.
 )
 # Errors of Spark's analysis for what txlog computes.
 COMPUTED = ("DATATYPE_MISMATCH.BINARY_OP_DIFF_TYPES", "DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE")
@@ -108,3 +132,123 @@ def test_only_errors_of_txlog_are_raised() -> None:
         rows = random_rows(chance, 8, wild=wild)
         for _ in range(300):
             by_txlog(random_expression(chance), rows)  # It catches these alone.
+
+
+ODD = ["NULL", "e -> e", "(a, b) -> a", "-1", "2147483648", "'MM'", "'yyyy'", "'$.a'", "'[('"]
+ODD += [f"CAST(NULL AS {kind})" for kind in ("STRING", "INT", "DATE", "BOOLEAN", "DECIMAL(5, 2)")]
+
+
+def test_calls_of_any_arguments_raise_errors_of_txlog() -> None:
+    chance = random.Random(4)
+    (batch,) = random_rows(chance, 8, wild=0.3).combine_chunks().to_batches()
+    values = [*ODD, *(value for values in LEAVES.values() for value in values)]
+    causes: list[BaseException | None] = []
+    for name in FUNCTIONS:
+        for _ in range(40):
+            given = ", ".join(chance.choice(values) for _ in range(chance.choice((0, 1, 2, 2, 3))))
+            try:
+                bound, kind = bind_value(parse_sql(f"{name}({given})"), TYPES)
+                assert type_text(evaluate(bound, batch).type) == type_text(arrow_type(kind))
+            except TxlogError as error:
+                causes.append(error.__cause__)
+    # A cause that only our own mistakes have would say nothing to the caller.
+    assert not [one for one in causes if isinstance(one, TypeError | AttributeError | LookupError)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("d / 2", "decimal128(14, 6): 0.025000"),
+        ("(100.00 - e) % 2", "decimal128(5, 4): -1.9999"),
+        ("ceil(e)", "decimal128(6, 0): 100000"),
+        ("CAST(d AS BOOLEAN)", "bool: True"),
+        ("CAST(x AS STRING)", "string: 1.0E7"),
+        ("CAST(at AS STRING)", "string: 2024-03-04 05:06:07.5"),
+        ("CAST(tu AS TIMESTAMP)", "timestamp: 2024-01-02 03:04:00+00:00"),
+        ("CAST(tu AS DATE)", "date32[day]: 2024-01-02"),
+        ("try_cast(s AS TIMESTAMP)", "timestamp: None"),
+        ("locate(NULL, s)", "int32: None"),
+        ("locate(CAST(NULL AS STRING), s)", "int32: None"),
+        ("greatest(at, TIMESTAMP '2020-01-01')", "timestamp: 2024-03-04 05:06:07.500000+00:00"),
+        ("st <=> named_struct('a', 1, 'b', 'x')", "bool: True"),
+        ("st IN (named_struct('a', 1, 'b', 'x'))", "bool: True"),
+        ("li = array(1, 2)", "bool: True"),
+        ("num < i", "bool: True"),
+        ("date_trunc('DAY', day)", "timestamp: 2024-02-29 00:00:00+00:00"),
+        ("sequence(1, 2)", "list<int32>: [1, 2]"),
+        ("array_remove(li, 1L)", "list<int64>: [2]"),
+    ],
+)
+def test_a_value_has_the_type_and_form_that_spark_gives_it(text: str, expected: str) -> None:
+    moment = datetime(2024, 3, 4, 5, 6, 7, 500_000, UTC)
+    row = {
+        "d": Decimal("0.05"), "e": Decimal("99999.9999"), "x": 1e7, "at": moment,
+        "tu": "2024-01-02 03:04", "s": "x", "st": {"a": 1, "b": "x"}, "li": [1, 2], "num": "7",
+        "i": 8, "day": date(2024, 2, 29),
+    }  # fmt: skip
+    (batch,) = pa.Table.from_pylist([row], SCHEMA).to_batches()
+    found = evaluate(bind_value(parse_sql(text), TYPES)[0], batch)
+    assert f"{type_text(found.type)}: {found[0].as_py()}" == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "add_months(day, 2147483647)",
+        "day + INTERVAL 9999999 YEARS",
+        "at + INTERVAL 300000 YEARS",
+        "date_add(day, 2147483647)",
+        "at + INTERVAL 200000000 DAYS",
+        "w * w",
+        "b * 100Y",
+    ],
+)
+def test_values_beyond_the_range_are_errors(text: str) -> None:
+    row = {"day": date(2024, 2, 29), "at": datetime(2024, 1, 1, tzinfo=UTC), "b": 100}
+    row["w"] = Decimal("9" * 20 + "." + "9" * 18)  # type: ignore[assignment]
+    (batch,) = pa.Table.from_pylist([row], SCHEMA).to_batches()
+    with pytest.raises(InvalidInputError, match="cannot be computed"):
+        evaluate(bind_value(parse_sql(text), TYPES)[0], batch)
+
+
+LONG = st.decimals(
+    min_value=Decimal(-(10**30)), max_value=Decimal(10**30), allow_nan=False, places=6
+)
+
+
+@given(st.lists(st.none() | LONG, min_size=1, max_size=5), st.lists(LONG, min_size=5, max_size=5))
+@settings(max_examples=examples(200))
+@pytest.mark.parametrize("sign", "+-*/%")
+@pytest.mark.parametrize("kinds", [((38, 6), (38, 6)), ((38, 0), (37, 6)), ((12, 2), (38, 18))])
+def test_decimals_are_those_of_exact_arithmetic(
+    sign: str,
+    kinds: tuple[tuple[int, int], tuple[int, int]],
+    left: list[Decimal | None],
+    right: list[Decimal],
+) -> None:
+    with localcontext() as context:
+        context.prec = 120
+        sides = []
+        for values, (precision, scale) in zip((left, right), kinds, strict=True):
+            end = Decimal(10) ** (precision - scale)
+            step = Decimal(1).scaleb(-scale)
+            cut = [one and (one % end).quantize(step, rounding=ROUND_DOWN) for one in values]
+            sides.append(cut[: len(left)])
+        types = {name: pa.decimal128(*kind) for name, kind in zip("ab", kinds, strict=True)}
+        rows = pa.table({"a": sides[0], "b": sides[1]}, pa.schema(list(types.items())))
+        bound, kind = bind_value(parse_sql(f"a {sign} b"), from_arrow(rows.schema))
+        assert isinstance(kind, DecimalType)
+        functions = {"+": context.add, "-": context.subtract, "*": context.multiply,
+                     "/": context.divide, "%": context.remainder}  # fmt: skip
+        for a, b in zip(*sides, strict=True):
+            (row,) = pa.table({"a": [a], "b": [b]}, rows.schema).to_batches()
+            if a is None or (sign in "/%" and not b):
+                continue
+            exact = functions[sign](a, b).quantize(
+                Decimal(1).scaleb(-kind.scale), rounding=ROUND_HALF_UP
+            )
+            if abs(exact) >= Decimal(10) ** (kind.precision - kind.scale):
+                with pytest.raises(InvalidInputError):
+                    evaluate(bound, row)
+            else:
+                assert evaluate(bound, row)[0].as_py() == exact

@@ -175,7 +175,8 @@ def converted_call(node: Any, sub: Convert) -> Expression | None:
         case "Lambda":
             return _lambda([part.name for part in node.expressions], sub(node.this))
         case "Transform":  # The parser reads any other function of lambdas as a name.
-            return _called("transform", [node.this, node.expression], sub)
+            given = [part for part in (node.this, node.expression) if part is not None]
+            return _called("transform", given, sub)
         case "Anonymous":
             return _called(str(node.this).lower(), node.expressions, sub)
     return None

@@ -388,7 +388,9 @@ def _plus_micros(value: Any, micros: Any, kind: pa.DataType) -> Any:
 def _plus_days(value: Any, days: Any, kind: pa.DataType) -> Any:
     if pa.types.is_date(kind):
         return _in_range(value + np.clip(days, -_INT, _INT), _INT, _is_int(days))
-    return _summed(value, days * DAY_US)
+    most = (1 << 63) // DAY_US
+    moved = _summed(value, np.clip(days, -most, most) * DAY_US)
+    return np.ma.array(np.ma.getdata(moved), mask=np.ma.getmaskarray(moved) | (abs(days) > most))
 
 
 def _from_unixtime(value: Any, *more: Any) -> Any:

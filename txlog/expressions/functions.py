@@ -122,13 +122,18 @@ def call(name: str, args: Args, kind: pa.DataType, data: Any, value: Value) -> A
     return compute_call(entry, [value(arg, data) for arg in args], kind)
 
 
+_MOST_PLACES = 400  # More than doubles have.
+
+
 def _digits(spare: int) -> Result:
     """Return the result type rule of `round`, `floor` and `ceil`, whose scale an argument sets."""
 
-    def result(_name: str, args: Sequence[Typed]) -> DataType:
+    def result(name: str, args: Sequence[Typed]) -> DataType:
         kind, places = args[0][1], 0
         if len(args) > 1 and isinstance(args[1][0], Literal):
             places = int(args[1][0].value or 0)
+            if abs(places) > _MOST_PLACES:
+                raise refuse(name, f"does not round to {places} places")
         if not isinstance(kind, DecimalType):
             return LONG if spare == 0 else kind
         if spare == 0 and kind.scale == 0:
@@ -269,8 +274,11 @@ def _pmod(left: Any, right: Any, kind: pa.DataType) -> Any:
         return _pmod_of_numbers(cast_number(left, kind), cast_number(right, kind), kind)
     left, right = _exact(left, right)
     first = computed("%", left, right, kind)
-    again = computed("%", computed("+", first, right, pa.decimal128(38, kind.scale)), right, kind)
-    return pc.if_else(pc.less(first, arrow_scalar(Decimal(0), kind)), again, first)
+    below = pc.less(first, arrow_scalar(Decimal(0), kind))
+    wide = pa.decimal128(38, kind.scale)
+    moved = computed("+", first, right, wide)
+    moved = pc.if_else(below, moved, arrow_scalar(Decimal(0), wide))
+    return pc.if_else(below, computed("%", moved, right, kind), first)
 
 
 @over_numbers

@@ -217,10 +217,11 @@ def compute_call(function: Function, values: Sequence[Any], kind: pa.DataType) -
     """Return the result of a function for the values of its arguments."""
     if not function.of_null and any(pa.types.is_null(value.type) for value in values):
         return arrow_scalar(None, kind)
-    given = [
-        value.as_py() if function.taken(place).endswith("!") else value
-        for place, value in enumerate(values)
-    ]
+    constants = [function.taken(place).endswith("!") for place in range(len(values))]
+    pairs = list(zip(values, constants, strict=True))
+    if not function.of_null and any(known and not value.is_valid for value, known in pairs):
+        return arrow_scalar(None, kind)
+    given = [value.as_py() if known else value for value, known in pairs]
     return function.compute(*given, kind)
 
 
