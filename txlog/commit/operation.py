@@ -438,7 +438,13 @@ class _Attempts:
 
     def _intent(self, base: Snapshot | None) -> Intent | None:
         """Return the operation's intent with `txn` and notes; None: nothing to commit."""
-        intent = _intent_of(self.operation, base)
+        try:
+            intent = _intent_of(self.operation, base)
+        except TxlogError:
+            raise
+        except Exception as error:  # No commit is under way, so the files are not needed.
+            _clean_after(error, self.operation.discard)
+            raise
         if intent is None:
             if self.txn is None or base is None:
                 return None

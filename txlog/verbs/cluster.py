@@ -281,6 +281,8 @@ def _in_ranges(
     Memory holds the rows of one range for each task.
     """
     ranges = _plan_ranges(context, plan, group, wanted, count)
+    if ranges is None:
+        return []
     with _spilling(context) as folder:
         spill = partial(_spilled, context, plan, ranges, folder)
         spilled = list(context.engine.map(spill, list(enumerate(group))))
@@ -354,14 +356,16 @@ def _plan_ranges(
     group: Sequence[Fragment],
     wanted: ClusterOptions,
     count: int,
-) -> Ranges:
-    """Divide the curve into `count` ranges with a sample of the rows."""
+) -> Ranges | None:
+    """Divide the curve into `count` ranges with a sample of the rows; None if there is no row."""
     total = sum(fragment.num_rows or 0 for fragment in group)
     stride = max(1, total // _SAMPLED_ROWS)
     names = {path[0] for path in wanted.columns}
     read = replace(plan.read, columns=tuple(c for c in plan.read.columns if c.name in names))
     sampled = context.engine.map(partial(_sampled, context.store, read, wanted, stride), group)
-    tables = list(sampled)
+    tables = [table for table in sampled if table is not None]
+    if not tables:
+        return None
     sample = pa.concat_tables(tables)
     bits = bits_for(len(wanted.columns))
     columns = [(name,) for name in sample.column_names]
@@ -374,8 +378,11 @@ def _plan_ranges(
 
 def _sampled(
     store: Store, read: Any, wanted: ClusterOptions, stride: int, fragment: Fragment
-) -> pa.Table:
-    """Return the columns of each `step`-th row of a fragment, including deleted rows."""
+) -> pa.Table | None:
+    """Return the columns of each `stride`-th row of a fragment, including deleted rows.
+
+    None: the file has no row.
+    """
     reader = FragmentReader(store, read, fragment)
     parts = []
     for start, batch in reader.batches(
@@ -389,7 +396,7 @@ def _sampled(
                 names=[str(number) for number in range(len(wanted.columns))],
             )
         )
-    return pa.concat_tables(parts)
+    return pa.concat_tables(parts) if parts else None
 
 
 @contextmanager
@@ -428,6 +435,8 @@ def _spilled(
         def flush() -> None:
             nonlocal count
             rows = pa.Table.from_batches(batches, schema)
+            if not rows.num_rows:
+                return
             batches.clear()
             key = numpy_array(flat(rows[_KEY]))
             of_range = np.searchsorted(ranges.starts, key, side="right")
