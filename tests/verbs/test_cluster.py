@@ -10,6 +10,7 @@ from typing import Any
 import deltalake
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import txlog
@@ -143,6 +144,18 @@ def test_deltalake_reads_the_result_and_skips_no_more(tmp_path: Path) -> None:
     assert sorted(ours["y"].to_pylist()) == sorted(table.to_arrow()["y"].to_pylist())
     shares = [[share_read(one, "x", 1000), share_read(one, "y", 10**6)] for one in (table, theirs)]
     assert sum(shares[0]) <= sum(shares[1])
+
+
+@pytest.mark.parametrize("empty", ["a", "b", "c", "abc"])
+def test_files_without_rows_are_clustered_away(tmp_path: Path, empty: str) -> None:
+    for name in "abc":
+        numbers = [] if name in empty else [*range(500)][::-1]
+        pq.write_table(pa.table({"x": pa.array(numbers, pa.int64())}), tmp_path / f"{name}.parquet")
+    table = txlog.convert_to_delta(tmp_path)
+    before = table.count()
+    table.optimize.z_order(["x"], task_bytes=500)
+    assert table.count() == before
+    assert {files for files in table.files()["num_records"].to_pylist() if not files} == set()
 
 
 def test_one_column_is_a_plain_order(tmp_path: Path) -> None:

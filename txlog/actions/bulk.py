@@ -39,10 +39,11 @@ from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError
 from txlog.base.text_bytes import WORD_BYTES, places_of, words_of
+from txlog.base.thresholds import Threshold
 
-_BLOCK_BYTES = 1 << 20  # The bytes that one core reads at a time.
+_BLOCK_BYTES: Threshold = 1 << 20  # The bytes that one core reads at a time.
 # The most lines of other actions; each of them splits the file actions into one more piece.
-_MOST_OTHERS = 64
+_MOST_OTHERS: Threshold = 64
 _STARTS = (b'{"add"', b'{"remov')  # The length of a line's first word, without its spaces.
 
 Object = dict[str, Any]

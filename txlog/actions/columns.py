@@ -20,6 +20,7 @@ from txlog.actions.file import Add, DeletionVectorDescriptor, Remove, vector_id
 from txlog.actions.ndjson import decode_action
 from txlog.base.arrow import arrow_array, empty_table, pc
 from txlog.base.errors import LogCorruptError
+from txlog.base.thresholds import Threshold
 
 STRING_MAP = pa.map_(pa.string(), pa.string())
 _ARROW_TYPES: dict[Any, pa.DataType] = {
@@ -90,7 +91,7 @@ VECTOR_REQUIRED = required_of(DeletionVectorDescriptor)
 _VECTOR_SIZES = ("sizeInBytes", "cardinality")
 _INTEGERS = {int, type(None)}
 _NOTHING = {type(None)}
-_FEW_KEYS = 4096
+_FEW_KEYS: Threshold = 4096
 
 
 def empty_rows() -> pa.Table:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, pc
+from txlog.base.thresholds import Threshold
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,8 +38,8 @@ def without_views(rows: pa.Table) -> pa.Table:
     return rows
 
 
-_GATHERED_ROWS = 64 * 1024
-_GATHERED_BYTES = 64 * 1024 * 1024
+_GATHERED_ROWS: Threshold = 64 * 1024
+_GATHERED_BYTES: Threshold = 64 * 1024 * 1024
 
 
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from txlog.base.thresholds import Threshold
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -57,15 +59,15 @@ def words_of(characters: Bytes, kind: str = "<u8") -> NDArray[Any]:
     return np.ndarray((len(characters) - width + 1,), np.dtype(kind), characters.data, strides=(1,))
 
 
-_BLOCK = 1 << 19  # This much stays in the processor's cache.
+_BLOCK_WORDS: Threshold = 1 << 16  # This much stays in the processor's cache.
 
 
 def places_of(characters: Bytes, *wanted: int) -> NDArray[np.int64]:
     """Return the positions of bytes that have one of some rare values, ascending."""
     whole = len(characters) // WORD_BYTES * WORD_BYTES
-    places = []
-    for start in range(0, whole, _BLOCK):
-        is_it = _is_one_of(characters[start : min(start + _BLOCK, whole)], wanted)
+    places, step = [], _BLOCK_WORDS * WORD_BYTES
+    for start in range(0, whole, step):
+        is_it = _is_one_of(characters[start : min(start + step, whole)], wanted)
         # Test eight bytes at once: most words have no such byte.
         words = np.flatnonzero(is_it.view(np.uint64) != 0)
         lanes = np.flatnonzero(is_it.reshape(-1, WORD_BYTES)[words])

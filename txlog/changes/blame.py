@@ -13,6 +13,7 @@ from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.base.threads import Engine
+from txlog.base.thresholds import Threshold
 from txlog.changes.change_plan import COMMIT_TIMESTAMP, COMMIT_VERSION
 from txlog.expressions.tree import Expression
 from txlog.log.names import LogFile
@@ -39,7 +40,7 @@ _BLAMED = pa.schema(
         (USER, pa.string()),
     ]
 )
-_COMMITS_AT_ONCE = 256
+_COMMITS_AT_ONCE: Threshold = 256
 
 
 @dataclass(frozen=True, repr=False)

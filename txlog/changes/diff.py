@@ -21,6 +21,7 @@ from txlog.base.errors import InvalidInputError, UnsupportedFeatureError, requir
 from txlog.base.observe import reading
 from txlog.base.row_codes import Codes, comparable, row_codes
 from txlog.base.threads import Engine, Threads
+from txlog.base.thresholds import Threshold
 from txlog.changes.change_plan import CHANGE_COLUMNS, ChangeFile, file_differences
 from txlog.changes.changes import possible_changes
 from txlog.changes.file_changes import read_changes
@@ -44,7 +45,8 @@ from txlog.snapshot.load import list_commits, warn_of_damage
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 
-ROWS_AT_ONCE = 2_000_000  # The rows of both versions that are held and compared at a time.
+# The rows of both versions that are held and compared at a time.
+ROWS_AT_ONCE: Threshold = 2_000_000
 _TURNED = {"insert": "delete", "delete": "insert"}
 _WANTED = ("path", "deletion_vector", "dv_id", "partition_values", "size", "stats", "tags",
            "base_row_id", "default_row_commit_version", "modification_time")  # fmt: skip

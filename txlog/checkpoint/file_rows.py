@@ -41,17 +41,18 @@ from txlog.actions.columns import (
     vector_ids,
 )
 from txlog.base.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.thresholds import Threshold
 from txlog.checkpoint.parquet import KEYS, Opened
 from txlog.schema.arrow import arrow_type, from_arrow
 from txlog.stats.partition import format_partition_values
 from txlog.stats.structs import with_json_stats
 
-_BATCH_ROWS = 16_384  # The smallest number of rows of a batch.
-_MOST = 8  # Batches of narrow rows have up to this many times more rows.
-_BATCH_BYTES = 8 << 20
+_BATCH_ROWS: Threshold = 16_384  # The smallest number of rows of a batch.
+_MOST: Threshold = 8  # Batches of narrow rows have up to this many times more rows.
+_BATCH_BYTES: Threshold = 8 << 20
 # A file with fewer bytes cannot have many rows, unless they expand strongly.
-_SMALL_BYTES = 4 << 20
-_SMALL_BATCH_ROWS = 4096
+_SMALL_BYTES: Threshold = 4 << 20
+_SMALL_BATCH_ROWS: Threshold = 4096
 _LOGGED = {column: name for name, column in COLUMNS.items()} | {"dv_id": "deletionVector"}
 STRUCTS = "stats_parsed"
 """The additional column for statistics that exist as structs."""

@@ -21,6 +21,7 @@ from txlog.actions.ndjson import NAMES
 from txlog.base.arrow import arrow_array, pc, table_of_rows
 from txlog.base.columns import flat
 from txlog.base.errors import TxlogError
+from txlog.base.thresholds import Threshold
 from txlog.checkpoint.hint import Hint
 from txlog.checkpoint.parquet import opened
 from txlog.checkpoint.read import Source
@@ -30,7 +31,7 @@ from txlog.log.paths import canonical_keys, decode_path
 from txlog.store.base import Store
 
 # The number of file actions in a sidecar, which is small so that rewriting one is quick.
-PART_ROWS = 50_000
+PART_ROWS: Threshold = 50_000
 
 _MARKS = pa.schema([(NAMES[model], struct_of(model)) for model in (CheckpointMetadata, Sidecar)])
 _FILES = ["add", "remove"]

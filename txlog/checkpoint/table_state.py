@@ -14,12 +14,13 @@ from txlog.actions.ndjson import decode_action, rows
 from txlog.actions.table import Metadata, Protocol
 from txlog.base.arrow import pc
 from txlog.base.errors import LogCorruptError
+from txlog.base.thresholds import Threshold
 from txlog.checkpoint.parquet import KEYS, REMEDY, Footers, Opened, named, opened
 from txlog.log.names import LogFile
 from txlog.store.base import Store, map_many
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
-_ROWS_AT_ONCE = 16_384
+_ROWS_AT_ONCE: Threshold = 16_384
 # A field that each action has. If it occurs once, there is one action of the kind.
 _REQUIRED = (
     "protocol.minReaderVersion", "protocol.minWriterVersion", "metaData.id",

@@ -25,6 +25,7 @@ from txlog.base.arrow import arrow_scalar, empty_table, numpy_array, pc, pq, tab
 from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError, NotFoundError
 from txlog.base.texts import is_unicode
+from txlog.base.thresholds import Threshold
 from txlog.checkpoint.file_rows import united
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
 from txlog.log.names import LOG_FOLDER, log_path, parse_name
@@ -70,7 +71,7 @@ def checkpoint_schema(structs: Structs | None = None) -> pa.Schema:
     return SCHEMA.set(SCHEMA.get_field_index("add"), pa.field("add", pa.struct(fields)))
 
 
-_ROW_GROUP = 50_000
+_ROW_GROUP: Threshold = 50_000
 
 
 def checkpoint_rows(

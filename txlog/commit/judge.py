@@ -16,6 +16,7 @@ from txlog.actions.file import Add, Remove
 from txlog.actions.table import DomainMetadata, Txn
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.errors import CommitConflictError, TxlogError
+from txlog.base.thresholds import Threshold
 from txlog.commit.conflict_table import TABLE, Answer, When
 from txlog.commit.intent import Intent
 from txlog.commit.winner import (
@@ -344,7 +345,7 @@ def _why_ok(intent: Intent, changes: Mapping[Effect, Change]) -> str:
     return "CON-7" if blind else "CON-8"
 
 
-_MANY = 64  # From this number of files, Arrow columns are faster than models.
+_MANY: Threshold = 64  # From this number of files, Arrow columns are faster than models.
 
 
 def passes_blindly(intent: Intent, winner: Commit) -> bool:

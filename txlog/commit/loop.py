@@ -16,6 +16,7 @@ from txlog.base.errors import (
     RetriesExhaustedError,
 )
 from txlog.base.observe import note, observed
+from txlog.base.thresholds import Threshold
 from txlog.checkpoint.file_rows import Wanted
 from txlog.commit.app_versions import dated
 from txlog.commit.intent import (
@@ -284,7 +285,8 @@ DEADLINE_S = 120.0
 # A put alone does not show a gap above its name. If the latest version was read longer ago than
 # this, the log is looked at again before the first put; beside so long an operation, that is cheap.
 LOOK_AGAIN_S = 10.0
-_AT_ONCE = 10  # Lost races before the first wait. A writer that waits usually loses again.
+# Lost races before the first wait. A writer that waits usually loses again.
+_AT_ONCE: Threshold = 10
 
 
 @dataclass(frozen=True)

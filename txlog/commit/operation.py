@@ -31,6 +31,7 @@ from txlog.base.errors import (
     warn_committed,
 )
 from txlog.base.observe import note, observed
+from txlog.base.thresholds import Threshold
 from txlog.commit.app_versions import (
     AnyAppVersion,
     is_recorded,
@@ -377,7 +378,7 @@ def planned(context: Context, intent: Intent) -> Snapshot:
     return prepare(context.store, None, intent, uuid, made_ms=now_ms, now_ms=now_ms).after
 
 
-_PATIENCE = 2  # The number of conflicts before the operation asks for precedence.
+_PATIENCE: Threshold = 2  # The number of conflicts before the operation asks for precedence.
 
 
 @dataclass

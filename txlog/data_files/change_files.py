@@ -18,6 +18,7 @@ from pyroaring import BitMap64
 from txlog.actions.file import Add, Cdc
 from txlog.base.arrow import arrow_scalar, pc
 from txlog.base.threads import in_shares, map_all
+from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.data_files.write import FileLayout, write_data_files
 from txlog.fragments.deletion_vector import alive_mask
@@ -36,7 +37,8 @@ FOLDER = "_change_data"
 
 ChangeType = Literal["insert", "delete", "update_preimage", "update_postimage"]
 
-_GROUP_BYTES = 256 * 1024 * 1024  # The size of the files whose changes one worker writes.
+# The size of the files whose changes one worker writes.
+_GROUP_BYTES: Threshold = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
     require_flags,
 )
+from txlog.base.thresholds import Threshold
 from txlog.expressions.tree import col
 from txlog.parquet.file_footer import FileFooter
 from txlog.protocol.properties import Properties
@@ -36,7 +37,7 @@ from txlog.schema.types import (
 )
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
-_SAMPLED_ROWS = 16 * 1024
+_SAMPLED_ROWS: Threshold = 16 * 1024
 
 
 _FORM = {"store_schema": False, "write_page_index": True, "write_page_checksum": True}

@@ -17,6 +17,7 @@ from pyroaring import BitMap64
 from txlog.actions.file import Add, Cdc
 from txlog.base.arrow import pc
 from txlog.base.threads import in_shares, map_all
+from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.data_files.change_files import (
     RowsOf,
@@ -56,10 +57,12 @@ NewRows = Callable[[Sequence[Places], pa.RecordBatch], pa.RecordBatch]
 There is one new row for each old row, in the same order. It pickles.
 """
 
-_GROUP_BYTES = 256 * 1024 * 1024  # The size of the files whose changed rows one worker writes.
-_REWRITTEN_BYTES = 64 * 1024 * 1024  # The same, if the worker also writes their other rows.
-_GROUP_FILES = 4096
-_TOGETHER_ROWS = 16_384  # Rows of several fragments that are computed together.
+# The size of the files whose changed rows one worker writes.
+_GROUP_BYTES: Threshold = 256 * 1024 * 1024
+# The same, if the worker also writes their other rows.
+_REWRITTEN_BYTES: Threshold = 64 * 1024 * 1024
+_GROUP_FILES: Threshold = 4096
+_TOGETHER_ROWS: Threshold = 16_384  # Rows of several fragments that are computed together.
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from txlog.base.columns import gathered
 from txlog.base.effects import Effects
 from txlog.base.errors import InvalidInputError
 from txlog.base.threads import cached_property
+from txlog.base.thresholds import Threshold
 from txlog.data_files.nan_spans import nan_spans
 from txlog.data_files.options import (
     DEFAULT,
@@ -49,11 +50,12 @@ if TYPE_CHECKING:
     from txlog.lookup.segments import SegmentWriter
     from txlog.parquet.nan_bounds import Span
 
-ROW_GROUP_ROWS = 256 * 1024
-_ROW_GROUP_BYTES = 64 * 1024 * 1024
-_BUFFERED_BYTES = 512 * 1024 * 1024  # The buffered bytes of all open files.
-_PINNED_BYTES = 64 * 1024 * 1024  # The bytes of batches with buffered rows.
-_OPEN_FILES = 200  # The number of open files; the usual limit of a process is a thousand.
+ROW_GROUP_ROWS: Threshold = 256 * 1024
+_ROW_GROUP_BYTES: Threshold = 64 * 1024 * 1024
+_BUFFERED_BYTES: Threshold = 512 * 1024 * 1024  # The buffered bytes of all open files.
+_PINNED_BYTES: Threshold = 64 * 1024 * 1024  # The bytes of batches with buffered rows.
+# The number of open files; the usual limit of a process is a thousand.
+_OPEN_FILES: Threshold = 200
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from txlog.base.errors import InvalidInputError
 from txlog.base.texts import is_unicode
+from txlog.base.thresholds import Threshold
 from txlog.expressions.operators import OPERATORS, Operator
 from txlog.expressions.tree import (
     And,
@@ -319,7 +320,7 @@ def is_ordered(kind: DataType) -> bool:
     return not isinstance(kind, MapType) and primitive_name(kind) != "variant"
 
 
-_FEW_PARTS = 20  # Up to this number of parts, a disjunction is not changed.
+_FEW_PARTS: Threshold = 20  # Up to this number of parts, a disjunction is not changed.
 
 
 def any_of(parts: Sequence[Expression]) -> Expression:

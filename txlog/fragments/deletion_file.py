@@ -17,12 +17,13 @@ from pyroaring import BitMap, BitMap64
 
 from txlog.actions.file import DeletionVectorDescriptor
 from txlog.base.errors import BadDeletionVectorError, InvalidInputError
+from txlog.base.thresholds import Threshold
 from txlog.fragments.deletion_vector import as_array, as_bitmap
 
 DeletionKind = Literal["arrow", "bin"]
 
 DELETIONS_FOLDER = "_deletions"  # Relative to the table's root.
-BITMAP_FROM = 5000  # A set with fewer offsets is written as an Arrow file.
+BITMAP_FROM: Threshold = 5000  # A set with fewer offsets is written as an Arrow file.
 
 _SCHEMA = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 _ARROW_MAGIC = b"ARROW1"

@@ -15,6 +15,7 @@ from pyroaring import BitMap64
 from txlog.actions.file import DeletionVectorDescriptor
 from txlog.base.arrow import pc
 from txlog.base.errors import BadDeletionVectorError
+from txlog.base.thresholds import Threshold
 from txlog.fragments import deletion_vector as z85
 
 ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -56,7 +57,7 @@ def decode(text: str) -> bytes:
     return bytes(data)
 
 
-_FEW = 8
+_FEW: Threshold = 8
 """Deletions are few if at most one in eight positions is deleted."""
 
 
@@ -95,7 +96,7 @@ def alive_mask(deleted: BitMap64 | None, start: int, count: int) -> pa.Array | N
 MAGIC = 1681511377
 NATIVE_MAGIC = 1681511376  # The magic of an older layout that only Spark could read.
 FILE_VERSION = 1
-INLINE_LIMIT = 512  # A vector with more bytes is stored in a file.
+INLINE_LIMIT: Threshold = 512  # A vector with more bytes is stored in a file.
 
 _REWRITE = "Restore the file from a copy, or time travel to a version before the delete"
 

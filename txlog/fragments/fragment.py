@@ -16,6 +16,7 @@ import pyarrow as pa
 from txlog.actions.file import DeletionVectorDescriptor
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.base.columns import flat
+from txlog.base.thresholds import Threshold
 from txlog.fragments.deletion_file import DeletionFileName, parse_deletion_name
 from txlog.fragments.ids import PROVISIONAL
 from txlog.fragments.rows import ColumnFiles, FragmentRows, column_files_of
@@ -171,7 +172,7 @@ def _deletion(value: dict[str, Any] | None) -> DeletionFile | None:
 
 Places: TypeAlias = "NDArray[Any]"  # Indexes.
 
-_AT_ONCE = 1 << 16  # The number of values that an iteration creates together.
+_AT_ONCE: Threshold = 1 << 16  # The number of values that an iteration creates together.
 
 
 class FragmentSequence(Sequence[Fragment]):

@@ -21,6 +21,7 @@ from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError
 from txlog.base.text_bytes import WORD_BYTES, text_bytes, words_of
+from txlog.base.thresholds import Threshold
 from txlog.protocol.access import supports
 from txlog.protocol.properties import Properties
 
@@ -111,7 +112,8 @@ ID_TAG = "txlog.fragmentId"
 ID_APP = "txlog.fragments"  # The `txn` that records the highest id that was ever assigned.
 PROVISIONAL = 1 << 30  # Durable ids are below this, provisional ids start here.
 
-_FEW = 64  # Up to this number of files, Python is faster than the import of `pyarrow.compute`.
+# Up to this number of files, Python is faster than the import of `pyarrow.compute`.
+_FEW: Threshold = 64
 _ID_TEXT = r"^(0|[1-9][0-9]{0,9})$"
 _IS_ID = re.compile(_ID_TEXT)
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.errors import LogCorruptError
 from txlog.base.text_bytes import text_bytes
+from txlog.base.thresholds import Threshold
 
 _LOCAL = re.compile(r"(?i:file:)(?://(?i:localhost)(?=/)|/*(?=/))")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
@@ -30,7 +31,7 @@ _FOLDER_AND_NAME = r"^(?P<folder>(?s:.*)/)(?P<name>[^/%.][^/%]*)$"
 
 _SLASH, _DOT = b"/."
 _FIRST = np.frombuffer(b"/.", np.uint8)  # The first characters of a step in a special path.
-_BLOCK = 1 << 16  # This many bytes stay in the processor's cache.
+_BLOCK: Threshold = 1 << 16  # This many bytes stay in the processor's cache.
 
 
 def decode_path(path: str) -> str:

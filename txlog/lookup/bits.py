@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from txlog.base.thresholds import Threshold
 from txlog.lookup.keys import Encodings, Numbers
 
 BLOCK_WORDS = 8  # The zeros before each group of eight words of a bit array are counted.
@@ -25,7 +26,7 @@ def ones(words: NDArray[Any]) -> NDArray[np.uint8]:
     return counts
 
 
-_GROUPS = 1_024  # The values of one step: they fit into the cache of a processor.
+_GROUPS: Threshold = 1_024  # The values of one step: they fit into the cache of a processor.
 
 
 def pack(values: Encodings, bits: int) -> Encodings:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.errors import InvalidInputError
+from txlog.base.thresholds import Threshold
 from txlog.expressions.tree import And, Column, Expression, In, Literal, Or
 from txlog.schema.timestamps import Nanos
 from txlog.schema.types import NANOS, DecimalType, PrimitiveType, StructField, type_name
@@ -22,8 +23,8 @@ _SIGN = np.uint64(1 << 63)
 _GOLDEN = 0x9E3779B97F4A7C15
 _INTEGERS = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", *NANOS)
 _OTHERS = ("string", "binary", "boolean")
-_FEW = 256  # The largest number of keys that a predicate lists.
-_RANGES = 64  # The number of ranges in a predicate for more keys.
+_FEW: Threshold = 256  # The largest number of keys that a predicate lists.
+_RANGES: Threshold = 64  # The number of ranges in a predicate for more keys.
 
 
 def can_be_key(column: StructField) -> bool:

@@ -22,6 +22,7 @@ from txlog.base.arrow import arrow_array, empty_table, pc
 from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, NotFoundError
 from txlog.base.threads import BoundedCache, Engine
+from txlog.base.thresholds import Threshold
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.lookup.bits import expanded
@@ -54,7 +55,7 @@ PlanOf = Callable[[list[str], Expression | None], ScanPlan]
 KEY = "_key"
 """The column with the number of the requested key that a row has."""
 
-_RUN_BYTES = 512 << 20
+_RUN_BYTES: Threshold = 512 << 20
 _SHOWN = 5  # The largest number of keys in an error.
 _EXACT = 1 << 53  # From this number on, several whole numbers have the same double.
 # Physical names and types of the key columns, then paths and sizes of the files that may hold them.

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.base.arrow import numpy_array, pc
+from txlog.base.thresholds import Threshold
 from txlog.lookup.bits import (
     BIT_PLACES,
     BLOCK_WORDS,
@@ -42,7 +43,7 @@ FILE_BITS, MERGED_BITS = 16, 8
 """The probability that a run finds a key that it does not have is 2 to the power of -bits."""
 
 _LEAST_HASH_BITS = 40  # Bits that the hashed run of a file keeps, so that merged runs have enough.
-_FEW_PLACES = 32
+_FEW_PLACES: Threshold = 32
 
 
 class RunError(ValueError):

@@ -16,6 +16,7 @@ import pyarrow as pa
 from txlog.base.columns import flat
 from txlog.base.effects import Effects
 from txlog.base.errors import NotFoundError, TxlogError, TxlogWarning
+from txlog.base.thresholds import Threshold
 from txlog.base.version import __version__
 from txlog.log.paths import decode_path, is_unique
 from txlog.lookup.keys import can_be_key, key_type
@@ -29,7 +30,8 @@ from txlog.store.open import locate
 
 FOLDER = "_txlog_index"
 SUFFIX = ".idx"
-MERGED_AT_ONCE = 4 << 20  # Keys of smaller segments, and files of one write, become one run.
+# Keys of smaller segments, and files of one write, become one run.
+MERGED_AT_ONCE: Threshold = 4 << 20
 
 _MAGIC = b"TXLIDX1\n"
 _HEAD_AT = 24

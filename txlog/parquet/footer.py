@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from txlog.base.thresholds import Threshold
 from txlog.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Cursor, ThriftError
 
 Numbers = NDArray[np.int64]
 
 _REPEATED = 2  # A value of FieldRepetitionType.
 _MAX_PAGES = 1 << 24
-_PARSED_AT_ONCE = 1 << 20  # Bytes of offset indexes. Parsing uses many times this memory.
+# Bytes of offset indexes. Parsing uses many times this memory.
+_PARSED_AT_ONCE: Threshold = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,14 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
+from txlog.base.thresholds import Threshold
 from txlog.parquet.thrift import I32, STRUCT, Cursor, ThriftError
 
 DATA_PAGE, DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3  # Values of PageType.
 # Values of CompressionCodec; 0 means uncompressed.
 _CODECS = {1: "snappy", 6: "zstd", 7: "lz4_raw"}
 _ALL_CODECS = {0: "", 2: "gzip", 4: "brotli", **_CODECS}
-_MOST_UNPACKED = 16 << 20  # Pages of up to this number of bytes are decompressed here.
+_MOST_UNPACKED: Threshold = 16 << 20  # Pages of up to this number of bytes are decompressed here.
 
 
 class PageHeader(NamedTuple):  # One is created for each page, and this costs less than a dataclass.

@@ -19,15 +19,16 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from txlog.base.thresholds import Threshold
 from txlog.parquet.file_footer import FileFooter
 from txlog.parquet.footer import Footer, Numbers, PageStarts
 from txlog.parquet.page import DATA_PAGE, DICTIONARY_PAGE, page_body, page_header
 from txlog.parquet.thrift import Cursor, ThriftError, varint
 
 _PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8  # Values of Encoding.
-MOST_STEPS = 2_048  # The number of texts that are skipped one by one.
+MOST_STEPS: Threshold = 2_048  # The number of texts that are skipped one by one.
 _FEW_OF_PAGE, _FEW = 4, 64  # With more rows of a page, or of all pages, pyarrow is faster.
-_FEW_STEPS = 16
+_FEW_STEPS: Threshold = 16
 _MOST_BYTES = 1 << 30  # The bytes of texts in one array, which may have 2 GiB.
 _WIDTHS = {"BOOLEAN": 0, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 0}
 _SAME = {  # Arrow types whose values are the values of a Parquet type, or their first bytes.

@@ -23,6 +23,7 @@ from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError
 from txlog.base.text_bytes import WORD_BYTES, TextBytes, text_bytes, words_of
+from txlog.base.thresholds import Threshold
 from txlog.log.names import commit_name
 from txlog.log.paths import canonical_keys
 
@@ -269,7 +270,7 @@ def reconcile_files(rows: pa.Table) -> FileState:
 
 
 _ODD_ENDS = np.frombuffer(b"/.", np.uint8)
-_MOST_WORDS = 64  # With more of them, searching takes longer than comparing all paths.
+_MOST_WORDS: Threshold = 64  # With more of them, searching takes longer than comparing all paths.
 
 Mask: TypeAlias = "NDArray[np.bool_]"
 

@@ -18,6 +18,7 @@ from txlog.base.arrow import arrow_array, arrow_scalar, pq
 from txlog.base.columns import rows_among, without_views
 from txlog.base.errors import DataFileError, NotFoundError, TxlogError, resource_error
 from txlog.base.threads import cached_property
+from txlog.base.thresholds import Threshold
 from txlog.expressions.bind import columns_of
 from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import DataFile
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from txlog.parquet.footer import Numbers
     from txlog.scan.pages import PagedFile, Picked
 
-BATCH_ROWS = 131_072
-_FAR_GAP = 1 << 20  # Columns with at most this gap in bytes are read with one request.
+BATCH_ROWS: Threshold = 131_072
+_FAR_GAP: Threshold = 1 << 20  # Columns with at most this gap in bytes are read with one request.
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pyroaring import BitMap64
 
 from txlog.actions.file import DeletionVectorDescriptor
 from txlog.base.errors import BadDeletionVectorError, NotFoundError
+from txlog.base.thresholds import Threshold
 from txlog.fragments.deletion_file import DELETIONS_FOLDER, checksum_of, decode_deletions
 from txlog.fragments.deletion_vector import (
     block_range,
@@ -22,7 +23,7 @@ from txlog.parquet.file_footer import TAIL_BYTES
 from txlog.store.base import Store, is_far
 from txlog.store.open import locate
 
-_FEW = 1 << 20  # This number of deleted rows takes 4 MB at most.
+_FEW: Threshold = 1 << 20  # This number of deleted rows takes 4 MB at most.
 
 
 def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.errors import InvalidInputError, LogCorruptError
+from txlog.base.thresholds import Threshold
 from txlog.checkpoint.file_rows import Wanted
 from txlog.fragments.fragment import Fragment, FragmentSequence, fragments_of
 from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows, single_files
@@ -64,7 +65,7 @@ FILES = pa.schema(
 Statistics = Literal["json", "struct", "flat"]
 """How files are listed with statistics: text as logged, structs of values, or columns of values."""
 
-_MANY_FILES = 1 << 15  # About as many files as in a large checkpoint.
+_MANY_FILES: Threshold = 1 << 15  # About as many files as in a large checkpoint.
 
 # Columns that a row of `FILE_ROWS` determines alone: the needed columns, and the function.
 _FILE_VALUES: dict[str, tuple[str, Callable[[pa.Table], Any]]] = {
@@ -300,7 +301,7 @@ def _leaves(name: str, column: Any) -> Iterator[tuple[str, Any]]:
         yield from _leaves(f"{name}.{field.name}", pc.struct_field(column, field.name))
 
 
-_ROWS = 1 << 17  # At a time: an Arrow array holds 2 GiB of text at most.
+_ROWS: Threshold = 1 << 17  # At a time: an Arrow array holds 2 GiB of text at most.
 
 
 def uris_of(store: Store, paths: pa.Array | pa.ChunkedArray) -> list[str]:

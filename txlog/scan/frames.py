@@ -14,6 +14,7 @@ import pyarrow as pa
 from txlog.base.arrow import arrow_scalar, empty_table
 from txlog.base.errors import TxlogError
 from txlog.base.threads import Engine, is_in_process
+from txlog.base.thresholds import Threshold
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.deletion_vector import alive_mask
@@ -40,7 +41,8 @@ from txlog.schema.types import PrimitiveType
 from txlog.store.base import Store, map_many
 from txlog.store.open import locate
 
-_RUN_FILES = 128  # The files of one call: polars distributes them over threads, and a call costs.
+# The files of one call: polars distributes them over threads, and a call costs.
+_RUN_FILES: Threshold = 128
 
 
 def read_frame(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from txlog.base.thresholds import Threshold
 from txlog.fragments.fragment import Fragment
 from txlog.log.paths import decode_path
 from txlog.scan.data_file import RowRange
@@ -11,7 +12,8 @@ from txlog.scan.scan import packed, row_ranges
 from txlog.store.base import Store, is_far, is_there, map_many
 from txlog.store.open import locate
 
-_LISTED_FROM = 256  # From this number of remote files on, the table's folder is listed instead.
+# From this number of remote files on, the table's folder is listed instead.
+_LISTED_FROM: Threshold = 256
 
 Piece = tuple[Fragment, RowRange | None]
 """A fragment, and the positions at which row groups begin that are read; None: all."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from txlog.base.columns import flat, rows_among, without_views
 from txlog.base.threads import BoundedCache
+from txlog.base.thresholds import Threshold
 from txlog.parquet.file_footer import FOOTER_END, FileFooter, end_bytes, footer_start, open_buffer
 from txlog.parquet.footer import Footer, Numbers, parse_footer
 from txlog.parquet.miniature import (
@@ -42,10 +43,10 @@ from txlog.parquet.values import (
 from txlog.store.base import Store, is_far, map_many
 from txlog.store.ranged import FileRanges, read_ranges
 
-_FAR_GAP = 1 << 20  # Ranges with at most this gap are one request to a remote store;
-_NEAR_GAP = 1 << 12  # the same for a local disk.
-_DECODED_AT_ONCE = 32 << 20  # The bytes of pages that are decoded at a time.
-_CACHED_BYTES = 64 << 20
+_FAR_GAP: Threshold = 1 << 20  # Ranges with at most this gap are one request to a remote store;
+_NEAR_GAP: Threshold = 1 << 12  # the same for a local disk.
+_DECODED_AT_ONCE: Threshold = 32 << 20  # The bytes of pages that are decoded at a time.
+_CACHED_BYTES: Threshold = 64 << 20
 _LEAST_BYTES = 256  # The smallest size of a file in a cache.
 MANY_ROWS, _SMALL_PAGE = 512, 2_048  # pyarrow's threads read many rows from pages of few rows.
 

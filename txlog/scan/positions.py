@@ -14,6 +14,7 @@ from pyroaring import BitMap64
 
 from txlog.base.arrow import arrow_array, empty_table
 from txlog.base.threads import BoundedCache
+from txlog.base.thresholds import Threshold
 from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import Fragment
 from txlog.parquet.thrift import ThriftError
@@ -30,9 +31,9 @@ Numbers = NDArray[np.int64]
 Part = tuple[Fragment, Numbers]
 """A fragment, and ascending positions of its rows."""
 
-_TASK_BYTES = 8 << 20  # The bytes of pages that one thread decodes at a time.
-_FEW = 64  # Up to this number, positions are looked up in a bitmap one by one.
-_VECTOR_BYTES = 64 << 20
+_TASK_BYTES: Threshold = 8 << 20  # The bytes of pages that one thread decodes at a time.
+_FEW: Threshold = 64  # Up to this number, positions are looked up in a bitmap one by one.
+_VECTOR_BYTES: Threshold = 64 << 20
 _LEAST_BYTES = 512  # The size of a vector in a cache.
 
 

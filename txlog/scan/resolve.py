@@ -16,6 +16,7 @@ import pyarrow as pa
 from txlog.actions.stats_text import Path
 from txlog.base.arrow import arrow_array
 from txlog.base.threads import cached_property
+from txlog.base.thresholds import Threshold
 from txlog.fragments.fragment import Fragment
 from txlog.parquet.file_footer import FileFooter
 from txlog.protocol.form import ReadForm
@@ -35,7 +36,7 @@ from txlog.stats.partition import parse_partition_values
 
 How = Literal["stored", "null", "partition", "metadata"]
 
-_PARTITION_VALUES = 10_000  # The number of cached values of a scan.
+_PARTITION_VALUES: Threshold = 10_000  # The number of cached values of a scan.
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from txlog.base.errors import (
 )
 from txlog.base.observe import note, observed_batches, reading, short_name
 from txlog.base.threads import Engine, Threads, tracked
+from txlog.base.thresholds import Threshold
 from txlog.base.uris import without_secrets
 from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
@@ -58,7 +59,7 @@ class ArrowStream(Protocol):
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
-_TOGETHER_BYTES = 1 << 20  # The bytes of files that one call reads: at most 64 files.
+_TOGETHER_BYTES: Threshold = 1 << 20  # The bytes of files that one call reads: at most 64 files.
 
 
 def _read_all(

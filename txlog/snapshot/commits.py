@@ -17,6 +17,7 @@ from txlog.actions.ndjson import COMMIT_MARK, decode_action, is_broken, rows, ro
 from txlog.actions.table import CommitInfo, Metadata, Protocol
 from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError
 from txlog.base.threads import cached_property
+from txlog.base.thresholds import Threshold
 from txlog.log.names import LogFile
 from txlog.protocol.access import is_stamped
 from txlog.reconcile.files import reconcile_files
@@ -26,7 +27,7 @@ from txlog.store.base import Store, map_many, naming
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
 _ANY_CONTROL = frozenset(_CONTROLS)
 
-FEW_FILES = 64
+FEW_FILES: Threshold = 64
 """Up to this number of lines, file actions are cheaper to read as models than as columns."""
 
 Rows = tuple[list[dict[str, Any]], tuple[tuple[int, Action], ...]]
@@ -93,8 +94,9 @@ def is_gone(error: LogCorruptError) -> bool:
     return isinstance(error.__cause__, NotFoundError)
 
 
-_ARROW_BYTES = 256 * 1024  # The size of a log file from which on Arrow's JSON reader is faster.
-_LARGE_BYTES = 1 << 20
+# The size of a log file from which on Arrow's JSON reader is faster.
+_ARROW_BYTES: Threshold = 256 * 1024
+_LARGE_BYTES: Threshold = 1 << 20
 _INFO = b'{"commitInfo"'
 
 
@@ -285,7 +287,7 @@ def file_rows(commits: Iterable[Commit]) -> pa.Table:
 
 
 # The size of files that are read together; more needs memory and is not faster.
-_BYTES_AT_ONCE = 512 * 1024
+_BYTES_AT_ONCE: Threshold = 512 * 1024
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from txlog.base.arrow import pc
 from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError, NotFoundError, resource_errors
 from txlog.base.threads import prefetch
+from txlog.base.thresholds import Threshold
 from txlog.checkpoint.file_rows import Wanted
 from txlog.checkpoint.parquet import Footers
 from txlog.checkpoint.read import Source, file_batches, read_files, sources_of
@@ -46,7 +47,7 @@ Select = Callable[[pa.Table], pa.Table]
 ANYWHERE = Source("", 0)
 """The place of files whose row group is unknown, because the checkpoint was not read directly."""
 
-_LARGE_BYTES = 4 << 20
+_LARGE_BYTES: Threshold = 4 << 20
 # The columns that identify files and that the protocol checks need.
 _ALWAYS = ("is_add", "path", "deletion_vector", "dv_id", "tags")
 

@@ -19,6 +19,7 @@ from txlog.base.errors import (
     TxlogWarning,
     UnsupportedFeatureError,
 )
+from txlog.base.thresholds import Threshold
 from txlog.checkpoint.hint import HINT_PATH, Hint, hinted_version, read_hint
 from txlog.checkpoint.parquet import REMEDY, Footers
 from txlog.checkpoint.table_state import read_controls
@@ -526,8 +527,8 @@ def look_ahead(store: Store, version: int) -> Ahead:
     return Ahead(None, *_following(store, version, {}, _last_version(files, version)))
 
 
-_SHORT = 128  # The most files of a short log.
-_NAMES_A_CALL = 32
+_SHORT: Threshold = 128  # The most files of a short log.
+_NAMES_A_CALL: Threshold = 32
 _MOST_ROOTS = 1024
 # By table: the number of calls before its log is listed again. Threads that lose an update only
 # list it earlier or later.

@@ -16,6 +16,7 @@ from txlog.actions.file import Sidecar
 from txlog.actions.table import Metadata, Protocol
 from txlog.base.errors import InvalidInputError, LogCorruptError
 from txlog.base.threads import cached_property
+from txlog.base.thresholds import Threshold
 from txlog.base.uris import without_secrets
 from txlog.checkpoint.parquet import Footers
 from txlog.fragments.ids import ID_TAG, highest_id, valid_id
@@ -40,7 +41,7 @@ from txlog.schema.json import parse_schema
 from txlog.schema.types import StructField, StructType, require_known_changes
 from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows
 
-_UNFOLDED = 512  # The most parts before they are combined, so that each use stays cheap.
+_UNFOLDED: Threshold = 512  # The most parts before they are combined, so that each use stays cheap.
 
 
 @dataclass(frozen=True)

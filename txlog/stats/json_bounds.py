@@ -27,6 +27,7 @@ from txlog.actions.stats_text import (
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.columns import gathered, within
 from txlog.base.threads import cached_property
+from txlog.base.thresholds import Threshold
 from txlog.schema.types import DataType, PrimitiveType, StructType
 from txlog.stats.file_bounds import (
     LAST_ODD_OFFSET_US,
@@ -43,10 +44,10 @@ from txlog.stats.file_bounds import (
 from txlog.stats.json_scan import NAMES, Found, JsonScan, Mask
 from txlog.stats.skip import EVERYTHING, Bounds, ColumnBounds, Known
 
-_FEW = 64
+_FEW: Threshold = 64
 """The number of texts that are parsed at a time."""
 _SAMPLE = 8  # The size of the sample that shows whether the texts are in an unusual spelling.
-_MANY = 16 * 1024
+_MANY: Threshold = 16 * 1024
 """Smaller pieces are joined until they have this number of texts."""
 
 

@@ -34,6 +34,7 @@ from txlog.actions.stats_text import SECTIONS
 from txlog.base.arrow import arrow_array, numpy_array
 from txlog.base.text_bytes import WORD_BYTES, places_of, text_bytes, words_of
 from txlog.base.threads import cached_property
+from txlog.base.thresholds import Threshold
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,10 +43,10 @@ Places: TypeAlias = "NDArray[np.int64]"
 Mask: TypeAlias = "NDArray[np.bool_]"
 Bytes: TypeAlias = "NDArray[np.uint8]"
 
-_BLOCK = 1 << 19  # This many bytes stay in the processor's cache.
+_BLOCK: Threshold = 1 << 19  # This many bytes stay in the processor's cache.
 _PAIR_BYTES = 2 * WORD_BYTES
 _MISSED = _PAIR_BYTES - 1  # No pair of words begins in the last bytes.
-_FEW = 32  # Up to this number, texts are searched one by one.
+_FEW: Threshold = 32  # Up to this number, texts are searched one by one.
 _GUESSES = 24
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from txlog.actions.stats_text import Path
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.thresholds import Threshold
 from txlog.expressions.operators import OPERATORS, Operator
 from txlog.expressions.tree import (
     And,
@@ -112,7 +113,7 @@ def merged(first: Bounds, second: Bounds) -> Bounds:
 
 
 _TRUE = Literal(True)
-_LONG_LIST = 100  # Longer lists are compared with the bounds as a range.
+_LONG_LIST: Threshold = 100  # Longer lists are compared with the bounds as a range.
 
 
 def keep(where: Expression, bounds: Bounds) -> pa.Array:

@@ -17,6 +17,7 @@ from txlog.base.arrow import arrow_array, arrow_scalar, pc
 from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError
 from txlog.base.moments import format_date, format_moment
+from txlog.base.thresholds import Threshold
 from txlog.protocol.form import logged_partition_values
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import parse_date, parse_moment
@@ -27,7 +28,7 @@ from txlog.stats.partition import parse_partition_values
 _UNCOUNTED = ("void", "variant")
 _UNBOUNDED = ("binary", "boolean", *_UNCOUNTED)
 # The number of texts that are read together. An unusual text slows down only these.
-_CHUNK_ROWS = 32 * 1024
+_CHUNK_ROWS: Threshold = 32 * 1024
 _BOUNDS = ("minValues", "maxValues")
 _PLAIN_MOMENT = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?$"
 _PLAIN_DATE = r"^\d{4}-\d\d-\d\d$"

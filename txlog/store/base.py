@@ -18,6 +18,7 @@ from txlog.base.errors import (
     naming_table,
 )
 from txlog.base.threads import Threads, map_ahead
+from txlog.base.thresholds import Threshold
 from txlog.base.uris import without_secrets
 
 # The kinds of object stores by their schemes.
@@ -377,7 +378,7 @@ class WrappingStore(BasicStore):
         return self.inner.resolve(path)
 
 
-_COPIED_BYTES = 8 << 20  # The number of bytes that are copied at a time.
+_COPIED_BYTES: Threshold = 8 << 20  # The number of bytes that are copied at a time.
 
 
 def require_below(path: str, key: str, root: str) -> None:
@@ -466,7 +467,7 @@ def _move_by_copy(store: Store, place: tuple[str, str]) -> None:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_AHEAD_BYTES = 64 << 20  # The bytes that may be read ahead.
+_AHEAD_BYTES: Threshold = 64 << 20  # The bytes that may be read ahead.
 
 
 def is_far(store: Store) -> bool:

@@ -10,6 +10,7 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 from txlog.base.errors import os_errors
+from txlog.base.thresholds import Threshold
 from txlog.parquet.file_footer import TAIL_BYTES
 from txlog.store.base import Store, is_far
 
@@ -212,7 +213,7 @@ class Upload(RawIOBase):
             yield part
 
 
-_OPEN_FILES = 64  # The number of files that are open at a time.
+_OPEN_FILES: Threshold = 64  # The number of files that are open at a time.
 
 
 class FileRanges(NamedTuple):

@@ -14,6 +14,7 @@ from txlog.base.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
+from txlog.base.thresholds import Threshold
 from txlog.changes.change_plan import ChangeFile, changed_files
 from txlog.changes.changes import RemovedValues, require_enabled
 from txlog.changes.forms import differences, faults_between, tightened
@@ -31,8 +32,8 @@ from txlog.store.base import Store
 from txlog.stream.offsets import StreamOffset
 from txlog.stream.version_files import ChangePolicy, FileUnits, commit_units, snapshot_units
 
-_KEPT_UNITS = 200_000
-_KEPT_VERSIONS = 4_000
+_KEPT_UNITS: Threshold = 200_000
+_KEPT_VERSIONS: Threshold = 4_000
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, overload
 import pyarrow as pa
 
 from txlog.base.errors import require_flags
+from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.expressions.sql import as_expression, required_expression
 from txlog.expressions.tree import Expression
@@ -28,7 +29,7 @@ from txlog.verbs.fragments.workers import (
 
 Filter = str | Expression | None
 
-_AT_ONCE = 1 << 16  # The number of fragments that an iteration creates together.
+_AT_ONCE: Threshold = 1 << 16  # The number of fragments that an iteration creates together.
 _MOST_SHOWN = 30  # In a notebook.
 _SHOWN = ("id", "rows", "deleted rows", "partition", "files", "path")
 

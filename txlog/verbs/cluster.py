@@ -22,6 +22,7 @@ from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, TxlogWarning
 from txlog.base.threads import map_all
+from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import cleaning
@@ -53,9 +54,10 @@ from txlog.verbs.rewrite import Rewrite, optimize_metrics
 
 SPILL = "_txlog_spill"  # A hidden folder for temporary files of an operation.
 PROVIDER = "txlog"
-_TASK_BYTES = 128 << 20  # The files whose rows one task holds; in memory they are larger.
-_SAMPLED_ROWS = 200_000  # The number of sampled rows of a partition.
-_SPILLED_BYTES = 256 << 20  # The bytes that a task collects before it writes them.
+# The files whose rows one task holds; in memory they are larger.
+_TASK_BYTES: Threshold = 128 << 20
+_SAMPLED_ROWS: Threshold = 200_000  # The number of sampled rows of a partition.
+_SPILLED_BYTES: Threshold = 256 << 20  # The bytes that a task collects before it writes them.
 _KEY = "txlog.key"  # A column of the temporary files.
 
 

@@ -15,6 +15,7 @@ from txlog.base.errors import (
     TxlogError,
     warn_committed,
 )
+from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.fragments.fragment import Fragment
 from txlog.lookup.indexes import SegmentCache, cover, covering_file
@@ -46,8 +47,8 @@ from txlog.store.file_times import ahead_ms
 from txlog.verbs.metadata import Changed, ChangeMetadata
 
 _TAIL_LEVEL = 15  # The zstd level when an index is built. Appends use a faster level.
-MOST_SEGMENTS = 32  # From this number of segments on, a write merges the small ones.
-_SEGMENT_KEYS = 64 << 20  # The approximate maximum of keys in a new segment.
+MOST_SEGMENTS: Threshold = 32  # From this number of segments on, a write merges the small ones.
+_SEGMENT_KEYS: Threshold = 64 << 20  # The approximate maximum of keys in a new segment.
 _YOUNG_MS = 86_400_000  # A younger segment may belong to a commit that is not finished.
 
 

@@ -15,6 +15,7 @@ from txlog.base.arrow import arrow_array
 from txlog.base.errors import NotFoundError
 from txlog.base.moments import duration_ms
 from txlog.base.threads import map_all
+from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation, is_rehearsing
@@ -40,7 +41,7 @@ unknown), `keep` or `delete`, and the reason."""
 HOUR_MS = 3_600_000
 
 TRASH = "_txlog_trash"  # Hidden from readers, and from the clean-ups of other engines.
-_AT_ONCE = 1000  # The number of files that one call of the store deletes.
+_AT_ONCE: Threshold = 1000  # The number of files that one call of the store deletes.
 
 
 # Temporary files that dead writers left beside log files and manifests.

@@ -25,6 +25,7 @@ from txlog.base.errors import (
     TxlogError,
 )
 from txlog.base.observe import removing
+from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import (
@@ -63,7 +64,8 @@ from txlog.verbs.trash import (
 
 _ELSEWHERE = r"^(/|\w+:)"  # Files of other tables.
 
-_AT_ONCE = 20_000  # The number of files that are deleted between two checks of the clock.
+# The number of files that are deleted between two checks of the clock.
+_AT_ONCE: Threshold = 20_000
 
 
 def retention_ms(snapshot: Snapshot, hours: float | None, *, enforce: bool) -> int:

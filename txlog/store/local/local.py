@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from txlog.base.errors import InvalidInputError, TxlogError, os_errors
 from txlog.base.threads import map_ahead
+from txlog.base.thresholds import Threshold
 from txlog.base.uris import file_path, is_file_uri
 from txlog.store.base import (
     BasicStore,
@@ -48,12 +49,12 @@ from txlog.store.local.put import (
 )
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-_SHORT_BYTES = 64 * 1024
+_SHORT_BYTES: Threshold = 64 * 1024
 _BLOCK_BYTES = 512
 Result = TypeVar("Result")
 
 _WAITERS = 16  # The number of threads. A link or an unlink may wait milliseconds for the disk.
-_AT_ONCE = 50  # The number of files that one thread deletes or moves in a call.
+_AT_ONCE: Threshold = 50  # The number of files that one thread deletes or moves in a call.
 
 
 @dataclass(frozen=True)

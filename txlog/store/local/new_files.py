@@ -13,13 +13,16 @@ from typing import Any
 
 from txlog.base.errors import TxlogError, os_errors
 from txlog.base.threads import Call, Workers
+from txlog.base.thresholds import Threshold
 from txlog.store.local.disk import Disk, Folders, parents_of
 from txlog.store.local.put import forget
 
-BUFFER_BYTES = 1 << 20
+BUFFER_BYTES: Threshold = 1 << 20
 _SYNCS_AT_ONCE = 16  # A disk writes its journal once for many waiting threads.
-_FEW_FOLDERS = 2  # Up to this number, folders are synced one after another, without a thread.
-_WAITING = 64  # At most this number of files is written and not yet synced; each of them is open.
+# Up to this number, folders are synced one after another, without a thread.
+_FEW_FOLDERS: Threshold = 2
+# At most this number of files is written and not yet synced; each of them is open.
+_WAITING: Threshold = 64
 
 
 class NewFiles:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import numpy_array, pc
+from txlog.base.thresholds import Threshold
 from txlog.extend import (
     ArrayType,
     DataType,
@@ -24,7 +25,7 @@ from txlog.extend import (
 )
 from txlog.training.datasets.events import canonical
 
-_STEP = 1 << 20  # The number of rows that are hashed at once.
+_STEP: Threshold = 1 << 20  # The number of rows that are hashed at once.
 _NESTED = {StructType: "struct", ArrayType: "array", MapType: "map"}
 _TEXTS = ("string", "binary")
 

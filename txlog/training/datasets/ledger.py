@@ -27,6 +27,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
     warn_committed,
 )
+from txlog.base.thresholds import Threshold
 from txlog.extend import (
     Append,
     Context,
@@ -58,7 +59,7 @@ _PROPERTIES = {
     # With one row in a file, bounds of texts cannot exclude anything.
     "delta.dataSkippingStatsColumns": "n",
 }
-COMPACT_EVERY = 200
+COMPACT_EVERY: Threshold = 200
 _DEADLINE_S = 120.0
 
 

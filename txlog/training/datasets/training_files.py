@@ -18,6 +18,7 @@ from txlog.base.arrow import arrow_array, numpy_array, pq
 from txlog.base.effects import Effects
 from txlog.base.errors import InvalidInputError
 from txlog.base.threads import Engine, prefetch
+from txlog.base.thresholds import Threshold
 from txlog.extend import (
     Context,
     Piece,
@@ -40,10 +41,10 @@ from txlog.training.datasets.values import Part
 Result = TypeVar("Result")
 
 # The approximate bytes of data files that are read at a time. They become one file.
-RUN_BYTES = 32 << 20
-_AT_ONCE = 32  # The number of runs whose results are held at a time.
+RUN_BYTES: Threshold = 32 << 20
+_AT_ONCE: Threshold = 32  # The number of runs whose results are held at a time.
 _ROW_ID = "_rowid"
-_CHUNK_BYTES = 8 << 20
+_CHUNK_BYTES: Threshold = 8 << 20
 
 
 @cache

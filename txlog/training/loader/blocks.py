@@ -14,13 +14,15 @@ from txlog import Fragment
 from txlog.base.arrow import arrow_array, empty_table
 from txlog.base.columns import rows_among
 from txlog.base.errors import DataFileError, InvalidInputError, TxlogError
+from txlog.base.thresholds import Threshold
 from txlog.extend import FragmentReader, chosen_columns
 from txlog.training.loader.epoch_plan import BlockPlan, Kept
 from txlog.training.loader.images import Image
 from txlog.training.loader.order import Numbers, Piece, Selected
 from txlog.training.loader.views import Rows, UnfitError, View, filled
 
-_STREAMED_ROWS = 1 << 14  # The rows that one step decodes: few, so that the CPU's cache holds them.
+# The rows that one step decodes: few, so that the CPU's cache holds them.
+_STREAMED_ROWS: Threshold = 1 << 14
 _WORTH = 4 / 3  # A piece is divided only if at least a quarter of it is left for a later read.
 
 Columns = dict[str, Rows]

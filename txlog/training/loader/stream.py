@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from txlog.base.threads import map_ahead, prefetch
+from txlog.base.thresholds import Threshold
 from txlog.extend import is_far, map_many
 from txlog.training.loader.blocks import (
     BlockReader,
@@ -20,7 +21,8 @@ from txlog.training.loader.blocks import (
 )
 from txlog.training.loader.order import Order, Piece, Selected
 
-_WORTH_BYTES = 1 << 16  # A piece is read in two parts if the second part has more bytes than this.
+# A piece is read in two parts if the second part has more bytes than this.
+_WORTH_BYTES: Threshold = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)

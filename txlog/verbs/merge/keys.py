@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from txlog.base.arrow import numpy_array, pc
 from txlog.base.columns import flat
+from txlog.base.thresholds import Threshold
 from txlog.expressions.comparisons import alike
 from txlog.expressions.evaluate import evaluate
 from txlog.expressions.tree import And, Column, Expression
@@ -23,7 +24,8 @@ from txlog.verbs.merge.source import MergeSource
 
 Indices = NDArray[np.int64]
 
-_SPAN = 8  # The range of the values may be up to this many times larger than their number.
+# The range of the values may be up to this many times larger than their number.
+_SPAN: Threshold = 8
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def _with_column(
 
 
 _CODES = 1 << 62
-_PAIRS = 1 << 20
+_PAIRS: Threshold = 1 << 20
 
 
 def _every_pair(count: int, others: Indices) -> Iterator[tuple[Indices, Indices]]:

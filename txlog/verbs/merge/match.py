@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.errors import InvalidInputError
+from txlog.base.thresholds import Threshold
 from txlog.data_files.replace_rows import Places
 from txlog.data_files.row_changes import FileDeletes
 from txlog.expressions.evaluate import evaluate, is_true
@@ -53,7 +54,7 @@ class MatchPlan:
 
 
 # The greatest number of matches that are kept with repetitions, if the source is smaller.
-_MOST_MATCHES = 1 << 20
+_MOST_MATCHES: Threshold = 1 << 20
 
 
 @dataclass(frozen=True)

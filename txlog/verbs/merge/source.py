@@ -13,11 +13,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.base.arrow import arrow_array
+from txlog.base.thresholds import Threshold
 from txlog.data_files.incoming import as_reader, fit_column
 from txlog.schema.arrow import arrow_schema, from_arrow
 from txlog.schema.types import StructType
 
-MEMORY_BYTES = 1 << 30
+MEMORY_BYTES: Threshold = 1 << 30
 """So many bytes of a source are kept in memory."""
 
 Indices = NDArray[np.int64]
