@@ -425,7 +425,8 @@ class HeldHandles(RuleBasedStateMachine):
                 case "append":
                     table.append(ns(*mine))
                 case "delete":
-                    table.delete(f"n <= {max(old, default=-1)}")
+                    # Only rows that the model knows: an append that others overtake is no such row.
+                    table.delete(f"n IN ({', '.join(map(str, old or {-1}))})")
                 case "compact":
                     table.optimize.compact()
                 case "note":
@@ -462,7 +463,7 @@ class HeldHandles(RuleBasedStateMachine):
         if act == "append":
             self.rows |= mine
         if act == "delete":
-            self.rows -= {n for n in self.rows if n <= max(old, default=-1)}
+            self.rows -= old
 
     def fresh_rows(self) -> set[int]:
         return set(open_table(self.place.store()).to_arrow()["n"].to_pylist())

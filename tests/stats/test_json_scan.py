@@ -29,7 +29,7 @@ def test_bytes_are_found(held: list[str], cut: int, needle: bytes, data: st.Data
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_scan, "_FEW", data.draw(st.sampled_from([0, 2, 32])))
         patch.setattr(json_scan, "_GUESSES", data.draw(st.sampled_from([0, 1, 24])))
-        patch.setattr(text_bytes, "_BLOCK", data.draw(st.sampled_from([8, 16, 1 << 18])))
+        patch.setattr(text_bytes, "_BLOCK_WORDS", data.draw(st.sampled_from([1, 2, 1 << 15])))
         patch.setattr(json_scan, "_BLOCK", data.draw(st.sampled_from([8, 16, 1 << 18])))
         found = joined.where(begin, joined.ends, needle)
         places = places_of(joined.bytes, needle[0])
