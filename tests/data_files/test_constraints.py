@@ -1,5 +1,6 @@
 """Columns that the data lacks get the default values in the table's schema."""
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -9,7 +10,19 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
+from txlog.base.errors import SchemaMismatchError
+from txlog.schema.types import (
+    STRING,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+
+LONG = PrimitiveType("long")
 
 ROWS = pa.table({"x": pa.array([1, 2], pa.int64())})
 
@@ -152,3 +165,52 @@ def test_the_first_value_that_breaks_a_constraint_is_shown_on_one_line(tmp_path:
         table.append(pa.Table.from_pylist(rows))
     shown = str(rows[1]["w"])[:80]
     assert caught.value.reason.endswith(f"; the first has w = {shown}…, v.b = 'x'")
+
+
+SIZED = StructType(
+    (
+        StructField("v", STRING, True, {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}),
+        StructField("c", STRING, True, {"__CHAR_VARCHAR_TYPE_STRING": "char(2)"}),
+        StructField(
+            "l",
+            ArrayType(StructType((StructField("ab", STRING), StructField("n", LONG)))),
+            True,
+            {"__CHAR_VARCHAR_TYPE_STRING": "array<struct<ab:varchar(2),n:bigint>>"},
+        ),
+        StructField(
+            "m",
+            MapType(STRING, ArrayType(STRING)),
+            True,
+            {"__CHAR_VARCHAR_TYPE_STRING": "map<char(1),array<varchar(2)>>"},
+        ),
+        StructField("s", STRING, True, {"__CHAR_VARCHAR_TYPE_STRING": "string"}),
+    )
+)
+
+
+def test_texts_are_not_longer_than_their_columns_say(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path / "t", SIZED)
+    schema = pa.schema(
+        [
+            ("v", pa.string()),
+            ("c", pa.string()),
+            ("l", pa.list_(pa.struct([("ab", pa.string()), ("n", pa.int64())]))),
+            ("m", pa.map_(pa.string(), pa.list_(pa.string()))),
+            ("s", pa.string()),
+        ]
+    )
+    fits = {"v": "äöü", "c": "x", "l": [{"ab": "ab", "n": 1000}, None], "m": [("k", ["ab", None])],
+            "s": "any length"}  # fmt: skip
+    table.append(pa.Table.from_pylist([fits, dict.fromkeys(fits)], schema))
+    for name, wrong, declared in (
+        ("v", "äöüx", "varchar(3)"),
+        ("c", "abc", "char(2)"),
+        ("l", [{"ab": "abc", "n": 1}], "array<struct<ab:varchar(2),n:bigint>>"),
+        ("m", [("kk", [])], "map<char(1),array<varchar(2)>>"),
+        ("m", [("k", ["abc"])], "map<char(1),array<varchar(2)>>"),
+    ):
+        with pytest.raises(SchemaMismatchError, match=re.escape(f"{name} ({declared})")):
+            table.append(pa.Table.from_pylist([fits, {**fits, name: wrong}], schema))
+    with pytest.raises(SchemaMismatchError, match="varchar"):
+        table.update({"v": "'long'"})
+    assert table.count() == 2
