@@ -122,8 +122,12 @@ def abreast(began: Callable[[int], bool], attempt: int) -> None:
 
 
 def executor_dies(began: Callable[[int], bool], attempt: int) -> None:
-    """The JVM that started this worker's daemon is gone at once."""
-    if attempt == 0:
+    """The JVM that started this worker's daemon is gone at once.
+
+    It happens to the first attempt that begins: after an executor's death in the job before, Spark
+    may give the attempt 0 to it, which then never begins.
+    """
+    if not any(map(began, range(attempt))):
         stat = Path(f"/proc/{os.getppid()}/stat").read_text()
         os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
 

@@ -27,7 +27,7 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rows_are_there_once_whatever_ran_twice(driven: Path, fate: str, way: str) -> None:
     name = f"{fate}, {way}"
     began = {path.name for path in (driven / "notes").glob(f"{name}-{FATED}-*")}
-    assert f"{name}-{FATED}-0" in began
+    assert fate == "executor dies" or f"{name}-{FATED}-0" in began
     assert len(began) > 1
     table = txlog.Table(driven / name)
     assert table.version == 0

@@ -195,8 +195,10 @@ def test_deletion_vectors_are_dropped(tmp_path: Path, truncates: bool) -> None:
     change = table.alter.protocol_change(drop="deletionVectors", truncate_history=truncates)
     assert (change.files_rewritten, change.features_dropped) == (1, ("deletionVectors",))
     assert table.refresh().version == 2
-    outcome = table.alter.drop_feature("deletionVectors", truncates)
+    outcome = table.alter.drop_feature("deletionVectors", truncates, user_metadata="why")
     assert outcome.features_dropped == ("deletionVectors",)
+    dropped = [one for one in table.history() if one["operation"] == "DROP FEATURE"]
+    assert [one["userMetadata"] for one in dropped] == ["why"] * (2 if truncates else 1)
     assert outcome.features_added == (() if truncates else ("checkpointProtection",))
     assert table.protocol == change.after
     assert versions(table) == ((1, 2) if truncates else (1, 7))

@@ -337,7 +337,10 @@ class TableFragments(Sequence[TableFragment]):
         self._places = places
 
     def __repr__(self) -> str:
-        return f"<{len(self)} fragments of version {self._snapshot.version}>"
+        return f"<{self._counted()} of version {self._snapshot.version}>"
+
+    def _counted(self) -> str:
+        return f"{len(self):,} fragment" + ("" if len(self) == 1 else "s")
 
     def _repr_html_(self) -> str:
         from txlog.base.html import rows_html, titled
@@ -345,7 +348,7 @@ class TableFragments(Sequence[TableFragment]):
         shown = [_facts(self._fragments[place]) for place in self._places[:_MOST_SHOWN]]
         left = len(self) - len(shown)
         more = f"<div>… and {left:,} more</div>" if left else ""
-        title = f"{len(self):,} fragments of version {self._snapshot.version}"
+        title = f"{self._counted()} of version {self._snapshot.version}"
         return titled(title, rows_html(_SHOWN, shown), more)
 
     def __len__(self) -> int:

@@ -9,7 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.effects import REAL, Effects
-from txlog.base.errors import LogCorruptError, require_whole, resource_errors
+from txlog.base.errors import (
+    InvalidInputError,
+    LogCorruptError,
+    require_whole,
+    resource_errors,
+)
 from txlog.base.threads import Engine
 from txlog.commit.context import Context
 from txlog.snapshot.snapshot import Snapshot
@@ -47,7 +52,8 @@ def open_table(
     version, timestamp
         As for `Table`.
     snapshot
-        A version of the table that the caller has. The log is not read.
+        A version of the table that the caller has, instead of `version` and `timestamp`. The log is
+        not read.
     effects
         The clock, ids and randomness of the table's operations.
     engine
@@ -58,6 +64,12 @@ def open_table(
     NotFoundError, UnsupportedFeatureError, LogCorruptError
         As for `Table`.
     """
+    if snapshot is not None and (version, timestamp) != (None, None):
+        raise InvalidInputError(
+            argument="snapshot",
+            reason="it is a version of the table, and a version or a timestamp is given, too",
+            remedy="Pass one of them",
+        )
     context = Context(store, effects, engine or threads_for(store))
     return Table._of(context, snapshot or snapshot_at(store, version, timestamp))
 
@@ -250,7 +262,7 @@ def write_files(
     SchemaMismatchError
         The data does not fit the version. No file remains.
     InvalidInputError
-        The table cannot be created.
+        The table cannot be created; or a partitioning or properties are given beside `like`.
     """
     from txlog.data_files.definition import Definition
     from txlog.data_files.options import WriteOptions
@@ -258,6 +270,12 @@ def write_files(
 
     options = options or WriteOptions()
     if like is not None:
+        if partition_by or properties:
+            raise InvalidInputError(
+                argument="partition_by" if partition_by else "properties",
+                reason="the files get the partitioning and the properties of the version in like",
+                remedy="Leave it out, or leave out like for the files of a future table",
+            )
         return write_new_fragments(context, like, data, options)
     definition = Definition(partition_by=partition_by, properties=properties)
     return write_first_fragments(context, data, options, definition)

@@ -161,13 +161,20 @@ def drop_feature(
     if not done.outcome and not done.outcome.skipped:
         return done
     try:
-        return _finished(context, done, feature, truncates=truncate_history)
+        return _finished(context, done, feature, user_metadata, truncates=truncate_history)
     except TxlogError as error:
         warn_committed(_unfinished(done.snapshot, feature, error), stacklevel=4)
     return done
 
 
-def _finished(context: Context, done: Done, feature: str, *, truncates: bool) -> Done:
+def _finished(
+    context: Context,
+    done: Done,
+    feature: str,
+    user_metadata: UserMetadata | None,
+    *,
+    truncates: bool,
+) -> Done:
     """Do what has to follow the commit that dropped a feature, unless it is done already."""
     after = done.snapshot
     is_protected = PROTECTION in features_of(after.protocol)
@@ -183,7 +190,12 @@ def _finished(context: Context, done: Done, feature: str, *, truncates: bool) ->
         after = _truncate(context, after, since)
     if not is_protected:
         return Done(replace(done.outcome, version=after.version), after)
-    second = execute(DropFeature(PROTECTION, truncate_history=True), context, after)
+    second = execute(
+        DropFeature(PROTECTION, truncate_history=True),
+        context,
+        after,
+        user_metadata=user_metadata,
+    )
     return Done(_merged(done.outcome, second.outcome), second.snapshot)
 
 

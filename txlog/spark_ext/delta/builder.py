@@ -221,7 +221,7 @@ class DeltaTableBuilder(Generic[Handle]):
             location,
             mode=mode,
             schema_mode=schema_mode,
-            partition_by=self._partition_by or None,
+            partition_by=self._partition_by,
             cluster_by=self._cluster_by or None,
             properties=self._properties,
             description=self._comment,
