@@ -711,3 +711,29 @@ def test_values_that_do_not_fit_become_null_on_demand(
     assert ours.to_pylist() == theirs.to_pyarrow_table().sort_by("id").to_pylist()
     assert ours["v"][0].as_py() is not None
     assert ours["v"][1].as_py() is None
+
+
+@pytest.mark.parametrize(("on", "changed"), [("st", [10, 20]), ("l", [10]), (["st", "l"], [10])])
+def test_keys_may_be_structs_and_arrays(
+    tmp_path: Path, on: str | list[str], changed: list[int]
+) -> None:
+    schema = pa.schema(
+        [
+            ("st", pa.struct([("a", pa.int64()), ("b", pa.string())])),
+            ("l", pa.list_(pa.int32())),
+            ("v", pa.int64()),
+        ]
+    )
+    one, other = {"a": 1, "b": "x"}, {"a": None, "b": "y"}
+    rows = [
+        {"st": one, "l": [1], "v": 1},
+        {"st": other, "l": [1, 2], "v": 2},
+        {"st": None, "l": None, "v": 3},  # It equals nothing.
+    ]
+    table = txlog.write(tmp_path / "t", pa.Table.from_pylist(rows, schema))
+    source = [{"st": one, "l": [1], "v": 10}, {"st": other, "l": [9], "v": 20}, {"v": 30}]
+    done = table.upsert(pa.Table.from_pylist(source, schema), on=on)
+    assert done.metrics["numTargetRowsUpdated"] == len(changed)
+    values = sorted(table.to_arrow()["v"].to_pylist())
+    assert set(changed) | {3, 20, 30} <= set(values)
+    assert len(values) == 6 - len(changed)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
@@ -18,11 +17,12 @@ import pyarrow as pa
 from txlog.base.arrow import arrow_scalar, pc
 from txlog.expressions.array_functions import ARRAYS
 from txlog.expressions.casts import cast_value
-from txlog.expressions.comparisons import as_double, compare
+from txlog.expressions.comparisons import compare
 from txlog.expressions.date_functions import DATES
 from txlog.expressions.decimals import computed, whole_quotient
 from txlog.expressions.hashes import HASHES
 from txlog.expressions.lambdas import LAMBDAS
+from txlog.expressions.mathematics import MATH, NUMBERS
 from txlog.expressions.nested_functions import NESTED
 from txlog.expressions.operators import OPERATORS
 from txlog.expressions.regex import REGEXES
@@ -66,7 +66,6 @@ from txlog.schema.types import STRING, ArrayType, DataType, DecimalType, StructT
 
 _WHOLE = "whole"
 _EXACT = "whole|decimal"
-_NUMBERS = "number|decimal"
 
 
 def called(name: str, args: Args) -> Expression | None:
@@ -314,10 +313,6 @@ def _shift_unsigned(value: Any, count: Any, bits: int) -> Any:
     return (value.astype(own) >> count.astype(own)).astype(np.int64)
 
 
-def _sign(value: Any) -> Any:
-    return np.where(value == 0, value, np.sign(value))
-
-
 def _nanvl(value: Any, other: Any, kind: pa.DataType) -> Any:
     value, other = cast_number(value, kind), cast_number(other, kind)
     return pc.if_else(pc.fill_null(pc.is_nan(value), False), other, value)
@@ -329,11 +324,6 @@ def _double(name: str, args: Sequence[Typed]) -> DataType:
     raise refuse(name, "needs a float or double as the first argument")
 
 
-def _of_doubles(function: Callable[[Any], Any]) -> Function:
-    compute = over_numbers(lambda value, _: function(value))
-    return Function(DOUBLE, (_NUMBERS,), lambda value, kind: compute(as_double(value), kind))
-
-
 def _hex(value: Any, kind: pa.DataType) -> Any:
     def written(item: Any) -> str:
         if isinstance(item, int):
@@ -341,11 +331,6 @@ def _hex(value: Any, kind: pa.DataType) -> Any:
         return (item.encode() if isinstance(item, str) else item).hex().upper()
 
     return of_distinct(written)(value, kind)
-
-
-def _sqrt(value: Any) -> Any:
-    with np.errstate(invalid="ignore"):
-        return np.sqrt(value)
 
 
 def _of_bits(sign: str, function: str) -> Function:
@@ -362,29 +347,24 @@ FUNCTIONS: dict[str, Entry] = {
     ),
     "abs": Function(
         same,
-        (_NUMBERS,),
+        (NUMBERS,),
         lambda value, _: (pc.abs_checked if pa.types.is_integer(value.type) else pc.abs)(value),
     ),
     "negative": Function(
         same,
-        (_NUMBERS,),
+        (NUMBERS,),
         lambda value, _: (pc.negate_checked if pa.types.is_integer(value.type) else pc.negate)(
             value
         ),
     ),
-    "floor": Function(_digits(0), (_NUMBERS,), _to_long("floor")),
-    "ceil": Function(_digits(0), (_NUMBERS,), _to_long("ceil"), aliases=("ceiling",)),
-    "round": Function(_digits(1), (_NUMBERS, "whole!"), _round(ROUND_HALF_UP), least=1),
-    "bround": Function(_digits(1), (_NUMBERS, "whole!"), _round(ROUND_HALF_EVEN), least=1),
-    "rint": _of_doubles(np.rint),
-    "sqrt": _of_doubles(_sqrt),
-    "degrees": _of_doubles(lambda value: value * 57.29577951308232),
-    "radians": _of_doubles(lambda value: value * 0.017453292519943295),
-    "sign": replace(_of_doubles(_sign), aliases=("signum",)),
+    "floor": Function(_digits(0), (NUMBERS,), _to_long("floor")),
+    "ceil": Function(_digits(0), (NUMBERS,), _to_long("ceil"), aliases=("ceiling",)),
+    "round": Function(_digits(1), (NUMBERS, "whole!"), _round(ROUND_HALF_UP), least=1),
+    "bround": Function(_digits(1), (NUMBERS, "whole!"), _round(ROUND_HALF_EVEN), least=1),
     "pi": Function(DOUBLE, (), lambda kind: arrow_scalar(math.pi, kind)),
     "e": Function(DOUBLE, (), lambda kind: arrow_scalar(math.e, kind)),
     "div": Function(LONG, (_EXACT, _EXACT), _div, text=infix("div")),
-    "pmod": Function(_pmod_type, (_NUMBERS, _NUMBERS), _pmod),
+    "pmod": Function(_pmod_type, (NUMBERS, NUMBERS), _pmod),
     "&": _of_bits("&", "bit_wise_and"),
     "|": _of_bits("|", "bit_wise_or"),
     "^": _of_bits("^", "bit_wise_xor"),
@@ -407,6 +387,7 @@ FUNCTIONS: dict[str, Entry] = {
     ),
     "bin": Function(STRING, (_WHOLE,), of_distinct(lambda item: f"{item & (2**64 - 1):b}")),
     "hex": Function(STRING, ("whole|string|binary",), _hex),
+    **MATH,
     **TEXTS,
     **DATES,
     **NESTED,
