@@ -55,7 +55,8 @@ def cast_value(value: pa.Array, kind: pa.DataType, tried: bool = False) -> pa.Ar
         shown = cast_value(odd[:1], pa.string())[0].as_py()
         raise InvalidInputError(
             argument="where",
-            reason=f"a value cannot be computed: the {value.type} {shown!r} cannot be cast to {kind}",
+            reason=f"a value cannot be computed: the {value.type} {shown!r} cannot be cast to "
+            f"{kind}",
             remedy="Use try_cast, which makes null of such values",
         )
     return found
