@@ -194,6 +194,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "i": st.sampled_from([1, 20, -1]),
     "f": st.sampled_from([math.nan, -0.0, 0.0, 0.5, 20.0, math.inf]),
     "b": st.booleans(),
+    "v": st.integers(-1, 8),  # No partition column, but each file has one value.
 }
 between_columns = st.sampled_from(
     [col("i") == col("f"), col("f") >= col("i"), col("t") != col("t"), col("i") + 1 > 2, col("b")]
@@ -203,7 +204,7 @@ between_columns = st.sampled_from(
 @settings(max_examples=examples(150))
 @given(predicates_over(VALUES, texts=["t"]), between_columns, st.sampled_from(["one", "and", "or"]))
 @pytest.mark.filterwarnings("ignore:no value of the partition column")
-def test_files_of_a_predicate_about_partitions_have_no_other_rows(
+def test_files_have_no_other_rows(
     odd: txlog.Table, one: txlog.Expression, other: txlog.Expression, how: str
 ) -> None:
     where = {"one": one, "and": one & other, "or": one | other}[how]
@@ -237,6 +238,14 @@ def test_a_text_that_is_no_number_is_an_error_at_each_door(years: txlog.Table, w
 def test_a_partition_that_is_excluded_need_not_be_computed(years: txlog.Table) -> None:
     assert years.to_arrow(where="v = 2 AND y >= 2020")["v"].to_pylist() == [2]
     assert len(years.scan(where="y >= 2020 AND y <> 'x'").file_uris()) == 1
+
+
+def test_parts_that_cannot_be_computed_are_errors_beside_or(years: txlog.Table) -> None:
+    for door in (years.to_arrow, years.to_pyarrow_dataset, years.files, years.count):
+        with pytest.raises(InvalidInputError, match="'x'"):
+            door(where="y > 2020 OR v = 2")  # type: ignore[operator]
+    assert len(years.scan(where="v = 2 AND (y > 2020 OR v = 2)").file_uris()) == 1
+    assert len(years.scan(where="v = 3 OR upper(y) = 'X'").file_uris()) == 2
 
 
 def test_constants_that_are_not_true_exclude_all_files(years: txlog.Table) -> None:

@@ -7,21 +7,22 @@ a large table, `lazy_plan.LoggedPlan`, reads only the needed parts of the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
 
 import pyarrow as pa
 
+from txlog.actions.stats_text import Path
 from txlog.base.arrow import arrow_array, arrow_scalar, pc
 from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError, TxlogError
 from txlog.base.threads import cached_property
 from txlog.expressions.bind import columns_of
-from txlog.expressions.evaluate import is_true
+from txlog.expressions.evaluate import mask
 from txlog.expressions.sql import to_sql
-from txlog.expressions.tree import And, Expression
+from txlog.expressions.tree import And, Column, Expression, Not, Or
 from txlog.fragments.fragment import Fragment, FragmentSequence
 from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows
 from txlog.protocol.form import RowTracking
@@ -35,7 +36,7 @@ from txlog.stats.files import (
     require_same_counts,
     require_same_partitions,
 )
-from txlog.stats.skip import Bounds, ColumnBounds, Known, always, is_exact, keep, merged
+from txlog.stats.skip import ALL, Bounds, ColumnBounds, Known, always, is_exact, keep, merged
 
 
 @dataclass(frozen=True)
@@ -378,13 +379,15 @@ def narrowed(
         where=where,
         mapping_mode=snapshot.mapping_mode,
     )
-    failed: list[Expression] = []
-    for part in _computed_parts(snapshot, where):
-        try:
-            rows = rows.filter(_is_true(snapshot, part, rows))
-        except TxlogError:
-            failed.append(part)
+    computed: dict[Path, Expression] = {}
+    asked = _with_names(where, {*snapshot.partition_columns}, computed)
+    failed: dict[Path, Expression] = {}
     found = Bounds(pa.nulls(len(rows.ids), pa.int64()))
+    for path, part in computed.items():
+        try:
+            found = merged(found, _computed(snapshot, path, part, rows))
+        except TxlogError:
+            failed[path] = part
     left = []
     of_files = any(path[0] not in snapshot.partition_columns for path in columns_of(where))
     for known in Known:
@@ -394,37 +397,51 @@ def narrowed(
         if known is Known.COUNTS:
             bounds = _with_metadata(snapshot, rows, bounds, tracking)
         found = merged(found, bounds)
-        kept = keep(where, found)
+        kept = keep(asked, found)
         if not pc.all(kept).as_py():
             rows, found = rows.filter(kept), found.filter(kept)
         left.append(len(rows.ids))
-    for part in failed:
+    for path, part in failed.items():
         # Perhaps it failed only for fragments that other parts have excluded.
-        true = _is_true(snapshot, part, rows)
-        rows, found = rows.filter(true), found.filter(true)
+        found = merged(found, _computed(snapshot, path, part, rows))
+        kept = keep(asked, found)
+        rows, found = rows.filter(kept), found.filter(kept)
     return rows, found, left[0]
 
 
-def _computed_parts(snapshot: Snapshot, where: Expression) -> Iterator[Expression]:
-    """Yield the parts of a predicate that depend on partition values alone, or on constants.
+def _with_names(
+    where: Expression, partitions: set[str], computed: dict[Path, Expression]
+) -> Expression:
+    """Return a predicate in which a column stands for each part that is computed for a partition.
 
-    Simple comparisons are omitted: a partition value is both bounds of its range.
+    These parts depend on partition values alone, or on constants. They are added to `computed`.
+    Simple comparisons are no such parts: a partition value is both bounds of its range.
     """
-    for part in where.parts if isinstance(where, And) else (where,):
-        names = {path[0] for path in columns_of(part)}
-        if names <= {*snapshot.partition_columns} and not is_exact(part):
-            yield part
+    match where:
+        case And(parts) | Or(parts):
+            named = tuple(_with_names(part, partitions, computed) for part in parts)
+            return replace(where, parts=named)
+        case Not(operand):
+            return Not(_with_names(operand, partitions, computed))
+    if is_exact(where) or not {path[0] for path in columns_of(where)} <= partitions:
+        return where
+    path = ("", str(len(computed)))  # No column has an empty name.
+    computed[path] = where
+    return Column(path)
 
 
-def _is_true(snapshot: Snapshot, part: Expression, rows: FragmentRows) -> pa.Array:
-    """Return for each fragment whether a part of a predicate is true for its partition."""
+def _computed(snapshot: Snapshot, path: Path, part: Expression, rows: FragmentRows) -> Bounds:
+    """Return what a part of a predicate is for the partition of each fragment, as bounds."""
     names = {path[0] for path in columns_of(part)}
     columns = [column for column in snapshot.schema.fields if column.name in names]
     values = [partition_values(rows.primaries, one, snapshot.mapping_mode) for one in columns]
-    # A batch without columns would have no rows.
-    values.append(rows.ids)
+    values.append(rows.ids)  # A batch without columns would have no rows.
     batch = pa.RecordBatch.from_arrays(values, names=[*(one.name for one in columns), ""])
-    return flat(is_true(part, batch))
+    found = flat(mask(part, batch))
+    nulls = pc.if_else(
+        pc.is_null(found), arrow_scalar(ALL, pa.int64()), arrow_scalar(0, pa.int64())
+    )
+    return Bounds(pa.nulls(len(found), pa.int64()), {path: ColumnBounds(found, found, nulls)})
 
 
 def _with_metadata(
