@@ -220,3 +220,24 @@ def test_mapped_tables_are_made_and_appended_to(spark: "SparkSession", tmp_path:
     query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path))
     others = pa.table(query.execute("SELECT * FROM t"))
     assert sorted(map(str, others.to_pylist())) == sorted(map(str, table.to_arrow().to_pylist()))
+
+
+def test_new_fields_in_lists_and_wider_types_are_merged(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    path = tmp_path / "t"
+    old = spark.sql("SELECT 1L AS id, array(named_struct('a', 1)) AS l, 7 AS n")
+    write(old, path, properties={"delta.enableTypeWidening": "true"})
+    new = spark.sql("SELECT 2L AS id, array(named_struct('a', 2, 'b', 'x')) AS l, 3000000000L AS n")
+    with pytest.raises(Exception, match="schema_mode"):
+        write(new, path)
+    write(new, path, schema_mode="merge")
+    more = spark.sql("SELECT 3L AS id, array(named_struct('a', 3, 'c', 1.5D)) AS l, 1L AS n")
+    table = txlog.Table(path)
+    merge = table.merge(more, "source.id = target.id", schema_mode="merge")
+    merge.when_not_matched_insert_all().execute()
+    assert table.refresh().to_arrow().sort_by("id").to_pylist() == [
+        {"id": 1, "l": [{"a": 1, "b": None, "c": None}], "n": 7},
+        {"id": 2, "l": [{"a": 2, "b": "x", "c": None}], "n": 3_000_000_000},
+        {"id": 3, "l": [{"a": 3, "b": None, "c": 1.5}], "n": 1},
+    ]

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog import col
+from txlog.base.errors import TxlogWarning
 from txlog.schema.types import PrimitiveType, StructField, StructType
 
 NANOS = {"delta.feature.timestampNanos": "supported"}
@@ -98,6 +99,7 @@ def test_what_deltalake_writes_is_read(tmp_path: Path, judge: Any, partition: st
     )
 
 
+@pytest.mark.filterwarnings("ignore:.*the table has no nanoseconds")
 def test_a_table_of_microseconds_refuses_what_it_would_lose(tmp_path: Path) -> None:
     rows = pa.table({"t": moments(BASE + 1, BASE + 1000)})
     with pytest.raises(txlog.SchemaMismatchError, match=r"allow_truncated_timestamps=True.*Nanos"):
@@ -119,9 +121,23 @@ def test_a_table_of_microseconds_refuses_what_it_would_lose(tmp_path: Path) -> N
     assert whole.to_arrow()["t"].cast(pa.int64()).to_pylist() == [0, *[BASE // 1000 + 1] * 3]
 
 
+def test_new_columns_of_nanoseconds_become_microseconds_with_a_warning(tmp_path: Path) -> None:
+    rows = pa.table({"t": moments(BASE)})
+    with pytest.warns(TxlogWarning, match="t: the table has no nanoseconds"):
+        txlog.Table.create(tmp_path / "made", rows.schema)
+    with pytest.warns(TxlogWarning, match="t: the table has no nanoseconds"):
+        table = txlog.write(tmp_path / "t", rows)
+    table.append(rows)  # The column is not new.
+    with pytest.warns(TxlogWarning, match="u: the table has no nanoseconds"):
+        table.append(rows.append_column("u", rows["t"]), schema_mode="merge")
+    txlog.write(tmp_path / "kept", rows, properties=NANOS)
+    txlog.write(tmp_path / "pandas", rows.to_pandas())  # Its usual unit.
+
+
 def test_columns_that_come_later(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"i": [1]}))
-    table.alter.add_columns({"whole": NTZ})
+    with pytest.warns(TxlogWarning, match="whole: the table has no nanoseconds"):
+        table.alter.add_columns({"whole": NTZ})
     assert table.schema.field("whole").type == pa.timestamp("us")
     kind = PrimitiveType("timestamp_nanos")  # Named so, it brings the feature.
     added = table.alter.add_columns(StructType((StructField("first", kind),)))

@@ -25,7 +25,9 @@ from txlog.expressions.evaluate import evaluate
 from txlog.expressions.type_rules import is_number
 from txlog.schema.arrow import Casting, arrow_field, arrow_schema, cast_array, schema_of
 from txlog.schema.types import (
+    TYPE_CHANGES,
     VOID,
+    WHOLE_NUMBERS,
     ArrayType,
     DataType,
     MapType,
@@ -160,21 +162,34 @@ def _has_objects(dtype: Any) -> bool:
     return type(dtype).__name__ == "Object" or any(map(_has_objects, inner))
 
 
-def merged_schema(table: StructType, data: StructType) -> StructType:
+def merged_schema(
+    table: StructType, data: StructType, *, fixed: Collection[str] | None = None
+) -> StructType:
     """Return the table's schema with the columns (and nested fields) that only the data has.
 
-    New fields come last and are nullable.
+    New fields come last and are nullable. They may be in structs at any depth: in lists, and in the
+    keys and values of maps.
+
+    Parameters
+    ----------
+    fixed
+        Widen the types of columns of which the data has a wider type of the same kind, except for
+        these columns. None: no type changes. A change that the data's metadata records is made in
+        any case: then it is the schema of the table after an earlier merge.
 
     Raises
     ------
     SchemaMismatchError
         A column is in both with incompatible types, or a new column is generated.
     """
-    return StructType(_merged(table.fields, data.fields, ""))
+    return StructType(_merged(table.fields, data.fields, "", fixed))
 
 
 def _merged(
-    ours: tuple[StructField, ...], theirs: tuple[StructField, ...], prefix: str
+    ours: tuple[StructField, ...],
+    theirs: tuple[StructField, ...],
+    prefix: str,
+    fixed: Collection[str] | None,
 ) -> tuple[StructField, ...]:
     ours_by_name = {field.name.lower(): field for field in ours}
     added = []
@@ -191,14 +206,67 @@ def _merged(
             )
         if known is None:
             added.append(StructField(field.name, field.type, True, field.metadata))
-        elif isinstance(known.type, StructType) and isinstance(field.type, StructType):
-            inner = _merged(known.type.fields, field.type.fields, f"{prefix}{known.name}.")
-            changed[known.name] = StructField(
-                known.name, StructType(inner), known.nullable, known.metadata
-            )
         else:
-            _require_storable(field.type, known.type, f"{prefix}{known.name}")
+            stays = None if fixed is None or known.name in fixed else ()
+            merging = _Merging(stays, _changes_of(field)[len(_changes_of(known)) :])
+            changed[known.name] = merging.field(known, field, f"{prefix}{known.name}")
     return (*(changed.get(field.name, field) for field in ours), *added)
+
+
+def _changes_of(field: StructField) -> list[Any]:
+    return list(field.metadata.get(TYPE_CHANGES) or ())
+
+
+class _Merging:
+    """Merges the types of one field, and collects the changes of its types.
+
+    `fixed` is that of `merged_schema` for the fields below, of which none is named; `known` are the
+    changes that the data's metadata records.
+    """
+
+    def __init__(self, fixed: Collection[str] | None, known: Sequence[Any]) -> None:
+        self._fixed = fixed
+        self._widens = fixed is not None or bool(known)
+        self._changes: list[dict[str, str]] = []
+
+    def field(self, ours: StructField, theirs: StructField, name: str) -> StructField:
+        """Return our field with the type of both."""
+        kind = self._type(ours.type, theirs.type, name, ())
+        metadata = ours.metadata
+        if self._changes:
+            metadata = {**metadata, TYPE_CHANGES: [*_changes_of(ours), *self._changes]}
+        return StructField(ours.name, kind, ours.nullable, metadata)
+
+    def _type(self, ours: DataType, theirs: DataType, name: str, path: tuple[str, ...]) -> DataType:
+        match ours, theirs:
+            case StructType(fields), StructType(others):
+                return StructType(_merged(fields, others, f"{name}.", self._fixed))
+            case ArrayType(element, contains_null), ArrayType(other):
+                inner = self._type(element, other, f"{name}.element", (*path, "element"))
+                return ArrayType(inner, contains_null)
+            case MapType(key, value, contains_null), MapType(other_key, other_value):
+                return MapType(
+                    self._type(key, other_key, f"{name}.key", (*path, "key")),
+                    self._type(value, other_value, f"{name}.value", (*path, "value")),
+                    contains_null,
+                )
+        if self._widens and _is_wider(ours, theirs):
+            place = {"fieldPath": ".".join(path)} if path else {}
+            change = {"fromType": type_name(ours), "toType": type_name(theirs), **place}
+            self._changes.append(change)
+            return theirs
+        _require_storable(theirs, ours, name)
+        return ours
+
+
+def _is_wider(ours: DataType, theirs: DataType) -> bool:
+    """Return whether the second type has all values of the first one, and is of its kind."""
+    old, new = type_name(ours), type_name(theirs)
+    if not is_widening(old, new):
+        return False
+    if old in WHOLE_NUMBERS:
+        return new in WHOLE_NUMBERS
+    return True
 
 
 def require_fit(table: StructType, data: StructType) -> None:
@@ -244,9 +312,22 @@ def require_fit(table: StructType, data: StructType) -> None:
             argument="data",
             reason="; ".join(faults),
             remedy=_remedy(
-                [name for _, name in twice], unknown, [column.name for _, column in others], missing
+                [name for _, name in twice],
+                unknown,
+                [field.name for field, column in others if _evolves(field, column)],
+                [column.name for field, column in others if not _evolves(field, column)],
+                missing,
             ),
         )
+
+
+def _evolves(field: StructField, column: StructField) -> bool:
+    """Return whether data differs from a column only by fields in lists or maps that are new."""
+    try:
+        merged = merged_schema(StructType((column,)), StructType((field,)))
+    except SchemaMismatchError:
+        return False
+    return is_storable(field.type, merged.fields[0].type)
 
 
 def _occurs_twice(first: str, second: str) -> str:
@@ -255,7 +336,11 @@ def _occurs_twice(first: str, second: str) -> str:
 
 
 def _remedy(
-    twice: Sequence[str], unknown: Sequence[str], others: Sequence[str], missing: Sequence[str]
+    twice: Sequence[str],
+    unknown: Sequence[str],
+    evolving: Sequence[str],
+    others: Sequence[str],
+    missing: Sequence[str],
 ) -> str:
     """Return the remedy for columns that do not fit: one sentence for each kind of fault."""
     sentences = []
@@ -268,6 +353,10 @@ def _remedy(
     if new := [name for name in unknown if name not in index]:
         sentences.append(
             f'Drop the new columns ({", ".join(new)}), or pass schema_mode="merge" to add them'
+        )
+    if evolving:
+        sentences.append(
+            f'Pass schema_mode="merge" to add the new fields of {", ".join(evolving)}, or drop them'
         )
     if others:
         sentences.append(f"Cast {', '.join(others)} to the types of the table")
@@ -428,7 +517,9 @@ class Incoming:
     schema: StructType  # The columns of the data, in types of Delta.
 
 
-def incoming(data: Any, table: StructType | None, *, nanos: bool = False) -> Incoming:
+def incoming(
+    data: Any, table: StructType | None, *, nanos: bool = False, truncates: bool = False
+) -> Incoming:
     """Return data with its schema before any row is read.
 
     Parameters
@@ -437,6 +528,8 @@ def incoming(data: Any, table: StructType | None, *, nanos: bool = False) -> Inc
         The columns that take the data. None: the table gets those of the data.
     nanos
         Whether new columns may hold nanoseconds.
+    truncates
+        Whether nanoseconds may be cut off, so that new columns of them cause no warning.
 
     Raises
     ------
@@ -444,7 +537,7 @@ def incoming(data: Any, table: StructType | None, *, nanos: bool = False) -> Inc
         The data is not Arrow data, or it has a type that Delta does not have.
     """
     reader = as_reader(data)
-    return Incoming(reader, schema_of(reader.schema, table, nanos=nanos))
+    return Incoming(reader, schema_of(reader.schema, table, nanos=nanos, truncates=truncates))
 
 
 def require_typed(fields: Sequence[StructField], table: StructType, prefix: str = "") -> None:
@@ -468,13 +561,31 @@ def require_typed(fields: Sequence[StructField], table: StructType, prefix: str 
                 "type is unknown",
                 remedy="Cast it to the type that it should have, or omit it",
             )
-        if known is not None and isinstance(field.type, StructType):
-            assert isinstance(known.type, StructType)
-            require_typed(field.type.fields, known.type, f"{name}.")
+        if known is not None:
+            _require_typed(field.type, known.type, name)
 
 
-def target_schema(table: StructType, data: StructType, modes: WriteModes) -> StructType:
+def _require_typed(have: DataType, known: DataType, name: str) -> None:
+    match have, known:
+        case StructType(fields), StructType():
+            require_typed(fields, known, f"{name}.")
+        case ArrayType(element), ArrayType(ours):
+            _require_typed(element, ours, f"{name}.element")
+        case MapType(key, value), MapType(our_key, our_value):
+            _require_typed(key, our_key, f"{name}.key")
+            _require_typed(value, our_value, f"{name}.value")
+
+
+def target_schema(
+    table: StructType,
+    data: StructType,
+    modes: WriteModes,
+    *,
+    fixed: Collection[str] | None = None,
+) -> StructType:
     """Return the schema of a table after data of another schema is written to it.
+
+    `fixed` is that of `merged_schema`.
 
     Raises
     ------
@@ -490,9 +601,9 @@ def target_schema(table: StructType, data: StructType, modes: WriteModes) -> Str
                 argument="data",
                 field=second,
                 reason=_occurs_twice(first, second),
-                remedy=_remedy([second], (), (), ()),
+                remedy=_remedy([second], (), (), (), ()),
             )
-        merged = merged_schema(table, data)
+        merged = merged_schema(table, data, fixed=fixed)
         require_fit(merged, data)
         return merged
     require_fit(table, data)

@@ -23,7 +23,7 @@ from txlog.base.thresholds import Threshold
 from txlog.expressions.tree import col
 from txlog.parquet.file_footer import FileFooter
 from txlog.protocol.properties import Properties
-from txlog.schema.arrow import from_arrow, warn_of_unsigned
+from txlog.schema.arrow import from_arrow, warn_of_nanos, warn_of_unsigned
 from txlog.schema.types import (
     GENERATION,
     ArrayType,
@@ -370,6 +370,7 @@ def as_schema(schema: pa.Schema | StructType, *, nanos: bool = False) -> StructT
     if isinstance(schema, pa.Schema) or hasattr(schema, "__arrow_c_schema__"):
         fields = pa.schema(schema)
         warn_of_unsigned(fields)
+        warn_of_nanos(fields, nanos=nanos)
         return from_arrow(fields, nanos=nanos)
     raise InvalidTypeError(
         argument="schema",
@@ -426,8 +427,12 @@ def new_fields(
 ) -> list[tuple[tuple[str, ...], StructField]] | None:
     """Return columns that are given only by their types, each with the path of its struct.
 
-    None if they have values. `nanos` is that of `from_arrow`.
+    None if they have values. `nanos` is that of `from_arrow`. Fields and schemas of other
+    libraries, such as `deltalake.Field`, are read as Arrow's.
     """
+    columns = _as_arrow(columns)
+    if isinstance(columns, list | tuple):
+        columns = list(map(_as_arrow, columns))
     if isinstance(columns, pa.Field | StructField):
         columns = [columns]
     if isinstance(columns, pa.Schema):
@@ -442,7 +447,9 @@ def new_fields(
         return None
     if not all(isinstance(one, pa.Field | StructField) for one in columns):
         return None
-    warn_of_unsigned(one for one in columns if isinstance(one, pa.Field))
+    arrow = [one for one in columns if isinstance(one, pa.Field)]
+    warn_of_unsigned(arrow)
+    warn_of_nanos(arrow, nanos=nanos)
     fields = [
         one if isinstance(one, StructField) else from_arrow(pa.schema([one]), nanos=nanos).fields[0]
         for one in columns
@@ -452,6 +459,15 @@ def new_fields(
         (path[:-1], replace(field, name=path[-1]))
         for path, field in zip(paths, fields, strict=True)
     ]
+
+
+def _as_arrow(columns: Any) -> Any:
+    """Return a field or schema of another library as Arrow's; all else unchanged."""
+    known = (pa.Field, pa.Schema, pa.DataType, Mapping)
+    has_rows = hasattr(columns, "__arrow_c_stream__") or hasattr(columns, "__arrow_c_array__")
+    if isinstance(columns, known) or has_rows or not hasattr(columns, "__arrow_c_schema__"):
+        return columns
+    return pa.field(columns) if hasattr(columns, "nullable") else pa.schema(columns)
 
 
 def as_names(

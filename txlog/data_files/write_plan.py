@@ -39,7 +39,7 @@ from txlog.data_files.write import (
     partitioning,
     write_data_files,
 )
-from txlog.expressions.bind import bind
+from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
@@ -218,9 +218,33 @@ def schema_after(base: Snapshot, data: StructType, modes: WriteModes) -> StructT
     InvalidInputError
         `modes` contradict the table, or as for `settled`.
     """
-    schema = settled(base, target_schema(base.schema, data, modes))
+    fixed = fixed_types(base) if modes.schema_mode == "merge" else None
+    schema = settled(base, target_schema(base.schema, data, modes, fixed=fixed))
     modes.require_possible(base, schema)
     return schema
+
+
+def evolved_schema(base: Snapshot, data: StructType) -> StructType:
+    """Return the schema of a table after new columns and wider types of data are merged into it.
+
+    Raises
+    ------
+    SchemaMismatchError, InvalidInputError
+        As for `merged_schema` and `settled`.
+    """
+    return settled(base, merged_schema(base.schema, data, fixed=fixed_types(base)))
+
+
+def fixed_types(base: Snapshot) -> frozenset[str] | None:
+    """Return the columns whose types cannot become wider; None if no type can.
+
+    The property `delta.enableTypeWidening` allows it, except for columns on which a constraint or
+    a generated column depends.
+    """
+    if not base.properties.get("delta.enableTypeWidening"):
+        return None
+    rules = constraints_of(base.metadata, base.schema)
+    return frozenset(path[0] for rule in rules for path in columns_of(rule.predicate))
 
 
 def settled(base: Snapshot, schema: StructType) -> StructType:
@@ -425,7 +449,8 @@ class AddedFiles:
         if self.schema is None or self._require_fit is None:
             nanos = base.supports("timestampNanos")
             columns = None if self.modes.replaces_schema else base.schema
-            rows = incoming(self._data, columns, nanos=nanos)
+            truncates = self._options.encoding.allow_truncated_timestamps
+            rows = incoming(self._data, columns, nanos=nanos, truncates=truncates)
             schema = schema_after(base, rows.schema, self.modes)
             if columns is not None:
                 require_typed(schema.fields, columns)

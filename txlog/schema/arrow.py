@@ -313,11 +313,14 @@ def _type(kind: pa.DataType, path: str, taken: _Leniency) -> DataType:
     )
 
 
-def schema_of(data: pa.Schema, table: StructType | None, *, nanos: bool) -> StructType:
+def schema_of(
+    data: pa.Schema, table: StructType | None, *, nanos: bool, truncates: bool = False
+) -> StructType:
     """Return the Delta schema of data for a table (None: a new table); `nanos` as for `from_arrow`.
 
     A uint64 column takes the table's type `long` if it has that, and the cast checks each value. A
-    new uint64 column causes a warning.
+    new uint64 column causes a warning, and so does a new one of nanoseconds that the table lacks,
+    unless the caller `truncates` them.
     """
     given = from_arrow(data, nulls_as_void=table is not None, nanos=nanos)
     new, narrowed = [], {}
@@ -328,6 +331,8 @@ def schema_of(data: pa.Schema, table: StructType | None, *, nanos: bool) -> Stru
         elif pa.types.is_uint64(arrow.type) and known.type == LONG:
             narrowed[field] = replace(field, type=LONG)
     warn_of_unsigned(new)
+    if data.pandas_metadata is None:  # In pandas, nanoseconds are usual, and not a choice.
+        warn_of_nanos(new, nanos=nanos or truncates)
     return StructType(tuple(narrowed.get(f, f) for f in given.fields)) if narrowed else given
 
 
@@ -338,6 +343,19 @@ def warn_of_unsigned(fields: Iterable[pa.Field]) -> None:
         warnings.warn(
             f"{', '.join(names)}: Delta has no uint64, so the column becomes decimal(20,0) and is "
             "read as that. Cast it to int64 if all values are below 2^63",
+            TxlogWarning,
+            stacklevel=2,
+        )
+
+
+def warn_of_nanos(fields: Iterable[pa.Field], *, nanos: bool) -> None:
+    """Warn of new columns of nanoseconds, unless the table keeps them (`nanos`)."""
+    names = [] if nanos else [one.name for one in fields if "timestamp[ns" in str(one.type)]
+    if names:
+        warnings.warn(
+            f"{', '.join(names)}: the table has no nanoseconds, so the column becomes "
+            "microseconds, and a value with more digits is refused. Cast it to microseconds, or "
+            "add the feature timestampNanos to the table before it gets the column",
             TxlogWarning,
             stacklevel=2,
         )

@@ -47,9 +47,10 @@ class TableAlter(Namespace):
             Names and their values, `{"score": …}`: SQL text (`"2 * a"`), an expression
             (`col("a") + 1`), a function that gets a RecordBatch and returns an array, a pyarrow
             type (nulls), or Arrow data with a value for each row in the table's order. For several
-            columns together: a function that returns a batch, a pyarrow schema or fields (nulls),
-            or Arrow data. Functions run for several fragments concurrently, in any order. A name
-            such as `st.b` adds a field, null in all rows, to a struct.
+            columns together: a function that returns a batch, a schema or fields (nulls) of
+            pyarrow or of a library that exports them, such as deltalake, or Arrow data. Functions
+            run for several fragments concurrently, in any order. A name such as `st.b` adds a
+            field, null in all rows, to a struct.
         read_columns
             The columns that functions receive. Default: all.
 
@@ -62,6 +63,7 @@ class TableAlter(Namespace):
         """
         from txlog.data_files.options import new_fields
         from txlog.fragments.rows import FEATURE
+        from txlog.schema.arrow import arrow_field
         from txlog.verbs.columns import GiveValues
         from txlog.verbs.schema import AddFields
 
@@ -70,8 +72,8 @@ class TableAlter(Namespace):
         nested = any(path for path, _ in fields or ())
         if fields and (nested or not snapshot.supports(FEATURE)):
             return self._table._run(AddFields(fields), txn, user_metadata)
-        if fields and isinstance(columns, list | tuple):
-            columns = pa.schema(columns)
+        if fields:
+            columns = pa.schema([arrow_field(field, texts=True) for _, field in fields])
         operation = GiveValues("add columns", columns, read_columns=read_columns)
         return self._table._run(operation, txn, user_metadata)
 

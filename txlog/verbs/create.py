@@ -336,10 +336,11 @@ def create(
 
 
 def table_of_rows(
-    data: Any, definition: Definition, *, effects: Effects
+    data: Any, definition: Definition, *, effects: Effects, options: WriteOptions | None = None
 ) -> tuple[NewTable, pa.RecordBatchReader]:
     """Return the definition of a table for data, and its rows; otherwise as `new_table`."""
-    rows = incoming(data, None, nanos=definition.keeps_nanos)
+    truncates = as_options(options).encoding.allow_truncated_timestamps
+    rows = incoming(data, None, nanos=definition.keeps_nanos, truncates=truncates)
     return table_for(rows.schema, definition, effects=effects), rows.reader
 
 
@@ -382,7 +383,7 @@ def write_new_table(
     """
     require_app_version(txn)
     context.store.require_writable()
-    new, rows = table_of_rows(data, definition, effects=context.effects)
+    new, rows = table_of_rows(data, definition, effects=context.effects, options=options)
     adds = new.plan(options, replaced=where).write(context, rows)
     operation = CreateTable(partial(new.intent, adds), owned=adds)
     try:

@@ -12,10 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users n
 from txlog.base.errors import InvalidInputError
 from txlog.commit.operation import Operation
 from txlog.data_files.assignments import require_apart, target_field
-from txlog.data_files.incoming import merged_schema
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.row_changes import RowChanges
-from txlog.data_files.write_plan import settled
+from txlog.data_files.write_plan import evolved_schema
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import as_expression, to_sql
 from txlog.expressions.tree import And, Column, Expression, quote_name
@@ -187,7 +186,7 @@ class SparkMerge(SparkChange):
         require_key(self._key, target=base.schema, source=columns)
         schema = base.schema
         if self._merges_schema:
-            schema = settled(base, merged_schema(base.schema, columns))
+            schema = evolved_schema(base, columns)
         kinds = {clause.kind for clause in self._clauses}
         where = None
         if "not_matched_by_source" not in kinds:

@@ -99,7 +99,7 @@ def write_first_fragments(
         The table cannot be created: its columns, partitioning or properties are wrong.
     """
     context.store.require_writable()
-    new, rows = table_of_rows(data, definition, effects=context.effects)
+    new, rows = table_of_rows(data, definition, effects=context.effects, options=options)
     plan = new.plan(options)
     digest = plan.written_for(NO_TABLE)
     return [FragmentMetadata(None, (add,), -1, digest) for add in plan.write(context, rows)]

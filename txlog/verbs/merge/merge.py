@@ -15,11 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.base.arrow import arrow_array
-from txlog.data_files.incoming import merged_schema
 from txlog.data_files.options import as_options
 from txlog.data_files.replace_rows import FileChange, replace_rows
 from txlog.data_files.row_changes import RowChanges
-from txlog.data_files.write_plan import settled
+from txlog.data_files.write_plan import evolved_schema
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.scan.plan import ScanPlan, plan_scan
@@ -99,7 +98,7 @@ class Merge(ChangeRows):
             more = source.schema
             if not self._options.error_on_type_mismatch:
                 more = _of_structs_and_new(base.schema, more)
-            schema = settled(base, merged_schema(base.schema, more))
+            schema = evolved_schema(base, more)
         sides = Sides(base.schema, source.schema, *self._aliases)
         require_key(self._key, target=base.schema, source=source.schema)
         condition = merge_condition(self._predicate, sides)
