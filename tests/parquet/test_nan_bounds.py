@@ -141,6 +141,16 @@ def test_other_engines_find_nan_in_files(tmp_path: Path) -> None:
         assert statistics.has_min_max != nan
 
 
+def test_single_pages_are_found_by_the_new_footer(tmp_path: Path) -> None:
+    rows = pa.table({"n": range(2000), "f": [math.nan if n % 7 else n / 2 for n in range(2000)]})
+    table = txlog.write(tmp_path / "t", rows, properties={"txlog.pageRows": "100"})
+    table.indexes.create("n")
+    found = table.lookup([14, 700, 1999], on="n")
+    assert repr(found.to_pylist()) == repr(rows.take([14, 700, 1999]).to_pylist())
+    assert repr(table.take([0, 1998]).to_pylist()) == repr(rows.take([0, 1998]).to_pylist())
+    assert table.doctor(sample=None).findings == ()
+
+
 @pytest.mark.spark
 def test_spark_finds_nan_in_files(spark: "SparkSession", tmp_path: Path) -> None:
     txlog.write(tmp_path / "t", ROWS)
