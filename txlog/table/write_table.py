@@ -22,6 +22,7 @@ from txlog.expressions.sql import Where, as_expression
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.protocol.access import features_of
 from txlog.protocol.properties import VERSIONS
+from txlog.schema.types import StructType
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import threads_for
@@ -236,7 +237,7 @@ def _folded(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 def convert_to_delta(
     uri: str | os.PathLike[str],
-    partition_by: pa.Schema | Mapping[str, pa.DataType] | None = None,
+    partition_by: pa.Schema | StructType | Mapping[str, pa.DataType] | None = None,
     mode: Literal["error", "ignore"] = "error",
     *,
     partition_strategy: Literal["hive", "directory"] = "hive",
@@ -312,8 +313,8 @@ def convert_to_delta(
         return Table(uri, storage_options=storage_options, engine=engine)
     schema = None
     if partition_by is not None:
-        arrow = partition_by if isinstance(partition_by, pa.Schema) else pa.schema(partition_by)
-        schema = as_schema(arrow)
+        is_schema = isinstance(partition_by, pa.Schema | StructType)
+        schema = as_schema(partition_by if is_schema else pa.schema(partition_by))
     done = convert(
         context,
         partition_by=schema,

@@ -79,6 +79,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table.indexes.create("carrier", name="carrier")
     pq.write_table(rows.slice(0, 1), home / "new.parquet")
     txlog.write(home / "events", rows)
+    (home / "lake" / "orders").mkdir(parents=True)
+    pq.write_table(rows, home / "lake" / "orders" / "1.parquet")
     return home
 
 
@@ -159,7 +161,7 @@ DRY = [name for name, command in COMMANDS.items()
 
 
 def test_what_changes_rows_or_columns_can_be_tried() -> None:
-    changing = {"append", "merge", "update", "delete", "set", "constraint", "restore", "compact",
+    changing = {"create", "convert", "append", "merge", "update", "delete", "set", "constraint", "restore", "compact",
                 "optimize"}  # fmt: skip
     changing |= {name for name in COMMANDS if name.startswith("alter ")}
     assert sorted(DRY) == sorted(changing)

@@ -236,3 +236,44 @@ class TestSql:
         assert "one SELECT" in capsys.readouterr().err
         assert run(["sql", "SELECT [1, 2] AS l", "--csv"]) == 1
         assert "--json" in capsys.readouterr().err
+
+
+def test_a_table_is_made_of_a_file(tmp_path: Path, capsys: Any) -> None:
+    pq.write_table(ROWS, tmp_path / "first.parquet")
+    given = ["create", str(tmp_path / "made"), str(tmp_path / "first.parquet")]
+    more = ["--partition-by", "day", "--property", "owner=me", "--description", "prices"]
+    assert run([*given, *more, "--dry-run"]) == 0
+    assert "would commit" in capsys.readouterr().out
+    assert not txlog.Table.exists(tmp_path / "made")
+    assert run([*given, *more, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["version"] == 0
+    table = txlog.Table(tmp_path / "made")
+    assert (table.partition_columns, table.properties["owner"]) == (["day"], "me")
+    assert table.metadata.description == "prices"
+    assert table.to_arrow().select(ROWS.column_names).to_pylist() == ROWS.to_pylist()
+    assert run(given) == 1
+    assert "already" in capsys.readouterr().err
+
+
+def test_a_table_is_made_of_columns(tmp_path: Path, capsys: Any) -> None:
+    columns = ["--column", "id=BIGINT", "--column", "price=DECIMAL(10,2)"]
+    assert run(["create", str(tmp_path / "t"), *columns, "--cluster-by", "id"]) == 0
+    table = txlog.Table(tmp_path / "t")
+    assert table.schema == pa.schema([("id", pa.int64()), ("price", pa.decimal128(10, 2))])
+    assert table.count() == 0
+    for wrong in ([], ["new.csv", *columns], ["--column", "id"], [*columns, *columns]):
+        assert run(["create", str(tmp_path / "u"), *wrong]) == 2
+    assert not (tmp_path / "u").exists()
+
+
+def test_a_folder_of_files_becomes_a_table(tmp_path: Path, capsys: Any) -> None:
+    for day in ("01", "02"):
+        (tmp_path / "lake" / f"day={day}").mkdir(parents=True)
+        pq.write_table(ROWS.select(["n", "t"]), tmp_path / "lake" / f"day={day}" / "a.parquet")
+    given = ["convert", str(tmp_path / "lake"), "--partition-by", "day=STRING"]
+    assert run([*given, "--dry-run"]) == 0
+    assert not txlog.Table.exists(tmp_path / "lake")
+    assert run(given) == 0
+    assert "made version 0" in capsys.readouterr().out
+    table = txlog.Table(tmp_path / "lake")
+    assert sorted(table.to_arrow()["day"].to_pylist()) == ["01"] * 3 + ["02"] * 3

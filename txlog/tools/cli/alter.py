@@ -28,7 +28,7 @@ def add(
     fields = []
     for text in columns:
         name, _, kind = text.partition("=")
-        fields.append(StructField(name, _type(kind)))
+        fields.append(StructField(name, type_of(kind)))
     print_outcome(Table(table).alter.add_columns(fields), json)
 
 
@@ -79,7 +79,7 @@ def widen(
     json: Json = False,
 ) -> None:
     """Give a column a wider type."""
-    print_outcome(Table(table).alter.widen_type(column, _type(kind)), json)
+    print_outcome(Table(table).alter.widen_type(column, type_of(kind)), json)
 
 
 @alter.command()
@@ -121,7 +121,7 @@ def sync_identity(
     print_outcome(Table(table).alter.sync_identity(column), json)
 
 
-def _type(text: str) -> DataType:
+def type_of(text: str) -> DataType:
     """Return the type with an SQL name."""
     try:
         return parse_type(text)

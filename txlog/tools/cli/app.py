@@ -19,6 +19,7 @@ from txlog.tools.cli.alter import alter
 from txlog.tools.cli.datasets import datasets
 from txlog.tools.cli.examine import Dry, Json, TableUri, examine, explain, with_examples
 from txlog.tools.cli.maintain import maintenance
+from txlog.tools.cli.make import convert, create
 from txlog.tools.cli.output import (
     INTERRUPTED,
     clock,
@@ -95,6 +96,8 @@ app.add_typer(datasets, name="datasets")
 app.add_typer(index, name="index")
 app.add_typer(maintenance)
 app.add_typer(examine)
+app.command()(create)
+app.command()(convert)
 app.command()(append)
 app.command()(merge)
 app.command()(update)

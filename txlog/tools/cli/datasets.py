@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from txlog.tools.cli.examine import Json
+from txlog.tools.cli.examine import Json, pairs
 from txlog.tools.cli.output import as_rows, clock, print_json, print_rows, print_text
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def create(
         name,
         type,
         source,
-        tags=_pairs(tag, "--tag"),
+        tags=pairs(tag, "--tag"),
         description=description,
         message=message,
         inputs=input or (),
@@ -80,7 +80,7 @@ def update(
     made = _dataset(root, name).update(
         source,
         message,
-        _pairs(tag, "--tag"),
+        pairs(tag, "--tag"),
         inputs=input or (),
         code=_code(code),
         schema_mode="merge" if merge_schema else None,
@@ -141,7 +141,7 @@ def prepare(
     """Pick commits and make a training set from them, unless it exists already."""
     found = _dataset(root, name)
     asked = found.prepare(
-        _number(commit), _pairs(tag, "--tag"), form=form, options=_pairs(option, "--option")
+        _number(commit), pairs(tag, "--tag"), form=form, options=pairs(option, "--option")
     )
     _print_training_set(asked, json)
 
@@ -311,7 +311,7 @@ def serve(
     def ready(http: str, rpc: str | None) -> None:
         print_text(f"Data sets of {root} at {http}" + (f", gRPC at {rpc}" if rpc else ""))
 
-    catalog = Datasets(root, sources=_pairs(source, "--source") or None)
+    catalog = Datasets(root, sources=pairs(source, "--source") or None)
     run(catalog, host=host, port=port, grpc_port=grpc, tokens=tokens, ready=ready)
 
 
@@ -348,16 +348,6 @@ def _dataset(root: str, name: str) -> Dataset:
     found = _catalog(root)
     names = {one.name for one in found.list(limit=1 << 30)} if name.isdecimal() else set()
     return found.dataset(int(name) if name.isdecimal() and name not in names else name)
-
-
-def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
-    found = {}
-    for text in given or ():
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
-        found[name] = value
-    return found
 
 
 def _txn(text: str | None) -> tuple[str, int] | None:

@@ -196,7 +196,23 @@ Dry = Annotated[
 ]
 """The option of commands with one operation: the operation is planned, but not committed."""
 
+
+def pairs(given: list[str] | None, option: str) -> dict[str, str]:
+    """Return the names and values of an option that is given as NAME=VALUE, once or more."""
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"NAME=VALUE was expected, not {text!r}", param_hint=option)
+        if name in found:
+            raise typer.BadParameter(f"{name} is given twice", param_hint=option)
+        found[name] = value
+    return found
+
+
 EXAMPLES = {
+    "create": "create orders new.parquet --partition-by carrier",
+    "convert": "convert lake/orders",
     "append": "append flights new.parquet",
     "merge": "merge flights new.parquet --on carrier --on day",
     "head": """head flights -n 3 --where "carrier = 'UA'\"""",
