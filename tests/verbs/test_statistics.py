@@ -273,7 +273,7 @@ def test_only_some_columns(tmp_path: Path) -> None:
     assert not table.optimize.compute_statistics(["a", "s.y"])
     table.optimize.compute_statistics("s")
     assert stats(table)[0]["maxValues"]["s"] == {"x": 1, "y": 2}
-    for name in ("nope", "s.z", "A"):
+    for name in ("nope", "s.z"):
         with pytest.raises(InvalidInputError, match="no such column"):
             table.optimize.compute_statistics([name])
 

@@ -20,6 +20,7 @@ from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
 from txlog.data_files.rewrite import require_partition_columns
+from txlog.expressions.bind import column_path
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import And, Column, Expression, IsNull
 from txlog.fragments.fragment import Fragment
@@ -142,7 +143,13 @@ def _chosen_columns(base: Snapshot, columns: Sequence[str] | str | None) -> dict
     leaves = leaf_types(stored)
     found: dict[Path, DataType] = {}
     for name in (columns,) if isinstance(columns, str) else columns:
-        below = {path: kind for path, kind in leaves.items() if _is_at(path, name)}
+        fields = stored.along(path := column_path(stored, name))
+        asked = tuple(field.name for field in fields)
+        below = {
+            leaf: kind
+            for leaf, kind in leaves.items()
+            if len(fields) == len(path) and leaf[: len(asked)] == asked
+        }
         if not below:
             raise InvalidInputError(
                 argument="columns",
@@ -152,11 +159,6 @@ def _chosen_columns(base: Snapshot, columns: Sequence[str] | str | None) -> dict
             )
         found |= below
     return found
-
-
-def _is_at(path: Path, name: str) -> bool:
-    """Whether a name (with dots) is that of a leaf column, or of a column around it."""
-    return any(".".join(path[:end]) == name for end in range(1, len(path) + 1))
 
 
 def _jobs(
