@@ -161,3 +161,33 @@ def test_spark_reads_them(spark: Any, tmp_path: Path) -> None:
     frame = spark.read.schema("id long, v variant").parquet(*files)
     found = frame.selectExpr("id", "to_json(v) AS j").orderBy("id").collect()
     assert [row.j for row in found] == texts
+
+
+@pytest.mark.parametrize(
+    ("metadata", "value"),
+    [
+        (b"", b""),
+        (b"\x01\x00\x00", b""),
+        (b"\x01\x00\x00", b"abc"),
+        (b"\x02\x00\x00", b"\x00"),
+        (b"\x01\x01\x00\x09a", b"\x00"),
+        (b"\x01\x00\x00", b"\x02\x01\x00\x00\x01\x00"),
+    ],
+)
+def test_bytes_that_are_no_variant_are_refused(
+    tmp_path: Path, metadata: bytes, value: bytes
+) -> None:
+    """Other engines could not read the table."""
+    sound = txlog.variant_from_python([1, None, {"a": [2]}])
+    table = txlog.write(tmp_path, pa.table({"v": sound}))
+    kind = pa.struct(
+        [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)]
+    )
+    rows = [{"metadata": b"\x01\x00\x00", "value": b"\x00"}, {"metadata": metadata, "value": value}]
+    data = pa.table({"v": pa.array(rows, kind)})
+    for verb in (table.append, table.overwrite):
+        with pytest.raises(txlog.SchemaMismatchError, match="row 1: "):
+            verb(data)
+    table.append(data.slice(0, 1))
+    assert txlog.variant_to_python(table.to_arrow()["v"])[-1] is None
+    assert table.count() == 4

@@ -154,13 +154,21 @@ def variant_from_json(texts: Iterable[str | None] | pa.Array) -> pa.ExtensionArr
     return pa.ExtensionArray.from_storage(VariantType(), as_variants(array))
 
 
+def _nothing(_: object) -> None:
+    """Return nothing, as the value of a variant that is only checked."""
+
+
+_NOTHING: Form[None] = Form(dict.fromkeys(Kind, _nothing), _nothing, _nothing)
+
+
 def as_variants(array: pa.Array) -> pa.StructArray:
     """Return a column as variants: variants as they are, strings as JSON, other values encoded.
 
     Raises
     ------
     InvalidInputError
-        A text is not JSON, or a variant cannot hold a value. The error names its row.
+        A text is not JSON, a variant cannot hold a value, or the bytes of a variant are none. The
+        error names its row.
     """
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -174,7 +182,10 @@ def as_variants(array: pa.Array) -> pa.StructArray:
         if any(pc.any(pc.and_(pc.is_null(part), array.is_valid())).as_py() for part in parts):
             raise _invalid("value or metadata is null")
         whole = [pc.fill_null(part, b"") for part in parts]
-        return pa.StructArray.from_arrays(whole, fields=list(STORAGE), mask=array.is_null())
+        found = pa.StructArray.from_arrays(whole, fields=list(STORAGE), mask=array.is_null())
+        for _ in _rows(found, _NOTHING):  # Each is read: other engines fail at a malformed one.
+            pass
+        return found
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return _encoded(array.to_pylist(), _parsed_json)
     return _encoded(array.to_pylist(maps_as_pydicts="strict"))
