@@ -293,7 +293,11 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
         return Comparison(op, node, Literal(None, kind))
     if kind == STRING and (beside := beside_text(kind, _typed(Literal(value))[1])) is not None:
         node, kind = Cast(node, beside), beside  # As in Spark, the text has to be such a value.
-    elif isinstance(value, str) and (beside := beside_text(STRING, kind)) is not None:
+    elif (
+        isinstance(value, str)
+        and primitive_name(kind) not in NANOS  # Out of their range there are texts, too.
+        and (beside := beside_text(STRING, kind)) is not None
+    ):
         value = _read(value, beside, kind, node)
     odd = isinstance(value, bool) != (kind == BOOLEAN) and not isinstance(value, str)
     if odd or (isinstance(value, Nanos) and is_number(kind)):
