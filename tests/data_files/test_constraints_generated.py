@@ -307,3 +307,34 @@ def test_an_expression_that_cannot_be_computed_hinders_writes_alone(tmp_path: Pa
     assert table.count() == 0
     with pytest.raises(UnsupportedFeatureError, match=r"udf\(1\)"):
         table.append(pa.table({"x": [1]}))
+
+
+def test_errors_of_values_name_where_the_expression_is(tmp_path: Path) -> None:
+    """An expression does not know whose it is: its errors must not say `where`."""
+    schema = pa.schema([("t", pa.string()), ("n", pa.int64())])
+    table = txlog.Table.create(tmp_path / "t", schema, generated={"n": "CAST(t AS BIGINT)"})
+    with pytest.raises(InvalidInputError, match="x") as caught:
+        table.append(pa.table({"t": ["x"]}))
+    assert (caught.value.argument, caught.value.field) == ("data", "n")
+    table.append(pa.table({"t": ["1"]}))
+    with pytest.raises(InvalidInputError, match="x") as caught:
+        table.update({"t": "CAST(concat(t, 'x') AS BIGINT)"})
+    assert (caught.value.argument, caught.value.field) == ("updates", "t")
+    with pytest.raises(InvalidInputError, match="x") as caught:
+        table.merge(pa.table({"t": ["1"]}), on="t").when_matched_update(
+            {"t": "CAST(concat(source.t, 'x') AS BIGINT)"}
+        ).execute()
+    assert (caught.value.argument, caught.value.field) == ("updates", "t")
+    checked = txlog.write(tmp_path / "checked", pa.table({"t": ["1"]}))
+    checked.alter.add_constraint({"whole": "CAST(t AS BIGINT) > 0"})
+    with pytest.raises(InvalidInputError, match="x") as caught:
+        checked.append(pa.table({"t": ["x"]}))
+    assert (caught.value.argument, caught.value.field) == ("data", "whole")
+    with pytest.raises(InvalidInputError) as caught:
+        checked.count("CAST(concat(t, 'x') AS BIGINT) = 1")
+    assert caught.value.argument == "where"
+    properties = {"delta.feature.txlog.fragments": "supported"}
+    parts = txlog.write(tmp_path / "f", pa.table({"t": ["x"]}), properties=properties)
+    with pytest.raises(InvalidInputError, match="x") as caught:
+        parts.alter.add_columns({"n": "CAST(t AS BIGINT)"})
+    assert (caught.value.argument, caught.value.field) == ("columns", "n")

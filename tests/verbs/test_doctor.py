@@ -329,3 +329,21 @@ def test_a_partition_that_is_larger_than_most(
     assert (found.path, found.count) == ("p=None", 1)
     table.delete("p IS NULL")
     assert "skew" not in codes(table)
+
+
+def test_a_missing_file_is_one_finding_whose_remedies_can_be_followed(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"x": [1]}))
+    before = set(tmp_path.glob("*.parquet"))
+    table.append(pa.table({"x": [2]}))
+    (lost,) = set(tmp_path.glob("*.parquet")) - before
+    lost.unlink()
+    errors = [one for one in table.doctor() if one.severity == "error"]
+    assert [one.code for one in errors] == ["file-missing"]
+    with pytest.raises(txlog.DataFileError) as caught:
+        table.to_arrow()
+    assert "maintenance.repair(False, missing_files=True)" in caught.value.remedy
+    (finding,) = [one for one in table.doctor() if one.severity == "error"]
+    assert "maintenance.repair(False, missing_files=True)" in finding.remedy
+    table.maintenance.repair(False, missing_files=True)
+    assert txlog.Table(tmp_path).count() == 1
+    assert txlog.Table(tmp_path).doctor().ok

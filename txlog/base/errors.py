@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from operator import index
 from types import FrameType
@@ -108,6 +109,20 @@ class InvalidInputError(TxlogError, ValueError):
 
     argument: str | None = None
     field: str | None = None  # The column, dotted when nested.
+
+
+@contextmanager
+def of_argument(argument: str, field: str | None = None) -> Iterator[None]:
+    """Name the argument from which an expression came in the errors about it.
+
+    Expressions do not know whose they are: their errors say `where`, as for a predicate.
+    """
+    try:
+        yield
+    except InvalidInputError as error:
+        if error.argument == "where":
+            error.argument, error.field = argument, error.field or field
+        raise
 
 
 @dataclass(eq=False, kw_only=True)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import pc
 from txlog.base.columns import flat
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, of_argument
 from txlog.base.threads import cached_property
 from txlog.data_files.constraints import is_generated
 from txlog.data_files.identity import identity_of
@@ -122,11 +122,9 @@ class Assignments:
     def _value(one: Assignment, data: pa.RecordBatch) -> pa.Array:
         is_given = isinstance(one.value, Column | Literal)
         remedy = CORRECT if is_given else _as_type(one.field.type)
-        try:
-            return fit_column(flat(evaluate(one.value, data)), one.field, remedy=remedy)
-        except InvalidInputError as error:
-            error.field = error.field or ".".join(one.path)
-            raise
+        with of_argument("updates", ".".join(one.path)):
+            values = flat(evaluate(one.value, data))
+        return fit_column(values, one.field, remedy=remedy)
 
 
 def _column(rows: pa.RecordBatch, field: StructField) -> pa.Array:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array
 from txlog.base.columns import flat
-from txlog.base.errors import InvalidInputError, InvalidTypeError
+from txlog.base.errors import InvalidInputError, InvalidTypeError, of_argument
 from txlog.data_files.incoming import as_reader, fit_column
 from txlog.expressions.bind import bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
@@ -169,8 +169,13 @@ def _expression(name: str, value: str | Expression, schema: StructType) -> Colum
     return ColumnValues(
         (StructField(name, kind),),
         tuple(dict.fromkeys(path[0] for path in columns_of(bound))),
-        lambda rows: [evaluate(bound, rows)],
+        partial(_evaluated, name, bound),
     )
+
+
+def _evaluated(name: str, value: Expression, rows: pa.RecordBatch) -> list[pa.Array]:
+    with of_argument("columns", name):
+        return [evaluate(value, rows)]
 
 
 def _function(

@@ -16,7 +16,12 @@ import pyarrow as pa
 from txlog.actions.table import Metadata
 from txlog.base.arrow import arrow_scalar, pc
 from txlog.base.columns import flat
-from txlog.base.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from txlog.base.errors import (
+    InvalidInputError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+    of_argument,
+)
 from txlog.expressions.bind import bind, bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate, is_true
@@ -214,7 +219,8 @@ def checked(
     """
     for batch in batches:
         for constraint in constraints:
-            kept = is_true(constraint.predicate, batch)
+            with of_argument("data", constraint.name):
+                kept = is_true(constraint.predicate, batch)
             broken = batch.num_rows - int(pc.sum(kept).as_py() or 0)
             if broken:
                 row = batch.filter(pc.invert(kept)).slice(0, 1)

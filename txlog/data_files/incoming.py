@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.base.columns import flat
-from txlog.base.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError
+from txlog.base.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError, of_argument
 from txlog.data_files.constraints import (
     default_value,
     generated_columns,
@@ -454,7 +454,9 @@ def fitted(
             numbering.take(batch.num_rows)
         rows = pa.RecordBatch.from_arrays(arrays, schema=target)
         for name, field in computed.items():
-            arrays[table.names().index(name)] = fit(flat(evaluate(expressions[name], rows)), field)
+            with of_argument("data", name):
+                values = flat(evaluate(expressions[name], rows))
+            arrays[table.names().index(name)] = fit(values, field)
         yield pa.RecordBatch.from_arrays(arrays, schema=target) if computed else rows
 
 

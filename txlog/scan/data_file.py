@@ -51,7 +51,9 @@ def blamed(path: str, version: int | None) -> Iterator[None]:
             path=path,
             version=version,
             reason="the file is missing, but this version of the table needs it",
-            remedy="Open a newer version; vacuum may have removed files of this one",
+            remedy="If this is an older version, a vacuum may have removed the file: open the "
+            "latest. Otherwise restore the file from a copy, or remove its rows from the table "
+            "with maintenance.repair(False, missing_files=True)",
         ) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if (lacking := resource_error(error, path)) is not None:  # The cause may be elsewhere.

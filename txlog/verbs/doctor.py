@@ -372,7 +372,7 @@ def _missing(case: _Case) -> Iterator[Finding]:
                 f"{what} files are missing: {_listed(paths)}",
                 f"Their {_counted(rows)} rows cannot be read, and scans that need them fail",
                 "restore() a version with complete files, get the files from a copy, or remove "
-                "them from the table with maintenance.repair(missing_files=True)",
+                "them from the table with maintenance.repair(False, missing_files=True)",
             )  # fmt: skip
     for sidecar in case.snapshot.sidecars:
         home, name = locate(case.store, decode_path(sidecar.path))

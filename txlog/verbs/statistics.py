@@ -297,9 +297,9 @@ def contradiction(store: Store, snapshot: Snapshot, row: pa.Table) -> str:
         footer = FragmentReader(store, plan, replace(fragment, physical_rows=None)).footer()
         if fragment.deletion is not None:
             load_deletions(store, fragment)
-    except NotFoundError:
-        return ""  # Missing files are a separate finding.
     except TxlogError as error:
+        if isinstance(error, NotFoundError) or isinstance(error.__cause__, NotFoundError):
+            return ""  # Missing files are a separate finding.
         return str(getattr(error, "reason", error))
     stated = num_records(row)[0].as_py()
     if stated is not None and stated != footer.num_rows:
