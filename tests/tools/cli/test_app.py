@@ -616,3 +616,27 @@ def test_a_table_whose_latest_version_is_damaged(
     assert (repair["action"], repair["decision"]) == ("restore version", "skip")
     assert as_json(capsys, "restore", path, "--version", "1")["version"] == 3
     assert as_json(capsys, "show", path)["rows"] == 4
+
+
+def test_rehearsals_of_the_protocol_are_json_too(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = txlog.Table(path).version
+    for command, added, dropped in (
+        (("add-feature", path, "rowTracking"), True, False),
+        (("drop-feature", path, "deletionVectors"), True, True),  # It protects checkpoints.
+        (("upgrade", path, "--reader", "3", "--writer", "7"), False, False),
+    ):
+        found = as_json(capsys, "alter", *command, "--dry-run")
+        assert found["dry_run"] is True
+        assert (bool(found["features_added"]), bool(found["features_dropped"])) == (added, dropped)
+        assert found["before"]["minReaderVersion"] == 3
+    assert txlog.Table(path).version == version
+
+
+def test_binary_values_are_base_64_in_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = txlog.write(tmp_path, pa.table({"b": pa.array([b"\x00\xffa", None]), "n": [1, 2]}))
+    rows = as_json(capsys, "head", table.uri)
+    assert rows == [{"b": "AP9h", "n": 1}, {"b": None, "n": 2}]

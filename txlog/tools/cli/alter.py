@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,7 +10,7 @@ from txlog import Table
 from txlog.base.errors import InvalidInputError
 from txlog.extend import DataType, StructField, parse_type
 from txlog.tools.cli.examine import Dry, Json, TableUri
-from txlog.tools.cli.output import print_outcome, print_text
+from txlog.tools.cli.output import print_json, print_outcome, print_text
 
 alter = typer.Typer(help="Change the columns of a table, without rewriting its files.")
 
@@ -134,6 +134,17 @@ def type_of(text: str) -> DataType:
 Plan = Annotated[bool, typer.Option("--dry-run", help="Only print the effect.")]
 
 
+def _print_change(change: Any, json: bool) -> None:
+    """Print what a change of the protocol would do, after `--dry-run`."""
+    if not json:
+        print_text(str(change))
+        return
+    found = {name: value for name, value in vars(change).items() if name not in ("before", "after")}
+    for name in ("before", "after"):
+        found[name] = getattr(change, name).to_json()
+    print_json({**found, "readers_need": change.readers_need, "dry_run": True})
+
+
 @alter.command("add-feature")
 def add_feature(
     table: TableUri,
@@ -144,7 +155,7 @@ def add_feature(
     """Add table features: engines without them can no longer read, or write, the table."""
     change = Table(table).alter
     if dry_run:
-        print_text(str(change.protocol_change(add=features)))
+        _print_change(change.protocol_change(add=features), json)
     else:
         print_outcome(change.add_features(*features), json)
 
@@ -163,7 +174,7 @@ def drop_feature(
     change = Table(table).alter
     if dry_run:
         found = change.protocol_change(drop=feature, truncate_history=truncate_history)
-        print_text(str(found))
+        _print_change(found, json)
     else:
         print_outcome(change.drop_feature(feature, truncate_history), json)
 
@@ -179,7 +190,7 @@ def upgrade_protocol(
     """Raise the versions of the protocol."""
     change = Table(table).alter
     if dry_run:
-        print_text(str(change.protocol_change(upgrade=(reader, writer))))
+        _print_change(change.protocol_change(upgrade=(reader, writer)), json)
     else:
         print_outcome(change.upgrade_protocol(reader, writer), json)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -51,10 +52,14 @@ def console() -> Console:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON, indented."""
+    """Print a value as JSON, indented; bytes are texts in base 64."""
     _stop_working()
-    data = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str)
+    data = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=_as_json)
     sys.stdout.write(data.decode() + "\n")
+
+
+def _as_json(value: object) -> str:
+    return b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 def print_text(text: str) -> None:
