@@ -429,8 +429,8 @@ class Spark:
             if len(texts) > 1:
                 half = len(texts) // 2
                 return self.computed(texts[:half]) + self.computed(texts[half:])
-            words = str(error).splitlines()[0] if str(error) else type(error).__name__
             name = type(error).__name__
+            words = next(filter(None, str(error).splitlines()), name)
             if name in ("AnalysisException", "ParseException"):
                 return [Result(refused=words)]
             return [Result(failed=words)]

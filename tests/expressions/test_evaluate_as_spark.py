@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal, localcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_sql import (
     LEAVES,
@@ -49,8 +49,9 @@ REFUSED = (
     "needs values of one type",
     "does not support array<",  # Sets of floats.
 )
-# Errors of Spark's analysis for what txlog computes.
-COMPUTED = ("DATATYPE_MISMATCH.BINARY_OP_DIFF_TYPES", "DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE")
+# Errors of Spark's analysis for what txlog computes. It does not read `a | f((x, y) -> x)`.
+COMPUTED = ("DATATYPE_MISMATCH.BINARY_OP_DIFF_TYPES", "DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE",
+            "ParseException")  # fmt: skip
 
 
 def is_documented(text: str, ours: Result, theirs: Result, rows: pa.Table) -> bool:
@@ -59,6 +60,8 @@ def is_documented(text: str, ours: Result, theirs: Result, rows: pa.Table) -> bo
         return any(part in ours.refused for part in REFUSED)
     if theirs.refused:
         return any(part in theirs.refused for part in COMPUTED)
+    if theirs.failed and "<=>" in text and set(ours.values) == {False}:
+        return True  # No value of the type equals the constant, so none is computed.
     if theirs.failed:
         wide = "get(" in text and "CAST_OVERFLOW" in theirs.failed  # An index beyond 32 bits.
         return wide or ("-(" in text and "rounded half up" in theirs.failed)
@@ -75,9 +78,14 @@ def _is_unneeded(text: str, theirs: Result, rows: pa.Table) -> bool:
             return False
         wraps = ("so many days", "a timestamp is out of range", "cannot be cast to timestamp")
         unchecked = any(part in ours.failed for part in wraps) or " div " in text
-        if ours.failed and value is not None and not unchecked and "nanvl" not in text:
+        if ours.failed and not _is_empty(value) and not unchecked and "nanvl" not in text:
             return False
     return True
+
+
+def _is_empty(value: Any) -> bool:
+    """Return whether a value is null, or an array that has only such values."""
+    return value is None or (isinstance(value, tuple) and all(map(_is_empty, value)))
 
 
 _DIGITS = re.compile(r"\d+\.\d+E-?\d+")
@@ -216,6 +224,8 @@ LONG = st.decimals(
 )
 
 
+@example([Decimal(2**63 - 1)], [Decimal(1)] * 5)
+@example([Decimal(2**63 - 1) * 10**11], [Decimal(10**11)] * 5)
 @given(st.lists(st.none() | LONG, min_size=1, max_size=5), st.lists(LONG, min_size=5, max_size=5))
 @settings(max_examples=examples(200))
 @pytest.mark.parametrize("sign", "+-*/%")

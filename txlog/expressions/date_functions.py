@@ -155,18 +155,55 @@ def _days_of(years: Any, months: Any, days: Any) -> Any:
     return first + days - 1
 
 
+_ERA_DAYS = 146_097  # The days of 400 years, after which the calendar repeats, and the weekdays.
+_ERA_YEARS = 400
+_NEAR = 3_000_000  # Arrow's calendar has all days up to so many from the epoch.
+
+
+def _in_era(value: Any) -> tuple[Any, Any]:
+    """Return dates or timestamps in years that Arrow knows, and by how many eras they were moved.
+
+    None for the latter if all are near enough.
+    """
+    value = one_array(value)
+    moments = numbers(value)
+    era = _ERA_DAYS if pa.types.is_date(value.type) else _ERA_DAYS * DAY_US
+    near = _NEAR if pa.types.is_date(value.type) else _NEAR * DAY_US
+    if not np.any((moments > near) | (moments < -near)):
+        return value, None
+    eras = moments // era
+    return of_numbers(moments - eras * era, value.type, numpy_array(pc.is_null(value))), eras
+
+
 def _truncated(name: str, value: Any, unit: str, kind: pa.DataType) -> Any:
     known = _UNITS.get(unit.upper())
     if known is None or (name == "trunc" and known not in ("year", "quarter", "month", "week")):
         raise refuse(name, f"does not know the unit {unit!r}")
     if not pa.types.is_date(kind):
         value = cast_value(value, kind)
-    return pc.floor_temporal(value, unit=known).cast(kind)
+    scalar = isinstance(value, pa.Scalar)
+    value, eras = _in_era(value)
+    found = pc.floor_temporal(value, unit=known).cast(kind)
+    if eras is not None:
+        era = _ERA_DAYS if pa.types.is_date(kind) else _ERA_DAYS * DAY_US
+        moved = _summed(numbers(found), eras * era)
+        found = of_numbers(np.ma.getdata(moved), kind, numpy_array(pc.is_null(found)))
+    return found[0] if scalar else found
 
 
 def _part(name: str, **options: Any) -> Compute:
     """Return a function of Arrow that is looked up when it is called: the import is slow."""
-    return lambda value, kind: getattr(pc, name)(value, **options).cast(kind)
+
+    def compute(value: Any, kind: pa.DataType) -> Any:
+        scalar = isinstance(value, pa.Scalar)
+        value, eras = _in_era(value)
+        found = getattr(pc, name)(value, **options)
+        if eras is not None and name == "year":
+            found = pc.add(found, arrow_array(eras * _ERA_YEARS))
+        found = found.cast(kind)
+        return found[0] if scalar else found
+
+    return compute
 
 
 # Patterns --------------------------------------------------------------------------------------
@@ -276,9 +313,9 @@ def _date_format(value: pa.Array, pattern: str, kind: pa.DataType) -> Any:
     months = _months(days)
     of_day = count - days * DAY_US
     years = months // 12 + 1970
-    if np.any((years < 1) | (years > 9999)):
+    if np.any(years < 1):
         raise InvalidInputError(
-            argument="where", reason="a value cannot be computed: date_format of a year beyond 9999"
+            argument="where", reason="a value cannot be computed: date_format of a year before 1"
         )
     numbers = {
         "year": years, "month": months % 12 + 1, "day": days - _first_day(months) + 1,
@@ -305,7 +342,12 @@ def _date_format(value: pa.Array, pattern: str, kind: pa.DataType) -> Any:
         elif field == "yy":
             found = found % 100
         digits = arrow_array(found).cast(pa.string())
-        parts.append(pc.utf8_lpad(digits, width=width, padding="0"))
+        padded = pc.utf8_lpad(digits, width=width, padding="0")
+        if field == "yyyy":
+            late = arrow_array(years > 9999, pa.bool_())
+            signed = pc.binary_join_element_wise("+", padded, "")
+            padded = pc.if_else(late, signed, padded)
+        parts.append(padded)
     joined = pc.binary_join_element_wise(*parts, "") if parts else pa.repeat("", len(value))
     return pc.if_else(pc.is_null(value), None, joined).cast(kind)
 

@@ -14,6 +14,7 @@ from txlog.expressions.type_rules import MOST_DIGITS
 from txlog.expressions.values import over_arrays
 
 _WIDEST = 76  # The digits of Arrow's widest decimals.
+_SPARE = 4  # The digits that Arrow adds to a quotient.
 
 
 def rounded(value: Any, kind: pa.Decimal128Type) -> Any:
@@ -85,16 +86,18 @@ def _product(left: pa.Array, right: pa.Array, _kind: Any) -> Any:
 
 def _quotient(left: pa.Array, right: pa.Array, kind: pa.Decimal128Type) -> Any:
     """Return quotients with one digit more than their type has, to round by; None if too long."""
-    # Arrow computes as many fractional digits as the precision of the divisor's type asks for.
-    precision = max(1, kind.scale + right.type.scale - left.type.scale)
-    scale = max(4, left.type.scale + precision - right.type.scale + 1)
-    if left.type.precision - left.type.scale + right.type.scale + scale > _WIDEST:
+    scale = max(kind.scale + 1, left.type.scale - right.type.scale)
+    shift = scale + right.type.scale - left.type.scale
+    digits = left.type.precision + shift
+    if digits + _SPARE > _WIDEST:
         return None
+    whole = _wide(left, left.type.precision, left.type.scale)
+    whole = whole.view(pa.decimal256(left.type.precision, 0)).cast(pa.decimal256(digits, shift))
     divisor = _wide(right, right.type.precision, right.type.scale)
-    return pc.divide(
-        _wide(left, left.type.precision, left.type.scale),
-        divisor.view(pa.decimal256(precision, right.type.scale)),
+    found = _integer_quotient(
+        whole.view(pa.decimal256(digits, 0)), divisor.view(pa.decimal256(right.type.precision, 0))
     )
+    return found.view(pa.decimal256(_WIDEST, scale))
 
 
 def _remainder(left: pa.Array, right: pa.Array, _kind: Any) -> Any:
@@ -102,9 +105,7 @@ def _remainder(left: pa.Array, right: pa.Array, _kind: Any) -> Any:
     if both is None:
         return None
     dividend, divisor, scale = both
-    quotient = _integer_quotient(dividend, divisor).view(pa.decimal256(_WIDEST - 4, 0))
-    product = pc.multiply(quotient, divisor).view(pa.decimal256(_WIDEST - 1, 0))
-    found = pc.subtract(dividend.view(pa.decimal256(_WIDEST - 1, 0)), product)
+    found = _rest(dividend, divisor, _integer_quotient(dividend, divisor))
     return found.view(pa.decimal256(_WIDEST, scale))
 
 
@@ -112,15 +113,44 @@ def _integers(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array, int]
     """Return decimals as multiples of a common step, and its scale; None if they are too long."""
     scale = max(left.type.scale, right.type.scale)
     digits = max(one.type.precision - one.type.scale for one in (left, right)) + scale
-    if digits + 4 > _WIDEST:
+    if digits + _SPARE > _WIDEST:
         return None
     dividend, divisor = _wide(left, digits, scale), _wide(right, digits, scale)
-    return dividend.view(pa.decimal256(digits, 0)), divisor.view(pa.decimal256(3, 0)), scale
+    return dividend.view(pa.decimal256(digits, 0)), divisor.view(pa.decimal256(digits, 0)), scale
 
 
 def _integer_quotient(dividend: pa.Array, divisor: pa.Array) -> pa.Array:
+    """Return quotients of whole numbers without their fractions."""
     # Arrow gives the quotient four fractional digits for a divisor whose type has three digits.
-    return pc.trunc(pc.divide(dividend, divisor)).cast(pa.decimal256(_WIDEST, 0))
+    found = pc.trunc(pc.divide(dividend, divisor.view(pa.decimal256(_SPARE - 1, 0))))
+    found = found.cast(pa.decimal256(_WIDEST, 0))
+    # Arrow's quotient of 256 bits is sometimes wrong (9223372036854775807 * 10^14 by 10^14).
+    rest = _rest(dividend, divisor, found)
+    zero = arrow_scalar(Decimal(0), rest.type)
+    wrong = pc.or_(
+        pc.greater_equal(pc.abs(rest), pc.abs(divisor)),
+        pc.or_(
+            pc.and_(pc.less(rest, zero), pc.greater(dividend, zero)),
+            pc.and_(pc.greater(rest, zero), pc.less(dividend, zero)),
+        ),
+    )
+    wrong = pc.fill_null(wrong, False)
+    if not pc.any(wrong).as_py():
+        return found
+    mended = []
+    for a, b in zip(dividend.filter(wrong), divisor.filter(wrong), strict=True):
+        one, other = int(a.as_py()), int(b.as_py())
+        quotient = abs(one) // abs(other)
+        mended.append(Decimal(quotient if (one < 0) == (other < 0) else -quotient))
+    return pc.replace_with_mask(found, wrong, arrow_array(mended, found.type))
+
+
+def _rest(dividend: pa.Array, divisor: pa.Array, quotient: pa.Array) -> pa.Array:
+    """Return the dividend without the product of divisor and quotient."""
+    few = divisor.view(pa.decimal256(_SPARE - 1, 0))
+    product = pc.multiply(quotient.view(pa.decimal256(_WIDEST - _SPARE, 0)), few)
+    both = (one.view(pa.decimal256(_WIDEST - 1, 0)) for one in (dividend, product))
+    return pc.subtract(*both)
 
 
 def _wide(value: pa.Array, precision: int, scale: int) -> pa.Array:

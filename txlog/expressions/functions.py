@@ -53,6 +53,7 @@ from txlog.expressions.tree import Call, Expression, Lambda, Literal
 from txlog.expressions.type_rules import (
     BOOLEAN,
     DOUBLE,
+    FLOAT,
     FLOATS,
     LONG,
     VOID,
@@ -319,6 +320,8 @@ def _nanvl(value: Any, other: Any, kind: pa.DataType) -> Any:
 
 
 def _double(name: str, args: Sequence[Typed]) -> DataType:
+    if all(primitive_name(kind) == "float" for _, kind in args):
+        return FLOAT
     if any(primitive_name(kind) in FLOATS or kind == VOID for _, kind in args[:1]):
         return DOUBLE
     raise refuse(name, "needs a float or double as the first argument")
