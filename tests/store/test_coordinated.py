@@ -16,7 +16,7 @@ from fault_proxy import at_random, proxy
 from servers import SECRET, Server, missing, moto
 
 import txlog
-from txlog.base.errors import InvalidInputError, StoreError, TxlogError
+from txlog.base.errors import InvalidInputError, NotFoundError, StoreError, TxlogError
 from txlog.commit.context import Context
 from txlog.data_files.options import as_schema
 from txlog.store.base import Store
@@ -212,21 +212,24 @@ class Uncopied(FaultyStore):
     """A store in which copies fail."""
 
     broken = False
+    error: TxlogError = StoreError(operation="replace", path="f", reason="planned")
 
     def replace(self, path: str, data: bytes) -> None:
         if self.broken:
-            raise StoreError(operation="replace", path=path, reason="planned")
+            raise self.error
         super().replace(path, data)
 
 
 @pytest.mark.spec("GUA-7")
 @pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("error", [Uncopied.error, NotFoundError(path="f", reason="404")])
 def test_a_commit_that_was_not_copied_is_seen_by_all(
-    tmp_path: Path, far: bool, outside: bool
+    tmp_path: Path, far: bool, outside: bool, error: TxlogError
 ) -> None:
     """The entry is the commit, for new and held handles and for streams."""
     inner = Uncopied(LocalStore(str(tmp_path / "t")))
+    inner.error = error
     coordinator = SqlCoordinator(f"sqlite:///{tmp_path}/log.db")
     store = CoordinatedStore(LatencyStore(inner, delay_s=0) if far else inner, coordinator)
     create(Context(store), as_schema(rows(0, 0).schema))

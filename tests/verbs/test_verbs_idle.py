@@ -47,8 +47,19 @@ VERBS: dict[str, Do] = {
     "cluster_by": lambda table, txn: table.alter.cluster_by("x", txn=txn),
     "add_features": lambda table, txn: table.alter.add_features("deletionVectors", txn=txn),
     "set_description": lambda table, txn: table.alter.set_description("rows", txn=txn),
-    "restore": lambda table, txn: table.restore(2, txn=txn),
+    "restore": lambda table, txn: table.restore(3, txn=txn),
 }
+
+
+def only_inserts(table: txlog.Table, txn: Any) -> txlog.Outcome | None:
+    """A merge finds its row, so it has nothing to do; a delete has."""
+    with table.transaction(txn=txn) as tx:
+        tx.merge(rows(1), on="x").when_not_matched_insert_all().execute()
+        tx.delete("x = 3")
+    return tx.outcome
+
+
+VERBS["transaction that also deletes"] = only_inserts
 WINNERS: dict[str, Callable[[txlog.Table], Any]] = {
     "append 50": lambda table: table.append(rows(50)),
     "append 60": lambda table: table.append(rows(60, 61)),
@@ -86,7 +97,8 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("idle") / "t"
     properties = {"mine": "1", "delta.feature.deletionVectors": "supported"}
     table = txlog.Table.create(path, rows().schema, properties=properties, description="rows")
-    table.append(rows(*range(4)))
+    table.append(rows(1))
+    table.append(rows(0, 2, 3))
     table.alter.cluster_by("x")
     return path
 
@@ -108,6 +120,7 @@ def facts(path: Path) -> dict[str, Any]:
 @example(verb="delete", winners=["append 50"])
 @example(verb="cluster_by", winners=["cluster_by"])
 @example(verb="restore", winners=["append 3"])
+@example(verb="transaction that also deletes", winners=["delete"])
 @settings(max_examples=examples(200), deadline=None)
 @pytest.mark.spec("CON-20")
 def test_a_recorded_operation_was_done(

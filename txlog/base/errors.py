@@ -365,6 +365,43 @@ def warn_committed(message: str, *, stacklevel: int) -> None:
         sys.stderr.write(f"TxlogWarning: {message}\n")
 
 
+@contextmanager
+def cleaning(clean: Callable[[], None]) -> Iterator[None]:
+    """Delete temporary files at the end of the `with` block, however it ends.
+
+    If that fails, it hides no error, and lets nothing fail.
+    """
+    try:
+        yield
+    except BaseException as error:
+        clean_after(error, clean)
+        raise
+    tidied(clean)
+
+
+def clean_after(error: BaseException, clean: Callable[[], None]) -> None:
+    """Delete files after an error, which is what the caller has to know."""
+    try:
+        clean()
+    except Exception as failure:  # A stranger's operation may raise anything.
+        error.add_note(f"Files that were written for it could not be deleted: {failure}")
+
+
+def tidied(clean: Callable[[], None], done: str = "") -> None:
+    """Delete files that are no longer needed; a failure is a warning.
+
+    What was done is valid without it. If it raised, that would seem to have failed.
+    """
+    try:
+        clean()
+    except Exception as failure:  # A stranger's operation may raise anything.
+        warn_committed(
+            f"{done}files that are no longer needed could not be deleted: {failure}. A vacuum "
+            "deletes them later",
+            stacklevel=4,
+        )
+
+
 _FULL = "Free some space and try again"
 _PERMISSION = "Check the owner and mode of the file and of the folders above it"
 _DEFAULT = "Try again. If the error stays, check the disk"

@@ -141,9 +141,14 @@ def require_landed(store: Store, put: PutCommit, effects: Effects) -> int | None
         The log may have been cleaned up, and it is unknown whether the table contains the commit.
     """
     version = put.version
-    seen = _seen_far(store, version) if is_far(store) else _seen_near(store, version)
-    if seen.may_be_behind:
-        _search_latest(store, put, effects)
+    try:
+        seen = _seen_far(store, version) if is_far(store) else _seen_near(store, version)
+        if seen.may_be_behind:
+            _search_latest(store, put, effects)
+    except (CommitConflictError, OutcomeUnknownError):
+        raise
+    except TxlogError as error:  # The commit is there, so no error may say that it is not.
+        raise _unknown(put.path, version, put.txn_id) from error
     return seen.made_ms
 
 

@@ -27,8 +27,9 @@ from txlog.base.errors import (
     RetriesExhaustedError,
     TxlogError,
     UnsupportedFeatureError,
+    clean_after,
     resource_errors,
-    warn_committed,
+    tidied,
 )
 from txlog.base.observe import note, observed
 from txlog.base.thresholds import Threshold
@@ -444,7 +445,7 @@ class _Attempts:
         except TxlogError:
             raise
         except Exception as error:  # No commit is under way, so the files are not needed.
-            _clean_after(error, self.operation.discard)
+            clean_after(error, self.operation.discard)
             raise
         if intent is None:
             if self.txn is None or base is None:
@@ -502,45 +503,8 @@ def discarding(discard: Callable[[], None]) -> Iterator[None]:
     except OutcomeUnknownError:
         raise
     except TxlogError as error:
-        _clean_after(error, discard)
+        clean_after(error, discard)
         raise
-
-
-@contextmanager
-def cleaning(clean: Callable[[], None]) -> Iterator[None]:
-    """Delete temporary files at the end of the `with` block, however it ends.
-
-    If that fails, it hides no error, and lets nothing fail.
-    """
-    try:
-        yield
-    except BaseException as error:
-        _clean_after(error, clean)
-        raise
-    tidied(clean)
-
-
-def _clean_after(error: BaseException, clean: Callable[[], None]) -> None:
-    """Delete files after an error, which is what the caller has to know."""
-    try:
-        clean()
-    except Exception as failure:  # A stranger's operation may raise anything.
-        error.add_note(f"Files that were written for it could not be deleted: {failure}")
-
-
-def tidied(clean: Callable[[], None], done: str = "") -> None:
-    """Delete files that are no longer needed; a failure is a warning.
-
-    What was done is valid without it. If it raised, that would seem to have failed.
-    """
-    try:
-        clean()
-    except Exception as failure:  # A stranger's operation may raise anything.
-        warn_committed(
-            f"{done}files that are no longer needed could not be deleted: {failure}. A vacuum "
-            "deletes them later",
-            stacklevel=4,
-        )
 
 
 def skip_recorded(

@@ -17,6 +17,7 @@ from pyroaring import BitMap64
 
 from txlog.actions.file import Add, Cdc
 from txlog.base.arrow import arrow_scalar, pc
+from txlog.base.errors import tidied
 from txlog.base.threads import in_shares, map_all
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
@@ -96,8 +97,8 @@ def write_changes(
 
 
 def discard_changes(store: Store, files: Sequence[Cdc]) -> None:
-    """Delete change data files of a commit that certainly failed."""
-    store.delete([decode_path(file.path) for file in files])
+    """Delete change data files that no commit needs; a failure is a warning."""
+    tidied(lambda: store.delete([decode_path(file.path) for file in files]))
 
 
 def write_rows_of(

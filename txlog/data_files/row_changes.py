@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pyroaring import BitMap64
 
 from txlog.actions.file import Add, Cdc, Remove
+from txlog.base.errors import tidied
 from txlog.data_files.change_files import discard_changes
 from txlog.data_files.write import discard_files
 from txlog.expressions.tree import Expression
@@ -67,7 +68,7 @@ class RowChanges:
         return frozenset(file.fragment.path for file in self.files)
 
     def discard(self, store: Store) -> None:
-        """Delete the new files: no commit refers to them."""
+        """Delete the new files: no commit refers to them. A failure is a warning."""
         discard_files(store, self.written)
-        store.delete(list(self.vector_files))
+        tidied(lambda: store.delete(list(self.vector_files)))
         discard_changes(store, self.cdc)

@@ -15,7 +15,7 @@ from txlog.actions.stats_text import stats_json
 from txlog.base.arrow import arrow_array, pc, pq
 from txlog.base.columns import gathered
 from txlog.base.effects import Effects
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, tidied
 from txlog.base.threads import cached_property
 from txlog.base.thresholds import Threshold
 from txlog.data_files.nan_spans import nan_spans
@@ -190,8 +190,9 @@ def write_data_files(
 
 
 def discard_files(store: Store, adds: Iterable[Add]) -> None:
-    """Delete data files of a commit that certainly failed."""
-    store.delete([decode_path(add.path) for add in adds])
+    """Delete data files that no commit needs; a failure is a warning."""
+    paths = [decode_path(add.path) for add in adds]
+    tidied(lambda: store.delete(paths))
 
 
 def discard_groups(store: Store, groups: Iterable[Iterable[Add]]) -> None:

@@ -241,12 +241,10 @@ class CloudStore(ServerStore):
             answer: OutcomeUnknownError | None = None
         except OutcomeUnknownError as error:
             answer = error
-        has = self._has(path, data)
-        if has:
+        if self._has(path, data):
             return
-        if has is None and answer is not None:  # It may still succeed; the name is this call's own.
-            with suppress(Exception):
-                client.delete([key])
+        # If the put still succeeds, the file takes space. It is not deleted: another process may
+        # have stored the same content under the same name.
         raise StoreError(
             operation="create",
             path=path,

@@ -58,8 +58,8 @@ class CoordinatedStore(WrappingStore):
                 self.inner.delete([staged])
             self._finished(path)
             return "exists"
-        # From now on this is a commit: if the copy fails, the next process makes it.
-        with suppress(StoreError):
+        # From now on this is a commit: if the copy fails, however, the next process makes it.
+        with suppress(TxlogError):
             self._finish(entry, path)
         return "created"
 
@@ -95,7 +95,10 @@ class CoordinatedStore(WrappingStore):
             if not is_there(self.inner, path):
                 raise
         else:
-            self.inner.replace(path, data)
+            try:
+                self.inner.replace(path, data)
+            except NotFoundError as error:  # Readers would take it for "there is no such commit".
+                raise StoreError(operation="replace", path=path, reason=error.reason) from error
         self.coordinator.complete(self.root, entry.file_name)
         with suppress(TxlogError):
             self.inner.delete([staged])

@@ -170,17 +170,24 @@ class FsspecStore(ServerStore):
             at = self._free(path)
             files = self._backend().files
             sink = files.open(at, "wb", block_size=PART_BYTES)
+            sent, is_whole = 0, False
             try:
                 for part in parts:
                     sink.write(part)
+                    sent += len(part)
+                is_whole = True
                 sink.close()
             except BaseException:
                 with suppress(Exception):
                     sink.discard()
                 with suppress(Exception):
                     sink.closed = True  # Otherwise its deletion would complete the file.
-                with suppress(Exception):
-                    files.rm_file(at)
+                # In object stores a file is there as a whole, or not at all. A whole one may be of
+                # another process, which stored the same content under the same name.
+                if kind_of(scheme_of(self.root) or "") is None:
+                    with suppress(Exception):
+                        if files.info(at)["size"] < sent + (not is_whole):
+                            files.rm_file(at)
                 raise
 
     def _free(self, path: str) -> str:
@@ -210,9 +217,11 @@ class FsspecStore(ServerStore):
         except TxlogError:
             if self._has(path, data):
                 return
-            if free is not None:  # A part of the file may be there.
+            if free is not None:
                 with suppress(Exception):
-                    files.rm_file(free)
+                    # It is a part of this file, and not another one that came meanwhile.
+                    if data.startswith(self.read(path)):
+                        files.rm_file(free)
             raise
 
     def put_if_absent(self, path: str, data: bytes) -> Put:

@@ -18,6 +18,8 @@ from txlog.base.uris import without_secrets
 from txlog.store.base import BasicStore, Store
 from txlog.store.cloud_options import without_options
 
+_WRITES = ("create", "replace", "write")  # They fail if a bucket or a folder is missing.
+
 
 class ServerStore(BasicStore):
     """A base class of stores whose requests go to a server through a library."""
@@ -42,7 +44,7 @@ class ServerStore(BasicStore):
     def _error(self, operation: str, path: str, error: Exception) -> TxlogError:
         """Return the `TxlogError` for an error of a library."""
         shown, table = without_secrets(path), without_secrets(self.root)
-        if isinstance(error, FileNotFoundError) and operation != "create":
+        if isinstance(error, FileNotFoundError) and operation not in _WRITES:
             return NotFoundError(path=shown, reason="there is no such file", table=table)
         if isinstance(error, ValueError) and "parse path" in str(error):  # obstore's check.
             return InvalidInputError(

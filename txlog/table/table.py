@@ -16,6 +16,7 @@ from txlog.base.errors import (
     InvalidTypeError,
     LogCorruptError,
     UnsupportedFeatureError,
+    clean_after,
     require_flags,
     require_texts,
     require_whole,
@@ -1143,8 +1144,8 @@ class Table(Handle, RowVerbs):
         changes = TableTransaction(self._context, latest, is_recorded(latest, txn))
         try:
             yield changes
-        except BaseException:
-            changes.operation.discard()
+        except BaseException as error:
+            clean_after(error, changes.operation.discard)
             raise
         changes.outcome = self._finish(
             execute(

@@ -27,6 +27,7 @@ from txlog.base.errors import (
     RetriesExhaustedError,
     TxlogError,
     UnsupportedFeatureError,
+    tidied,
     warn_committed,
 )
 from txlog.base.threads import map_all
@@ -363,8 +364,8 @@ class _Clone(Operation):
         )
 
     def discard(self) -> None:
-        """Delete the copies of the last attempt."""
-        self.context.store.delete(self._copied)
+        """Delete the copies of the last attempt; a failure is a warning."""
+        tidied(lambda: self.context.store.delete(self._copied))
         self._copied.clear()
 
     def _files(self, rows: pa.Table, now: pa.Table | None) -> tuple[list[Add], dict[str, int]]:

@@ -20,12 +20,11 @@ from txlog.actions.columns import files_at
 from txlog.actions.file import Add
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.columns import flat
-from txlog.base.errors import InvalidInputError, TxlogWarning
+from txlog.base.errors import InvalidInputError, TxlogWarning, cleaning
 from txlog.base.threads import map_all
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.commit.operation import cleaning
 from txlog.data_files.curves import Curve, Numbers, bits_for, column_at, cuts_of, keys, ranks
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.rewrite import (

@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from txlog.actions.columns import files_at
 from txlog.base.arrow import pc
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, tidied
 from txlog.commit.intent import Intent
-from txlog.commit.operation import tidied
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.rewrite import (
     RewritePlan,

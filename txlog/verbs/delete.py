@@ -8,8 +8,8 @@ from typing import Any
 
 from pyroaring import BitMap64
 
+from txlog.base.errors import tidied
 from txlog.commit.intent import Intent, Reads
-from txlog.commit.operation import tidied
 from txlog.data_files.deletions import delete_positions, delete_rows, united_with
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.row_changes import RowChanges

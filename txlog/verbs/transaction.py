@@ -14,10 +14,11 @@ from typing import TypeVar
 
 from txlog.actions.columns import files_at
 from txlog.actions.file import Add, Cdc, Remove
+from txlog.base.errors import clean_after, tidied
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.loop import prepare
-from txlog.commit.operation import Operation, require_table_writable, tidied
+from txlog.commit.operation import Operation, require_table_writable
 from txlog.data_files.change_files import (
     RowsOf,
     deleted_rows,
@@ -69,8 +70,8 @@ class Transaction(Operation):
         """Run an operation on the result of the earlier ones; errors as for the operation."""
         try:
             self._decide(operation)
-        except BaseException:
-            operation.discard()
+        except BaseException as error:
+            clean_after(error, operation.discard)
             raise
         self._operations.append(operation)
 
@@ -81,12 +82,16 @@ class Transaction(Operation):
             self._intents, self._states, self._idle = [], [], []
             for operation in self._operations:
                 if not operation.keeps_files:
-                    operation.discard()
+                    tidied(operation.discard)
                 self._decide(operation)
         if not self._intents:
             return None
         intent = merged(self._with_changes(), base)
-        return replace(intent, reads=_united([intent.reads, *self._idle]))
+        reads = _united([intent.reads, *self._idle])
+        # A delete does not mind that rows are gone which it read. Another operation may have had
+        # nothing to do because of them.
+        is_replace = intent.kind == "delete" and any(self._idle)
+        return replace(intent, reads=reads, kind="replace" if is_replace else intent.kind)
 
     def read(self) -> Reads:
         """Return everything that the operations read, if none of them has something to change."""
@@ -133,9 +138,9 @@ class Transaction(Operation):
         self._state = attempt.after
 
     def discard(self) -> None:
-        """Delete the files of all operations."""
+        """Delete the files of all operations; a failure is a warning."""
         for operation in self._operations:
-            operation.discard()
+            tidied(operation.discard)
         self._discard_changes()
 
     def landed(self, intent: Intent) -> None:

@@ -24,6 +24,7 @@ from txlog.base.errors import (
     InvalidInputError,
     LogCorruptError,
     TxlogError,
+    tidied,
 )
 from txlog.extend import (
     Add,
@@ -279,7 +280,8 @@ class AddCommit(Append):
     def _delete_copies(self) -> None:
         copies, self._moved = self._moved, []
         if copies:
-            self.context.store.delete([decode_path(add.path) for add in copies])
+            paths = [decode_path(add.path) for add in copies]
+            tidied(lambda: self.context.store.delete(paths))
 
 
 def _with_number(reader: pa.RecordBatchReader, tally: _Tally) -> pa.RecordBatchReader:

@@ -26,7 +26,9 @@ from txlog.base.errors import (
     OutcomeUnknownError,
     TxlogError,
     UnsupportedFeatureError,
+    clean_after,
     require_whole,
+    tidied,
 )
 from txlog.extend import (
     SchemaMode,
@@ -162,7 +164,7 @@ def _create(
     try:
         snapshot, objects = _make_table(home, kind, request, source, command, state.cleared)
     except BaseException as error:  # Nothing refers to the table yet.
-        delete_tree(folder)
+        clean_after(error, lambda: delete_tree(folder))
         if isinstance(error, TxlogError):
             state = home.ledger.state()
             if uuid in state.swept_tables:
@@ -172,12 +174,12 @@ def _create(
         state = _register(home, command, objects)
     except OutcomeUnknownError:
         raise  # The data set may exist already.
-    except TxlogError:
-        delete_tree(folder)
+    except TxlogError as error:
+        clean_after(error, lambda: delete_tree(folder))
         raise
     made = by_txn(state, command.txn) or state.find(uuid)
     if made.uuid != uuid:  # Another process has meanwhile created it with the same `txn`.
-        delete_tree(folder)
+        tidied(lambda: delete_tree(folder))
         return made
     home.keep(uuid, snapshot)
     return _require_not_purged(home, made.dataset_id)

@@ -7,10 +7,14 @@ from dataclasses import replace
 
 from pyroaring import BitMap64
 
-from txlog.base.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from txlog.base.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    UnsupportedFeatureError,
+    tidied,
+)
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.commit.operation import tidied
 from txlog.data_files.deletions import (
     adds_of,
     removes_of,
