@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # Refusals that docs/predicates.md states, by a part of their message.
 REFUSED = (
     "named_struct needs different names",
-    "needs whole numbers, not",  # A number is not cast to another type of number.
+    "needs whole numbers",  # A number is not cast to another type of number.
     "hexadecimal numbers",
     "depends on the day of the cast",
     "have no common type",
@@ -92,8 +92,8 @@ _DIGITS = re.compile(r"\d+\.\d+E-?\d+")
 
 
 def _as_java_19(one: Result) -> str:
-    """Return values with the fewest digits of floats: before Java 19 there are more in texts."""
-    return _DIGITS.sub(lambda found: repr(float(found[0])), repr(one.values))
+    """Return values with seven digits of floats in texts: before Java 19 there are more."""
+    return _DIGITS.sub(lambda found: f"{float(found[0]):.6e}", repr(one.values))
 
 
 @pytest.fixture

@@ -248,7 +248,11 @@ def _fields(given: list[Any], sub: Convert) -> Iterator[Expression]:
             yield from (Literal(str(node.alias)), sub(node.this))
             continue
         value = sub(node)
-        yield Literal(value.path[-1] if isinstance(value, Column) else f"col{place}")
+        name = value.path[-1] if isinstance(value, Column) else f"col{place}"
+        match value:
+            case Call("[]" | "field", (_, Literal(str() as key))):
+                name = key
+        yield Literal(name)
         yield value
 
 
