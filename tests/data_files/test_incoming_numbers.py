@@ -179,9 +179,26 @@ def test_a_cast_chooses_what_is_lost(tmp_path: Path) -> None:
     assert table.to_arrow()["f"].to_pylist() == [float(np.float32(0.2))]
 
 
-def test_lossy_values_become_null_if_that_is_asked_for(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, pa.table({"k": [1, 2], "n": [7, 7]}))
-    data = pa.table({"k": [1, 2], "n": [4.0, 4.9]})
+def test_values_are_cast_if_that_is_asked_for(tmp_path: Path) -> None:
+    """They are rounded or cut; only what does not fit at all becomes null."""
+    table = txlog.write(tmp_path, pa.table({"k": [1, 2, 3], "n": [7, 7, 7]}))
+    data = pa.table({"k": [1, 2, 3], "n": [4.0, 4.9, 1e300]})
     options = txlog.WriteOptions(error_on_type_mismatch=False)
     table.merge(data, on="k", options=options).when_matched_update_all().execute()
-    assert table.to_arrow().sort_by("k")["n"].to_pylist() == [4, None]
+    assert table.to_arrow().sort_by("k")["n"].to_pylist() == [4, 4, None]
+
+
+@pytest.mark.parametrize("value", [1e300, "1e300D", 16777217], ids=repr)
+def test_constants_that_a_float_lacks_are_refused(tmp_path: Path, value: object) -> None:
+    table = txlog.write(tmp_path, pa.table({"f": pa.array([0.5], pa.float32())}))
+    given = {"updates": {"f": value}} if isinstance(value, str) else {"new_values": {"f": value}}
+    with pytest.raises(txlog.TxlogError, match="float"):
+        table.update(**given)  # type: ignore[arg-type]
+    assert table.refresh().to_arrow()["f"].to_pylist() == [0.5]
+
+
+def test_keys_that_the_target_lacks_match_nothing(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"k": pa.array([1, 2], pa.int32())}))
+    merger = table.merge(pa.table({"k": [1, 2**40]}), "target.k = source.k")
+    merger.when_matched_delete().execute()
+    assert table.to_arrow()["k"].to_pylist() == [2]

@@ -99,7 +99,9 @@ def _as_java_19(one: Result) -> str:
 @pytest.fixture
 def quiet() -> Iterator[None]:
     """Spark's log of failed queries is not ours: many are meant to fail."""
-    log = logging.getLogger("SQLQueryContextLogger")
+    from pyspark.logger import PySparkLogger
+
+    log = PySparkLogger.getLogger("SQLQueryContextLogger")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)
     yield

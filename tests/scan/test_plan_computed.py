@@ -248,6 +248,19 @@ def test_parts_that_cannot_be_computed_are_errors_beside_or(years: txlog.Table) 
     assert len(years.scan(where="v = 3 OR upper(y) = 'X'").file_uris()) == 2
 
 
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        ("y = 'x' OR CAST(y AS INT) > 2020", 1),
+        ("NOT (y RLIKE '^[0-9]+$') OR CAST(y AS INT) = 1", 1),
+    ],
+)
+def test_a_part_beside_a_true_one_need_not_be_computed(
+    years: txlog.Table, where: str, count: int
+) -> None:
+    assert years.count(where) == count
+
+
 def test_constants_that_are_not_true_exclude_all_files(years: txlog.Table) -> None:
     assert years.scan(where="1 > 2").file_uris() == []
     assert years.scan(where="year(now()) < 2000 AND v = 1").file_uris() == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from struct import pack, unpack
 from typing import Any
 
 import pyarrow as pa
@@ -25,17 +26,15 @@ from txlog.expressions.evaluate import evaluate
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import (
     Call,
-    Case,
     Cast,
     Column,
-    Comparison,
     Expression,
     Lambda,
     Literal,
     Variable,
     col,
 )
-from txlog.expressions.type_rules import VOID, is_castable, is_number
+from txlog.expressions.type_rules import FLOATS, VOID, is_castable
 from txlog.schema.arrow import arrow_field, arrow_schema
 from txlog.schema.types import (
     STRING,
@@ -179,7 +178,7 @@ def assignments(
     source
         The columns that expressions may read. Default: the table's.
     error_on_type_mismatch
-        If false, a value becomes null where its column cannot store it.
+        If false, a value is cast to the type of its column, and null where that fails.
     formats
         Whether simple values may be stored as text, as those that SQL computes.
 
@@ -267,11 +266,8 @@ def _tried(
     """
     if kind in (target, VOID):
         return None
-    tried: Expression = Cast(value, target, tried=True)
-    if is_number(kind) and is_number(target):  # The cast would cut fractions off.
-        tried = Case(((Comparison("=", value, tried), tried),), Literal(None))
     try:
-        return bind_value(tried, source)[0]
+        return bind_value(Cast(value, target, tried=True), source)[0]
     except InvalidInputError:
         return None
 
@@ -286,7 +282,11 @@ def _stored_as(
     """
     if kind == field.type:
         return value
-    if isinstance(value, Literal) and isinstance(field.type, PrimitiveType):
+    if (
+        isinstance(value, Literal)
+        and isinstance(field.type, PrimitiveType)
+        and _is_kept(value.value, field.type)
+    ):
         try:
             return bind_value(Literal(value.value, field.type), StructType())[0]
         except InvalidInputError:
@@ -305,6 +305,17 @@ def _stored_as(
         f"{type_name(kind)} cannot be stored in column {name}, which is {type_name(field.type)}",
         _as_type(field.type),
     )
+
+
+def _is_kept(value: Any, kind: PrimitiveType) -> bool:
+    """Return whether a constant keeps its value in a type; a float may be the nearest one."""
+    if kind.name not in FLOATS or type(value) not in (int, float):
+        return True  # `bind_value` decides.
+    try:
+        nearest = unpack("<f", pack("<f", value))[0] if kind.name == "float" else float(value)
+    except OverflowError:
+        return False
+    return type(value) is float or int(nearest) == value
 
 
 def _as_type(kind: DataType) -> str:

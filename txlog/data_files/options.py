@@ -306,8 +306,9 @@ class WriteOptions:
     writer_properties
         The encoding of new files: `txlog.WriterProperties(compression="zstd", …)`.
     error_on_type_mismatch
-        For `update`, `merge` and `upsert`: if false, a computed value becomes null where its column
-        cannot store it. Other verbs refuse such values in any case.
+        For `update`, `merge` and `upsert`: if false, a computed value is cast to the type of its
+        column, which may round it, and becomes null where that fails. Other verbs refuse values
+        that a column cannot store in any case.
 
     Raises
     ------

@@ -417,13 +417,17 @@ def _with_names(
     These parts depend on partition values alone, or on constants. They are added to `computed`.
     Simple comparisons are no such parts: a partition value is both bounds of its range.
     """
+    is_computed = {path[0] for path in columns_of(where)} <= partitions and not is_exact(where)
     match where:
-        case And(parts) | Or(parts):
-            named = tuple(_with_names(part, partitions, computed) for part in parts)
-            return replace(where, parts=named)
-        case Not(operand):
+        case And(parts):
+            return And(tuple(_with_names(part, partitions, computed) for part in parts))
+        # One that depends on partitions alone is computed as a whole: beside a part that is true,
+        # a part that cannot be computed is not needed.
+        case Or(parts) if not is_computed:
+            return Or(tuple(_with_names(part, partitions, computed) for part in parts))
+        case Not(operand) if not is_computed:
             return Not(_with_names(operand, partitions, computed))
-    if is_exact(where) or not {path[0] for path in columns_of(where)} <= partitions:
+    if not is_computed:
         return where
     path = ("", str(len(computed)))  # No column has an empty name.
     computed[path] = where

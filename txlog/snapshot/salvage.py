@@ -17,7 +17,7 @@ from txlog.log.names import LogFile
 from txlog.reconcile.files import in_doubt, newer_of, overlay, untouched
 from txlog.snapshot.commits import DamagedError, Replayed, read_commit, read_deltas
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import list_log, load_snapshot, newest_sound, warn_of_damage
+from txlog.snapshot.load import list_log, newest_sound, warn_of_damage
 from txlog.snapshot.snapshot import Snapshot, advance, moved
 from txlog.store.base import Store
 
@@ -48,8 +48,11 @@ def salvaged(store: Store) -> Salvaged | None:
 
 def latest_left(store: Store) -> Snapshot:
     """Return the latest version, or what is left of it: to look for pins, and for times."""
+    sound, cause = newest_sound(store)
+    if cause is None:
+        return sound
     left = salvaged(store)
-    return load_snapshot(store) if left is None else left.snapshot
+    return sound if left is None else left.snapshot
 
 
 def live_left(store: Store, snapshot: Snapshot) -> tuple[pa.Table, pa.Table]:

@@ -59,7 +59,7 @@ MismatchFails = Annotated[
     bool,
     typer.Option(
         "--error-on-type-mismatch/--no-error-on-type-mismatch",
-        help="A value that its column cannot store is an error; otherwise it becomes null.",
+        help="A value that its column cannot store is an error; otherwise it is cast, or null.",
     ),
 ]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from txlog.base.arrow import numpy_array, pc
 from txlog.base.columns import flat
 from txlog.base.thresholds import Threshold
-from txlog.expressions.comparisons import alike
+from txlog.expressions.comparisons import alike, as_double
 from txlog.expressions.evaluate import evaluate
 from txlog.expressions.tree import And, Column, Expression
 from txlog.expressions.type_rules import is_number
@@ -38,7 +38,7 @@ class _KeyColumn:
 
     def codes(self, values: pa.Array) -> tuple[Indices, NDArray[np.bool_]]:
         """Return the code of each value, and whether the source has the value."""
-        values = _plain(values.cast(self.kind))
+        values = _plain(_cast(values, self.kind))
         if not pa.types.is_integer(self.kind) or self.key.nulls_match:
             return _found(
                 pc.index_in(values, value_set=self.distinct, skip_nulls=not self.key.nulls_match)
@@ -180,13 +180,25 @@ def _column(key: Key, parts: Sequence[pa.Array], sides: Sides) -> tuple[_KeyColu
         names=sides.schema.names(),
     )
     ours, theirs = (flat(evaluate(side, empty)) for side in (key.target, key.source))
-    kind = alike(ours, theirs)[0].type
-    chunks = [_plain(part.cast(kind)) for part in parts]
+    kind = _common(*(side.type for side in alike(ours, theirs)))
+    chunks = [_plain(_cast(part, kind)) for part in parts]
     values = pa.concat_arrays(chunks) if chunks else pa.nulls(0, kind)
     distinct = values.unique()
     if not key.nulls_match:
         distinct = distinct.drop_null()
     return _KeyColumn(key, kind, distinct.take(pc.sort_indices(distinct))), values
+
+
+def _common(ours: pa.DataType, theirs: pa.DataType) -> pa.DataType:
+    """Return the type in which keys are compared: the source may have numbers that ours lacks."""
+    if pa.types.is_integer(ours) and pa.types.is_integer(theirs):
+        return max(ours, theirs, key=lambda kind: kind.bit_width)
+    return ours
+
+
+def _cast(values: Any, kind: pa.DataType) -> Any:
+    """Return keys in the common type: longs beside doubles as the nearest doubles."""
+    return as_double(values) if kind == pa.float64() else values.cast(kind)
 
 
 def named(rows: pa.RecordBatch, alias: str) -> pa.RecordBatch:
