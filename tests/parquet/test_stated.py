@@ -115,18 +115,26 @@ def moments(value: Any) -> Iterator[datetime]:
 
 @settings(max_examples=examples(150))
 @given(
-    schemas, st.sampled_from(["int96", "zoned", "naive"]), st.sampled_from(["spark", "odd", None])
+    schemas,
+    st.sampled_from(["int96", "zoned", "naive"]),
+    st.sampled_from(["spark", "instants", "local", "odd", None]),
 )
-def test_timestamps_are_what_the_footer_states(
+def test_timestamps_are_what_the_columns_of_the_footer_state(
     tmp_path_factory: pytest.TempPathFactory, schema: StructType, how: str, stated: str | None
 ) -> None:
-    spark = {"spark": schema_json(schema), "odd": '{"type": "struct", "fields": [1]}', None: None}
+    """Spark's text may be that of other data, which a program copied: the columns' types win."""
+    copied = [with_all(schema, moment) for moment in (INSTANT, LOCAL)]
+    assert all(isinstance(kind, StructType) for kind in copied)
+    texts = [schema_json(kind) for kind in (schema, *copied)]  # type: ignore[arg-type]
+    spark = {
+        **dict(zip(("spark", "instants", "local"), texts, strict=True)),
+        "odd": '{"type": "struct", "fields": [1]}',
+        None: None,
+    }
     data = footer_of(schema, int96=how == "int96", zoned=how == "zoned", spark=spark[stated])
     footer = FileFooter.of(pq.ParquetFile(io.BytesIO(data), coerce_int96_timestamp_unit="us"))
-    if stated == "spark":
+    if how == "zoned":
         expected: DataType = schema
-    elif how == "zoned":
-        expected = from_arrow(footer.schema)
     else:
         expected = with_all(schema, INSTANT if how == "int96" else LOCAL)
     assert stated_schema(footer) == expected
@@ -172,6 +180,14 @@ def test_spark_says_which_structs_are_variants(tmp_path: Path) -> None:
     assert txlog.variant_to_python(table.to_arrow()["v"]) == [{"a": 1}, None]
     table.append(table.to_arrow())
     assert table.count() == 4
+
+
+def test_a_struct_is_a_variant_only_if_its_columns_may_be_one(tmp_path: Path) -> None:
+    pair = pa.array([{"metadata": "m", "value": "v"}])
+    told = StructType((StructField("v", PrimitiveType("variant")),))
+    write(pa.table({"v": pair}), tmp_path / "a.parquet", schema_json(told))
+    table = txlog.convert_to_delta(tmp_path)
+    assert table.to_arrow().to_pylist() == [{"v": {"metadata": "m", "value": "v"}}]
 
 
 def test_instants_and_local_times_are_two_types(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Arrow's schema does not have all of it. A timestamp of the physical type INT96 is an instant, as
 Spark, Hive and Impala write and read it, but Arrow returns it without a zone. Spark also writes its
-own schema into the footer, which tells instants from local times and variants from structs.
+own schema into the footer, which tells variants from structs. The types of the columns themselves
+win over this text: a program that changed a file's columns may have copied it from older data.
 """
 
 from __future__ import annotations
@@ -27,17 +28,16 @@ from txlog.schema.types import (
 
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _INT96 = "INT96"
-_INSTANTS = {"timestamp_ntz": "timestamp", "timestamp_nanos_ntz": "timestamp_nanos"}
-_LOCAL = {instant: local for local, instant in _INSTANTS.items()}
+_BINARY = PrimitiveType("binary")
 _COMMENT = "comment"
 
 
 def stated_schema(footer: FileFooter, *, nanos: bool = False) -> StructType:
     """Return the Delta schema that can hold the columns of a file.
 
-    Of Spark's schema, only what Arrow's cannot say is used: which timestamps are instants, which
-    structs are variants, and comments. A program that changed a file's columns may have copied the
-    text of an older schema.
+    Of Spark's schema, only what the columns leave open is used: which structs of two binaries are
+    variants, and comments. A timestamp of INT64 says itself whether it is an instant, and one of
+    INT96 always is.
 
     Parameters
     ----------
@@ -113,10 +113,11 @@ def _type(own: DataType, stated: DataType) -> DataType:
             return replace(own, element=_type(element, theirs))
         case MapType(key, value), MapType(their_key, their_value):
             return replace(own, key=_type(key, their_key), value=_type(value, their_value))
-        case StructType(), PrimitiveType("variant") if {"metadata", "value"} <= {*own.names()}:
+        case StructType(), PrimitiveType("variant") if _may_be_variant(own):
             return stated
-        case PrimitiveType(name), PrimitiveType("timestamp"):
-            return PrimitiveType(_INSTANTS.get(name, name))
-        case PrimitiveType(name), PrimitiveType("timestamp_ntz"):
-            return PrimitiveType(_LOCAL.get(name, name))
     return own
+
+
+def _may_be_variant(kind: StructType) -> bool:
+    types = {field.name: field.type for field in kind.fields}
+    return types.get("metadata") == _BINARY == types.get("value")

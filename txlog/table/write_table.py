@@ -255,7 +255,7 @@ def convert_to_delta(
 
     Files may lack columns of other files, but a column must have the same type in all files.
     Timestamps of the physical type INT96 are instants, as in Spark. Of files that Spark wrote,
-    Spark's schema in the footer says which timestamps are instants and which columns are variants.
+    Spark's schema in the footer says which columns are variants.
     Folders such as `day=2024-01-01` are partitions. Files and folders that begin with `_` or `.`
     are ignored.
 
