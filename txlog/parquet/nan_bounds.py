@@ -52,12 +52,16 @@ def without_bounds(footer: bytes, spans: Collection[Span]) -> bytes:
         The bytes are not a footer.
     """
     cursor, first = Cursor(footer), 0
+    later, open_spans = sorted(spans, key=lambda span: -span[1]), list[Span]()
 
     def row_group(cursor: Cursor) -> bytes:
-        nonlocal first
+        nonlocal first, open_spans
         start = first
         first += _rows(Cursor(cursor.data, cursor.at))
-        leaves = {leaf for leaf, begin, end in spans if begin < first and start < end}
+        while later and later[-1][1] < first:
+            open_spans.append(later.pop())
+        open_spans = [span for span in open_spans if start < span[2]]  # Row groups ascend.
+        leaves = {leaf for leaf, _, _ in open_spans}
         chunks = iter(range(2**31))
 
         def column(cursor: Cursor) -> bytes:
