@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.base.arrow import arrow_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.thresholds import Threshold
 
 if TYPE_CHECKING:
@@ -19,6 +19,32 @@ def within(numbers: pa.Array, least: int, most: int) -> pa.Array:
     """Return numbers, with null in place of each number outside of the bounds."""
     fits = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
     return pc.if_else(fits, numbers, None)
+
+
+_EXACT_DIGITS = 15  # Whole numbers and powers of ten up to so many digits are doubles.
+
+
+def nearest_floats(decimals: Any, target: pa.DataType | None = None) -> Any:
+    """Return decimals as the nearest floats; null stays null.
+
+    Arrow's own cast multiplies by an inexact power of ten: many values are not the nearest ones.
+
+    Parameters
+    ----------
+    decimals
+        An array, chunked array or scalar.
+    target
+        The type of the floats; double by default.
+    """
+    kind, target = decimals.type, target or pa.float64()
+    is_short = pa.types.is_decimal128(kind) and kind.precision <= _EXACT_DIGITS
+    is_exact = is_short and 0 <= kind.scale <= _EXACT_DIGITS and pa.types.is_float64(target)
+    if not is_exact or not isinstance(decimals, pa.Array) or not len(decimals):
+        return decimals.cast(pa.string()).cast(target)
+    words = np.frombuffer(decimals.buffers()[1], np.int64, 2 * (decimals.offset + len(decimals)))
+    floats = words[2 * decimals.offset :: 2] / 10.0**kind.scale  # Of exact numbers: the nearest.
+    mask = numpy_array(decimals.is_null()) if decimals.null_count else None
+    return arrow_array(floats, target, mask=mask)
 
 
 def rows_among(rows: Any, places: NDArray[np.int64]) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.columns import nearest_floats
 from txlog.base.errors import InvalidInputError
 from txlog.base.moments import DAY_US, days_of, format_date, format_moment
 from txlog.expressions.values import numbers, of_numbers, over_arrays
@@ -114,8 +115,8 @@ def _to_whole(value: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _to_float(value: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_decimal(value.type):  # Arrow's own cast is not always the nearest value.
-        return value.cast(pa.string()).cast(kind)
+    if pa.types.is_decimal(value.type):
+        return nearest_floats(value, kind)
     return value.cast(kind, safe=False)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.columns import nearest_floats
 from txlog.expressions.operators import OPERATORS, Operator, in_one_decimal
 from txlog.expressions.values import numbers, one_array, over_arrays
 
@@ -74,8 +75,8 @@ def alike(left: Any, right: Any) -> tuple[Any, Any]:
 
 def as_double(value: Any) -> Any:
     """Return the doubles nearest to numbers: longs and decimals may have more digits."""
-    if pa.types.is_decimal(value.type):  # Arrow's own cast is not always the nearest value.
-        return value.cast(pa.string()).cast(pa.float64())
+    if pa.types.is_decimal(value.type):
+        return nearest_floats(value)
     return value.cast(pa.float64(), safe=False)
 
 

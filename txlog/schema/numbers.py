@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import numpy_array, pc
-
-_EXACT_DIGITS = 15  # Decimals of so few digits become the nearest double by one division.
+from txlog.base.columns import nearest_floats
 
 
 class LossyValueError(ValueError):
@@ -62,9 +61,7 @@ def as_numbers(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _as_floats(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Return floats, or decimals as the nearest floats."""
-    if pa.types.is_decimal(array.type) and array.type.precision > _EXACT_DIGITS:
-        return array.cast(pa.string()).cast(target)
-    return array.cast(target)
+    return nearest_floats(array, target) if pa.types.is_decimal(array.type) else array.cast(target)
 
 
 def _whole_as_floats(array: pa.Array, target: pa.DataType) -> pa.Array:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, numpy_type, pc
+from txlog.base.columns import nearest_floats
 from txlog.base.errors import InvalidInputError
 
 Rows: TypeAlias = "NDArray[Any] | pa.Array"
@@ -120,7 +121,7 @@ class Number:
             unit = f"datetime64[{values.type.unit}]"
             return _array(numpy_array(values.view(pa.int64())).view(unit))
         if pa.types.is_decimal(values.type):
-            return _converted(_floats(values), self.dtype, lambda at: at)
+            return _converted(numpy_array(nearest_floats(values)), self.dtype, lambda at: at)
         return _converted(numpy_array(values), self.dtype, lambda at: at)
 
     def finish(self, rows: Rows) -> Any:
@@ -145,17 +146,6 @@ def _converted(
         if len(wrong):
             raise UnfitError(row_of(int(wrong[0])), f"{values[wrong[0]]} does not fit {dtype}")
     return made
-
-
-def _floats(decimals: pa.Array) -> NDArray[Any]:
-    """Return decimals of up to 15 digits as the nearest floats."""
-    kind = decimals.type
-    if pa.types.is_decimal128(kind) and kind.precision <= 15 and kind.scale >= 0:
-        words = np.frombuffer(
-            decimals.buffers()[1], np.int64, 2 * (decimals.offset + len(decimals))
-        )
-        return _array(words[2 * decimals.offset :: 2] / 10.0**kind.scale)  # Both are exact.
-    return _array(numpy_array(decimals.cast(pa.float64())))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,54 @@
+"""Columns of Arrow against plain Python."""
+
+import struct
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txlog.base.columns import nearest_floats
+
+
+@st.composite
+def decimals(draw: st.DrawFn) -> tuple[pa.DataType, list[Decimal | None]]:
+    precision = draw(st.integers(1, 38))
+    scale = draw(st.integers(0, precision))
+    limit = 10**precision - 1
+    whole = st.none() | st.integers(-limit, limit)
+    values = [
+        None if one is None else Decimal(one).scaleb(-scale)
+        for one in draw(st.lists(whole, max_size=20))
+    ]
+    return pa.decimal128(precision, scale), values
+
+
+@given(made=decimals(), start=st.integers(0, 3), chunked=st.booleans())
+def test_decimals_become_the_nearest_floats(
+    made: tuple[pa.DataType, list[Decimal | None]], start: int, chunked: bool
+) -> None:
+    kind, values = made
+    array: Any = pa.array(values, kind).slice(start)
+    if chunked:
+        array = pa.chunked_array([array, array], kind)
+        values = values[start:] + values[start:]
+    else:
+        values = values[start:]
+    assert nearest_floats(array).to_pylist() == [None if v is None else float(v) for v in values]
+    single = nearest_floats(array, pa.float32()).to_pylist()
+    for value, found in zip(values, single, strict=True):
+        if value is None:
+            assert found is None
+        else:
+            bits = struct.unpack("<i", struct.pack("<f", found))[0]
+            near = [struct.unpack("<f", struct.pack("<i", bits + by))[0] for by in (-1, 0, 1)]
+            off = [abs(Decimal(one) - value) for one in near if one == one]
+            assert abs(Decimal(found) - value) == min(off)
+
+
+@pytest.mark.parametrize("value", [Decimal("0.1"), None])
+def test_a_scalar_becomes_the_nearest_float(value: Decimal | None) -> None:
+    found = nearest_floats(pa.scalar(value, pa.decimal128(9, 4)))
+    assert found.as_py() == (None if value is None else 0.1)
