@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,17 +24,27 @@ def nan_spans(rows: pa.Table, first: int, step: int) -> list[Span]:
     first
         The position of the first of them in the file.
     """
-    if not any(_has_floats(kind) for kind in rows.schema.types):
-        return []
-    spans = []
-    for begin in range(0, rows.num_rows, step):
-        part = rows.slice(begin, step)
+    floats = _columns_with_floats(rows.schema)
+    spans: list[Span] = []
+    for begin in range(0, rows.num_rows, step) if floats else ():
+        part = rows if rows.num_rows <= step else rows.slice(begin, step)
         found: list[int] = []
-        leaf = 0
-        for column in part.columns:
-            leaf = _add_leaves(column.chunks, column.type, leaf, found)
+        for place, leaf in floats:
+            column = part.column(place)
+            _add_leaves(column.chunks, column.type, leaf, found)
         spans += [(one, first + begin, first + begin + part.num_rows) for one in found]
     return spans
+
+
+@lru_cache(maxsize=64)
+def _columns_with_floats(schema: pa.Schema) -> list[tuple[int, int]]:
+    """Return the places of columns in which NaN can be, each with the number of its first leaf."""
+    leaf, found = 0, []
+    for place, kind in enumerate(schema.types):
+        if _has_floats(kind):
+            found.append((place, leaf))
+        leaf = _add_leaves([], kind, leaf, [])
+    return found
 
 
 def _has_floats(kind: pa.DataType) -> bool:
