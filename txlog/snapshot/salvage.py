@@ -32,10 +32,12 @@ class Salvaged:
 
 
 def salvaged(store: Store) -> Salvaged | None:
-    """Return what is left of the latest version; None if it can be loaded. Errors as above."""
+    """Return what is left of the latest version; None if it can be loaded."""
     sound, cause = newest_sound(store)
-    if cause is None:
-        return None
+    return None if cause is None else _left_above(store, sound, cause)
+
+
+def _left_above(store: Store, sound: Snapshot, cause: LogCorruptError) -> Salvaged:
     files = list_log(store, since=sound.version + 1)
     left, last = sound, sound.version
     for file in sorted(files, key=lambda file: file.last_version):
@@ -49,10 +51,7 @@ def salvaged(store: Store) -> Salvaged | None:
 def latest_left(store: Store) -> Snapshot:
     """Return the latest version, or what is left of it: to look for pins, and for times."""
     sound, cause = newest_sound(store)
-    if cause is None:
-        return sound
-    left = salvaged(store)
-    return sound if left is None else left.snapshot
+    return sound if cause is None else _left_above(store, sound, cause).snapshot
 
 
 def live_left(store: Store, snapshot: Snapshot) -> tuple[pa.Table, pa.Table]:
