@@ -19,7 +19,7 @@ def decimals(draw: st.DrawFn) -> tuple[pa.DataType, list[Decimal | None]]:
     limit = 10**precision - 1
     whole = st.none() | st.integers(-limit, limit)
     values = [
-        None if one is None else Decimal(one).scaleb(-scale)
+        None if one is None else Decimal(f"{one}e-{scale}")  # `scaleb` would round it.
         for one in draw(st.lists(whole, max_size=20))
     ]
     return pa.decimal128(precision, scale), values
