@@ -18,6 +18,7 @@ from pyspark import cloudpickle
 from txlog.base.effects import REAL
 from txlog.base.errors import EngineError, InvalidInputError, TxlogError, TxlogWarning
 from txlog.base.threads import Threads
+from txlog.base.thresholds import Threshold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,7 @@ Result = TypeVar("Result")
 _ITEMS = pa.schema([("task", pa.int32()), ("place", pa.int64()), ("item", pa.binary())])
 _RESULTS = pa.schema([("place", pa.int64()), ("result", pa.binary())])
 _RESULTS_DDL = "place long, result binary"
-_JOB_ITEMS = 10_000  # The number of tasks whose items and results are in memory at the same time.
+_JOB_ITEMS: Threshold = 10_000  # Of so many tasks the items and results are in memory at a time.
 _SHOWN = 300  # The maximum number of characters of Spark's message.
 
 

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.base.arrow import arrow_array
 from txlog.base.errors import InvalidInputError
+from txlog.base.thresholds import Threshold
 from txlog.commit.context import require_shared
 from txlog.expressions.tree import quote_name
 from txlog.lookup.keys import require_key_columns
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 
     from txlog.lookup.lookup import Missing
 
-_KEPT_TABLES = 8  # The maximum number of open tables of a worker.
-_KEYS_A_TASK = 1_000  # Keys of a list for one task. Starting a task costs many look-ups.
-_ROWS_AT_ONCE = 65_536  # Rows of one batch of the result.
+_KEPT_TABLES: Threshold = 8  # The maximum number of open tables of a worker.
+_KEYS_A_TASK: Threshold = 1_000  # Keys of a list for one task. Starting a task costs many look-ups.
+_ROWS_AT_ONCE: Threshold = 65_536  # Rows of one batch of the result.
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.thresholds import Threshold
 from txlog.commit.context import require_shared
 from txlog.expressions.sql import as_expression, to_sql
 from txlog.expressions.tree import Expression, quote_name
@@ -43,7 +44,7 @@ from txlog.store.open import open_store, require_allowed
 
 MANIFESTS = "spark.txlog.manifests"
 IGNORES_MANIFESTS = "spark.sql.streaming.fileStreamSink.ignoreMetadata"  # Spark's own setting.
-MAX_VECTOR_BYTES = 256 * 1024 * 1024  # Of vectors that are sent to each executor.
+MAX_VECTOR_BYTES: Threshold = 256 * 1024 * 1024  # Of vectors that are sent to each executor.
 
 
 def read(

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users n
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from txlog.base.threads import Engine, cached_property
+from txlog.base.thresholds import Threshold
 from txlog.fragments.deletion_vector import as_array
 from txlog.fragments.fragment import Fragment
 from txlog.scan.deletions import load_deletions
@@ -108,7 +109,7 @@ def _load(store: Store, plan: ReadPlan, fragment: Fragment) -> tuple[int, pa.Arr
 
 # Up to this size all words are one constant of the plan, and each task gets a copy of it: this is
 # the fastest look-up. Larger sequences are broadcast: each executor gets one copy.
-INLINE_BYTES = 16 * 1024 * 1024
+INLINE_BYTES: Threshold = 16 * 1024 * 1024
 
 _ROWS = "_txlog_rows"
 _START = "_txlog_start"

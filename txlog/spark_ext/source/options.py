@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from txlog.base.errors import InvalidInputError, TxlogError
+from txlog.base.thresholds import Threshold
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from txlog.store.base import Store
     from txlog.stream.stream import StreamOptions
 
-MAX_PARTITION_BYTES = 128 * 1024 * 1024  # Spark's default for files.
+MAX_PARTITION_BYTES: Threshold = 128 * 1024 * 1024  # Spark's default for files.
 STORAGE = ("storageOptions", "secretStorageOptions")
 OF_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
 """Options for the range of changes, and for the start of a stream."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from txlog.base.thresholds import Threshold
 from txlog.changes.change_plan import ChangeFile
 from txlog.fragments.fragment import Fragment
 from txlog.scan.data_file import RowRange
@@ -14,10 +15,10 @@ from txlog.scan.read_plan import ReadPlan
 from txlog.scan.scan import limited, packed, row_ranges
 from txlog.spark_ext.source.tasks import ChangesPartition, FragmentPartition
 
-_OPEN_BYTES = 4 * 1024 * 1024  # Opening a file costs as much as reading so many. As in Spark.
-_LEAST_BYTES = 32 * 1024 * 1024  # A smaller task would take longer to start than to read.
-_COUNTED_ROWS = 1 << 22  # Of one partition. Spark counts so many rows in about a second.
-_TASKS = 32  # Much work is divided into at least so many tasks of equal size.
+_OPEN_BYTES: Threshold = 4 << 20  # Opening a file costs as much as reading so many. As in Spark.
+_LEAST_BYTES: Threshold = 32 << 20  # A smaller task would take longer to start than to read.
+_COUNTED_ROWS: Threshold = 1 << 22  # Of one partition. Spark counts so many rows in a second.
+_TASKS: Threshold = 32  # Much work is divided into at least so many tasks of equal size.
 
 Item = TypeVar("Item")
 

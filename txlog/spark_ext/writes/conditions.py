@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.thresholds import Threshold
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.operators import Operator
 from txlog.expressions.sql import parse_sql
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BLOCK = 32768  # The number of rows in one bitmap of Spark.
-_BLOCKS_AT_ONCE = 64
+_BLOCKS_AT_ONCE: Threshold = 64
 
 # The types of columns beside which Spark's text has constants of the same kind.
 _KINDS = (*map(PrimitiveType, WHOLE_NUMBERS), STRING, BOOLEAN, DATE)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import InvalidInputError
+from txlog.base.thresholds import Threshold
 from txlog.data_files.constraints import is_generated
 from txlog.data_files.options import WriteOptions
 from txlog.expressions.bind import columns_of
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LOCAL_ROWS = "spark.txlog.merge.localRows"
-DEFAULT_LOCAL_ROWS = 10_000
+DEFAULT_LOCAL_ROWS: Threshold = 10_000
 
 _UNKNOWN = "_txlog_no_alias"
 

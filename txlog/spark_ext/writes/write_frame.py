@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 
 from txlog.actions.file import Add
 from txlog.base.errors import InvalidInputError, InvalidTypeError, require_mappings, require_texts
+from txlog.base.thresholds import Threshold
 from txlog.commit.app_versions import AnyAppVersion, AppVersion, require_app_version
 from txlog.commit.operation import Outcome, skip_recorded
 from txlog.data_files.definition import Definition
@@ -216,9 +217,9 @@ _MAX_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 # With this limit, Spark does not sum up the bytes of all columns after each row.
 _UNCOUNTED = str(2**31 - 1)
 
-_BATCH_BYTES = 64 * 1024 * 1024  # Spark's default limit.
-_ROWS = 10_000  # Spark's default limit.
-_ROWS_WITH_TEXT = 1_000
+_BATCH_BYTES: Threshold = 64 * 1024 * 1024  # Spark's default limit.
+_ROWS: Threshold = 10_000  # Spark's default limit.
+_ROWS_WITH_TEXT: Threshold = 1_000
 _VALUE_BYTES = 16  # The most for one value, including its bit for null.
 _OF_ONE_WIDTH = (
     NumericType,

@@ -21,6 +21,7 @@ from txlog import Table
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError, UnsupportedFeatureError
 from txlog.base.texts import version_of
 from txlog.base.threads import Threads
+from txlog.base.thresholds import Threshold
 from txlog.base.uris import without_secrets
 from txlog.tools.report.page import Report, chart_library, file_text, report, templates
 from txlog.tools.ui import datasets, pages
@@ -30,7 +31,7 @@ from txlog.tools.ui.pages import Visit
 from txlog.tools.ui.places import Place, Places
 
 MOST_FORM_BYTES = 64 << 10
-_TABLES_AT_ONCE = 50
+_TABLES_AT_ONCE: Threshold = 50
 _OPENING = Threads(16)  # They mostly wait for remote stores.
 
 # The pages of a table, by the last part of their URLs.

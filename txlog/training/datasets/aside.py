@@ -14,13 +14,14 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from txlog.base.errors import DataFileError, NotFoundError
+from txlog.base.thresholds import Threshold
 from txlog.extend import Store, is_older, is_there, map_many
 from txlog.training.datasets.ingest import FILES, OBJECT_PATH, StoredObjects, object_path
 
 ASIDE = f"{FILES}/.aside"
 """The folder of `<uuid>`, which tells the time, and `<uuid>.<sha256>`, the copies."""
 
-_CHUNK_BYTES = 8 << 20
+_CHUNK_BYTES: Threshold = 8 << 20
 _LISTINGS = 5  # Of the copies, while they change, before an object counts as missing.
 _NAME = re.compile(r"([0-9a-f-]{36})(?:\.([0-9a-f]{64}))?")
 _OF_OBJECT = re.compile(rf"(.+)/({FILES}/[0-9a-f]{{2}}/[0-9a-f]{{64}})")

@@ -19,6 +19,7 @@ from txlog.base.errors import (
     require_whole,
 )
 from txlog.base.threads import Engine
+from txlog.base.thresholds import Threshold
 from txlog.extend import Context, Snapshot, Store, open_store, open_table, threads_for
 from txlog.training.datasets.aside import open_object
 from txlog.training.datasets.commits import COMMIT_ID, FORMAT_PROPERTY, commits_of
@@ -34,7 +35,7 @@ from txlog.training.datasets.values import FORMAT, Asked, Commit, Job, Summary
 
 T = TypeVar("T")
 DAMAGED = (DataFileError, LogCorruptError, NotFoundError, UnsupportedFeatureError)
-_CHUNK_BYTES = 8 << 20
+_CHUNK_BYTES: Threshold = 8 << 20
 
 
 class Home:

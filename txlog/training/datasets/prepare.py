@@ -28,6 +28,7 @@ from txlog.base.errors import (
     os_errors,
 )
 from txlog.base.threads import Call, Workers
+from txlog.base.thresholds import Threshold
 from txlog.extend import Store, open_store, threads_for
 from txlog.training.datasets.aside import open_object, place_of
 from txlog.training.datasets.ingest import discard_tree
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 _RENEWED_AFTER = 1 / 3  # The duration of a lease.
 _RETRY_S = 0.2
-_CHUNK_BYTES = 8 << 20
+_CHUNK_BYTES: Threshold = 8 << 20
 _GONE = (CommitConflictError, NotFoundError)  # Errors of a claim: the set was taken over or purged.
 
 

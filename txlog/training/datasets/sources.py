@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import InvalidInputError, NotFoundError, os_errors
+from txlog.base.thresholds import Threshold
 from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
 from txlog.extend import Store, name_in, open_store
 from txlog.training.datasets.limits import Limits, fault_of_path, fault_of_step
@@ -21,9 +22,9 @@ from txlog.training.datasets.values import Input
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CHUNK_BYTES = 4 << 20
+_CHUNK_BYTES: Threshold = 4 << 20
 # Up to this size, a file for random reading is copied to memory; a larger file to the disk.
-_SPOOLED_BYTES = 16 << 20
+_SPOOLED_BYTES: Threshold = 16 << 20
 _WEB = ("http", "https", "ftp")  # Refused: a server can redirect to an internal address.
 _FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _FOLDER_FLAGS = _FILE_FLAGS | getattr(os, "O_DIRECTORY", 0)

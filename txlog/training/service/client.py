@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from txlog.base.arrow import pq
 from txlog.base.errors import NotFoundError, UnsupportedFeatureError
 from txlog.base.moments import require_duration
+from txlog.base.thresholds import Threshold
 from txlog.training.datasets.lineage import Direction, Graph, as_input
 from txlog.training.datasets.prepare import fetch_file, unpack
 from txlog.training.datasets.training_set import TrainingSet
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from txlog import Table
 
 _LONGEST_WAIT_S = 50.0  # The longest wait of one request, in seconds.
-_BATCH_ROWS = 64  # Each row contains a file of up to some megabytes.
+_BATCH_ROWS: Threshold = 64  # Each row contains a file of up to some megabytes.
 _COMMIT, _SUMMARY, _GRAPH = TypeAdapter(Commit), TypeAdapter(Summary), TypeAdapter(Graph)
 
 

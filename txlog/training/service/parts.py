@@ -9,11 +9,12 @@ from typing import Any
 
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from txlog.base.thresholds import Threshold
 from txlog.extend import open_store
 from txlog.training.datasets.aside import is_object, missing_of, place_of
 from txlog.training.datasets.values import Part
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES: Threshold = 1 << 20
 SIGNED_FOR_S = 3600
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})\s*", re.ASCII)
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from txlog.base.arrow import arrow_array
 from txlog.base.errors import SchemaMismatchError, not_installed
 from txlog.base.threads import map_ahead
+from txlog.base.thresholds import Threshold
 from txlog.training.datasets.limits import Limits, fault_of_step
 from txlog.training.datasets.sources import Source, refused
 from txlog.training.datasets.types.archive import member_content, opened_zip, write_zip
@@ -38,7 +39,7 @@ from txlog.training.datasets.types.text_intent import (
 
 Named = TypeVar("Named")
 
-_AHEAD_BYTES = 64 << 20  # The bytes of images that wait to be checked.
+_AHEAD_BYTES: Threshold = 64 << 20  # The bytes of images that wait to be checked.
 
 # The accepted formats, with the endings of their files. Other formats of Pillow may run programs.
 FORMATS = {
