@@ -77,6 +77,19 @@ def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
 
 
+def map_entries(maps: pa.MapArray) -> tuple[pa.Array, pa.Array, NDArray[np.int64]]:
+    """Return the keys and values of all maps, and the number of entries of each.
+
+    A null map has none, whatever Arrow stores below it.
+    """
+    present = pa.concat_arrays([maps.drop_null()])  # In the copy, offsets begin at 0.
+    offsets = present.offsets.to_numpy().astype(np.int64)
+    lengths = np.zeros(len(maps), np.int64)
+    lengths[maps.is_valid().to_numpy(zero_copy_only=False)] = np.diff(offsets)
+    first, end = int(offsets[0]), int(offsets[-1])
+    return present.keys[first:end], present.items[first:end], lengths
+
+
 def gathered(
     batches: Iterable[pa.RecordBatch], *, rows: int = _GATHERED_ROWS
 ) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from txlog.actions.table import Metadata
 from txlog.base.arrow import arrow_scalar, pc
-from txlog.base.columns import flat
+from txlog.base.columns import flat, map_entries
 from txlog.base.errors import (
     InvalidInputError,
     SchemaMismatchError,
@@ -355,9 +355,8 @@ def require_no_null(array: pa.Array, field: StructField, name: str) -> None:
         require_no_null(pc.list_flatten(array), element, f"{name}.element")
     if isinstance(field.type, MapType) and pa.types.is_map(array.type):
         value = StructField("value", field.type.value, field.type.value_contains_null)
-        # After the concatenation, the values begin with the array.
         if _has_required(StructType((value,))):
-            require_no_null(pa.concat_arrays([array]).items, value, f"{name}.value")
+            require_no_null(map_entries(array)[1], value, f"{name}.value")
     if isinstance(field.type, StructType) and _has_required(field.type):
         present = array.filter(array.is_valid()) if array.null_count else array
         for position, inner in enumerate(field.type.fields):

@@ -24,6 +24,7 @@ from txlog.data_files.modes import WriteModes
 from txlog.expressions.evaluate import evaluate
 from txlog.expressions.type_rules import is_number
 from txlog.schema.arrow import Casting, arrow_field, arrow_schema, cast_array, schema_of
+from txlog.schema.hidden import without_hidden
 from txlog.schema.types import (
     TYPE_CHANGES,
     VOID,
@@ -488,6 +489,8 @@ def fit_column(
 ) -> pa.Array:
     """Return values in a column's type; no value is changed, as `is_storable` says.
 
+    Only values of rows are checked, not what Arrow stores below nulls (`without_hidden`).
+
     `truncates` and errors are those of `fitted`; `remedy` is that of a value that does not fit.
     """
     target = arrow_field(field).type
@@ -497,7 +500,7 @@ def fit_column(
             from txlog.variant.arrays import as_variants
 
             how = Casting(truncates, as_variants)
-        fit = cast_array(array, field.type, target, how)
+        fit = cast_array(without_hidden(array), field.type, target, how)
     except (pa.ArrowException, ValueError, InvalidInputError) as error:
         raise SchemaMismatchError(
             argument="data",

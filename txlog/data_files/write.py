@@ -34,7 +34,6 @@ from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.protocol.properties import Properties, compatibilities, index_definitions
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import (
-    ArrayType,
     DataType,
     StructField,
     StructType,
@@ -242,7 +241,7 @@ class _Writer:
         self.segments = _segments(layout)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        batch = stored_batch(_filled(batch, self._layout.row_schema), self._layout.row_schema)
+        batch = stored_batch(_filled(batch), self._layout.row_schema)
         if self._layout.mapping_mode != "none":
             batch = with_names(batch, self._layout.named_schema)
         self._pinned_bytes += batch.nbytes
@@ -390,36 +389,44 @@ def _segments(layout: FileLayout) -> SegmentWriter | None:
     return SegmentWriter(list(found.values()), layout.file_schema)
 
 
-def _filled(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
+def _filled(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch with values in NOT NULL fields of null structs.
 
     Parquet needs a value there.
     """
-    arrays = [
-        _without_nulls_below(array, field.type)
-        for array, field in zip(batch.columns, schema.fields, strict=True)
-    ]
+    arrays = [_without_nulls_below(array) for array in batch.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
-def _without_nulls_below(array: pa.Array, kind: DataType) -> pa.Array:
-    mask = pc.is_null(array) if array.null_count and pa.types.is_nested(array.type) else None
-    match kind:
-        case StructType(fields) if fields:
-            children = [
-                _without_nulls_below(array.field(position), f.type)
-                for position, f in enumerate(fields)
-            ]
-            for position, field in enumerate(fields):
-                if not field.nullable and children[position].null_count:
-                    children[position] = pc.coalesce(
-                        children[position], _any_value(children[position].type)
-                    )
-            return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
-        case ArrayType(StructType() as element):
-            array = pa.concat_arrays([array]) if array.offset else array
-            values = _without_nulls_below(array.values, element)
-            return pa.ListArray.from_arrays(array.offsets, values, type=array.type, mask=mask)
+def _without_nulls_below(array: pa.Array) -> pa.Array:
+    """Return an array of which no NOT NULL field of a struct is null; it is itself if none was."""
+    kind: Any = array.type
+    if not pa.types.is_nested(kind):
+        return array
+    mask = pc.is_null(array) if array.null_count else None
+    if pa.types.is_struct(kind):
+        stored = [array.field(place) for place in range(kind.num_fields)]
+        children = [_without_nulls_below(child) for child in stored]
+        for place, field in enumerate(kind):
+            if not field.nullable and children[place].null_count:
+                children[place] = pc.coalesce(children[place], _any_value(field.type))
+        if all(one is other for one, other in zip(stored, children, strict=True)):
+            return array
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    if pa.types.is_list(kind) and pa.types.is_nested(kind.value_type):
+        array = pa.concat_arrays([array]) if array.offset else array
+        below = array.values
+        values = _without_nulls_below(below)
+        if values is below:
+            return array
+        return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=mask)
+    if pa.types.is_map(kind) and pa.types.is_nested(kind.item_type):
+        array = pa.concat_arrays([array]) if array.offset else array
+        below = array.items
+        items = _without_nulls_below(below)
+        if items is below:
+            return array
+        return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=kind, mask=mask)
     return array
 
 

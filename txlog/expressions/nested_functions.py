@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.base.columns import map_entries
 from txlog.base.errors import InvalidInputError
 from txlog.expressions.signatures import INTEGER, Args, Function, Typed, cast_number, common, refuse
 from txlog.expressions.tree import Literal, quote_name
@@ -53,7 +54,9 @@ def _element(name: str, args: Sequence[Typed]) -> DataType:
 def flat_values(value: pa.Array) -> tuple[pa.Array, Any, Any]:
     """Return the values of all lists or maps, and the start and length of each."""
     if pa.types.is_map(value.type):
-        value = value.cast(pa.list_(pa.struct(list(_entries(value.type)))))
+        keys, items, lengths = map_entries(value)
+        flat = pa.StructArray.from_arrays([keys, items], fields=list(_entries(value.type)))
+        return flat, np.cumsum(lengths) - lengths, lengths
     lengths = numbers(pc.list_value_length(value))
     return pc.list_flatten(value), np.cumsum(lengths) - lengths, lengths
 
@@ -354,7 +357,8 @@ def _map_part(part: str) -> Any:
 @over_arrays
 def _size(value: pa.Array, kind: pa.DataType) -> Any:
     if pa.types.is_map(value.type):
-        value = value.cast(pa.list_(pa.struct(list(_entries(value.type)))))
+        _, _, lengths = map_entries(value)
+        return pc.if_else(value.is_valid(), arrow_array(lengths), None).cast(kind)
     return pc.list_value_length(value).cast(kind)
 
 

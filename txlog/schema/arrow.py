@@ -445,10 +445,7 @@ def _mask(array: pa.Array) -> pa.Array | None:
 
 def _struct(array: pa.Array, kind: StructType, target: Any, how: Casting) -> pa.Array:
     positions = {field.name.lower(): position for position, field in enumerate(array.type)}
-    # Arrow may store any values below a null struct: texts that are not variants, or lists of
-    # another length.
-    masked = (how.variants is not None or how.fixes) and array.null_count
-    parts = array.flatten() if masked else [array.field(at) for at in range(len(array.type))]
+    parts = array.flatten()  # Null below a null struct, where Arrow may store any values.
     children = []
     for field, inner in zip(kind.fields, target, strict=True):
         position = positions.get(field.name.lower())
