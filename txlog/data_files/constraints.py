@@ -22,6 +22,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
     of_argument,
 )
+from txlog.data_files.lengths import declared_type, fits_declared
 from txlog.expressions.bind import bind, bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate, is_true
@@ -33,7 +34,6 @@ from txlog.expressions.tree import (
     Comparison,
     Expression,
     Literal,
-    quote_name,
 )
 from txlog.expressions.type_rules import common_type, is_castable, is_number
 from txlog.protocol.mapping import all_fields
@@ -53,7 +53,6 @@ from txlog.schema.types import (
 from txlog.stats.partition import is_emptied
 
 _INVARIANT = "delta.invariants"
-_SIZED_TEXT = "__CHAR_VARCHAR_TYPE_STRING"  # Spark's own type of a column of texts.
 
 
 @dataclass(frozen=True)
@@ -94,43 +93,22 @@ def _lengths(schema: StructType) -> list[Constraint]:
     """Return the rules of columns that were declared as CHAR(n) or VARCHAR(n), or contain such."""
     rules = []
     for field in schema.fields:
-        declared = field.metadata.get(_SIZED_TEXT)
-        if not isinstance(declared, str) or "char" not in declared.lower():
+        declared = declared_type(field)
+        if declared is None:
             continue
-        from sqlglot import exp  # Slow to import, and only needed for such columns.
-        from sqlglot.errors import SqlglotError
-
         try:
-            kind = exp.DataType.build(declared, dialect="spark")
-        except SqlglotError as error:
+            text = fits_declared(field, declared)
+        except ValueError as error:
             raise UnsupportedFeatureError(
                 features=("charVarchar",),
                 field=field.name,
-                reason=f"the column {field.name} is declared as {declared!r}, which is no type",
+                reason=f"the column {field.name} is {type_name(field.type)}, but its metadata "
+                f"declares it as {declared!r}, so the lengths of its texts are unknown: {error}",
                 remedy="Write with an engine that supports it, such as Spark",
             ) from error
-        text = _fits(quote_name(field.name), kind)
         if text:
             rules.append(Constraint(field.name, declared, bind(parse_sql(text), schema), None))
     return rules
-
-
-def _fits(value: str, kind: Any, depth: int = 0) -> str:
-    """Return SQL that is true if no text in a value is too long for its type; empty if any fits."""
-    name, inner = kind.this.name, kind.expressions
-    parts = []
-    if name in ("CHAR", "VARCHAR") and inner:
-        parts = [f"length({value}) <= {int(inner[0].name)}"]
-    elif name == "STRUCT":
-        fields = [(f"({value}).{quote_name(one.name)}", one.args["kind"]) for one in inner]
-        parts = [_fits(path, of, depth) for path, of in fields]
-    elif name in ("ARRAY", "MAP"):
-        lists = [value] if name == "ARRAY" else [f"map_keys({value})", f"map_values({value})"]
-        item = f"`item {depth}`"
-        for one, of in zip(lists, inner, strict=True):
-            text = _fits(item, of, depth + 1)
-            parts.append(text and f"forall({one}, {item} -> {text})")
-    return " AND ".join(f"coalesce({part}, true)" for part in parts if part)
 
 
 def rules_of(metadata: Metadata, schema: StructType) -> list[Constraint]:

@@ -19,6 +19,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.data_files.constraints import generated_columns, rules_of
 from txlog.data_files.deletions import adds_of
+from txlog.data_files.lengths import declared_type
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, plan_rewrite, rewrite_all
 from txlog.expressions.bind import column_path, columns_of
@@ -426,7 +427,16 @@ def logical_path(snapshot: Snapshot, physical: FieldPath) -> FieldPath:
 def _require_unneeded(
     base: Snapshot, path: FieldPath, *, without: Sequence[FieldPath] = ()
 ) -> None:
-    """Raise if a constraint or a generated column (except `without`) needs a column."""
+    """Raise if a constraint, a generated column (except `without`) or a length needs a column."""
+    column = base.schema.get(path[0])
+    if column is not None and len(path) > 1 and (declared := declared_type(column)):
+        raise InvalidInputError(
+            argument="column",
+            field=".".join(path),
+            reason=f"the declared type of column {column.name} ({declared}) names it, and limits "
+            "the length of texts",
+            remedy="Add another column without this limit, and write the values to it",
+        )
     needing = [
         (f"the constraint {rule.name} ({rule.text})", rule.predicate)
         for rule in rules_of(base.metadata, base.schema)
