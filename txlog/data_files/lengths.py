@@ -1,9 +1,9 @@
 """The lengths of texts in columns that were declared as CHAR(n) or VARCHAR(n). Pure.
 
-Delta has no such types. Spark stores a string, and the declared type as text in the metadata of the
-column, such as `struct<code:char(2),names:array<varchar(9)>>`. Names in it need no quotes, and may be
-keywords or contain any character. So the text is read beside the type of the column, which has the
-same names.
+Delta has no such types. Spark stores a string, and the declared type as text in the metadata of
+the column, such as `struct<code:char(2),names:array<varchar(9)>>`. Names in it need no quotes, and
+may be keywords or contain any character. So the text is read beside the type of the column, which
+has the same names.
 """
 
 from __future__ import annotations
