@@ -3,6 +3,7 @@
 Every verb that needs only sound versions works beside it, and each remedy can be followed.
 """
 
+import contextlib
 import json
 import re
 import shutil
@@ -92,12 +93,19 @@ def twice(text: str) -> str:
     return "\n".join([*sealed, json.dumps(gone)]) + "\n"
 
 
+def without_paths(text: str) -> str:
+    """Return a commit whose JSON is sound, but whose file actions lack a field."""
+    sealed = re.sub(r',?"txlogCrc32":"[0-9a-f]*"', "", text)
+    return sealed.replace('"path"', '"pfad"') if '"path"' in sealed else "{}"[:1]
+
+
 KINDS: dict[str, Callable[[str], str | None]] = {
     "gone": lambda _: None,
     "empty": lambda _: "",
     "torn": lambda text: text[: len(text) // 2],
     "odd": lambda text: text.replace('"path"', '"pfad"').replace('"commitInfo"', '"commitInfo'),
     "twice": twice,
+    "no path": without_paths,
 }
 
 
@@ -124,9 +132,14 @@ class Damaged:
         ]
 
 
-def damaged(made: Made, folder: Path, hits: dict[int, str], lost: frozenset[int]) -> Damaged:
+def damaged(
+    made: Made, folder: Path, hits: dict[int, str], lost: frozenset[int],
+    compacted: tuple[int, int] | None = None,
+) -> Damaged:  # fmt: skip
     path = folder / "t"
     shutil.copytree(made.path, path)
+    if compacted is not None:
+        txlog.Table(path).maintenance.compact_log(*compacted)
     for version, kind in hits.items():
         file = path / "_delta_log" / commit_name(version)
         text = KINDS[kind](file.read_text())
@@ -193,6 +206,53 @@ def held_to(case: Damaged) -> None:
                 raise AssertionError((name, version, other)) from error
     if LAST not in sound and ("gone" not in case.kinds or LAST not in case.commits):
         follow(case, last)
+
+
+@pytest.mark.spec("REC-11")
+@given(case=cases, compacted=st.booleans())
+@example(case=("two", {4: "torn"}, frozenset()), compacted=False)
+@example(case=("two", {4: "no path"}, frozenset({6})), compacted=False)
+@example(case=("two", {5: "twice"}, frozenset()), compacted=False)
+@example(case=("none", {8: "twice"}, frozenset()), compacted=False)
+@example(case=("early", {1: "gone"}, frozenset()), compacted=True)
+@settings(max_examples=examples(60), deadline=None, phases=[Phase.explicit, Phase.generate])
+def test_the_versions_that_are_listed_are_those_that_open(
+    tables: dict[str, Made], case: Any, compacted: bool
+) -> None:
+    """The oracle opens each version and reads its rows."""
+    name, hits, lost = case
+    with TemporaryDirectory() as folder:
+        found = damaged(tables[name], Path(folder), hits, lost, (1, 5) if compacted else None)
+        opening = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TxlogWarning)
+            for version in range(LAST + 1):
+                with contextlib.suppress(TxlogError):
+                    txlog.Table(found.path, version=version).to_arrow()
+                    opening.append(version)
+            if not opening:
+                return
+            table = txlog.Table(found.path, version=opening[-1])
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            listed = table.versions()["version"].to_pylist()
+        assert listed == opening
+        lacking = {*range(opening[-1] + 1)} - {*opening}
+        shown = {
+            version
+            for one in seen
+            for first, last in re.findall(
+                r"(\d+)(?: to (\d+))?[, ]", str(one.message).split("(")[0]
+            )
+            for version in range(int(first), int(last or first) + 1)
+            if "cannot be opened" in str(one.message)
+        }
+        gone = {version for version, kind in hits.items() if kind == "gone"}
+        assert shown <= lacking
+        if not gone:
+            assert shown == lacking
+            if lacking:
+                assert any(commit_name(version) in str(seen[-1].message) for version in hits)
 
 
 def follow(case: Damaged, last: int) -> None:
@@ -301,6 +361,14 @@ def test_the_remedy_of_a_damaged_commit_below_a_checkpoint(
     again = txlog.Table(case.path)
     assert not [one for one in again.doctor() if one.code == "commit-damaged"]
     assert rows_of(again) == case.made.rows[LAST]
+
+
+def test_doctor_finds_a_file_action_without_a_path_below_a_checkpoint(
+    tables: dict[str, Made], tmp_path: Path
+) -> None:
+    case = damaged(tables["two"], tmp_path, {5: "no path"}, frozenset())
+    (finding,) = [one for one in txlog.Table(case.path).doctor() if one.severity == "warning"]
+    assert (finding.code, finding.path) == ("commit-damaged", f"_delta_log/{commit_name(5)}")
 
 
 def test_where_no_version_is_left(tables: dict[str, Made], tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError
 from txlog.base.threads import cached_property
 from txlog.base.thresholds import Threshold
 from txlog.log.names import LogFile
+from txlog.log.paths import canonical_key
 from txlog.protocol.access import is_stamped
-from txlog.reconcile.files import reconcile_files
+from txlog.reconcile.files import in_doubt, reconcile_files
 from txlog.snapshot.process import collector_paused
 from txlog.store.base import Store, map_many, naming
 
@@ -111,6 +112,35 @@ def glance_at_commit(store: Store, file: LogFile) -> Commit:
         return large[1]
     with naming(store):
         return parse_commit(data, file)
+
+
+def read_whole(store: Store, file: LogFile) -> tuple[Commit, bool]:
+    """Return one commit as `glance_at_commit` does, and whether it leaves a file in doubt (REC-5).
+
+    Raises
+    ------
+    LogCorruptError
+        As for `read_commit`, or a file action breaks the protocol.
+    """
+    data = _content(store, file)
+    large = large_commit(data, file) if len(data) >= _LARGE_BYTES else None
+    if large is not None:
+        return large[1], in_doubt(large[0])[1].num_rows > 0
+    with naming(store):
+        commit = parse_commit(data, file)
+        with suppress(LogCorruptError):  # Columns, which are slower, may accept more than models.
+            if are_readable_as_models([commit]):
+                named = [canonical_key(body["path"]) for body in _file_bodies(commit)]
+                if len(set(named)) == len(named):
+                    return commit, False
+        return commit, in_doubt(file_rows([commit]))[1].num_rows > 0
+
+
+def _file_bodies(commit: Commit) -> Iterator[dict[str, Any]]:
+    for row in commit.rows:
+        for name in ("add", "remove"):
+            if (body := row.get(name)) is not None:
+                yield body
 
 
 def large_commit(data: bytes, file: LogFile) -> tuple[pa.Table, Commit] | None:

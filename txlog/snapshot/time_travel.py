@@ -26,8 +26,10 @@ from txlog.base.errors import (
     NotFoundError,
     TxlogError,
     require_whole,
+    warn_caller,
 )
 from txlog.base.moments import format_moment
+from txlog.base.texts import runs_text
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.log.segment import rebuildable
@@ -135,6 +137,12 @@ class VersionTimes:
         if commit.version in self.by_file:
             return self.by_file[commit.version]
         return commit.made_ms(self.latest.protocol, self.latest.metadata)
+
+    def note(self, commit: Commit) -> None:
+        """Keep the time of a commit that was read, so that `of` need not read it again."""
+        if commit.version not in self.by_file:
+            with suppress(LogCorruptError):
+                self._read[commit.version] = self.of_commit(commit)
 
     def commit_of(self, version: int) -> LogFile | None:
         """Return the commit of a version; None if it was cleaned up."""
@@ -497,9 +505,10 @@ def versions(store: Store, snapshot: Snapshot) -> pa.Table:
     """Return the versions up to a snapshot's version that can be opened, ascending, in `VERSIONS`.
 
     The timestamp is null if the version's commit is gone or has no time; the pins are those of the
-    latest version.
+    latest version. A `TxlogWarning` names the versions that damaged files take with them.
     """
     from txlog.snapshot.references import pins_of
+    from txlog.snapshot.salvage import openable
 
     latest = snapshot if snapshot.catalog is not None else _to_ask(store, None)
     times = version_times(store, snapshot, latest=latest)
@@ -507,11 +516,16 @@ def versions(store: Store, snapshot: Snapshot) -> pa.Table:
     for pin in pins_of(latest).values():
         named.setdefault(pin.version, []).append(pin.name)
     by_version = {file.version: file for file in times.commits}
+    opens = openable(
+        store, snapshot.version, times.note, files=times.files, catalog=snapshot.catalog
+    )
+    if opens.left_out:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(opens.damage.items()))
+        warn_caller(f"versions {runs_text(opens.left_out)} cannot be opened ({reasons})")
     found = []
-    for version in rebuildable(times.files):
-        if version <= snapshot.version:
-            made_ms = times.of(by_version[version]) if version in by_version else None
-            found.append({"version": version, "timestamp": made_ms, "pins": named.get(version, [])})
+    for version in opens.versions:
+        made_ms = times.of(by_version[version]) if version in by_version else None
+        found.append({"version": version, "timestamp": made_ms, "pins": named.get(version, [])})
     return table_of_rows(found, VERSIONS)
 
 

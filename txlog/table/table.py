@@ -549,6 +549,9 @@ class Table(Handle, RowVerbs):
 
         Columns: `version`, `timestamp` (milliseconds since the epoch; null if its commit was
         cleaned up, or the store does not know the time) and `pins`: its names in `Table.pins`.
+
+        All commits are read, to leave out the versions that a damaged file takes with it. A
+        `TxlogWarning` names these versions and the file.
         """
         from txlog.snapshot.time_travel import versions
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ import pyarrow as pa
 from txlog.base.arrow import arrow_array, numpy_array, pc, table_of_rows
 from txlog.base.columns import flat, rows_among
 from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError, require_whole
+from txlog.base.texts import runs_text
 from txlog.checkpoint.hint import HINT_PATH, decode_hint
 from txlog.commit.context import Context
 from txlog.fragments.ids import tag_texts
@@ -32,7 +33,7 @@ from txlog.scan.deletions import deletion_place
 from txlog.scan.files import as_fragments, partition_sums
 from txlog.schema.types import TYPE_CHANGES
 from txlog.snapshot.checksum import verify_checksum
-from txlog.snapshot.commits import glance_at_commit
+from txlog.snapshot.commits import read_whole
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log, newest_sound
 from txlog.snapshot.references import held_versions
@@ -191,10 +192,10 @@ def _gaps(case: _Case) -> Iterator[Finding]:
     lost = [range(a + 1, b) for a, b in pairwise([first - 1, *known, end]) if b > a + 1]
     lost = [run for run in lost if not _is_cleaned_up(case, run)]
     if lost:
-        texts = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in lost]
+        gone = runs_text(chain.from_iterable(lost))
         yield Finding(
             "log-gap", "warning", log_path(f"{lost[0][0]:020d}.json"), sum(map(len, lost)),
-            f"versions {_listed(texts)} cannot be reconstructed from the files in the log",
+            f"versions {gone} cannot be reconstructed from the files in the log",
             "They cannot be opened, and streams and change feeds that need them stop",
             "Restore the commits from a copy; later versions do not need them",
         )  # fmt: skip
@@ -246,7 +247,7 @@ def _lost_latest(opens: int, path: str | None, reason: str) -> Finding:
 
 def _error_of(store: Store, file: LogFile) -> str | None:
     try:
-        glance_at_commit(store, file)
+        read_whole(store, file)
     except LogCorruptError as error:
         return f"{file.name}: {error.reason}"
     return None
