@@ -1,4 +1,4 @@
-"""Partition values that some writers log by the logical names of mapped columns."""
+"""Partition values as logged: by the logical names of mapped columns, and of emptied files."""
 
 import json
 from collections.abc import Sequence
@@ -10,9 +10,11 @@ import pyarrow.dataset as ds
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyroaring import BitMap64
 
 import txlog
 from tests.examples import examples
+from txlog.fragments.deletion_vector import encode_vector, inline_descriptor
 
 Row = dict[str, Any]
 SCHEMA = pa.schema([("p", pa.string()), ("q", pa.int64()), ("v", pa.int64())])
@@ -90,6 +92,55 @@ def test_all_readers_find_the_values_by_either_name(
     assert {(one["p"], one["q"]) for one in table.partitions().to_pylist()} == {
         (r["p"], None if r["q"] is None else str(r["q"])) for r in rows
     }
+
+
+def with_vectors_of(root: Path, emptied: Sequence[bool]) -> txlog.Table:
+    """Return a table in which vectors delete all rows of some files, as other writers leave it."""
+    marks = iter(emptied)
+    for path in sorted((root / "_delta_log").glob("*.json")):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            line.get("commitInfo", {}).pop("txlogCrc32", None)
+            if "add" in line and next(marks, False):
+                rows = json.loads(line["add"]["stats"])["numRecords"]
+                vector = encode_vector(BitMap64(range(rows)))
+                line["add"]["deletionVector"] = inline_descriptor(vector, rows).to_json()
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return txlog.Table(root)
+
+
+@settings(max_examples=examples(40))
+@given(
+    st.lists(PLACES, min_size=1, max_size=5),
+    st.lists(st.booleans(), min_size=5, max_size=5),
+    st.lists(PLACES, max_size=2),
+    st.booleans(),
+)
+def test_partitions_are_those_of_the_rows(
+    tmp_path_factory: pytest.TempPathFactory,
+    places: list[tuple[str | None, int | None]],
+    emptied: list[bool],
+    gone: list[tuple[str | None, int | None]],
+    checkpoint: bool,
+) -> None:
+    """A partition is left out if its files were removed, or if vectors delete all their rows."""
+    root = tmp_path_factory.mktemp("t")
+    properties = {"delta.enableDeletionVectors": "true"}
+    table = txlog.Table.create(root, SCHEMA, ["p", "q"], properties)
+    for at, (p, q) in enumerate(places):
+        rows = [{"p": p, "q": q, "v": at}, {"p": p, "q": q, "v": -at}]
+        table.append(pa.Table.from_pylist(rows, schema=SCHEMA))
+    table = with_vectors_of(root, emptied)
+    for p, q in gone:
+        table.delete(
+            (f"p = '{p}'" if p else "p IS NULL") + (f" AND q = {q}" if q else " AND q IS NULL")
+        )
+    if checkpoint:
+        table.maintenance.checkpoint()
+        table = txlog.Table(root)
+    left = {(row["p"], row["q"]) for row in table.to_arrow().to_pylist()}
+    listed = [(one["p"], one["q"]) for one in table.partitions().to_pylist()]
+    assert sorted(map(repr, listed)) == sorted(repr((p, q and str(q))) for p, q in left)
 
 
 def test_a_dynamic_overwrite_of_mapped_columns_replaces_only_its_partitions(

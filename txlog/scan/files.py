@@ -234,10 +234,15 @@ def typed_values(snapshot: Snapshot, files: pa.Table, *, flatten: bool) -> pa.Ta
 
 
 def partitions_of(snapshot: Snapshot, files: pa.Table) -> pa.Table:
-    """Return the distinct logged partition values of `FILE_ROWS`, sorted. Pure."""
+    """Return the distinct logged partition values of `FILE_ROWS`, sorted. Pure.
+
+    Files of which the log says that all rows are deleted do not count.
+    """
     names = snapshot.partition_columns
     if not names:
         return pa.table({})
+    emptied = pc.less_equal(num_records(files), deleted_counts(files))
+    files = files.filter(pc.invert(pc.fill_null(emptied, False)))
     mode = snapshot.mapping_mode
     texts = [partition_texts(files, one, mode) for one in snapshot.partition_fields]
     values = pa.table([one.cast(pa.string()) for one in texts], names=names)

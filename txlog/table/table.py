@@ -621,7 +621,8 @@ class Table(Handle, RowVerbs):
     def partitions(self, where: Where = None) -> pa.Table:
         """Return the distinct partition values of the files, sorted.
 
-        The columns are the partition columns, with the values as logged texts.
+        The columns are the partition columns, with the values as logged texts. A partition of which
+        the log says that all rows are deleted is left out.
 
         Parameters
         ----------
