@@ -452,6 +452,14 @@ COMMIT_INFO_NAMES = {"version"}.union(
     *({name, str(info.alias)} for name, info in CommitInfo.model_fields.items())
 ).difference(CALLERS_TEXTS)
 """Fields of `commitInfo` that commits fill in themselves."""
+WRITE_PARAMETERS = frozenset(
+    {
+        "mode", "partitionBy", "partitionOverwriteMode", "predicate", "matchedPredicates",
+        "notMatchedPredicates", "notMatchedBySourcePredicates",
+    }
+)  # fmt: skip
+"""Parameters that say what rows a commit wrote and replaced. A caller cannot state them: a commit
+without one of them says by this that it replaced no such rows."""
 
 
 def _commit_info(
@@ -461,7 +469,10 @@ def _commit_info(
     noted, own, parameters = intent.user_metadata, {}, intent.parameters
     if noted is not None and not isinstance(noted, str):
         own = orjson.loads(json_of(dict(noted)))
-        parameters = {**own.pop("operationParameters", {}), **parameters}
+        stated = {name.lower() for name in WRITE_PARAMETERS.union(parameters)}
+        noted_parameters = own.pop("operationParameters", {}).items()
+        added = {name: value for name, value in noted_parameters if name.lower() not in stated}
+        parameters = {**added, **parameters}
         noted = own.pop("userMetadata", None)
     return CommitInfo(
         timestamp=timestamp_ms,

@@ -252,6 +252,7 @@ def _intent_of(operation: Operation, base: Snapshot | None) -> Intent | None:
             f"{type(intent).__name__}, not an Intent",
             remedy="Return an Intent, or None if there is nothing to change",
         )
+    require_user_metadata(intent.user_metadata)
     version = -1 if base is None else base.version
     found = contradiction(intent, version, removes_rows=operation.removes_rows)
     if found is not None:
@@ -541,12 +542,19 @@ def require_user_metadata(given: object) -> None:
             )
 
 
+# Some readers ignore the case of names, and would find two fields.
+_TAKEN_NAMES = frozenset(name.lower() for name in COMMIT_INFO_NAMES)
+_TEXTS = {name.lower(): name for name in CALLERS_TEXTS}
+
+
 def _fault_of(name: str, value: object) -> tuple[str, str] | None:
     """Return the error in a value for a commit's notes and its remedy, or None."""
     if name == "operationParameters" and isinstance(value, Mapping):
         name = ""  # They are added to the operation's own parameters.
-    if name in COMMIT_INFO_NAMES:
+    if name.lower() in _TAKEN_NAMES:
         return f"txlog itself sets the field {name}", "Choose another name"
+    if (known := _TEXTS.get(name.lower(), name)) != name:
+        return f"{name} differs from the field {known} only in case", f"Write {known}"
     if name in CALLERS_TEXTS and not isinstance(value, str):
         return f"{name} must be text, not {type(value).__name__}", "Pass text"
     try:

@@ -66,7 +66,8 @@ class RowVerbs(ABC):
             Text for the commit, or a mapping of names to JSON values, such as `{"job": "nightly",
             "attempt": 2}`, which become fields of the commit's `commitInfo`. `userName`, `userId`
             and `userMetadata` name the author and the reason. `operationParameters` are added to
-            those of the verb.
+            those of the verb, which win. The parameters of writes, such as `mode` and `predicate`,
+            are always those of the verb.
 
         Raises
         ------
