@@ -1,7 +1,15 @@
-"""The content of `.ci/`: the README's commands, and the versions that pyproject.toml allows."""
+"""The content of `.ci/`: the README's commands, versions that pyproject.toml allows, releases."""
 
+import os
 import re
+import subprocess
+import sys
+import tarfile
 import tomllib
+import zipfile
+from collections.abc import Sequence
+from email.message import Message
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
@@ -101,6 +109,86 @@ def test_a_release_publishes_what_was_checked() -> None:
     script = (ROOT / ".ci" / "release").read_text("utf-8")
     assert 'twine" check --strict' in script
     assert "check-wheel-contents" in script
+
+
+def metadata_of(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as held:
+        (name,) = (name for name in held.namelist() if name.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(held.read(name).decode())
+
+
+def built(source: Path, target: Path, address: str, kinds: Sequence[str] = ()) -> Message:
+    """Build a wheel, and return its metadata."""
+    subprocess.run(
+        [sys.executable, "-m", "build", *kinds, "--no-isolation", "--outdir", target, source],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "TXLOG_ADDRESS": address},
+    )
+    (wheel,) = target.glob("*.whl")
+    return metadata_of(wheel)
+
+
+def links_of(text: str) -> list[str]:
+    return re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+def test_the_page_on_pypi_links_to_the_project(tmp_path: Path) -> None:
+    """All links of a release are absolute, and lead to what its tag has."""
+    address, version = "https://example.org/o/txlog", txlog.__version__
+    told = built(ROOT, tmp_path, f"{address}/")  # The wheel is built from the source archive.
+    urls = dict(line.split(", ", 1) for line in told.get_all("Project-URL", failobj=[]))
+    assert urls["Source"] == address
+    assert {"Documentation", "Issues", "Changelog"} <= urls.keys()
+    assert told["Description-Content-Type"] == "text/markdown"
+    text = told.get_payload()
+    assert isinstance(text, str)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = links_of(text)
+    assert len(links) == len(links_of(readme)) > 20
+    for link in [*links, urls["Documentation"], urls["Changelog"]]:
+        assert link.startswith("https://"), link
+        if link.startswith(address):
+            kind, tag, path = link.removeprefix(f"{address}/").split("/", 2)
+            target = ROOT / path.partition("#")[0]
+            assert target.is_dir() if kind == "tree" else target.is_file(), link
+            assert (kind in ("tree", "blob"), tag) == (True, f"v{version}")
+    # Who builds the archive again, without the address, gets the same.
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as held:
+        held.extractall(tmp_path / "source", filter="data")
+    (source,) = (tmp_path / "source").iterdir()
+    assert built(source, tmp_path / "again", "", ["--wheel"]).as_string() == told.as_string()
+
+
+def test_a_build_without_an_address_has_no_broken_link(tmp_path: Path) -> None:
+    told = built(ROOT, tmp_path, "", ["--wheel"])
+    text = told.get_payload()
+    assert isinstance(text, str)
+    assert told.get_all("Project-URL") is None
+    assert {link.partition(":")[0] for link in links_of(text)} == {"https"}
+    assert "(docs/supported.md)" in text
+    blocks = re.findall(r"```.*?```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert re.findall(r"```.*?```", text, re.DOTALL) == blocks  # Code is left alone.
+
+
+def test_a_release_knows_the_address_of_the_project() -> None:
+    script = (ROOT / ".ci" / "release").read_text("utf-8")
+    assert "export TXLOG_ADDRESS=" in script
+    (line,) = (line for line in script.splitlines() if line.startswith("export TXLOG_ADDRESS="))
+    for arguments, known, expected in (
+        (["https://x/a"], {"GITHUB_REPOSITORY": "o/n"}, "https://x/a"),
+        ([], {"GITHUB_SERVER_URL": "https://h", "GITHUB_REPOSITORY": "o/n"}, "https://h/o/n"),
+        ([], {}, ""),
+    ):
+        told = subprocess.run(
+            ["bash", "-euc", f'{line}; printf %s "$TXLOG_ADDRESS"', "release", *arguments],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={"PATH": os.environ["PATH"], **known},
+        )
+        assert told.stdout == expected
 
 
 def test_the_page_of_supported_versions_claims_what_is_tested() -> None:
