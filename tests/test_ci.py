@@ -204,6 +204,24 @@ def test_the_page_of_supported_versions_claims_what_is_tested() -> None:
     )
 
 
+def test_operating_systems_are_those_that_a_workflow_tests() -> None:
+    yaml = pytest.importorskip("yaml")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    classified = [text for text in project["classifiers"] if text.startswith("Operating System")]
+    claimed = {text.rpartition(" :: ")[2].lower() for text in classified}
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text("utf-8"))["jobs"]
+    matrix = jobs["test"]["strategy"]["matrix"]
+    runners = [*matrix["os"], *(one["os"] for one in matrix["include"])]
+    names = {"ubuntu": "linux", "macos": "macos", "windows": "microsoft"}
+    assert claimed == {names[one.partition("-")[0]] for one in runners}
+    page = (ROOT / "docs" / "supported.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| operating systems \| ([^|]+) \|", page, re.MULTILINE)
+    assert {*row.lower().split(", ")} == claimed
+    assert f"For {row.replace(', ', ' and ')}; Windows is not tested." in " ".join(
+        (ROOT / "README.md").read_text("utf-8").split()
+    )
+
+
 def test_versions_agree() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
