@@ -135,6 +135,11 @@ def test_a_browser_draws_its_charts(table: txlog.Table, tmp_path: Path) -> None:
     drawn = re.findall(r'<div class="chart[^"]*" id="(\w+)"', done.stdout)
     assert drawn == ["versions", "sizes", "partitions", "skipping"]
     assert len(re.findall(r"<svg[^>]* class=\"marks\"", done.stdout)) == 4
+    axes = re.findall(r'"mark-text role-axis-label".*?</g>', done.stdout)
+    assert len(axes) == 8
+    assert all("<text" in axis for axis in axes)
+    made = table.history()[-1]["timestamp"] // 1000 * 1000
+    assert time_text(made)[11:19] in axes[0], axes[0]
 
 
 def test_partitions_of_mapped_columns_have_their_values(tmp_path: Path) -> None:

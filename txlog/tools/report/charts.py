@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from txlog.base.moments import moment_text
 from txlog.extend import ColumnFacts, TableFacts
+from txlog.tools.report.time_axis import LATEST_MS, time_axis
 
 Chart = dict[str, Any]
 
 _WIDE: Chart = {"width": "container"}
+_FEW = 6
 
 
 def charts_of(facts: TableFacts) -> dict[str, Chart]:
     """Return the charts by the ids of their places on the page; empty charts are left out."""
     found = {}
-    if facts.versions:
+    if any(map(_is_drawn, facts.versions)):
         found["versions"] = versions(facts.versions)
     if facts.sizes:
         found["sizes"] = sizes(facts.sizes)
@@ -27,28 +31,38 @@ def charts_of(facts: TableFacts) -> dict[str, Chart]:
 
 def versions(entries: list[dict[str, Any]]) -> Chart:
     """Return the written and deleted rows over time, by operation."""
-    rows = [
-        {**entry, "change": "rows written", "rows": entry["added"] or 0} for entry in entries
-    ] + [
+    known = [{**entry, "made": moment_text(entry["time"])} for entry in entries if _is_drawn(entry)]
+    rows = [{**entry, "change": "rows written", "rows": entry["added"] or 0} for entry in known] + [
         {**entry, "change": "rows deleted", "rows": -entry["deleted"]}
-        for entry in entries
+        for entry in known
         if entry["deleted"]
     ]
+    along = time_axis([entry["time"] for entry in known])
+    ends = along.ticks[0], along.ticks[-1]
     return {
         **_WIDE,
         "height": 240,
         "data": {"values": rows},
         "mark": {"type": "point", "filled": True, "size": 70, "opacity": 0.8},
         "encoding": {
-            "x": {"field": "time", "type": "temporal", "title": "time", "scale": {"type": "time"}},
+            "x": {
+                "field": "time", "type": "temporal", "title": "time (UTC)",
+                # Expressions: of plain numbers Vega makes dates, and its interpreter, with which
+                # pages without eval draw, takes a date of one number for a year.
+                "scale": {"type": "utc", "domain": [{"expr": str(end)} for end in ends]},
+                "axis": {"values": {"expr": str([*along.ticks])}, "labelExpr": along.label,
+                         "labelOverlap": "parity"},
+            },
             "y": {
                 "field": "rows", "type": "quantitative", "scale": {"type": "symlog"},
-                "title": "rows written (up) and deleted (down)", "axis": {"format": "~s"},
+                "title": "rows written (up) and deleted (down)",
+                "axis": counted(row["rows"] for row in rows),
             },
-            "color": {"field": "operation", "type": "nominal", "title": "operation"},
+            "color": {"field": "operation", "type": "nominal", "title": None,
+                      "legend": {"orient": "bottom", "columns": 2, "labelLimit": 0}},
             "tooltip": [
                 {"field": "version", "type": "quantitative"},
-                {"field": "time", "type": "temporal", "format": "%Y-%m-%d %H:%M:%S"},
+                {"field": "made", "title": "time (UTC)"},
                 {"field": "operation"}, {"field": "by"},
                 {"field": "added", "title": "rows written", "format": ","},
                 {"field": "deleted", "title": "rows deleted", "format": ","},
@@ -56,6 +70,21 @@ def versions(entries: list[dict[str, Any]]) -> Chart:
             ],
         },
     }  # fmt: skip
+
+
+def _is_drawn(entry: dict[str, Any]) -> bool:
+    """Return whether a version has a time that a chart can show."""
+    time = entry["time"]
+    return isinstance(time, int) and abs(time) < LATEST_MS
+
+
+def counted(values: Iterable[int]) -> Chart:
+    """Return an axis from 0 over whole numbers, with whole ticks: 0, 500k, 1M."""
+    shown = [0, *values]
+    first, last = min(shown), max(shown)
+    axis: Chart = {"tickMinStep": 1, "labelExpr": "format(datum.value, '~s')"}
+    # A scale of logarithms does not know the smallest step.
+    return {**axis, "values": [*range(first, last + 1)]} if last - first < _FEW else axis
 
 
 def sizes(bins: list[dict[str, Any]]) -> Chart:
@@ -69,7 +98,8 @@ def sizes(bins: list[dict[str, Any]]) -> Chart:
         "encoding": {
             "x": {"field": "size", "type": "ordinal", "sort": None, "title": "size of a file",
                   "axis": {"labelAngle": -30}},
-            "y": {"field": "files", "type": "quantitative", "axis": {"tickMinStep": 1}},
+            "y": {"field": "files", "type": "quantitative",
+                  "axis": counted(one["files"] for one in bins)},
             "tooltip": [{"field": "size"}, {"field": "files", "format": ","},
                         {"field": "bytes", "format": ".3~s"}],
         },
@@ -85,7 +115,8 @@ def partitions(rows: list[dict[str, Any]]) -> Chart:
         "mark": {"type": "bar"},
         "encoding": {
             "y": {"field": "partition", "type": "nominal", "sort": None, "title": None},
-            "x": {"field": "bytes", "type": "quantitative", "axis": {"format": "~s"}},
+            "x": {"field": "bytes", "type": "quantitative",
+                  "axis": counted(row["bytes"] or 0 for row in rows)},
             "tooltip": [{"field": "partition"}, {"field": "files", "format": ","},
                         {"field": "bytes", "format": ".3~s"}, {"field": "rows", "format": ","}],
         },
