@@ -142,7 +142,8 @@ def skipping(columns: list[ColumnFacts], files: int) -> Chart:
         "encoding": {
             "y": {"field": "column", "type": "nominal", "sort": None, "title": None},
             "x": {
-                "field": "share", "type": "quantitative", "axis": {"format": "%"},
+                "field": "share", "type": "quantitative",
+                "axis": {"format": "%", "titleAnchor": "end"},  # It may be wider than the plot.
                 "scale": {"domain": [0, 1]},
                 "title": "files that a scan for one value reads (less is better)",
             },
