@@ -120,7 +120,8 @@ def _in_shares(
     context: Context, function: Callable[[list[str]], None], paths: Iterable[str]
 ) -> None:
     remaining = iter(paths)
-    shares = iter(lambda: list(islice(remaining, _AT_ONCE)), [])
+    # A list, so that progress knows how many there are.
+    shares = [*iter(lambda: list(islice(remaining, _AT_ONCE)), [])]
     map_all(context.engine, function, shares, undo=lambda _: None)
 
 

@@ -25,6 +25,7 @@ from txlog.base.errors import (
     TxlogError,
 )
 from txlog.base.observe import removing
+from txlog.base.threads import tracked
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
@@ -287,19 +288,27 @@ class _VacuumLog:
         paths: list[str] = gone["file"].to_pylist()
         deleted = 0
         try:
-            while deleted < len(paths) and (deleted == 0 or self._holds()):
-                share = paths[deleted : deleted + _AT_ONCE]
-                if self.request.trash:
-                    move_to_trash(self.context, share)
-                else:
-                    delete_files(self.context, share)
-                deleted += len(share)
+            starts = range(0, len(paths), _AT_ONCE)
+            for count in tracked(
+                (self._remove(paths[at : at + _AT_ONCE]) for at in starts), starts
+            ):
+                deleted += count
+                if not self._holds():
+                    break
         except TxlogError:
             self._commit(snapshot, "VACUUM END", {"status": "FAILED"}, {})
             raise
         folders = {path.rpartition("/")[0] for path in paths[:deleted]}
         metrics = {"numDeletedFiles": deleted, "numVacuumedDirectories": len(folders)}
         return self._commit(snapshot, "VACUUM END", {"status": "COMPLETED"}, metrics), deleted
+
+    def _remove(self, paths: list[str]) -> int:
+        """Delete files, or move them to the trash; return their number."""
+        if self.request.trash:
+            move_to_trash(self.context, paths)
+        else:
+            delete_files(self.context, paths)
+        return len(paths)
 
     def _holds(self) -> bool:
         """Return whether the first commit is young enough, by the clock of this process."""

@@ -82,22 +82,37 @@ class _Working:
             *columns, MofNCompleteColumn(), console=Console(stderr=True), transient=True
         )
         self.task = self._shown.add_task(text, total=None)
+        self._counting = 0
         self._timer = Timer(_PATIENCE_S, self._shown.start)
         self._timer.daemon = True
         self._timer.start()
 
-    def bar(self, *, total: int | None = None, desc: str = "", unit: str = "") -> _Working:
-        """Start to count to `total`; see `txlog.progress`."""
-        self._shown.reset(self.task, total=total)
-        return self
+    def bar(self, *, total: int | None = None, desc: str = "", unit: str = "") -> _Bar:
+        """Start to count to `total`; see `txlog.progress`.
+
+        The line has one count: work within other work that is counted is not.
+        """
+        self._counting += 1
+        if self._counting > 1:
+            return _Bar(self, is_shown=False)
+        self._count_to(total)
+        return _Bar(self, is_shown=True)
+
+    def _count_to(self, total: int | None) -> None:
+        """Begin at 0; a total of None is unknown."""
+        self._shown.reset(self.task)
+        (task,) = self._shown.tasks
+        task.total = total  # `reset` takes None for the total that the task has.
 
     def update(self, count: int) -> None:
         """Add to the count."""
         self._shown.advance(self.task, count)
 
-    def close(self) -> None:
+    def end(self, *, is_shown: bool) -> None:
         """Stop to show a count. The line still shows that the work continues."""
-        self._shown.reset(self.task, total=None)
+        self._counting -= 1
+        if is_shown:
+            self._count_to(None)
 
     def tell(self, text: str) -> None:
         """Show what is being done."""
@@ -108,6 +123,23 @@ class _Working:
         self._timer.cancel()
         self._timer.join()
         self._shown.stop()
+
+
+class _Bar:
+    """The count of one kind of work, as `txlog.progress` asks for it."""
+
+    def __init__(self, line: _Working, *, is_shown: bool) -> None:
+        self._line = line
+        self._is_shown = is_shown
+
+    def update(self, count: int) -> None:
+        """Add to the count."""
+        if self._is_shown:
+            self._line.update(count)
+
+    def close(self) -> None:
+        """End the count."""
+        self._line.end(is_shown=self._is_shown)
 
 
 _shown: list[_Working] = []  # At most one line is shown.
