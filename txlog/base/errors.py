@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from operator import index
+from threading import local
 from types import FrameType
 from typing import Any, ClassVar, Literal
 
@@ -343,24 +344,68 @@ class TxlogWarning(UserWarning):
     """Something is damaged or odd, but the result is still correct."""
 
 
-def warn_caller(message: str) -> None:
-    """Warn with the line that called txlog, however many calls of txlog are in between."""
+Place = tuple[str, int, dict[str, Any]]  # A file, a line from 1, and the globals of its module.
+
+# Packages that call txlog for somebody, or that txlog calls: a line of theirs tells a user nothing.
+_PACKAGES = ("pandas", "polars", "pyarrow", "pydantic", "pyspark", "torch", "typer", "click")
+_MODULES = ("concurrent", "contextlib", "functools", "threading")
+_BETWEEN = frozenset(("txlog", "pyspark_txlog", *_MODULES, *_PACKAGES))
+
+
+class _Asked(local):
+    """Who asked for what this thread does, if another thread did."""
+
+    place: Place | None = None
+
+
+_asked = _Asked()
+
+
+def calling_place() -> Place | None:
+    """Return the line that called txlog, however many calls of txlog are in between.
+
+    If another thread asked for what this thread does (`asked_from`), it is that thread's line.
+    """
     frame: FrameType | None = sys._getframe(1)
-    level = 2
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "txlog":
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _BETWEEN:
+            return frame.f_code.co_filename, frame.f_lineno, frame.f_globals
         frame = frame.f_back
-        level += 1
-    warnings.warn(message, TxlogWarning, stacklevel=level)
+    return _asked.place
 
 
-def warn_committed(message: str, *, stacklevel: int) -> None:
+@contextmanager
+def asked_from(place: Place | None) -> Iterator[None]:
+    """Let warnings in the `with` block show the line that asked for it in another thread."""
+    before = _asked.place
+    _asked.place = place
+    try:
+        yield
+    finally:
+        _asked.place = before
+
+
+def warn_caller(message: str) -> None:
+    """Warn with the line that called txlog. All warnings of txlog are given here."""
+    filename, line, module = calling_place() or ("<txlog>", 1, {})
+    warnings.warn_explicit(
+        message,
+        TxlogWarning,
+        filename,
+        line,
+        module.get("__name__"),
+        module.setdefault("__warningregistry__", {}),
+    )
+
+
+def warn_committed(message: str) -> None:
     """Warn of a failure after a commit landed.
 
     If warnings are errors (`-W error`), the message goes to stderr. An exception would look like a
     failed commit, and a retry would write the rows twice.
     """
     try:
-        warnings.warn(message, TxlogWarning, stacklevel=stacklevel + 1)
+        warn_caller(message)
     except TxlogWarning:
         sys.stderr.write(f"TxlogWarning: {message}\n")
 
@@ -397,8 +442,7 @@ def tidied(clean: Callable[[], None], done: str = "") -> None:
     except Exception as failure:  # A stranger's operation may raise anything.
         warn_committed(
             f"{done}files that are no longer needed could not be deleted: {failure}. A vacuum "
-            "deletes them later",
-            stacklevel=4,
+            "deletes them later"
         )
 
 

@@ -18,7 +18,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from txlog.base.effects import REAL
-from txlog.base.errors import InvalidTypeError, UnsupportedFeatureError
+from txlog.base.errors import (
+    InvalidTypeError,
+    UnsupportedFeatureError,
+    asked_from,
+    calling_place,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -158,6 +163,7 @@ class Call(Generic[Result]):
         self.is_started = False
         self._workers = workers
         self._function = function
+        self._place = calling_place()  # Of the call that asked for this one.
         self._future: Future[Result] = Future()
         # A thread may run the call although `submit` raised.
         self._claim = Lock()
@@ -172,7 +178,9 @@ class Call(Generic[Result]):
         if not self._claim.acquire(blocking=False):
             return
         try:
-            self._future.set_result(self._function())
+            with asked_from(self._place):
+                result = self._function()
+            self._future.set_result(result)
         except BaseException as error:
             self._future.set_exception(error)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from txlog.base.errors import TxlogError, TxlogWarning
+from txlog.base.errors import TxlogError, warn_caller
 from txlog.log.names import log_path
 from txlog.store.base import Store
 
@@ -39,11 +38,9 @@ def read_hint(store: Store) -> Hint | None:
         return None  # If the store fails, reading the log will raise the error.
     found = decode_hint(data)
     if found is None:
-        warnings.warn(
+        warn_caller(
             f"{HINT_PATH} is ignored: it is not JSON, or it contradicts its checksum. Write a new "
-            "one with Table.maintenance.checkpoint",
-            TxlogWarning,
-            stacklevel=4,
+            "one with Table.maintenance.checkpoint"
         )
     return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from txlog.base.effects import REAL
-from txlog.base.errors import NotFoundError, TxlogError, TxlogWarning
+from txlog.base.errors import NotFoundError, TxlogError, warn_caller
 from txlog.base.uris import without_secrets
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.paths import decode_path
@@ -347,7 +346,7 @@ def _delete_kept(folder: Path, names: Collection[str]) -> None:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, TxlogWarning, stacklevel=6)
+    warn_caller(text)
 
 
 def covering_file(fragment: Fragment, columns: Sequence[str]) -> list[tuple[str, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 from txlog.base.columns import flat
 from txlog.base.effects import Effects
-from txlog.base.errors import NotFoundError, TxlogError, TxlogWarning
+from txlog.base.errors import NotFoundError, TxlogError, warn_caller
 from txlog.base.thresholds import Threshold
 from txlog.base.version import __version__
 from txlog.log.paths import decode_path, is_unique
@@ -410,11 +409,9 @@ class SegmentWriter:
             try:
                 store.replace(segment_path(definition.name, effects), data)  # Whole, or not there.
             except (TxlogError, OSError) as error:
-                warnings.warn(
+                warn_caller(
                     f"no segment of the index {definition.name} could be written for "
-                    f"{len(self._files)} files, so look-ups read their keys: {error}",
-                    TxlogWarning,
-                    stacklevel=4,
+                    f"{len(self._files)} files, so look-ups read their keys: {error}"
                 )
 
     def _warn_of_no_keys(self, definition: IndexDefinition) -> None:
@@ -422,12 +419,10 @@ class SegmentWriter:
         fields = [self.schema.get(name) for name in definition.columns]
         odd = [one for one in fields if one is not None and not can_be_key(one)]
         if odd:
-            warnings.warn(
+            warn_caller(
                 f"the index {definition.name} is over the column {odd[0].name!r}, whose values "
                 f"({type_name(odd[0].type)}) cannot be keys, so new files are not indexed. Drop "
-                f"the index: indexes.drop({definition.name!r})",
-                TxlogWarning,
-                stacklevel=5,
+                f"the index: indexes.drop({definition.name!r})"
             )
 
 

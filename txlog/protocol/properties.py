@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any
 import orjson
 
 from txlog.actions.table import Metadata
-from txlog.base.errors import InvalidInputError, SchemaMismatchError, TxlogWarning
+from txlog.base.errors import InvalidInputError, SchemaMismatchError, warn_caller
 from txlog.base.moments import LONGEST_MS
 
 _UNITS_MS = {
@@ -336,11 +335,8 @@ def validate_properties(raw: Mapping[str, str], *, warns: bool = True) -> None:
                 near = get_close_matches(name, [*_READERS], 1, 0.9)
                 idle.append(name + (f" (did you mean {near[0]}?)" if near else ""))
     if idle and warns and not faults:
-        warnings.warn(
-            "the properties are stored for other engines, but txlog does not use "
-            f"{', '.join(idle)}",
-            TxlogWarning,
-            stacklevel=4,
+        warn_caller(
+            f"the properties are stored for other engines, but txlog does not use {', '.join(idle)}"
         )
     if faults:
         raise InvalidInputError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,7 +14,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.base.arrow import arrow_array, arrow_scalar, pc, pq
-from txlog.base.errors import DataFileError, TxlogWarning
+from txlog.base.errors import DataFileError, warn_caller
 from txlog.expressions.bind import columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.tree import Expression
@@ -261,11 +260,9 @@ class FragmentReader:
         if stated is None or stated == file.num_rows:
             return
         if self._fragment.deletion is None and len(self._fragment.files) == 1:
-            warnings.warn(
+            warn_caller(
                 f"the log says that {file.path} has {stated} rows, but it has {file.num_rows}: "
-                "counts from the log are wrong",
-                TxlogWarning,
-                stacklevel=3,
+                "counts from the log are wrong"
             )
             return
         distrusted = "its deletion vector" if len(self._fragment.files) == 1 else "its rows' order"

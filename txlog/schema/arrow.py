@@ -6,7 +6,6 @@ Delta has no lists of a fixed size. Their sizes are kept in the metadata of thei
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_scalar, pc
-from txlog.base.errors import InvalidInputError, TxlogWarning
+from txlog.base.errors import InvalidInputError, warn_caller
 from txlog.schema.casts import cuts_nanos
 from txlog.schema.numbers import as_numbers, is_number
 from txlog.schema.types import (
@@ -340,11 +339,9 @@ def warn_of_unsigned(fields: Iterable[pa.Field]) -> None:
     """Warn of new uint64 columns, because Delta has no such type."""
     names = [field.name for field in fields if "uint64" in str(field.type)]
     if names:
-        warnings.warn(
+        warn_caller(
             f"{', '.join(names)}: Delta has no uint64, so the column becomes decimal(20,0) and is "
-            "read as that. Cast it to int64 if all values are below 2^63",
-            TxlogWarning,
-            stacklevel=2,
+            "read as that. Cast it to int64 if all values are below 2^63"
         )
 
 
@@ -352,12 +349,10 @@ def warn_of_nanos(fields: Iterable[pa.Field], *, nanos: bool) -> None:
     """Warn of new columns of nanoseconds, unless the table keeps them (`nanos`)."""
     names = [] if nanos else [one.name for one in fields if "timestamp[ns" in str(one.type)]
     if names:
-        warnings.warn(
+        warn_caller(
             f"{', '.join(names)}: the table has no nanoseconds, so the column becomes "
             "microseconds, and a value with more digits is refused. Cast it to microseconds, or "
-            "add the feature timestampNanos to the table before it gets the column",
-            TxlogWarning,
-            stacklevel=2,
+            "add the feature timestampNanos to the table before it gets the column"
         )
 
 

@@ -18,6 +18,7 @@ from txlog.base.errors import (
     TxlogError,
     TxlogWarning,
     UnsupportedFeatureError,
+    warn_caller,
 )
 from txlog.base.thresholds import Threshold
 from txlog.checkpoint.hint import HINT_PATH, Hint, hinted_version, read_hint
@@ -331,7 +332,7 @@ def _warn_of_oddities(files: Sequence[LogFile], segment: Segment, hint: Hint | N
 
 
 def _say(text: str) -> None:
-    warnings.warn(text, TxlogWarning, stacklevel=6)
+    warn_caller(text)
 
 
 def warn_of_damage(damage: DamagedError) -> None:

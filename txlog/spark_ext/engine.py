@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from txlog.base.effects import REAL
-from txlog.base.errors import EngineError, InvalidInputError, TxlogError, TxlogWarning
+from txlog.base.errors import EngineError, InvalidInputError, TxlogError, TxlogWarning, warn_caller
 from txlog.base.threads import Threads
 from txlog.base.thresholds import Threshold
 
@@ -155,7 +155,7 @@ class _Answer:
     def value(self) -> Any:
         """Return the result, or raise the error; give the warnings of the executor again."""
         for text in self.warnings:
-            warnings.warn(text, TxlogWarning, stacklevel=5)
+            warn_caller(text)
         if self.error is None:
             return self.result
         if self.trace:

@@ -119,7 +119,7 @@ def _write_checksum(store: Store, snapshot: Snapshot, files: FileState) -> None:
     try:
         write_checksum(store, snapshot, files.live)
     except (StoreError, OutcomeUnknownError) as error:
-        warn_committed(f"no version checksum was written: {error}", stacklevel=3)
+        warn_committed(f"no version checksum was written: {error}")
 
 
 def _require_not_expired(

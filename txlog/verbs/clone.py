@@ -238,8 +238,7 @@ class _Registration:
             warn_committed(
                 f"the clone {self.uri} is committed and registered, but the table "
                 f"{self.source.store.root} could not record that it is made: {error}. Until a "
-                "later clone records it, its version is kept for a day",
-                stacklevel=4,
+                "later clone records it, its version is kept for a day"
             )
 
     def give_up(self, error: TxlogError) -> None:

@@ -5,7 +5,6 @@ Rules: spec/maintenance.md, MNT-30 to MNT-33.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from txlog.actions.columns import files_at
 from txlog.actions.file import Add
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.columns import flat
-from txlog.base.errors import InvalidInputError, TxlogWarning, cleaning
+from txlog.base.errors import InvalidInputError, cleaning, warn_caller
 from txlog.base.threads import map_all
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
@@ -235,11 +234,9 @@ def _checked(snapshot: Snapshot, path: Sequence[str]) -> tuple[str, ...]:
         )
     layout = plan_rewrite(snapshot, WriteOptions()).layout
     if tuple(found) not in layout.stats_columns and tuple(physical) not in layout.stats_columns:
-        warnings.warn(
+        warn_caller(
             f"files have no statistics of {'.'.join(found)}, so scans cannot skip files by it; "
-            "see delta.dataSkippingStatsColumns and delta.dataSkippingNumIndexedCols",
-            TxlogWarning,
-            stacklevel=6,
+            "see delta.dataSkippingStatsColumns and delta.dataSkippingNumIndexedCols"
         )
     return tuple(found)
 

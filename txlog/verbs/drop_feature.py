@@ -163,7 +163,7 @@ def drop_feature(
     try:
         return _finished(context, done, feature, user_metadata, truncates=truncate_history)
     except TxlogError as error:
-        warn_committed(_unfinished(done.snapshot, feature, error), stacklevel=4)
+        warn_committed(_unfinished(done.snapshot, feature, error))
     return done
 
 

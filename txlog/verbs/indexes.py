@@ -269,8 +269,7 @@ def delete_segments(context: Context, paths: Iterable[str]) -> None:
         context.store.delete(list(paths))
     except (TxlogError, OSError) as error:
         warn_committed(
-            f"segments of an index could not be deleted; vacuum will delete them: {error}",
-            stacklevel=3,
+            f"segments of an index could not be deleted; vacuum will delete them: {error}"
         )
 
 
@@ -465,7 +464,4 @@ def merge_if_due(context: Context, snapshot: Snapshot, cache: SegmentCache) -> N
             if len(list_segments(context.store, definition.name)) >= MOST_SEGMENTS:
                 IndexFiles(context, snapshot, definition, cache).merge(MERGED_AT_ONCE)
         except Exception as error:  # Lack of memory, too: the commit has landed.
-            warn_committed(
-                f"segments of the index {definition.name} could not be merged: {error}",
-                stacklevel=4,
-            )
+            warn_committed(f"segments of the index {definition.name} could not be merged: {error}")

@@ -52,8 +52,7 @@ def _write_log_files(context: Context, done: Done) -> None:
     except Exception as error:  # Lack of memory, too: the commit is valid without these files.
         warn_committed(
             f"version {done.outcome.version} is committed, but a checksum or a compaction of its "
-            f"log could not be written: {error}",
-            stacklevel=5,
+            f"log could not be written: {error}"
         )
 
 
@@ -65,11 +64,10 @@ def _write_checkpoint(context: Context, done: Done) -> None:
         checkpoint(context, done.snapshot)
     except Exception as error:
         warn_committed(
-            f"version {done.outcome.version} is committed, but its checkpoint failed: {error}",
-            stacklevel=5,
+            f"version {done.outcome.version} is committed, but its checkpoint failed: {error}"
         )
         return
     try:
         expire_if_due(context, done.snapshot)
     except Exception as error:
-        warn_committed(f"old files of the log could not be cleaned up: {error}", stacklevel=5)
+        warn_committed(f"old files of the log could not be cleaned up: {error}")

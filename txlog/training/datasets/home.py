@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -14,9 +13,9 @@ from txlog.base.errors import (
     DataFileError,
     LogCorruptError,
     NotFoundError,
-    TxlogWarning,
     UnsupportedFeatureError,
     require_whole,
+    warn_caller,
 )
 from txlog.base.threads import Engine
 from txlog.base.thresholds import Threshold
@@ -148,7 +147,7 @@ class Home:
         except DAMAGED as error:
             if state.purged or not self.ledger.state().datasets[state.dataset_id].purged:
                 message = f"the data set {state.name!r} ({state.dataset_id}) is damaged: {error}"
-                warnings.warn(message, TxlogWarning, stacklevel=3)
+                warn_caller(message)
             return None
 
     def require_contents(self, table: Table, commit_id: int) -> None:

@@ -273,8 +273,7 @@ class Ledger:
         except TxlogError as error:
             warn_committed(
                 f"event {self._state.n} is in the ledger, but its files could not be joined: "
-                f"{error}",
-                stacklevel=4,
+                f"{error}"
             )
 
     def compact(self) -> None:

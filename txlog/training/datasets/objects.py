@@ -11,7 +11,6 @@ DST-29.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +22,7 @@ from txlog.base.errors import (
     DataFileError,
     LogCorruptError,
     RetriesExhaustedError,
-    TxlogWarning,
+    warn_caller,
 )
 from txlog.extend import Intent, Operation, Snapshot, execute
 from txlog.training.datasets.aside import copies_of, forget, is_back, missing_of, set_aside
@@ -154,7 +153,7 @@ def damage_warned() -> Iterator[None]:
     try:
         yield
     except DataFileError as error:
-        warnings.warn(f"No contents are removed: {error}", TxlogWarning, stacklevel=3)
+        warn_caller(f"No contents are removed: {error}")
 
 
 def _used_after(home: Home, cleared: int, dataset: DatasetState) -> set[str]:

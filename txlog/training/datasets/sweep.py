@@ -6,12 +6,11 @@ Rules: spec/datasets.md, DST-28.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from txlog.base.errors import TxlogWarning
+from txlog.base.errors import warn_caller
 from txlog.extend import Store, is_older, store_now_ms
 from txlog.training.datasets.aside import removals_before
 from txlog.training.datasets.commands import SWEEP_MS, Sweep, is_sweep_due
@@ -52,11 +51,7 @@ def sweep_leftovers(home: Home) -> int:
         return 0
     store_ms = store_now_ms(home.store, f"{STAGED}/{home.effects.uuid()}")
     if not store_ms:
-        warnings.warn(
-            f"{home.root} is not swept: the store has no times of files",
-            TxlogWarning,
-            stacklevel=2,
-        )
+        warn_caller(f"{home.root} is not swept: the store has no times of files")
         return 0
     # The store sets the times of files, and the clock of this process may be ahead of its clock.
     old = _old_files(home.store, min(now_ms, store_ms) - SWEEP_MS)

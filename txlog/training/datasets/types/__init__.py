@@ -6,7 +6,6 @@ The built-in types are registered in the same way.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
     NotFoundError,
-    TxlogWarning,
+    warn_caller,
 )
 from txlog.training.datasets.types.base import DatasetType, type_key
 
@@ -156,11 +155,7 @@ def _load() -> None:
                 _load_entry(entry)
             except Exception as error:
                 package = entry.dist.name if entry.dist else "a package"
-                warnings.warn(
-                    f"the type {entry.name} of {package} cannot be loaded: {error}",
-                    TxlogWarning,
-                    stacklevel=4,
-                )
+                warn_caller(f"the type {entry.name} of {package} cannot be loaded: {error}")
 
 
 def _load_entry(entry: EntryPoint) -> None:
