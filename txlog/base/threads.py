@@ -372,8 +372,8 @@ class Threads:
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Yield `function(item)` for each item, in order; an error ends the iteration."""
         workers = self.workers or os.cpu_count() or 1
-        if workers == 1:
-            yield from tracked(map(function, items), items)
+        if workers == 1 or (isinstance(items, Sized) and len(items) == 1):
+            yield from tracked(map(function, items), items)  # A thread costs milliseconds.
             return
         yield from tracked(map_ahead(function, items, workers=workers, ahead=workers), items)
 

@@ -345,6 +345,17 @@ def _why_ok(intent: Intent, changes: Mapping[Effect, Change]) -> str:
     return "CON-7" if blind else "CON-8"
 
 
+def adds_only(winner: Commit) -> bool:
+    """Return whether a winner only adds rows, and perhaps records application versions.
+
+    No cell of `TABLE` for this has an answer that is harder than a redo.
+    """
+    return all(isinstance(action, Txn) for _, action in winner.controls) and all(
+        row.get("remove") is None and FIELDS_TAG not in ((row.get("add") or {}).get("tags") or ())
+        for row in winner.rows
+    )
+
+
 _MANY: Threshold = 64  # From this number of files, Arrow columns are faster than models.
 
 

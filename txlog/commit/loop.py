@@ -6,6 +6,7 @@ Each attempt has its bytes and the snapshot that they would make.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from txlog.actions.file import Add
@@ -28,7 +29,7 @@ from txlog.commit.intent import (
     encode_commit,
     highest_row_id,
 )
-from txlog.commit.judge import Verdict, judge, passes_blindly, refusal, worse
+from txlog.commit.judge import Verdict, adds_only, judge, passes_blindly, refusal, worse
 from txlog.commit.landed import (
     PutCommit,
     put_commit,
@@ -407,7 +408,9 @@ def _commit(
                 reason=f"{tried} attempts in {waited:.0f} s were all lost to other writers",
                 remedy="Write less often or in larger batches, then try again",
             )
-        wait_after(tried, effects)
+        # After a wait there may be newer winners, so the log is looked at again before the put: a
+        # writer that puts what it knew before the wait loses each time to those that do not wait.
+        is_old = wait_after(tried, effects)
         note("retried", {"read_version": snapshot.version})
 
 
@@ -421,16 +424,43 @@ def _changed_features(
     return now - then, then - now
 
 
-def wait_after(losses: int, effects: Effects) -> None:
-    """Wait after lost races; the first few do not wait, because each one advanced the table."""
-    if losses > _AT_ONCE:
-        effects.sleep_s(wait_s(losses - _AT_ONCE - 1) * effects.jitter())
+def wait_after(losses: int, effects: Effects) -> bool:
+    """Wait after lost races, and return whether it did, so that there may be newer versions.
+
+    The first few do not wait, because each one advanced the table.
+    """
+    if losses <= _AT_ONCE:
+        return False
+    effects.sleep_s(wait_s(losses - _AT_ONCE - 1) * effects.jitter())
+    return True
+
+
+def wait_by_turns(losses: int, effects: Effects) -> bool:
+    """Wait after every so many lost attempts, and return whether it did.
+
+    Between the waits the attempts follow at once. Writers of other engines do not wait: after each
+    wait an operation has their new files to look at, and would lose again. If it never waited, it
+    would keep others of its kind from finishing.
+    """
+    turns, left = divmod(losses, max(_AT_ONCE, 1))
+    if left or not turns:
+        return False
+    effects.sleep_s(wait_s(turns - 1) * effects.jitter())
+    return True
 
 
 def _stamped(after: Snapshot, made_ms: int | None) -> Snapshot:
     """Return the new snapshot with the time of its file, which may be unknown."""
     stamped = after.memo(_own_duties).stamped
     return moved(after, head_ms=made_ms, timestamp_ms=after.timestamp_ms if stamped else made_ms)
+
+
+def _with_added(snapshot: Snapshot, winner: Commit) -> Snapshot:
+    """Return the version after a winner that only adds files."""
+    with suppress(LogCorruptError):  # Columns may accept more than models.
+        if are_readable_as_models([winner]):
+            return advance_lazily(snapshot, winner)
+    return advance(snapshot, [winner])
 
 
 def _pass_winners(
@@ -459,6 +489,9 @@ def _pass_winners(
         few = intent.kind == "append" and are_readable_as_models([winner])
         if few and passes_blindly(intent, winner):
             current = advance_lazily(current, winner)
+            continue
+        if bad is not None and bad.outcome == "redo" and adds_only(winner):
+            current = _with_added(current, winner)  # No verdict on it is harder.
             continue
         files = file_rows([winner])
         verdict = judge(intent, winner, files, snapshot)

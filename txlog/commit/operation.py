@@ -49,7 +49,7 @@ from txlog.commit.intent import (
     contradiction,
 )
 from txlog.commit.judge import Verdict
-from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, prepare, wait_after
+from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, prepare, wait_by_turns
 from txlog.protocol.access import require_writable
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.load import refresh
@@ -428,7 +428,12 @@ class _Attempts:
             if not was_new:
                 require_table_writable(base, removes_rows=operation.removes_rows)
             conflicts += 1
-            wait_after(conflicts, effects)
+            if wait_by_turns(conflicts, effects):
+                base, looked_s = refresh(operation.context.store, base), effects.monotonic_s()
+                if recorded := skip_recorded(base, self.txn, operation.name):
+                    return recorded
+                if not was_new:
+                    require_table_writable(base, removes_rows=operation.removes_rows)
             note("retried", {"read_version": base.version})
             if effects.monotonic_s() - started > operation.deadline_s:
                 raise RetriesExhaustedError(

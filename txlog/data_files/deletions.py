@@ -200,10 +200,15 @@ def with_vector(add: Add, vector: DeletionVectorDescriptor, physical_rows: int) 
 
 
 def delete_rows(
-    context: Context, snapshot: Snapshot, where: Expression | None, options: WriteOptions
-) -> RowChanges:
-    """Find a predicate's rows, and write vectors or new files to delete them."""
-    files = load_files(context.store, snapshot).live
+    context: Context, snapshot: Snapshot, where: Expression | None, options: WriteOptions,
+    files: pa.Table | None = None,
+) -> RowChanges:  # fmt: skip
+    """Find a predicate's rows, and write vectors or new files to delete them.
+
+    `files` are the live `FILE_ROWS` to look at. Default: all of the version.
+    """
+    if files is None:
+        files = load_files(context.store, snapshot).live
     plan = plan_scan(snapshot, files, columns=[], where=where)
     require_table_columns(plan.reading.where, snapshot, row_ids=True)
     whole, deletes = find_deletes(context.store, plan, context.engine)

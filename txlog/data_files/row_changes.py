@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyroaring import BitMap64
 
@@ -66,6 +66,30 @@ class RowChanges:
     def row_deletes(self) -> frozenset[str]:
         """The paths of files that only lose rows, as `Intent.row_deletes`."""
         return frozenset(file.fragment.path for file in self.files)
+
+    def with_more(self, more: RowChanges) -> RowChanges | None:
+        """Return these changes with those of other files; None if they do not make one commit.
+
+        If one of them records its changes in files, and the other by its adds and removes alone,
+        readers of the change feed would miss the latter.
+        """
+        if any(one.cdc for one in (self, more)) and any(
+            not one.cdc and (one.removes or one.adds) for one in (self, more)
+        ):
+            return None
+        return replace(
+            self,
+            removes=self.removes + more.removes,
+            vectored=self.vectored + more.vectored,
+            written=self.written + more.written,
+            vector_files=self.vector_files + more.vector_files,
+            cdc=self.cdc + more.cdc,
+            rows=self.rows + more.rows,
+            copied_rows=self.copied_rows + more.copied_rows,
+            files_removed=self.files_removed + more.files_removed,
+            files=self.files + more.files,
+            schema=more.schema if self.schema is None else self.schema,
+        )
 
     def discard(self, store: Store) -> None:
         """Delete the new files: no commit refers to them. A failure is a warning."""

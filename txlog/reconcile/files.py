@@ -138,6 +138,56 @@ def newest(rows: pa.Table) -> pa.Table:
     return found
 
 
+def newly_named(before: pa.Table, now: pa.Table) -> pa.Table | None:
+    """Return the newest rows of the files that only `now` names; None if it changes another one.
+
+    Both are the `FILE_ROWS` of the commits above one checkpoint, by ascending version. A row id
+    that another attempt gave a file is a change, too. Files that both name first in the same way
+    are not compared with those that they name later. Pure.
+    """
+    old, new = (rows.select(_NAMING).combine_chunks() for rows in (before, now))
+    shared = _same_start(old, new)
+    named, others = _named(old.slice(shared)), _named(new.slice(shared))
+    if named is None or others is None:
+        return None
+    for key, (_, *state) in named.items():
+        if key not in others or others[key][1:] != tuple(state):
+            return None
+    places = [row for key, (row, *_) in others.items() if key not in named]
+    return now.slice(shared).take(arrow_array(places, pa.int64()))
+
+
+_NAMING = ["path", "dv_id", "is_add", "version", "base_row_id"]
+
+
+def _same_start(one: pa.Table, other: pa.Table) -> int:
+    """Return the number of first rows that are equal."""
+    count: int = min(one.num_rows, other.num_rows)
+    for name in ("path", "dv_id", "is_add", "version"):
+        ours, theirs = one[name].slice(0, count), other[name].slice(0, count)
+        equal = pc.fill_null(pc.equal(ours, theirs), False)
+        both = pc.or_(equal, pc.and_(pc.is_null(ours), pc.is_null(theirs)))
+        different: int = pc.index(both, False).as_py()
+        count = count if different < 0 else different
+    return count
+
+
+def _named(rows: pa.Table) -> dict[str, tuple[int, bool, int | None]] | None:
+    """Return the last row of each logical file, whether it adds it, and its row id.
+
+    None if a version names one twice.
+    """
+    found: dict[str, tuple[int, bool, int | None]] = {}
+    versions: dict[str, int] = {}
+    columns = (file_keys(rows), rows["version"], rows["is_add"], rows["base_row_id"])
+    lists = (column.to_pylist() for column in columns)
+    for row, (key, version, is_add, row_id) in enumerate(zip(*lists, strict=True)):
+        if versions.get(key) == version:
+            return None
+        found[key], versions[key] = (row, is_add, row_id), version
+    return found
+
+
 def in_doubt(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the newest rows of logical files as `newest` does, and those that are in doubt, apart.
 

@@ -3,26 +3,90 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
+import pyarrow as pa
+
+from txlog.base.arrow import pc
+from txlog.base.errors import LogCorruptError, tidied
 from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.row_changes import RowChanges
+from txlog.fragments.rows import FEATURE
+from txlog.log.paths import canonical_keys
+from txlog.reconcile.files import newly_named
+from txlog.snapshot.live_files import load_files, require_sound
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.append import evolved
 
 
+@dataclass(frozen=True)
+class _Looked:
+    """The version whose files the last attempt looked at."""
+
+    snapshot: Snapshot
+    keys: tuple[pa.ChunkedArray, ...]  # Of the paths of its live files.
+
+    def added(self, now: Snapshot) -> pa.Table | None:
+        """Return the live files that a version has beyond those; None if anything else changed."""
+        before = self.snapshot
+        if (before.metadata, before.protocol) != (now.metadata, now.protocol):
+            return None
+        if before.checkpoint != now.checkpoint or now.supports(FEATURE):
+            return None  # With fragments, new files may belong to old ones.
+        with suppress(LogCorruptError):  # Else deciding again meets the damage, and names it.
+            named = newly_named(before.tail.rows, now.tail.rows)
+            if named is None or any(map(_is_any_in(canonical_keys(named["path"])), self.keys)):
+                return None
+            # The others were added and removed since: no attempt has seen them.
+            added = named.filter(named["is_add"])
+            if len(pc.unique(canonical_keys(added["path"]))) == added.num_rows:
+                require_sound(now, added)
+                return added
+        return None
+
+    def with_added(self, now: Snapshot, added: pa.Table) -> _Looked:
+        return _Looked(now, (*self.keys, canonical_keys(added["path"])))
+
+
+def _is_any_in(keys: pa.ChunkedArray) -> Callable[[pa.ChunkedArray], bool]:
+    return lambda known: bool(pc.any(pc.is_in(keys, value_set=known)).as_py())
+
+
 class ChangeRows(Operation):
-    """Remove rows and add new ones; a subclass finds and writes them."""
+    """Remove rows and add new ones; a subclass finds and writes them.
+
+    If winners only added files, an attempt keeps what the last one computed for the other files,
+    and looks only at theirs. So an operation on a large table finishes beside fast writers: each
+    attempt has only the files to look at that were added during the last one.
+    """
 
     removes_rows = True
+    keeps_files = True  # `intent` discards those of which the next attempt has no use.
     kind: ClassVar[Kind] = "replace"
     _changes: RowChanges | None = None  # Those of the last attempt.
+    _looked: _Looked | None = None
 
     @abstractmethod
     def changed(self, base: Snapshot) -> RowChanges:
         """Find the rows of a version, and write new files."""
+
+    def extended(self, base: Snapshot, changes: RowChanges, added: pa.Table) -> RowChanges | None:
+        """Return the changes of the last attempt with those of files that were added since.
+
+        None: the rows of a version do not depend on each file alone, so all must be found again.
+        New files that do not become part of the result are discarded. Default: None.
+        """
+        return None
+
+    def look(self, base: Snapshot) -> pa.Table:
+        """Return the live `FILE_ROWS` of a version, and remember that they were looked at."""
+        files = load_files(self.context.store, base).live
+        self._looked = _Looked(base, (canonical_keys(files["path"]),))
+        return files
 
     @abstractmethod
     def metrics(self, changes: RowChanges) -> dict[str, int]:
@@ -39,7 +103,7 @@ class ChangeRows(Operation):
     @final
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the removed files, those with new deletion vectors, and the new ones."""
-        changes = self._changes = self.changed(base)
+        changes = self._changes = self._extended(base) or self._decided(base)
         if not changes.removes and not changes.adds:
             return None
         return Intent(
@@ -57,6 +121,22 @@ class ChangeRows(Operation):
             metrics=self.metrics(changes),
         )
 
+    def _extended(self, base: Snapshot) -> RowChanges | None:
+        """Return the changes of the last attempt, extended to a newer version, if they can be."""
+        if self._changes is None or self._looked is None:
+            return None
+        added = self._looked.added(base)
+        if added is None:
+            return None
+        changes = self.extended(base, self._changes, added) if added.num_rows else self._changes
+        if changes is not None:
+            self._looked = self._looked.with_added(base, added)
+        return changes
+
+    def _decided(self, base: Snapshot) -> RowChanges:
+        tidied(self.discard)
+        return self.changed(base)
+
     @final
     def read(self) -> Reads:
         """Return the rows that the last attempt read."""
@@ -65,6 +145,6 @@ class ChangeRows(Operation):
     @final
     def discard(self) -> None:
         """Delete the vectors, change files and data files of the last attempt."""
-        changes, self._changes = self._changes, None
+        changes, self._changes, self._looked = self._changes, None, None
         if changes is not None:
             changes.discard(self.context.store)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.base.errors import tidied
@@ -46,7 +47,15 @@ class Delete(ChangeRows):
         InvalidInputError
             The predicate does not fit the table.
         """
-        return delete_rows(self.context, base, self._where, self._options)
+        return delete_rows(self.context, base, self._where, self._options, self.look(base))
+
+    def extended(self, base: Snapshot, changes: RowChanges, added: pa.Table) -> RowChanges | None:
+        """Return the changes with those of added files: each row is deleted by its own values."""
+        more = delete_rows(self.context, base, self._where, self._options, added)
+        both = changes.with_more(more)
+        if both is None:
+            more.discard(self.context.store)
+        return both
 
     def metrics(self, changes: RowChanges) -> dict[str, int]:
         """Return Delta's metrics of DELETE."""
@@ -74,6 +83,7 @@ class Delete(ChangeRows):
         if united is None:
             return None
         before, self._changes = self._changes.vector_files, united
+        self._looked = None  # The vectors are those of another version.
         tidied(lambda: self.context.store.delete(list(before)))
         return replace(intent, removes=united.removes, adds=united.adds, own_files=united.own_files)
 

@@ -17,7 +17,6 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.scan.plan import plan_scan
 from txlog.scan.read_plan import require_table_columns
-from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.change_rows import ChangeRows
 
@@ -40,6 +39,7 @@ class Update(ChangeRows):
         self._new_values = new_values
         self._where = where
         self._options = as_options(options)
+        self._given: Assignments | None = None  # With one time for all attempts.
 
     def changed(self, base: Snapshot) -> RowChanges:
         """Return the removed files, the files with new deletion vectors, and the new files.
@@ -51,13 +51,24 @@ class Update(ChangeRows):
         SchemaMismatchError
             A new value does not fit its column, or breaks a constraint.
         """
-        given = assignments(
+        self._given = assignments(
             self._updates,
             self._new_values,
             base.schema,
             error_on_type_mismatch=self._options.error_on_type_mismatch,
         )
-        files = load_files(self.context.store, base).live
+        return self._changes_of(base, self.look(base))
+
+    def extended(self, base: Snapshot, changes: RowChanges, added: pa.Table) -> RowChanges | None:
+        """Return the changes with those of added files: each row changes by its own values."""
+        more = self._changes_of(base, added)
+        both = changes.with_more(more)
+        if both is None:
+            more.discard(self.context.store)
+        return both
+
+    def _changes_of(self, base: Snapshot, files: pa.Table) -> RowChanges:
+        assert self._given is not None
         plan = plan_scan(base, files, columns=[], where=self._where)
         require_table_columns(plan.reading.where, base, row_ids=True)
         rows = find_rows(self.context.store, plan, self.context.engine)
@@ -69,7 +80,7 @@ class Update(ChangeRows):
             plan,
             files,
             [FileChange(one, one.rows) for one in rows],
-            partial(_new_rows, given),
+            partial(_new_rows, self._given),
             options=self._options,
         )
 

@@ -5,7 +5,8 @@ Rules: the Delta protocol does not define merges; their meaning is that of Delta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.base.arrow import arrow_array
+from txlog.base.threads import cached_property
 from txlog.data_files.options import as_options
 from txlog.data_files.replace_rows import FileChange, replace_rows
 from txlog.data_files.row_changes import RowChanges
@@ -24,7 +26,6 @@ from txlog.expressions.tree import Expression
 from txlog.scan.plan import ScanPlan, plan_scan
 from txlog.scan.read_plan import choose_columns
 from txlog.schema.types import StructField, StructType
-from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.change_rows import ChangeRows
 from txlog.verbs.merge.clauses import (
@@ -65,6 +66,8 @@ class Merge(ChangeRows):
         self._aliases = request.target_alias, request.source_alias
         self._schema_mode = request.schema_mode
         self._source: MergeSource | None = None
+        self._bound: _Bound | None = None
+        self._open: NDArray[np.bool_] = np.zeros(0, np.bool_)  # The source rows without a match.
         self._metrics: dict[str, int] = {}  # Those of the last attempt.
         self._parameters: dict[str, Any] = {}
 
@@ -112,42 +115,86 @@ class Merge(ChangeRows):
         keys = SourceKeys.of(source, condition, sides)
         every = any(clause.kind == "not_matched_by_source" for clause in clauses)
         where = None if every else where_matched(keys, condition, sides)
-        files = load_files(self.context.store, base).live
-        plan = plan_scan(base, files, columns=[], where=where)
-        steps = _match_plan(base, plan, sides, source, keys, condition, clauses, prune=not every)
-        fragments = plan.values if every or len(keys.rows) else ()
+        self._bound = _Bound(sides, source, keys, condition, clauses, schema, where, every=every)
+        found = self._matched(base, self.look(base))
+        inserts = _Inserts(found.steps, found.matches)
+        self._metrics, self._open = {}, inserts.open
+        if not found.changed and not inserts.any():
+            return RowChanges(found.plan.reading.where)
+        changes = self._replaced(base, found, inserts.batches())
+        self._count(found, changes, inserts.count)
+        return changes
+
+    def extended(self, base: Snapshot, changes: RowChanges, added: pa.Table) -> RowChanges | None:
+        """Return the changes with those of added files, which may match further source rows.
+
+        None if they match one that was inserted, or that is not inserted because of its values.
+        """
+        assert self._bound is not None
+        found = self._matched(base, added)
+        inserts = found.steps.has("not_matched")
+        if inserts and any(bool(self._open[one.matched].any()) for one in found.matches):
+            return None
+        more = RowChanges(found.plan.reading.where)
+        if found.changed:
+            more = self._replaced(base, found, ())
+        both = changes.with_more(more)
+        if both is None:
+            more.discard(self.context.store)
+        elif both.removes or both.adds:
+            self._count(found, both, 0)
+        return both
+
+    def _matched(self, base: Snapshot, files: pa.Table) -> _Matched:
+        """Match the rows of live `FILE_ROWS` with the source."""
+        assert self._bound is not None
+        bound = self._bound
+        plan = plan_scan(base, files, columns=[], where=bound.where)
+        steps = _match_plan(base, plan, bound)
+        fragments = plan.values if bound.every or len(bound.keys.rows) else ()
         match = partial(match_fragment, self.context.store, steps)
         matches = list(self.context.engine.map(match, fragments))
-        inserts = _Inserts(steps, matches)
-        changed = [one for one in matches if one.deletes.rows]
-        if not changed and not inserts.any():
-            return RowChanges(plan.reading.where)
-        changes = replace_rows(
+        return _Matched(files, plan, steps, len(fragments), matches)
+
+    def _replaced(
+        self, base: Snapshot, found: _Matched, inserted: Iterable[pa.RecordBatch]
+    ) -> RowChanges:
+        """Write the changed rows of some files, and inserted rows."""
+        assert self._bound is not None
+        updates = {one.deletes.fragment.id: one.updated for one in found.changed}
+        return replace_rows(
             self.context,
             base,
-            plan,
-            files,
-            [FileChange(one.deletes, bitmap_of(one.updated.positions)) for one in changed],
-            partial(merged_rows, steps, {one.deletes.fragment.id: one.updated for one in changed}),
-            reads=_kept_columns(steps),
-            inserted=inserts.batches(),
-            schema=schema,
+            found.plan,
+            found.files,
+            [FileChange(one.deletes, bitmap_of(one.updated.positions)) for one in found.changed],
+            partial(merged_rows, found.steps, updates),
+            reads=_kept_columns(found.steps),
+            inserted=inserted,
+            schema=self._bound.schema,
             options=self._options,
         )
-        texts = [None if one.condition is None else to_sql(one.condition) for one in clauses]
-        self._parameters = parameters(to_sql(condition.whole), clauses, texts)
-        self._metrics = {
-            "numSourceRows": source.num_rows,
-            "numTargetFilesScanned": len(fragments),
-            "numTargetFilesSkippedDuringScan": files.num_rows - len(fragments),
-            **merge_metrics(
-                inserted=inserts.count,
-                updated=sum(len(one.updated.positions) for one in changed),
-                gone=sum(len(one.deletes.rows) for one in changed),
-                changes=changes,
-            ),
-        }
-        return changes
+
+    def _count(self, found: _Matched, changes: RowChanges, inserted: int) -> None:
+        """Add matched files to the metrics; `changes` are those of all files."""
+        bound, before = self._bound, self._metrics
+        assert bound is not None
+        texts = [None if one.condition is None else to_sql(one.condition) for one in bound.clauses]
+        self._parameters = parameters(to_sql(bound.condition.whole), bound.clauses, texts)
+        updated = sum(len(one.updated.positions) for one in found.changed)
+        gone = sum(len(one.deletes.rows) for one in found.changed)
+        counted = merge_metrics(inserted=inserted, updated=updated, gone=gone, changes=changes)
+        counted["numTargetFilesScanned"] = found.scanned
+        counted["numTargetFilesSkippedDuringScan"] = found.files.num_rows - found.scanned
+        names = (
+            "numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted",
+            "numTargetFilesScanned", "numTargetFilesSkippedDuringScan",
+        )  # fmt: skip
+        for name in names:
+            counted[name] += before.get(name, 0)
+        rows = counted["numTargetRowsInserted"] + counted["numTargetRowsUpdated"]
+        counted["numOutputRows"] = rows + changes.copied_rows
+        self._metrics = {"numSourceRows": bound.source.num_rows, **counted}
 
     def parameters(self, changes: RowChanges) -> Mapping[str, Any]:
         """Return the condition and the clauses."""
@@ -168,26 +215,50 @@ def _of_structs_and_new(table: StructType, source: StructType) -> StructType:
     return StructType(tuple(filter(extends, source.fields)))
 
 
-def _match_plan(
-    base: Snapshot,
-    plan: ScanPlan,
-    sides: Sides,
-    source: MergeSource,
-    keys: SourceKeys,
-    condition: Condition,
-    clauses: tuple[BoundClause, ...],
-    *,
-    prune: bool,
-) -> MatchPlan:
+@dataclass(frozen=True)
+class _Bound:
+    """A merge, bound to the schema of a table: the same for all attempts with this schema."""
+
+    sides: Sides
+    source: MergeSource
+    keys: SourceKeys
+    condition: Condition
+    clauses: tuple[BoundClause, ...]
+    schema: StructType  # The table's schema after the merge.
+    where: Expression | None  # True for all rows that may match.
+    every: bool  # Whether rows without a match are changed, too.
+
+
+@dataclass(frozen=True)
+class _Matched:
+    """The matches of some files of a version."""
+
+    files: pa.Table  # `FILE_ROWS`.
+    plan: ScanPlan
+    steps: MatchPlan
+    scanned: int  # Fragments.
+    matches: list[FragmentMatch]
+
+    @cached_property
+    def changed(self) -> list[FragmentMatch]:
+        """Those with rows that are deleted or changed."""
+        return [one for one in self.matches if one.deletes.rows]
+
+
+def _match_plan(base: Snapshot, plan: ScanPlan, bound: _Bound) -> MatchPlan:
     """Return the plan for matching rows, with the columns that the conditions read."""
+    sides, condition = bound.sides, bound.condition
     reads = set(condition.reads(sides)[0])
-    for clause in clauses:
+    for clause in bound.clauses:
         if clause.condition is not None:
             reads |= {name for name in clause.reads if sides.is_target((name,))}
     names = [field.name for field in base.schema.fields if _flat(sides, field.name) in reads]
     # Without a column, a batch would have no rows.
     columns = tuple(choose_columns(base.schema, names or base.schema.names()[:1]))
-    return MatchPlan(plan.reading, columns, prune, sides, source, keys, condition, clauses)
+    return MatchPlan(
+        plan.reading, columns, not bound.every, sides, bound.source, bound.keys, condition,
+        bound.clauses,
+    )  # fmt: skip
 
 
 def _flat(sides: Sides, name: str) -> str:
@@ -210,14 +281,14 @@ class _Inserts:
 
     def __init__(self, plan: MatchPlan, matches: Sequence[FragmentMatch]) -> None:
         self._plan = plan
-        self._open: NDArray[np.bool_] = np.ones(plan.source.num_rows, np.bool_)
+        self.open: NDArray[np.bool_] = np.ones(plan.source.num_rows, np.bool_)
         for one in matches:
-            self._open[one.matched] = False
+            self.open[one.matched] = False
         self.count = 0
 
     def any(self) -> bool:
         """Return whether a row may be inserted."""
-        return self._plan.has("not_matched") and bool(self._open.any())
+        return self._plan.has("not_matched") and bool(self.open.any())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, with the columns for which each clause gives values."""
@@ -225,7 +296,7 @@ class _Inserts:
         if not self.any():
             return
         for start, batch in plan.source.batches():
-            places = np.flatnonzero(self._open[start : start + batch.num_rows])
+            places = np.flatnonzero(self.open[start : start + batch.num_rows])
             if not len(places):
                 continue
             rows = named(batch.take(arrow_array(places)), plan.sides.source_alias)

@@ -1,0 +1,54 @@
+"""Who waits between attempts does not lose because of the wait."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txlog
+from tests.commit.conftest import FakeEffects
+from txlog.base.threads import Threads
+from txlog.commit import loop
+from txlog.commit.context import Context
+from txlog.commit.operation import execute
+from txlog.snapshot.load import load_snapshot
+from txlog.store.local.local import LocalStore
+from txlog.verbs.append import Append
+
+ROWS = pa.table({"x": pa.array([1], pa.int64())})
+
+
+class Beside(FakeEffects):
+    """Another writer, which never waits, commits during each wait."""
+
+    root: Path
+
+    def sleep_s(self, seconds: float) -> None:
+        super().sleep_s(seconds)
+        txlog.Table(self.root).append(ROWS)
+
+
+@pytest.mark.spec("CON-29")
+def test_a_writer_looks_again_after_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It loses as many races as are tried without a wait, and wins after the first wait."""
+    txlog.write(tmp_path / "t", ROWS)
+    effects = Beside()
+    object.__setattr__(effects, "root", tmp_path / "t")
+    store = LocalStore(str(tmp_path / "t"))
+    place = Context(store, effects, Threads(1))
+    put, tries = loop.put_commit, list[int]()
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        if args[5] is effects:
+            tries.append(args[2])
+            if not effects.slept:
+                txlog.Table(tmp_path / "t").append(ROWS)
+        return put(*args, **kwargs)
+
+    monkeypatch.setattr(loop, "put_commit", late)
+    done = execute(Append(ROWS), place, load_snapshot(store))
+    assert len(effects.slept) == 1
+    assert done.outcome.version == tries[-1] == tries[-2] + 2
