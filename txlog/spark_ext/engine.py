@@ -21,7 +21,8 @@ from txlog.base.threads import Threads
 from txlog.base.thresholds import Threshold
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _dumps: Callable[[Any], bytes] = cloudpickle.dumps
 _loads: Callable[[Any], Any] = cloudpickle.loads
@@ -132,7 +133,7 @@ class SparkEngine:
             frame = self._spark.createDataFrame(items)
             if self._tasks is not None:
                 frame = frame.repartitionById(tasks, "task")
-            return frame.mapInArrow(run, _RESULTS_DDL).toArrow()
+            return map_in_arrow(frame, run, _RESULTS_DDL).toArrow()
         except Exception as error:
             # Spark's message has hundreds of lines, so it is not the cause.
             raise engine_error(error) from None
@@ -285,6 +286,14 @@ def engine_error(error: Exception) -> EngineError:
 def is_on(spark: SparkSession, setting: str) -> bool:
     """Return whether a setting is true. As in Spark, case and surrounding spaces do not matter."""
     return (spark.conf.get(setting, "false") or "").strip().lower() == "true"
+
+
+def map_in_arrow(frame: DataFrame, function: Any, schema: StructType | str) -> DataFrame:
+    """Return `frame.mapInArrow(function, schema)`, without PySpark's warning about pandas."""
+    from txlog.spark_ext.sessions import quiet_about_pandas
+
+    with quiet_about_pandas():
+        return frame.mapInArrow(function, schema)
 
 
 @contextmanager

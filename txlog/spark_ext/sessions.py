@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,11 +67,21 @@ def session(app_name: str = "txlog", **conf: str) -> SparkSession:
     builder = SparkSession.builder.appName(app_name)
     for name, value in conf.items():
         builder = builder.config(name.replace("__", "."), value)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", _OF_PANDAS, FutureWarning)
+    with quiet_about_pandas():
         spark: SparkSession = builder.getOrCreate()
         register(spark)
     return spark
+
+
+@contextmanager
+def quiet_about_pandas() -> Iterator[None]:
+    """Suppress PySpark's warning that it does not fully support pandas 3.
+
+    PySpark warns where pandas may be used. txlog gives Spark only Arrow data, and gets only such.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _OF_PANDAS, FutureWarning)
+        yield
 
 
 def register(spark: SparkSession) -> None:

@@ -24,6 +24,7 @@ from txlog.lookup.lookup import KEY, as_keys
 from txlog.scan.read_plan import choose_columns
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructType
+from txlog.spark_ext.engine import map_in_arrow
 from txlog.spark_ext.spark_types import frame_schema, neutral, read_schema
 from txlog.table.seam import context_of
 from txlog.table.table import Table, lookup_of
@@ -295,4 +296,4 @@ def _mapped(df: DataFrame, table: Table, asked: _Asked) -> DataFrame:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return _joined(asked, (batch.rename_columns(names) for batch in batches))
 
-    return neutral(df).mapInArrow(run, result)
+    return map_in_arrow(neutral(df), run, result)

@@ -30,7 +30,7 @@ from txlog.expressions.tree import Expression, quote_name
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.spark_ext.engine import answered, before_commit, unpacked
+from txlog.spark_ext.engine import answered, before_commit, map_in_arrow, unpacked
 from txlog.spark_ext.reads.read_frame import read
 from txlog.spark_ext.spark_types import read_schema, require_storable
 from txlog.spark_ext.writes.change_tasks import (
@@ -338,7 +338,7 @@ def _computed(task: ChangeTask, frame: DataFrame) -> Written:
         yield pa.RecordBatch.from_arrays([answer], names=["answer"])
 
     with before_commit():
-        found = by_rows(frame).mapInArrow(run, _ANSWER).toArrow()
+        found = map_in_arrow(by_rows(frame), run, _ANSWER).toArrow()
     answers = [unpacked(answer) for answer in found["answer"]]
     together = Written()
     for one in answers:

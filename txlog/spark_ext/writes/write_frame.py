@@ -39,7 +39,7 @@ from txlog.data_files.modes import PartitionMode, SchemaMode, WriteMode
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
-from txlog.spark_ext.engine import before_commit
+from txlog.spark_ext.engine import before_commit, map_in_arrow
 from txlog.spark_ext.session_settings import with_settings
 from txlog.spark_ext.spark_types import neutral
 from txlog.spark_ext.transactions import transaction
@@ -179,7 +179,7 @@ def _committed(
         # A second action on this frame would write all files again.
         given = neutral(df)
         names = None if given is df else df.columns
-        rows = by_rows(given).mapInArrow(_writing(target, names), _ADDS).collect()
+        rows = map_in_arrow(by_rows(given), _writing(target, names), _ADDS).collect()
     return commit_files(target, [Add.model_validate_json(row[0]) for row in rows], txn)
 
 
