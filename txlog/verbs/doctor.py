@@ -260,7 +260,7 @@ def checkpoint_faults(store: Store, log: list[LogFile]) -> Iterator[Finding]:
             "checkpoint-incomplete", "warning", file.path, 1,
             f"parts of the checkpoint of version {file.version} are missing",
             "It is ignored, so opening the table reads more of the log",
-            "maintenance.repair() writes a new checkpoint",
+            "maintenance.repair(dry_run=False) writes a new checkpoint",
         )  # fmt: skip
     try:
         data = store.read(HINT_PATH)
@@ -274,7 +274,7 @@ def checkpoint_faults(store: Store, log: list[LogFile]) -> Iterator[Finding]:
             "checkpoint-hint", "warning", HINT_PATH, 1,
             "it is not there" if data is None else "it names a checkpoint that does not exist",
             "Opening the table lists and reads more of the log than necessary",
-            "maintenance.repair() writes a new checkpoint and points to it",
+            "maintenance.repair(dry_run=False) writes a new checkpoint and points to it",
         )  # fmt: skip
 
 
@@ -299,7 +299,7 @@ def _checksum(case: _Case) -> Iterator[Finding]:
             "checksum", "warning", report.path, len(report.problems),
             "; ".join(map(str, report.problems[:_SHOWN])),
             "Engines that trust version checksums may read wrong values",
-            "Find the faulty writer; then maintenance.repair() deletes the checksum",
+            "Find the faulty writer; then maintenance.repair(dry_run=False) deletes the checksum",
         )  # fmt: skip
 
 
@@ -322,7 +322,8 @@ def _times(case: _Case) -> Iterator[Finding]:
             "times", "warning", log_path(f"{wrong[0]:020d}.json"), len(wrong),
             f"the commits of versions {_listed(wrong)} are older than those before them",
             "Time travel by timestamp uses adjusted times, and copying files changes the times",
-            'set_properties({"delta.enableInCommitTimestamps": "true"}) keeps times in the commits',
+            'alter.set_properties({"delta.enableInCommitTimestamps": "true"}) keeps the times of '
+            "new versions in their commits",
         )  # fmt: skip
 
 
@@ -372,8 +373,8 @@ def _missing(case: _Case) -> Iterator[Finding]:
                 code, "error", paths[0], len(paths),
                 f"{what} files are missing: {_listed(paths)}",
                 f"Their {_counted(rows)} rows cannot be read, and scans that need them fail",
-                "restore() a version with complete files, get the files from a copy, or remove "
-                "them from the table with maintenance.repair(False, missing_files=True)",
+                "Get the files from a copy, or remove them from the table with "
+                "maintenance.repair(False, missing_files=True)",
             )  # fmt: skip
     for sidecar in case.snapshot.sidecars:
         home, name = locate(case.store, decode_path(sidecar.path))
@@ -399,7 +400,8 @@ def _sizes(case: _Case) -> Iterator[Finding]:
             "file-size", "error", paths[0], len(paths),
             f"the sizes of files differ from the log: {_listed(paths)}",
             "They were truncated or replaced; readers fail or read wrong rows",
-            "Get them from a copy, or restore() a version without them",
+            "Get them from a copy, or delete them, and then remove them from the table with "
+            "maintenance.repair(False, missing_files=True)",
         )  # fmt: skip
 
 
