@@ -30,7 +30,7 @@ PAGES = sorted(
         *(DOCS / "neighbours").glob("*.md"),
     ]
 )
-NAMES = "incoming|checkpoint|readings|events|totals|totals-checkpoint"
+NAMES = "incoming|checkpoint|flights|totals|totals-checkpoint"
 FOLDER = re.compile(rf"([\"`])(?:\./)?({NAMES})\1")
 CODE = re.compile(r"^```python ?(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 
@@ -109,6 +109,24 @@ def test_the_commands_of_the_flow_run(tmp_path: Path) -> None:
     flights.refresh()
     rows = flights.to_arrow().sort_by("id").to_pylist()
     assert [(row["id"], row["delay"]) for row in rows] == [(1, 3), (2, 5), (3, 6)]
+
+
+# Pages of training data have their own.
+STORY = {"flights", "totals", "passengers"}
+
+
+def test_the_pages_on_tables_tell_one_story() -> None:
+    """A reader who follows the pages in their order meets one table again and again."""
+    of_training = {"dataset-service", "dataset-types", "from-training-tools"}
+    pages = [DOCS.parent / "README.md", DOCS / "tutorial.md", DOCS / "lookup.md"]
+    pages += [*(DOCS / "guides").glob("*.md"), *(DOCS / "neighbours").glob("*.md")]
+    found = {}
+    for page in pages:
+        code = "".join(code for _, code in blocks(page))
+        made = set(re.findall(r"txlog\.(?:write|Table\.create)\(\s*\"([\w-]+)\"", code))
+        if page.stem not in of_training and made - STORY - {"keyed", "by_polars", "by_duckdb"}:
+            found[page.name] = made
+    assert found == {}
 
 
 def test_pages_are_whole() -> None:

@@ -884,7 +884,7 @@ def test_the_lines_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for block in blocks_of(PAGE):
         if not block.startswith("# spark"):
             exec(block.replace("/tmp/txlog-index", str(tmp_path / "kept")), names)
-    assert names["opened"].lookup([30])["name"].to_pylist() == ["c"]
+    assert names["opened"].lookup([30])["carrier"].to_pylist() == ["B6"]
     for sorted_table in ("by_polars", "by_duckdb"):
         txlog.Table(sorted_table).indexes.create("id")
         assert txlog.Table(sorted_table).indexes.list()["id"].forms == ("ordered",)
