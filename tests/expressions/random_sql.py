@@ -17,7 +17,7 @@ from txlog.base.errors import TxlogError
 from txlog.expressions.bind import bind_value
 from txlog.expressions.evaluate import evaluate
 from txlog.expressions.sql import parse_sql
-from txlog.expressions.tree import Expression
+from txlog.expressions.tree import Expression, Zoned
 from txlog.schema.arrow import arrow_type, from_arrow
 
 if TYPE_CHECKING:
@@ -392,11 +392,11 @@ def type_text(kind: pa.DataType) -> str:
     return str(kind).removeprefix("large_")
 
 
-def by_txlog(text: str, rows: pa.Table) -> Result:
+def by_txlog(text: str, rows: pa.Table, zone: str = "UTC") -> Result:
     """Return what txlog makes of an expression. Only a `TxlogError` is caught."""
     bound: Expression
     try:
-        bound, kind = bind_value(parse_sql(text), TYPES)
+        bound, kind = bind_value(Zoned(parse_sql(text), zone), TYPES)
         wanted = arrow_type(kind) if kind else None
     except TxlogError as error:
         return Result(refused=str(error))
@@ -414,7 +414,8 @@ def by_txlog(text: str, rows: pa.Table) -> Result:
 class Spark:
     """What Spark makes of expressions over some rows: many in one query, or one after another."""
 
-    def __init__(self, spark: SparkSession, rows: pa.Table) -> None:
+    def __init__(self, spark: SparkSession, rows: pa.Table, zone: str = "UTC") -> None:
+        self._spark, self._zone = spark, zone
         frame = spark.createDataFrame(rows)  # Its timestamps without a zone become others.
         self._frame: DataFrame = frame.withColumn("nt", frame["nt"].cast("timestamp_ntz"))
 
@@ -422,6 +423,7 @@ class Spark:
         """Return the results of many expressions; those that fail are found by halving."""
         if not texts:
             return []
+        self._spark.conf.set("spark.sql.session.timeZone", self._zone)
         try:
             named = (f"{text} AS c{place}" for place, text in enumerate(texts))
             found = self._frame.selectExpr(*named).toArrow()
@@ -434,6 +436,8 @@ class Spark:
             if name in ("AnalysisException", "ParseException"):
                 return [Result(refused=words)]
             return [Result(failed=words)]
+        finally:
+            self._spark.conf.set("spark.sql.session.timeZone", "UTC")
         return [Result(type_text(column.type), canonical(column)) for column in found.columns]
 
     def accepts(self, text: str) -> bool:
@@ -464,10 +468,11 @@ def differences(
     spark: SparkSession,
     chance: random.Random,
     count: int,
-    documented: Callable[[str, Result, Result, pa.Table], bool],
+    documented: Callable[[str, Result, Result, pa.Table, str], bool],
     seen: Counter[str],
     *,
     wild: float = 0.03,
+    zone: str = "UTC",
 ) -> list[Difference]:
     """Return the expressions of a number of random ones for which txlog and Spark differ.
 
@@ -477,18 +482,20 @@ def differences(
         Whether a difference is one of docs/predicates.md.
     seen
         Counts what became of the expressions.
+    zone
+        The time zone of the session, and of the predicates of txlog.
     """
     rows = random_rows(chance, 12, wild=wild)
-    theirs = Spark(spark, rows)
+    theirs = Spark(spark, rows, zone)
     texts = list(dict.fromkeys(random_expression(chance) for _ in range(count)))
-    mine = {text: by_txlog(text, rows) for text in texts}
+    mine = {text: by_txlog(text, rows, zone) for text in texts}
     valued = [text for text in texts if not mine[text].refused and not mine[text].failed]
     others = dict(zip(valued, theirs.computed(valued), strict=True))
     found = []
     for text, ours in mine.items():
         if ours.refused:
             seen["refused"] += 1
-            if not documented(text, ours, Result(), rows) and theirs.accepts(text):
+            if not documented(text, ours, Result(), rows, zone) and theirs.accepts(text):
                 found.append(Difference(text, ours, Result(refused="accepts it")))
             continue
         other = others[text] if text in others else theirs.computed([text])[0]
@@ -496,7 +503,7 @@ def differences(
             seen["failed in both"] += 1
         elif (ours.kind, ours.values) == (other.kind, other.values):
             seen["equal"] += 1
-        elif documented(text, ours, other, rows):
+        elif documented(text, ours, other, rows, zone):
             seen["documented"] += 1
         else:
             found.append(Difference(text, ours, other))

@@ -51,10 +51,10 @@ REFUSED = (
 )
 # Errors of Spark's analysis for what txlog computes. It does not read `a | f((x, y) -> x)`.
 COMPUTED = ("DATATYPE_MISMATCH.BINARY_OP_DIFF_TYPES", "DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE",
-            "ParseException")  # fmt: skip
+            "ParseException", "Syntax error at or near '|'")  # fmt: skip
 
 
-def is_documented(text: str, ours: Result, theirs: Result, rows: pa.Table) -> bool:
+def is_documented(text: str, ours: Result, theirs: Result, rows: pa.Table, zone: str) -> bool:
     """Return whether docs/predicates.md states a difference."""
     if ours.refused:
         return any(part in ours.refused for part in REFUSED)
@@ -66,14 +66,14 @@ def is_documented(text: str, ours: Result, theirs: Result, rows: pa.Table) -> bo
         wide = "get(" in text and "CAST_OVERFLOW" in theirs.failed  # An index beyond 32 bits.
         return wide or ("-(" in text and "rounded half up" in theirs.failed)
     if ours.failed:
-        return _is_unneeded(text, theirs, rows)
+        return _is_unneeded(text, theirs, rows, zone)
     return ours.kind == theirs.kind and _as_java_19(ours) == _as_java_19(theirs)
 
 
-def _is_unneeded(text: str, theirs: Result, rows: pa.Table) -> bool:
+def _is_unneeded(text: str, theirs: Result, rows: pa.Table, zone: str) -> bool:
     """Return whether only values fail that Spark does not compute, or computes without a check."""
     for place, value in enumerate(theirs.values):
-        ours = by_txlog(text, rows.slice(place, 1))
+        ours = by_txlog(text, rows.slice(place, 1), zone)
         if not ours.failed and ours.values != (value,):
             return False
         wraps = ("so many days", "a timestamp is out of range", "cannot be cast to timestamp")
@@ -108,14 +108,16 @@ def quiet() -> Iterator[None]:
     log.setLevel(level)
 
 
-def compared(spark: SparkSession, seed: int, batches: int, size: int) -> Counter[str]:
+def compared(
+    spark: SparkSession, seed: int, batches: int, size: int, zone: str = "UTC"
+) -> Counter[str]:
     """Compare random expressions with Spark; return what became of them."""
     seen: Counter[str] = Counter()
     found = []
     for place in range(batches):
         chance = random.Random(seed * 10_000 + place)
         wild = 0.15 if place % 3 == 2 else 0.02
-        found += differences(spark, chance, size, is_documented, seen, wild=wild)
+        found += differences(spark, chance, size, is_documented, seen, wild=wild, zone=zone)
     assert not found, "\n".join(str(one) for one in sorted(found, key=lambda one: len(one.text)))
     return seen
 
@@ -125,6 +127,25 @@ def compared(spark: SparkSession, seed: int, batches: int, size: int) -> Counter
 def test_random_expressions_mean_what_spark_means(spark: SparkSession) -> None:
     seen = compared(spark, 1, 3, 100)
     assert seen["equal"] > 200
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("zone", ["America/New_York", "Australia/Melbourne", "+05:30"])
+def test_random_expressions_mean_what_spark_means_in_a_zone(spark: SparkSession, zone: str) -> None:
+    seen = compared(spark, 3, 1, 100, zone)
+    assert seen["equal"] > 60
+
+
+@pytest.mark.spark
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("zone", ["America/New_York", "Australia/Melbourne"])
+def test_many_random_expressions_mean_what_spark_means_in_a_zone(
+    spark: SparkSession, zone: str
+) -> None:
+    seen = compared(spark, 4, 40, 150, zone)
+    assert seen.total() > 5_000
 
 
 @pytest.mark.spark

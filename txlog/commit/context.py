@@ -17,6 +17,12 @@ class Context:
     store: Store
     effects: Effects = REAL
     engine: Engine = field(default_factory=Threads)
+    time_zone: str | None = None  # Of predicates and values in SQL. None: that of the engine.
+
+    @property
+    def zone(self) -> str | None:
+        """The time zone of predicates: a Spark session has one, else it is UTC (None)."""
+        return self.time_zone or getattr(self.engine, "time_zone", None)
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.engine, "map", None)):

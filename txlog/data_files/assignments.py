@@ -32,7 +32,9 @@ from txlog.expressions.tree import (
     Lambda,
     Literal,
     Variable,
+    Zoned,
     col,
+    in_zone,
 )
 from txlog.expressions.type_rules import FLOATS, VOID, is_castable
 from txlog.schema.arrow import arrow_field, arrow_schema
@@ -164,6 +166,7 @@ def assignments(
     source: StructType | None = None,
     error_on_type_mismatch: bool = True,
     formats: bool = True,
+    zone: str | None = None,
 ) -> Assignments:
     """Return the bound assignments of an update.
 
@@ -179,6 +182,8 @@ def assignments(
         The columns that expressions may read. Default: the table's.
     error_on_type_mismatch
         If false, a value is cast to the type of its column, and null where that fails.
+    zone
+        The time zone of expressions. Default: UTC.
     formats
         Whether simple values may be stored as text, as those that SQL computes.
 
@@ -196,11 +201,11 @@ def assignments(
                 f"SQL text or an expression was expected, not {type(value).__name__}",
                 "Pass Python values as new_values",
             )
-        named[name] = _parsed(name, value)
+        named[name] = _parsed(name, value, zone)
     for name, value in (new_values or {}).items():
         if name in named:
             raise _bad(name, "the column is in updates and in new_values", "Name it in one of them")
-        named[name] = value if isinstance(value, Expression) else Literal(value)
+        named[name] = in_zone(value if isinstance(value, Expression) else Literal(value), zone)
     if not named:
         raise _bad(None, "no column is given a value", 'Pass for example {"x": "x + 1"}')
     found = [
@@ -213,9 +218,10 @@ def assignments(
     return Assignments(schema, tuple(found))
 
 
-def _parsed(name: str, value: str | Expression) -> Expression:
+def _parsed(name: str, value: str | Expression, zone: str | None) -> Expression:
     try:
-        return fixed_in_time(parse_sql(value) if isinstance(value, str) else value)
+        parsed = parse_sql(value) if isinstance(value, str) else value
+        return fixed_in_time(in_zone(parsed, zone))
     except InvalidInputError as error:
         error.argument, error.field = "updates", name
         raise
@@ -238,9 +244,27 @@ def _assignment(
         error.field = error.field or name
         raise
     tried = _tried(value, kind, field.type, source) if tries else None
+    if tried is None and isinstance(value, Zoned) and _is_other_time(kind, field.type, formats):
+        bound, kind = bind_value(_cast(value, field.type), source)
     if tried is None:
         tried = _stored_as(bound, kind, field, name, formats=formats)
     return Assignment(path, field, tried)
+
+
+_TIMES = frozenset(PrimitiveType(name) for name in ("date", "timestamp", "timestamp_ntz"))
+
+
+def _is_other_time(kind: DataType, target: DataType, formats: bool) -> bool:
+    """Return whether a time is stored as another type of time, or as text."""
+    others = _TIMES | ({STRING} if formats else frozenset())
+    return kind != target and kind in _TIMES and target in others
+
+
+def _cast(value: Expression, target: DataType, tried: bool = False) -> Expression:
+    """Return a cast in the time zone of a value."""
+    if isinstance(value, Zoned):
+        return Zoned(Cast(value.operand, target, tried), value.zone)
+    return Cast(value, target, tried)
 
 
 def target_field(named: tuple[str, ...], schema: StructType) -> tuple[tuple[str, ...], StructField]:
@@ -267,7 +291,7 @@ def _tried(
     if kind in (target, VOID):
         return None
     try:
-        return bind_value(Cast(value, target, tried=True), source)[0]
+        return bind_value(_cast(value, target, tried=True), source)[0]
     except InvalidInputError:
         return None
 

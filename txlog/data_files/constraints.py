@@ -26,7 +26,7 @@ from txlog.data_files.lengths import declared_type, fits_declared
 from txlog.expressions.bind import bind, bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate, is_true
-from txlog.expressions.sql import parse_sql, to_sql
+from txlog.expressions.sql import depends_on_zone, parse_sql, to_sql
 from txlog.expressions.tree import (
     Case,
     Cast,
@@ -38,7 +38,14 @@ from txlog.expressions.tree import (
 from txlog.expressions.type_rules import common_type, is_castable, is_number
 from txlog.protocol.mapping import all_fields
 from txlog.protocol.properties import CHECK_PREFIX
-from txlog.schema.arrow import arrow_schema, arrow_type, cast_array, fixed_rows, fixed_schema
+from txlog.schema.arrow import (
+    arrow_schema,
+    arrow_type,
+    cast_array,
+    fixed_rows,
+    fixed_schema,
+    from_arrow,
+)
 from txlog.schema.types import (
     CURRENT_DEFAULT,
     GENERATION,
@@ -222,16 +229,29 @@ def _broken(rule: Constraint, count: int, row: pa.RecordBatch) -> SchemaMismatch
             argument="data",
             field=rule.name,
             reason=f"{count} rows have other values in the generated column {rule.name} than "
-            f"{rule.generated} gives; {first}",
+            f"{rule.generated} gives{_where_computed(rule.generated, row)}; {first}",
             remedy="Nothing was written. Correct these values, or omit the column: then they are "
             "computed",
         )
     return SchemaMismatchError(
         argument="data",
         field=rule.name,
-        reason=f"{count} rows break the constraint {rule.name} ({rule.text}); {first}",
+        reason=f"{count} rows break the constraint {rule.name} ({rule.text})"
+        f"{_where_computed(rule.text, row)}; {first}",
         remedy="Nothing was written. Correct or omit these rows",
     )
+
+
+def _where_computed(text: str, row: pa.RecordBatch) -> str:
+    """Return the time zone in which a rule counts, if that makes a difference.
+
+    A session of Spark may have another one, in which the caller has computed the values.
+    """
+    try:
+        depends = depends_on_zone(parse_sql(text), from_arrow(row.schema))
+    except InvalidInputError:
+        return ""
+    return " in UTC, which is the time zone of all rules of a table" if depends else ""
 
 
 def _text_of(array: pa.Array) -> str:

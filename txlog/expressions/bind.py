@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, localcontext
 from typing import Any
@@ -26,6 +27,7 @@ from txlog.expressions.tree import (
     Not,
     Or,
     Variable,
+    Zoned,
     col,
     nodes,
     varies,
@@ -53,6 +55,7 @@ from txlog.expressions.type_rules import (
     primitive_name,
     require_constant,
     require_unquoted,
+    unnamed,
     wider,
 )
 from txlog.schema.timestamps import Nanos, moment_of, nanos_of, nanos_of_scalar, parse_date
@@ -115,7 +118,7 @@ def bind_value(expression: Expression, schema: StructType) -> tuple[Expression, 
         A column is unknown, or types are not compatible.
     """
     try:
-        return _bound(expression, schema)
+        return _bound(expression, Scope(schema))
     except RecursionError as error:
         raise _bad("the expression is nested too deeply") from error
     except InvalidInputError:
@@ -133,34 +136,45 @@ def _bad(reason: str, field: str | None = None) -> InvalidInputError:
     return InvalidInputError(argument="where", field=field, reason=reason)
 
 
-def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
+@dataclass(frozen=True)
+class Scope:
+    """What an expression is bound in."""
+
+    schema: StructType
+    zone: str = ""  # The time zone of dates and times; empty for UTC.
+
+
+def _bound(node: Expression, scope: Scope) -> tuple[Expression, DataType]:
+    zone = scope.zone
     match node:
         case Column(path):
-            return _column(path, schema)
+            return _column(path, scope.schema)
         case Literal():
-            return _typed(node)
+            return _typed(node, zone)
         case Comparison(op, left, right):
-            return _comparison(op, _bound(left, schema), _bound(right, schema)), BOOLEAN
+            return _comparison(op, _bound(left, scope), _bound(right, scope), zone), BOOLEAN
         case And(parts) | Or(parts):
             united = And if isinstance(node, And) else any_of
-            return united(tuple(_truth(part, schema) for part in parts)), BOOLEAN
+            return united(tuple(_truth(part, scope) for part in parts)), BOOLEAN
         case Not(operand):
-            return Not(_truth(operand, schema)), BOOLEAN
+            return Not(_truth(operand, scope)), BOOLEAN
         case IsNull(operand):
-            return IsNull(_bound(operand, schema)[0]), BOOLEAN
+            return IsNull(_bound(operand, scope)[0]), BOOLEAN
         case In(operand, values):
-            return _in(_bound(operand, schema), values), BOOLEAN
+            return _in(_bound(operand, scope), values, zone), BOOLEAN
+        case Zoned(operand, name):
+            return _bound(operand, Scope(scope.schema, _zones().known_zone(name)))
         case Like(operand, pattern):
-            bound, kind = _bound(operand, schema)
+            bound, kind = _bound(operand, scope)
             if kind not in (PrimitiveType("string"), VOID):
                 raise _bad(f"LIKE needs text, not {type_name(kind)}", _label(bound))
             if _BAD_ESCAPE.search(pattern):
                 raise _bad(f"LIKE pattern {pattern!r}: a backslash must precede %, _ or \\")
             return Like(bound, pattern), BOOLEAN
         case Arithmetic(op, left, right):
-            return _arithmetic(node, _bound(left, schema), _bound(right, schema))
+            return _arithmetic(node, _bound(left, scope), _bound(right, scope))
         case Cast(operand, kind, tried):
-            return _cast(_bound(operand, schema), kind, tried)
+            return _cast(_bound(operand, scope), kind, tried, zone)
         case Call("current_date" | "current_timestamp" as name):
             raise _bad(f"{name}() is not allowed here: the value must not depend on the time")
         case Variable(name, kind) if kind is not None:
@@ -168,28 +182,30 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
         case Call(name, args):
             from txlog.expressions.functions import bound_call  # Only calls need this.
 
-            return bound_call(name, args, lambda arg: _bound(arg, schema))
+            return bound_call(name, args, lambda arg: _bound(arg, scope), zone)
         case Case(branches, default):
-            return _case(branches, default, schema)
+            return _case(branches, default, scope)
     raise _bad(f"{type(node).__name__} is not an expression")
 
 
 def _case(
-    branches: tuple[tuple[Expression, Expression], ...], default: Expression, schema: StructType
+    branches: tuple[tuple[Expression, Expression], ...], default: Expression, scope: Scope
 ) -> tuple[Case, DataType]:
     """Return a bound CASE, whose values must have a common type."""
-    conditions = [_truth(condition, schema) for condition, _ in branches]
-    values = [_bound(value, schema) for _, value in branches]
-    last, last_kind = _bound(default, schema)
-    kind = common_type([*(kind for _, kind in values), last_kind])
+    conditions = [_truth(condition, scope) for condition, _ in branches]
+    values = [_bound(value, scope) for value in (*(value for _, value in branches), default)]
+    if scope.zone:
+        values = _zones().same_times(values, scope.zone)
+    kind = common_type([kind for _, kind in values])
     if kind is None:
         raise _bad("the values of CASE have no common type")
-    pairs = tuple(zip(conditions, (value for value, _ in values), strict=True))
+    *found, (last, _) = values
+    pairs = tuple(zip(conditions, (value for value, _ in found), strict=True))
     return Case(pairs, last, kind), kind
 
 
-def _truth(node: Expression, schema: StructType) -> Expression:
-    bound, kind = _bound(node, schema)
+def _truth(node: Expression, scope: Scope) -> Expression:
+    bound, kind = _bound(node, scope)
     if kind not in (BOOLEAN, VOID):
         raise _bad(f"AND, OR and NOT need boolean values, not {type_name(kind)}", _label(bound))
     return bound
@@ -205,11 +221,11 @@ def _column(path: tuple[str, ...], schema: StructType) -> tuple[Column, DataType
     return Column(tuple(field.name for field in fields), kind), kind
 
 
-def _typed(node: Literal) -> tuple[Literal, DataType]:
+def _typed(node: Literal, zone: str) -> tuple[Literal, DataType]:
     """Return a constant with the type of its Python value."""
     require_constant(node.value)
     if node.type is not None:
-        return _coerced(node.value, node.type), node.type
+        return _coerced(node.value, node.type, zone), node.type
     match node.value:
         case None:
             return Literal(None, VOID), VOID
@@ -232,16 +248,19 @@ def _typed(node: Literal) -> tuple[Literal, DataType]:
         case value if (nanos := nanos_of_scalar(value)) is not None:
             return Literal(nanos[0], nanos[1]), nanos[1]
         case value if hasattr(value, "as_py"):
-            return _typed(Literal(value.as_py()))
+            return _typed(Literal(value.as_py()), zone)
         case value if hasattr(value, "item"):
-            return _typed(Literal(value.item()))
+            return _typed(Literal(value.item()), zone)
         case _:
             raise InvalidTypeError(argument="where", reason=f"{type(node.value)} is not a constant")
     return Literal(node.value, kind), kind
 
 
 def _comparison(
-    op: Comparator, left: tuple[Expression, DataType], right: tuple[Expression, DataType]
+    op: Comparator,
+    left: tuple[Expression, DataType],
+    right: tuple[Expression, DataType],
+    zone: str,
 ) -> Expression:
     (a, have), (b, other) = (
         (node, kind) if varies(node) else (_constant(node, kind), kind)
@@ -252,12 +271,14 @@ def _comparison(
     if VOID in (have, other):
         return Comparison(op, a, b)
     if isinstance(b, Literal) and not isinstance(a, Literal):
-        return _with_constant(op, a, have, b.value)
+        return _with_constant(op, a, have, b.value, zone)
     if (beside := beside_text(have, other)) is not None:
-        a = _cast((a, have), beside, False)[0] if have == STRING else a
-        b = _cast((b, other), beside, False)[0] if other == STRING else b
+        a = _cast((a, have), beside, False, zone)[0] if have == STRING else a
+        b = _cast((b, other), beside, False, zone)[0] if other == STRING else b
         return Comparison(op, a, b)
     _require_comparable(have, other, a)
+    if zone:
+        (a, have), (b, other) = _zones().same_times([(a, have), (b, other)], zone)
     if isinstance(have, DecimalType) and isinstance(other, DecimalType):
         both = wider(have, other)
         if both.scale < max(have.scale, other.scale):  # Spark rounds both.
@@ -276,7 +297,7 @@ def _constant(node: Expression, kind: DataType) -> Expression:
 
 def _require_comparable(have: DataType, other: DataType, node: Expression) -> None:
     plain = is_ordered(have)
-    nested = isinstance(have, _NESTED) and common_type([have, other]) is not None
+    nested = isinstance(have, _NESTED) and common_type([unnamed(have), unnamed(other)]) is not None
     together = (
         have == other
         or (nested and is_ordered(other))
@@ -287,23 +308,28 @@ def _require_comparable(have: DataType, other: DataType, node: Expression) -> No
         raise _bad(f"{type_name(have)} cannot be compared with {type_name(other)}", _label(node))
 
 
-def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any) -> Expression:
+def _with_constant(
+    op: Comparator, node: Expression, kind: DataType, value: Any, zone: str
+) -> Expression:
     """Return a comparison whose constant is converted to the type of the other side."""
     if value is None:
         return Comparison(op, node, Literal(None, kind))
-    if kind == STRING and (beside := beside_text(kind, _typed(Literal(value))[1])) is not None:
-        node, kind = Cast(node, beside), beside  # As in Spark, the text has to be such a value.
+    if zone and kind == PrimitiveType("date") and getattr(value, "tzinfo", None) is not None:
+        value = _zones().moment_in(value, zone, zoned=False)
+    if kind == STRING and (beside := beside_text(kind, _typed(Literal(value), zone)[1])):
+        # As in Spark, the text has to be such a value.
+        node, kind = _cast((node, kind), beside, False, zone)
     elif (
         isinstance(value, str)
         and primitive_name(kind) not in NANOS  # Out of their range there are texts, too.
         and (beside := beside_text(STRING, kind)) is not None
     ):
-        value = _read(value, beside, kind, node)
+        value = _read(value, beside, kind, node, zone)
     odd = isinstance(value, bool) != (kind == BOOLEAN) and not isinstance(value, str)
     if odd or (isinstance(value, Nanos) and is_number(kind)):
         raise _clash(kind, value, node)
     if primitive_name(kind) in NANOS:
-        return _with_nanos(op, node, kind, value)
+        return _with_nanos(op, node, kind, value, zone)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool | Nanos):
         if not is_number(kind):
             raise _clash(kind, value, node)
@@ -311,19 +337,24 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
             return Comparison(op, node, Literal(nearest_float(value), DOUBLE))
         return _with_exact(op, node, kind, value)
     if kind == PrimitiveType("date") and isinstance(value, datetime) and value.time() != time():
-        kind = PrimitiveType("timestamp")
-        node = Cast(node, kind)
+        node, kind = _cast((node, kind), PrimitiveType("timestamp"), False, zone)
     try:
-        return Comparison(op, node, _coerced(value, kind))
+        return Comparison(op, node, _coerced(value, kind, zone))
     except InvalidInputError as error:
         error.field = _label(node)
         raise
 
 
-def _with_nanos(op: Comparator, node: Expression, kind: DataType, value: Any) -> Expression:
+def _with_nanos(
+    op: Comparator, node: Expression, kind: DataType, value: Any, zone: str
+) -> Expression:
     """Return a comparison of nanoseconds with a constant, which may be out of their range."""
     try:
         nanos = nanos_of(value)
+        if zone and not isinstance(value, Nanos):
+            zoned = primitive_name(kind) == "timestamp_nanos"
+            shift = _zones().moment_in(value, zone, zoned=zoned) - moment_of(value, zoned=zoned)
+            nanos += shift // timedelta(microseconds=1) * 1000
     except ValueError as error:
         raise _bad(f"{value!r} is no {type_name(kind)}: {error}", _label(node)) from error
     near = min(max(nanos, -(2**63)), 2**63 - 1)
@@ -335,10 +366,10 @@ def _clash(kind: DataType, value: Any, node: Expression) -> InvalidInputError:
     return _bad(reason, _label(node))
 
 
-def _read(text: str, beside: DataType, kind: DataType, node: Expression) -> Any:
+def _read(text: str, beside: DataType, kind: DataType, node: Expression, zone: str) -> Any:
     """Return the value of a text that is compared with a column of another type."""
     try:
-        found = _cast((Literal(text, STRING), STRING), beside, False)[0]
+        found = _cast((Literal(text, STRING), STRING), beside, False, zone)[0]
     except InvalidInputError as error:
         error.field = _label(node)
         raise
@@ -406,10 +437,12 @@ def _steps(steps: int, kind: DataType, scale: int) -> Literal:
         return Literal(Decimal(steps).scaleb(-scale), DecimalType(38, scale))
 
 
-def _coerced(value: Any, kind: DataType) -> Literal:
+def _coerced(value: Any, kind: DataType, zone: str) -> Literal:
     """Convert a constant to a type; strings are parsed in the type's text form."""
     name = primitive_name(kind)
     try:
+        if zone and name in TIMESTAMPS and value is not None:
+            return Literal(_zones().moment_in(value, zone, zoned=name == "timestamp"), kind)
         match name, value:
             case _, None:
                 return Literal(None, kind)
@@ -443,7 +476,7 @@ def _coerced(value: Any, kind: DataType) -> Literal:
     raise _bad(f"{type_name(kind)} cannot be compared with {value!r} ({type(value).__name__})")
 
 
-def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...]) -> Expression:
+def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...], zone: str) -> Expression:
     """Bind IN: drop values that no row can equal, but keep nulls."""
     node, kind = operand
     if not values:
@@ -451,17 +484,17 @@ def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...]) -> Ex
     if kind == VOID:
         return In(node, tuple(Literal(None, VOID) for _ in values))
     _require_comparable(kind, kind, node)
-    constants = [_typed(value) for value in values]
+    constants = [_typed(value, zone) for value in values]
     kinds = [beside for _, other in constants if (beside := beside_text(kind, other)) is not None]
     if kinds and kind == STRING:
         kind = DOUBLE if LONG in kinds and DOUBLE in kinds else kinds[0]
-        node = Cast(node, kind)
+        node = _cast((node, STRING), kind, False, zone)[0]
     bound = []
     for typed, _ in constants:
         if typed.value is None:
             bound.append(Literal(None, kind))
             continue
-        comparison = _with_constant("=", node, kind, typed.value)
+        comparison = _with_constant("=", node, kind, typed.value, zone)
         if isinstance(comparison, Comparison) and isinstance(comparison.right, Literal):
             bound.append(comparison.right)
     if not bound:  # No value can be equal: the result is false, or null if the operand is null.
@@ -493,33 +526,46 @@ def _as_decimal(given: Expression, node: Expression, kind: DataType) -> tuple[Ex
         return node, kind
     if isinstance(given, Literal) and isinstance(node, Literal) and node.value is not None:
         wanted = DecimalType(len(str(abs(node.value))), 0)
-    return _cast((node, kind), wanted, False)
+    return _cast((node, kind), wanted, False, "")
 
 
 def _cast(
-    operand: tuple[Expression, DataType], kind: DataType, tried: bool
+    operand: tuple[Expression, DataType], kind: DataType, tried: bool, zone: str
 ) -> tuple[Expression, DataType]:
     node, have = operand
     if isinstance(node, Literal) and node.value is None:
         return Literal(None, kind), kind
     timed = primitive_name(kind) in TIMESTAMPS.union(NANOS, ("date",))
     if isinstance(node, Literal) and isinstance(node.value, str) and timed and not tried:
-        return _time_constant(node, kind), kind
+        return _time_constant(node, kind, zone), kind
     if not is_castable(have, kind):
         raise _bad(
             f"a cast of {type_name(have)} to {type_name(kind)} is not supported", _label(node)
         )
-    found = Cast(node, kind, tried)
+    found = _cast_node(node, have, kind, tried, zone)
     return _constant(found, kind) if isinstance(node, Literal) else found, kind
 
 
-def _time_constant(node: Literal, kind: DataType) -> Expression:
+def _time_constant(node: Literal, kind: DataType, zone: str) -> Expression:
     """Return a date or timestamp that SQL text names; the usual forms are read without Arrow."""
     try:
-        return _coerced(node.value, kind)
+        return _coerced(node.value, kind, zone)
     except InvalidInputError as error:
-        found = Literal(None) if primitive_name(kind) in NANOS else Cast(node, kind, tried=True)
+        is_nanos = primitive_name(kind) in NANOS
+        found = Literal(None) if is_nanos else _cast_node(node, STRING, kind, True, zone)
         read = _constant(found, kind)
         if isinstance(read, Literal) and read.value is None:
             raise error
-        return Cast(node, kind)
+        return _cast_node(node, STRING, kind, False, zone)
+
+
+def _cast_node(
+    node: Expression, have: DataType, kind: DataType, tried: bool, zone: str
+) -> Expression:
+    return _zones().cast_in(node, have, kind, tried, zone) if zone else Cast(node, kind, tried)
+
+
+def _zones() -> Any:
+    from txlog.expressions import zones  # Only zones other than UTC need it.
+
+    return zones

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from txlog.base.effects import REAL
@@ -24,6 +24,7 @@ from txlog.expressions.tree import (
     Lambda,
     Literal,
     Variable,
+    Zoned,
     rewritten,
 )
 
@@ -126,12 +127,20 @@ def fixed_in_time(expression: Expression) -> Expression:
     """
     moment: list[datetime] = []
 
-    def constant(node: Expression) -> Expression | None:
+    def constant(node: Expression, zone: str = "") -> Expression | None:
+        if isinstance(node, Zoned):
+            return Zoned(rewritten(node.operand, partial(constant, zone=node.zone)), node.zone)
         if not isinstance(node, Call) or node.name not in NOW:
             return None
         if not moment:
             moment.append(datetime.fromtimestamp(REAL.now_ms() / 1000, UTC))
-        return Literal(moment[0].date() if node.name == "current_date" else moment[0])
+        if node.name != "current_date":
+            return Literal(moment[0])
+        if zone:
+            from txlog.expressions.zones import moment_in  # Only other zones need it.
+
+            return Literal(moment_in(moment[0], zone, zoned=False).date())
+        return Literal(moment[0].date())
 
     return rewritten(expression, constant)
 

@@ -63,6 +63,7 @@ from txlog.expressions.type_rules import (
     primitive_name,
 )
 from txlog.expressions.values import Compute, of_distinct, over_numbers, remainder
+from txlog.expressions.zones import ZONES, bound_alike, call_in
 from txlog.schema.types import STRING, ArrayType, DataType, DecimalType, StructType, type_name
 
 _WHOLE = "whole"
@@ -82,13 +83,15 @@ def call_text(name: str, args: Args, texts: Sequence[str]) -> str:
     return f"{name}({', '.join(texts)})" if special is None else special
 
 
-def bound_call(name: str, args: Args, bound: Bind) -> Typed:
+def bound_call(name: str, args: Args, bound: Bind, zone: str = "") -> Typed:
     """Return a bound call and its type.
 
     Parameters
     ----------
     bound
         Binds an argument.
+    zone
+        The time zone, as for `Scope`.
 
     Raises
     ------
@@ -97,12 +100,16 @@ def bound_call(name: str, args: Args, bound: Bind) -> Typed:
     """
     entry = FUNCTIONS.get(name)
     if isinstance(entry, LambdaFunction):
+        if zone and name == "coalesce":
+            bound = bound_alike(args, bound, zone)
         return entry.bound(name, args, bound)
     if any(isinstance(arg, Lambda) for arg in args):
         raise refuse(name, "takes no function such as x -> x + 1 here")
     if not isinstance(entry, Function):
         raise refuse(name, "is not the name of a function")
     typed = [bound(arg) for arg in args]
+    if zone:
+        return call_in(name, typed, lambda name, args: bound_type(name, entry, args), zone)
     kind = bound_type(name, entry, typed)
     return Call(name, tuple(node for node, _ in typed), kind), kind
 
@@ -399,6 +406,7 @@ FUNCTIONS: dict[str, Entry] = {
     **HASHES,
     **LAMBDAS,
     **REWRITES,
+    **ZONES,
 }
 """All functions by their names in a tree, and those that SQL text writes as other nodes."""
 

@@ -38,13 +38,22 @@ from txlog.expressions.tree import (
     Not,
     Or,
     Variable,
+    Zoned,
+    in_zone,
     is_too_large,
     of_filters,
     quote_name,
 )
 from txlog.expressions.type_rules import number_type, primitive_name
 from txlog.schema.timestamps import Nanos, format_nanos
-from txlog.schema.types import SQL_NAMES, DataType, DecimalType, PrimitiveType, sql_name
+from txlog.schema.types import (
+    SQL_NAMES,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructType,
+    sql_name,
+)
 
 # The terminal codes with which the parser underlines text.
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -57,7 +66,9 @@ Where: TypeAlias = "str | Expression | Filters | None"
 """The forms in which callers write a predicate."""
 
 
-def required_expression(value: Where, *, argument: str, field: str | None = None) -> Expression:
+def required_expression(
+    value: Where, *, argument: str, field: str | None = None, zone: str | None = None
+) -> Expression:
     """Return an expression as `as_expression`, where None and no filters have no meaning.
 
     Raises
@@ -65,7 +76,7 @@ def required_expression(value: Where, *, argument: str, field: str | None = None
     InvalidInputError, InvalidTypeError
         As for `as_expression`; or there is no expression.
     """
-    found = as_expression(value)
+    found = as_expression(value, zone)
     if found is None:
         raise InvalidInputError(
             argument=argument,
@@ -76,8 +87,13 @@ def required_expression(value: Where, *, argument: str, field: str | None = None
     return found
 
 
-def as_expression(where: Where) -> Expression | None:
+def as_expression(where: Where, zone: str | None = None) -> Expression | None:
     """Return a predicate as an expression: SQL text is parsed, None stays None.
+
+    Parameters
+    ----------
+    zone
+        The time zone of its dates and times. Default: UTC.
 
     Raises
     ------
@@ -86,12 +102,13 @@ def as_expression(where: Where) -> Expression | None:
     InvalidTypeError
         The argument has none of the types of a predicate.
     """
-    if isinstance(where, Expression):
-        return fixed_in_time(where)
     if where is None:
         return None
+    if isinstance(where, Expression):
+        return fixed_in_time(in_zone(where, zone))
     if isinstance(where, list | tuple):
-        return of_filters(where)
+        found = of_filters(where)
+        return None if found is None else in_zone(found, zone)
     if not isinstance(where, str) or not where.strip():
         kind = InvalidInputError if isinstance(where, str) else InvalidTypeError
         raise kind(
@@ -99,7 +116,20 @@ def as_expression(where: Where) -> Expression | None:
             reason=f"{where!r} is not a predicate",
             remedy="Pass SQL text such as \"a > 1\", or an expression such as col('a') > 1",
         )
-    return fixed_in_time(parse_sql(where))
+    return fixed_in_time(in_zone(parse_sql(where), zone))
+
+
+def depends_on_zone(expression: Expression, schema: StructType) -> bool:
+    """Return whether an expression means something else in another time zone."""
+    from txlog.expressions.bind import bind_value
+
+    texts = []
+    for zone in ("UTC", "+09:30"):
+        try:
+            texts.append(to_sql(bind_value(Zoned(expression, zone), schema)[0]))
+        except InvalidInputError:
+            texts.append("")
+    return texts[0] != texts[1]
 
 
 def parse_sql(text: str) -> Expression:
@@ -431,6 +461,8 @@ def _sql(node: Expression) -> str:
             return f"({_sql(operand)} LIKE {_quoted(pattern)})"
         case Cast(operand, kind, tried):
             return f"{'try_cast' if tried else 'CAST'}({_sql(operand)} AS {sql_name(kind)})"
+        case Zoned(operand):
+            return _sql(operand)
         case Variable(name):
             return quote_name(name)
         case Lambda(names, body):

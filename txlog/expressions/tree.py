@@ -270,6 +270,14 @@ class Case(Expression):
     type: DataType | None = None  # Set when the expression is bound.
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Zoned(Expression):
+    """An expression whose dates and times are those of a time zone. It is not in bound ones."""
+
+    operand: Expression
+    zone: str
+
+
 TRIED = {"/": "try_divide", "%": "try_mod"}  # Arithmetic that gives null for a divisor of 0.
 _SIGNS = {"=": "==", "<>": "!="}  # Python's spelling, where it differs from SQL's.
 _UNQUOTED = re.compile(r"[^.`]+")
@@ -310,6 +318,8 @@ def _python(node: Expression) -> str:
             return f"{_operand(operand)}.cast({type_name(kind)!r})"
         case Call(name, args):
             return f"{name}({', '.join(map(_python, args))})"
+        case Zoned(operand):
+            return _python(operand)
         case Variable(name):
             return name
         case Lambda(names, body):
@@ -342,7 +352,7 @@ def children(node: Expression) -> tuple[Expression, ...]:
             return (left, right)
         case And(parts) | Or(parts):
             return parts
-        case Not(operand) | IsNull(operand) | Like(operand) | Cast(operand):
+        case Not(operand) | IsNull(operand) | Like(operand) | Cast(operand) | Zoned(operand):
             return (operand,)
         case In(operand, values):
             return (operand, *values)
@@ -452,6 +462,11 @@ def lit(value: object) -> Expression:
 
 def _literal(value: object) -> Literal:
     return value if isinstance(value, Literal) else Literal(value)
+
+
+def in_zone(node: Expression, zone: str | None) -> Expression:
+    """Return an expression whose dates and times are those of a time zone; None: of UTC."""
+    return node if zone is None or isinstance(node, Zoned) else Zoned(node, zone)
 
 
 Filters: TypeAlias = "Sequence[tuple[str, str, Any] | Sequence[tuple[str, str, Any]]]"

@@ -169,6 +169,23 @@ def common_type(kinds: Sequence[DataType]) -> DataType | None:
     return result
 
 
+def unnamed(kind: DataType) -> DataType:
+    """Return a type whose structs have fields without names: they are compared by their places."""
+    match kind:
+        case ArrayType(element):
+            return replace(kind, element=unnamed(element))
+        case MapType(key, value):
+            return replace(kind, key=unnamed(key), value=unnamed(value))
+        case StructType(fields):
+            return StructType(
+                tuple(
+                    replace(field, name=str(place), type=unnamed(field.type))
+                    for place, field in enumerate(fields)
+                )
+            )
+    return kind
+
+
 def _common_time(one: DataType, other: DataType) -> DataType | None:
     """Return the common type of dates and timestamps; None if one is of another type."""
     order = ("date", "timestamp_ntz", "timestamp")

@@ -19,6 +19,10 @@ _MOMENT_TEXT = re.compile(
     r"\s*([zZ]|UTC|GMT|[+-]\d{2}(?::?\d{2}(?::?\d{2})?)?)?",
     re.ASCII,
 )
+_DAY_OF_TEXT = r"^\s*[+-]?[0-9]+-[0-9]{1,2}-[0-9]{1,2}"
+_TIME_OF_TEXT = r"[ T][0-9]{1,2}(?::[0-9]{1,2}(?::[0-9]{1,2}(?:[.,][0-9]*)?)?)?"
+OF_A_ZONE = rf"{_DAY_OF_TEXT}(?:{_TIME_OF_TEXT}\s*[A-Za-z+-]|\s*[A-SU-Za-z+-])"
+"""What texts of timestamps begin with that name a zone; for Python and for Arrow."""
 _DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 

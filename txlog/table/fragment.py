@@ -168,7 +168,7 @@ class TableFragment:
 
     def scanner(self, columns: list[str] | None = None, filter: Filter = None) -> Scan:
         """Plan a scan of this fragment; arguments and errors as for `Table.scan`."""
-        where = as_expression(filter)
+        where = as_expression(filter, self._context.zone)
         plan = plan_fragments(self._snapshot, [self._fragment], columns=columns, where=where)
         return Scan(self._context.store, plan.for_arrow(), self._context.engine)
 
@@ -266,7 +266,9 @@ class TableFragment:
         UnsupportedFeatureError
             The table does not use deletion vectors, or cannot be written by txlog.
         """
-        return self._deleted(required_expression(predicate, argument="predicate"))
+        return self._deleted(
+            required_expression(predicate, argument="predicate", zone=self._context.zone)
+        )
 
     def delete_rows(self, offsets: Sequence[int]) -> FragmentMetadata | None:
         """Write the deletion of rows by their offsets; otherwise as `delete`.

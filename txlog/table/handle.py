@@ -114,6 +114,11 @@ class Handle:
     def _snapshot(self) -> Snapshot:
         return self._open.snapshot
 
+    @property
+    def _zone(self) -> str | None:
+        """The time zone of predicates and of values in SQL; None: UTC."""
+        return self._context.zone
+
     def _stand_at(self, snapshot: Snapshot) -> None:
         self._open = OpenVersion(self._context.store, snapshot)
 

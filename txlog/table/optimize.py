@@ -73,7 +73,7 @@ class TableOptimize(Namespace):
         from txlog.verbs.compact import Compact
 
         operation = Compact(
-            as_expression(where),
+            as_expression(where, self._table._zone),
             min_file_bytes=min_file_bytes,
             max_deleted_fraction=max_deleted_fraction,
             max_column_files=max_column_files,
@@ -129,7 +129,7 @@ class TableOptimize(Namespace):
 
         operation = Cluster(
             as_names(columns, argument="columns"),
-            as_expression(where),
+            as_expression(where, self._table._zone),
             curve=curve,
             options=options,
             task_bytes=task_bytes,
@@ -167,7 +167,7 @@ class TableOptimize(Namespace):
 
         operation = Cluster(
             None,
-            as_expression(where),
+            as_expression(where, self._table._zone),
             curve=curve,
             full=full,
             options=options,
@@ -218,5 +218,7 @@ class TableOptimize(Namespace):
         from txlog.expressions.sql import as_expression
         from txlog.verbs.statistics import ComputeStatistics
 
-        operation = ComputeStatistics(columns, where=as_expression(where), recompute=recompute)
+        operation = ComputeStatistics(
+            columns, where=as_expression(where, self._table._zone), recompute=recompute
+        )
         return self._table._run(operation, txn, user_metadata)

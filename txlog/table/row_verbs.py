@@ -28,6 +28,11 @@ class RowVerbs(ABC):
     ) -> Outcome:
         """Carry out an operation."""
 
+    @property
+    @abstractmethod
+    def _zone(self) -> str | None:
+        """The time zone of predicates; None: UTC."""
+
     def _merge(
         self,
         request: MergeRequest,
@@ -114,7 +119,7 @@ class RowVerbs(ABC):
 
         operation = Overwrite.of_data(
             data,
-            where=as_expression(where),
+            where=as_expression(where, self._zone),
             partition_mode=partition_mode,
             schema_mode=schema_mode,
             partition_by=None if partition_by is None else as_names(partition_by),
@@ -145,7 +150,7 @@ class RowVerbs(ABC):
         from txlog.expressions.sql import as_expression
         from txlog.verbs.delete import Delete
 
-        operation = Delete(as_expression(where), options=options)
+        operation = Delete(as_expression(where, self._zone), options=options)
         return self._run(operation, txn, user_metadata)
 
     def update(
@@ -193,7 +198,7 @@ class RowVerbs(ABC):
 
         operation = Update(
             updates,
-            as_expression(where),
+            as_expression(where, self._zone),
             new_values=new_values,
             options=options,
         )

@@ -97,6 +97,10 @@ class Table(Handle, RowVerbs):
     index_cache
         A local folder that caches index segments from remote stores for later processes. Default:
         each process fetches each segment once.
+    time_zone
+        The time zone of dates and times in predicates and in values as SQL: `America/New_York` or
+        `+05:30`. Default: that of the session with an engine of Spark, else UTC. Constraints and
+        generated columns are always in UTC, and so is `timestamp`.
     engine
         Runs the work over many files for reading and writing. Default: threads of this process.
         `txlog.spark_ext.SparkEngine(spark)` runs it on Spark's executors, and only the results come
@@ -122,10 +126,15 @@ class Table(Handle, RowVerbs):
         out_of_range: OutOfRange = "error",
         catalog_commits: CatalogCommits | None = None,
         index_cache: str | os.PathLike[str] | None = None,
+        time_zone: str | None = None,
         engine: Engine | None = None,
     ) -> None:
+        if time_zone is not None:
+            from txlog.expressions.zones import known_zone
+
+            known_zone(time_zone)  # It raises.
         store = open_store(uri, storage_options)
-        context = Context(store, engine=engine or threads_for(store))
+        context = Context(store, engine=engine or threads_for(store), time_zone=time_zone)
         with resource_errors(), observed("OPEN", store.root, "open") as seen:
             snapshot = snapshot_at(
                 store, version, timestamp, out_of_range=out_of_range, catalog=catalog_commits
@@ -366,7 +375,7 @@ class Table(Handle, RowVerbs):
 
         here = self._context
         options = here.store.options if storage_options is None else storage_options
-        there = Context(open_store(target, options), here.effects, here.engine)
+        there = Context(open_store(target, options), here.effects, here.engine, here.time_zone)
         snapshot = self._snapshot
         if version is not None or timestamp is not None:
             snapshot = snapshot_at(here.store, version, timestamp, catalog=snapshot.catalog)
@@ -640,7 +649,7 @@ class Table(Handle, RowVerbs):
         from txlog.scan.plan import plan_scan
 
         files = version.files().live
-        return plan_scan(version.snapshot, files, where=as_expression(where)).files.rows
+        return plan_scan(version.snapshot, files, where=as_expression(where, self._zone)).files.rows
 
     def fragments(self) -> TableFragments:
         """Return the fragments of this version as a sequence, ordered by id.
@@ -704,7 +713,7 @@ class Table(Handle, RowVerbs):
             version.snapshot,
             lambda: version.files().live,
             columns=columns,
-            where=as_expression(where),
+            where=as_expression(where, self._zone),
         )
         return Scan(self._context.store, plan.for_arrow(), self._context.engine)
 
@@ -772,11 +781,11 @@ class Table(Handle, RowVerbs):
         from txlog.scan.dataset import as_dataset
         from txlog.scan.plan import plan_scan
 
-        version = self._open
+        version, predicate = self._open, as_expression(where, self._zone)
         return as_dataset(
             self._context.store,
             version.snapshot,
-            plan_scan(version.snapshot, version.files().live, where=as_expression(where)),
+            plan_scan(version.snapshot, version.files().live, where=predicate),
             schema=schema,
             as_large_types=as_large_types,
             parquet_read_options=parquet_read_options,
@@ -934,8 +943,9 @@ class Table(Handle, RowVerbs):
 
         context = self._context
         start, end = self._version(start_version), self._version(end_version)
+        predicate = as_expression(where, self._zone)
         return plan_diff(
-            context.store, start, end, on=on, columns=columns, where=as_expression(where),
+            context.store, start, end, on=on, columns=columns, where=predicate,
             engine=context.engine,
         )  # fmt: skip
 
@@ -957,7 +967,7 @@ class Table(Handle, RowVerbs):
 
         context = self._context
         return plan_blame(
-            context.store, self._snapshot, columns=columns, where=as_expression(where),
+            context.store, self._snapshot, columns=columns, where=as_expression(where, self._zone),
             engine=context.engine,
         )  # fmt: skip
 
@@ -1023,7 +1033,7 @@ class Table(Handle, RowVerbs):
             out_of_range=out_of_range,
         )
         changes = plan_feed(
-            store, last, first, columns=columns, where=as_expression(where),
+            store, last, first, columns=columns, where=as_expression(where, self._zone),
             engine=self._context.engine, latest=self._snapshot,
         )  # fmt: skip
         return replace(changes, plan=changes.plan.for_arrow())

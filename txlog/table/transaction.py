@@ -25,11 +25,16 @@ class TableTransaction(RowVerbs):
 
     def __init__(self, context: Context, base: Snapshot, is_recorded: bool) -> None:
         self.outcome: Outcome | None = None
+        self._context = context
         self.operation = Transaction(context, base)
         self._is_recorded = is_recorded
 
     def __repr__(self) -> str:
         return f"<txlog.TableTransaction: {self.operation!r}>"
+
+    @property
+    def _zone(self) -> str | None:
+        return self._context.zone
 
     def _run(
         self, operation: Operation, txn: AnyAppVersion | None, user_metadata: UserMetadata | None

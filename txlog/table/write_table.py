@@ -73,7 +73,7 @@ def write(
 
     The other arguments and the errors are those of `Table.append` and `Table.overwrite`.
     """
-    predicate = as_expression(where)
+    predicate = as_expression(where, getattr(engine, "time_zone", None))
     modes = WriteModes(
         mode=mode, where=predicate, partition_mode=partition_mode, schema_mode=schema_mode
     )

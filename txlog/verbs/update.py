@@ -56,6 +56,7 @@ class Update(ChangeRows):
             self._new_values,
             base.schema,
             error_on_type_mismatch=self._options.error_on_type_mismatch,
+            zone=self.context.zone,
         )
         return self._changes_of(base, self.look(base))
 

@@ -213,6 +213,7 @@ def bound_clauses(
     *,
     merges_schema: bool,
     error_on_type_mismatch: bool = True,
+    zone: str | None = None,
 ) -> tuple[BoundClause, ...]:
     """Return clauses bound to the columns of both sides.
 
@@ -224,6 +225,8 @@ def bound_clauses(
         Whether it has the columns that only the source had.
     error_on_type_mismatch
         If false, a value becomes null if its column cannot store it.
+    zone
+        The time zone of conditions and values. Default: UTC.
 
     Raises
     ------
@@ -238,7 +241,8 @@ def bound_clauses(
         )
     require_reachable(clauses)
     return tuple(
-        _bound(clause, sides, schema, merges_schema, error_on_type_mismatch) for clause in clauses
+        _bound(clause, sides, schema, merges_schema, error_on_type_mismatch, zone)
+        for clause in clauses
     )
 
 
@@ -270,6 +274,7 @@ def _bound(
     schema: StructType,
     merges_schema: bool,
     error_on_type_mismatch: bool,
+    zone: str | None,
 ) -> BoundClause:
     seen = _SIDES_OF[clause.kind]
     visible = {
@@ -277,7 +282,7 @@ def _bound(
         "source": sides.of_source,
         "target": sides.of_target,
     }[seen]
-    condition = as_expression(clause.predicate)
+    condition = as_expression(clause.predicate, zone)
     if condition is not None:
         condition = bind(sides.resolved(condition, seen), visible)
     if clause.action in ("delete", "fail"):
@@ -286,7 +291,7 @@ def _bound(
         given = _all_columns(clause, sides, schema, merges_schema)
     else:
         given = {
-            _target_name(name, sides): sides.resolved(_expression(name, value), seen)
+            _target_name(name, sides): sides.resolved(_expression(name, value, zone), seen)
             for name, value in clause.updates.items()
         }
     if clause.action == "insert":
@@ -298,11 +303,12 @@ def _bound(
         source=visible,
         error_on_type_mismatch=error_on_type_mismatch,
         formats=clause.updates is not None,
+        zone=zone,
     )
     return BoundClause(clause.kind, clause.action, condition, values)
 
 
-def _expression(name: str, value: Any) -> Expression:
+def _expression(name: str, value: Any, zone: str | None) -> Expression:
     if not isinstance(value, str | Expression):
         raise InvalidInputError(
             argument="updates",
@@ -310,7 +316,7 @@ def _expression(name: str, value: Any) -> Expression:
             reason=f"SQL text or an expression was expected, not {type(value).__name__}",
             remedy='Write it as SQL, for example "5" or "\'text\'"',
         )
-    return required_expression(value, argument="updates", field=name)
+    return required_expression(value, argument="updates", field=name, zone=zone)
 
 
 def _target_name(name: str, sides: Sides) -> str:

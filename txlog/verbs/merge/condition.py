@@ -160,15 +160,22 @@ class Condition:
         return ours, names - ours
 
 
-def merge_condition(predicate: str | Expression, sides: Sides) -> Condition:
+def merge_condition(
+    predicate: str | Expression, sides: Sides, zone: str | None = None
+) -> Condition:
     """Return the condition of a merge, divided into keys and other parts.
+
+    Parameters
+    ----------
+    zone
+        The time zone of its dates and times. Default: UTC.
 
     Raises
     ------
     InvalidInputError
         It does not fit the columns of both sides, or is not a predicate.
     """
-    expression = required_expression(predicate, argument="predicate")
+    expression = required_expression(predicate, argument="predicate", zone=zone)
     whole = bind(sides.resolved(expression), sides.schema)
     keys: list[Key] = []
     rest: list[Expression] = []

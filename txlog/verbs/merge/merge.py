@@ -104,13 +104,14 @@ class Merge(ChangeRows):
             schema = evolved_schema(base, more)
         sides = Sides(base.schema, source.schema, *self._aliases)
         require_key(self._key, target=base.schema, source=source.schema)
-        condition = merge_condition(self._predicate, sides)
+        condition = merge_condition(self._predicate, sides, self.context.zone)
         clauses = bound_clauses(
             self._clauses,
             sides,
             schema,
             merges_schema=self._schema_mode == "merge",
             error_on_type_mismatch=self._options.error_on_type_mismatch,
+            zone=self.context.zone,
         )
         keys = SourceKeys.of(source, condition, sides)
         every = any(clause.kind == "not_matched_by_source" for clause in clauses)
