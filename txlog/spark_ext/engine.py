@@ -19,6 +19,7 @@ from txlog.base.effects import REAL
 from txlog.base.errors import EngineError, InvalidInputError, TxlogError, TxlogWarning, warn_caller
 from txlog.base.threads import Threads
 from txlog.base.thresholds import Threshold
+from txlog.spark_ext.zones import zone_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,6 +72,11 @@ class SparkEngine:
         self._spark = spark
         self._tasks = tasks
         self._local_items = local_items
+
+    @property
+    def time_zone(self) -> str:
+        """The time zone of the session, in which tables with this engine take predicates."""
+        return zone_of(self._spark)
 
     def __repr__(self) -> str:
         return "txlog.spark_ext.SparkEngine(…)"

@@ -187,6 +187,7 @@ class TableStream:
         self._store = store
         self._options = options
         self._table = load_snapshot(store)
+        self.schema = self._table.schema
         self.plan = _read_plan(self._table, options)
         self._ahead = CommitsAhead(store, pass_over=not options.fail_on_data_loss, effects=effects)
         self._versions = StreamVersions(store, self._table, options.policy, changes=options.changes)

@@ -10,9 +10,10 @@ from txlog.base.errors import InvalidInputError
 from txlog.commit.operation import Outcome
 from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import parse_sql
-from txlog.expressions.tree import And, Expression
+from txlog.expressions.tree import And, Expression, in_zone
 from txlog.spark_ext.delta.arguments import names_in, of_type
 from txlog.spark_ext.delta.frames import OPTIMIZE, as_frame, optimize_row
+from txlog.spark_ext.zones import zone_of
 from txlog.table.table import Table
 from txlog.verbs.mapped_columns import clustering_columns
 
@@ -38,7 +39,8 @@ class DeltaOptimizeBuilder:
         InvalidInputError
             The text is not a predicate. Its columns are checked later, by the `execute` methods.
         """
-        self._filters += (parse_sql(of_type(str, partitionFilter, "partitionFilter")),)
+        text = of_type(str, partitionFilter, "partitionFilter")
+        self._filters += (in_zone(parse_sql(text), zone_of(self._spark)),)
         return self
 
     def executeCompaction(self) -> DataFrame:

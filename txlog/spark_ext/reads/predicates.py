@@ -7,7 +7,7 @@ mode, are not translated.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column as SparkColumn
@@ -75,6 +75,8 @@ def _literal(node: Any) -> SparkColumn:
         if value.tzinfo is None:
             return F.lit(value.isoformat(sep=" ")).cast("timestamp_ntz")
         return F.timestamp_micros(F.lit((value - _EPOCH) // timedelta(microseconds=1)))
+    if isinstance(value, date):  # Spark does not take the text that Python gives years before 1000.
+        return F.date_from_unix_date(F.lit((value - _EPOCH.date()).days))
     if isinstance(value, bytes):
         return F.lit(bytearray(value))
     return F.lit(value)

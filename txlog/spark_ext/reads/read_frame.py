@@ -39,6 +39,7 @@ from txlog.spark_ext.reads.places import passed_over, uris_in, volume_of
 from txlog.spark_ext.reads.predicates import as_spark
 from txlog.spark_ext.reads.vectors import Vectors, load_vectors, word_bytes
 from txlog.spark_ext.spark_types import moment_text, read_schema
+from txlog.spark_ext.zones import zone_of
 from txlog.store.base import Store, threads_for
 from txlog.store.open import open_store, require_allowed
 
@@ -123,7 +124,7 @@ def read(
         snapshot,
         lambda: load_files(store, snapshot).live,
         columns=None if columns is None else column_names(columns),
-        where=as_expression(where),
+        where=as_expression(where, zone_of(spark)),
     )
     plan, files = scan.reading, scan.read_files
     condition = None if plan.where is None else as_spark(plan.where)
@@ -269,7 +270,8 @@ def _by_python(
     reader = spark.read.format("txlog").option("versionAsOf", plan.version)
     reader = reader.option("columns", json.dumps([_named(plan, one.name) for one in plan.columns]))
     if plan.where is not None:
-        reader = reader.option("where", to_sql(plan.where))
+        # Bound: what depends on the zone of the session names it.
+        reader = reader.option("where", to_sql(plan.where)).option("timeZone", "UTC")
     if with_deletions:
         reader = reader.option("onlyWithDeletions", "true")
     if store.options:

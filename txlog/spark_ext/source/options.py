@@ -52,7 +52,8 @@ _PROPERTY = "delta."  # The prefix of write options that delta-spark treats as p
 _BY_SPARK = ("path", "paths", "location")
 
 KNOWN = (
-    *_BY_SPARK, *STORAGE, *_OF_READING, "maxPartitionBytes", *_OF_STREAMS, *_UNKNOWN_TO_STREAMS,
+    *_BY_SPARK, *STORAGE, *_OF_READING, "maxPartitionBytes", "timeZone", *_OF_STREAMS,
+    *_UNKNOWN_TO_STREAMS,
     *_OF_WRITING, *UNKNOWN_TO_WRITES,
 )  # fmt: skip
 """All options with a meaning."""
@@ -451,5 +452,5 @@ def stream_options(options: Options) -> StreamOptions:
         changes=changes,
         fail_on_data_loss=options.flag("failOnDataLoss", default=True),
         columns=None if columns is None else tuple(columns),
-        where=as_expression(options.text("where")),
+        where=as_expression(options.text("where"), options.text("timeZone")),
     )

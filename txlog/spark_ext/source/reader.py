@@ -20,9 +20,11 @@ from txlog.spark_ext.source.options import Options, option_names
 from txlog.spark_ext.source.tasks import (
     ChangesPartition,
     FragmentPartition,
+    checking,
     read_changes_of,
     read_partition,
 )
+from txlog.spark_ext.zones import assumed_zone
 
 if TYPE_CHECKING:
     from txlog.expressions.tree import Expression
@@ -53,6 +55,7 @@ class FragmentsReader(DataSourceReader):
         schema: SparkStruct,
         where: Expression | None,
         *,
+        zone: str | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         max_partition_bytes: int,
@@ -76,6 +79,7 @@ class FragmentsReader(DataSourceReader):
         )
         self._arrow_schema = arrow_schema(loaded)
         self._where = where
+        self._zone = zone
         self._limit = limit
         self._max_partition_bytes = max_partition_bytes
         self._only_with_deletions = only_with_deletions
@@ -106,7 +110,8 @@ class FragmentsReader(DataSourceReader):
             deleted = pc.greater(deleted_counts(plan.files.rows.primaries), 0)
             plan = FoundPlan(reading=plan.reading, find=partial(plan.files.filter, deleted))
         read = min(1.0, len(plan.reading.needed) / max(1, len(snapshot.schema.fields)))
-        return fragment_partitions(plan, self._limit, self._max_partition_bytes, read)
+        found = fragment_partitions(plan, self._limit, self._max_partition_bytes, read)
+        return checking(found, assumed_zone("where", self._where, snapshot.schema, self._zone))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition, in exactly the types that Spark expects."""
@@ -195,9 +200,11 @@ class ChangesReader(DataSourceReader):
             version=last.version,
             of_all=False,
         )
+        zone = self._options.text("timeZone")
+        assumed = assumed_zone("where", self._where, last.schema, zone)
         changes = plan_feed(store, last, first, columns=columns, where=self._where)
         partitions = change_partitions(changes.plan, changes.files, self._max_bytes)
-        return partitions or [ChangesPartition(changes.plan)]
+        return checking(partitions or [ChangesPartition(changes.plan)], assumed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""

@@ -115,7 +115,7 @@ class TxlogDataSource(DataSource):
         if options.reads_changes:
             from txlog.spark_ext.source.reader import ChangesReader
 
-            where = as_expression(options.text("where"))
+            where = as_expression(options.text("where"), options.text("timeZone"))
             return ChangesReader(options, schema, where, options.max_partition_bytes)
         options.refuse(OF_CHANGES, "it is for streams, or for batches with readChangeFeed")
         store, snapshot = self._snapshot()
@@ -123,7 +123,8 @@ class TxlogDataSource(DataSource):
             store,
             snapshot,
             schema,
-            as_expression(options.text("where")),
+            as_expression(options.text("where"), zone := options.text("timeZone")),
+            zone=zone,
             columns=options.columns(),
             limit=options.number("limit", least=0),
             max_partition_bytes=options.max_partition_bytes,

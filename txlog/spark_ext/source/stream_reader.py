@@ -26,9 +26,11 @@ from txlog.spark_ext.source.options import Options, stream_options
 from txlog.spark_ext.source.tasks import (
     ChangesPartition,
     FragmentPartition,
+    checking,
     read_changes_of,
     read_partition,
 )
+from txlog.spark_ext.zones import AssumedZone, assumed_zone
 
 if TYPE_CHECKING:
     from txlog.store.base import Store
@@ -48,6 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._loaded = parse_schema(schema.json())
         self._arrow_schema = arrow_schema(self._loaded)
         self._opened: TableStream | None = None
+        self._assumed: AssumedZone | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks do not need the parsed options.
@@ -82,6 +85,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 of_all=True,
             )
             self._opened = opened
+            zone = self._asked.text("timeZone")
+            self._assumed = assumed_zone("where", self._options.where, opened.schema, zone)
         return self._opened
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -127,13 +132,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = self._stream.plan
         work = self._stream.work(start, end)
         changes = [file for file in work if isinstance(file, ChangeFile)]
+        empty = checking([FragmentPartition(plan)] if self._assumed else [], self._assumed)
         if self._options.changes:
-            return change_partitions(plan, changes, self._asked.max_partition_bytes)
+            found = change_partitions(plan, changes, self._asked.max_partition_bytes)
+            return checking(found, self._assumed) or empty
         fragments = [fragment for fragment in work if isinstance(fragment, Fragment)]
-        return [
-            FragmentPartition(plan, share.items, share.rows)
-            for share in task_shares(fragments, fragments, self._asked.max_partition_bytes)
-        ]
+        shares = task_shares(fragments, fragments, self._asked.max_partition_bytes)
+        parts = (FragmentPartition(plan, share.items, share.rows) for share in shares)
+        return checking(parts, self._assumed) or empty
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition; runs on an executor."""

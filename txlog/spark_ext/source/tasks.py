@@ -6,9 +6,9 @@ A Python worker imports this module for its first task, so the module imports no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from txlog.fragments.fragment import Fragment
     from txlog.scan.data_file import RowRange
     from txlog.scan.read_plan import ReadPlan
+    from txlog.spark_ext.zones import AssumedZone
     from txlog.store.base import Store
 
 
@@ -36,6 +37,7 @@ class FragmentPartition(InputPartition):
     rows: RowRange | None = None  # Read only the row groups whose first row is in this range.
     limit: int | None = None  # Stop after so many rows.
     counted: int = 0  # Rows without columns whose number the log states; they need no file.
+    assumed: AssumedZone | None = None  # Checked before rows are read.
 
 
 @dataclass
@@ -45,12 +47,26 @@ class ChangesPartition(InputPartition):
     plan: ReadPlan
     files: tuple[ChangeFile, ...] = ()
     rows: RowRange | None = None
+    assumed: AssumedZone | None = None
+
+
+AnyPartition = TypeVar("AnyPartition", FragmentPartition, ChangesPartition)
+
+
+def checking(partitions: Iterable[AnyPartition], assumed: AssumedZone | None) -> list[AnyPartition]:
+    """Return partitions whose tasks check the zone that their predicate was given.
+
+    Spark sends the reader to the tasks before it asks for partitions, so they have to say this.
+    """
+    return [replace(one, assumed=assumed) for one in partitions]
 
 
 def read_partition(
     store: Store, partition: FragmentPartition, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield a partition's rows in the types of a schema; runs on an executor."""
+    if partition.assumed is not None:
+        partition.assumed.require()
     for start in range(0, partition.counted, BATCH_ROWS):
         yield _rows_of_no_columns(min(BATCH_ROWS, partition.counted - start))
     batches: Iterator[pa.RecordBatch] = chain.from_iterable(
@@ -85,6 +101,8 @@ def read_changes_of(
     """Yield a partition's rows, in exactly the types that Spark expects; runs on an executor."""
     from txlog.changes.file_changes import read_changes
 
+    if partition.assumed is not None:
+        partition.assumed.require()
     batches = chain.from_iterable(
         read_changes(store, partition.plan, file, rows=partition.rows) for file in partition.files
     )

@@ -26,6 +26,7 @@ from txlog.spark_ext.writes.write_tasks import (
     task_property,
     write_task,
 )
+from txlog.spark_ext.zones import AssumedZone, assumed_zone
 
 if TYPE_CHECKING:
     from txlog.actions.file import Add
@@ -74,7 +75,7 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
             cluster_by=options.names("clusterBy"),
             properties=options.properties(),
         ),
-        where=as_expression(options.text("replaceWhere")),
+        where=as_expression(options.text("replaceWhere"), options.text("timeZone")),
         partition_mode=cast("PartitionMode", mode),
         follows_session=options.text("partitionOverwriteMode") is None,
         schema_mode=schema_mode,
@@ -117,7 +118,13 @@ def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Batc
     txn = options.transaction()
     require_app_version(txn)
     store = options.store()
-    return BatchWriter(plan_target(store, request, schema, existing(store)), txn)
+    table = existing(store)
+    assumed = None
+    if table is not None:
+        assumed = assumed_zone(
+            "replaceWhere", request.where, table.schema, options.text("timeZone")
+        )
+    return BatchWriter(plan_target(store, request, schema, table), txn, assumed)
 
 
 @option_names(where="replaceWhere", schema_mode="overwriteSchema")
@@ -161,12 +168,17 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
 class BatchWriter(DataSourceArrowWriter):
     """`df.write.format("txlog")`."""
 
-    def __init__(self, target: Target, txn: AppVersion | None) -> None:
+    def __init__(
+        self, target: Target, txn: AppVersion | None, assumed: AssumedZone | None = None
+    ) -> None:
         self.target = target
         self._txn = txn
+        self._assumed = assumed
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write a task's rows; runs on an executor."""
+        if self._assumed is not None:
+            self._assumed.require()
         return Written.by(self.target, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

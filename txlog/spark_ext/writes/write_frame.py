@@ -50,6 +50,7 @@ from txlog.spark_ext.writes.write_tasks import (
     WriteRequest,
     write_task,
 )
+from txlog.spark_ext.zones import zone_of
 from txlog.store.open import open_store
 from txlog.verbs.create import already_exists, existing
 
@@ -150,7 +151,7 @@ def write(
             name=name,
             description=description,
         ),
-        where=as_expression(where),
+        where=as_expression(where, zone_of(df.sparkSession)),
         partition_mode="static" if partition_mode is None else partition_mode,
         follows_session=partition_mode is None,
         schema_mode=schema_mode,
