@@ -294,3 +294,130 @@ def test_over_spark_connect(remote: Callable[..., Any], tmp_path: Path) -> None:
 
     made = txlog.write(tmp_path / "t", pa.table({"id": range(10), "n": [0] * 10}))
     assert remote(work, made.uri) == (2, 20, [])
+
+
+@pytest.mark.spark
+def test_tables_are_named_by_quoted_paths(ours: Ours) -> None:
+    path = ours.table.uri
+    assert len(ours(f"DESCRIBE HISTORY '{path}'")) == 2
+    assert len(ours(f"DESCRIBE DETAIL '{path}'")) == 1
+    assert ours(f"VACUUM '{path}' DRY RUN") == []
+    assert ours(f"OPTIMIZE '{path}'")[0][1]["numFilesRemoved"] == 3
+    ours(f"ALTER TABLE '{path}' SET TBLPROPERTIES ('a.b' = 'c')")
+    assert ours.table.refresh().properties["a.b"] == "c"
+    ours(f"RESTORE TABLE '{path}' TO VERSION AS OF 0")
+    assert ours.column() == [*range(10)]
+    with pytest.raises(NotFoundError):
+        ours(f"VACUUM '{path}/none'")
+
+
+@pytest.mark.spark
+def test_a_reorganisation_removes_deleted_rows_from_files(ours: Ours) -> None:
+    before = ours.table.files(["path", "num_deleted"])
+    (row,) = ours("REORG TABLE @PATH APPLY (PURGE)")
+    assert (row[1]["numFilesRemoved"], row[1]["numFilesAdded"]) == (1, 1)
+    after = ours.table.refresh().files(["path", "num_deleted"])
+    assert len({*before["path"].to_pylist()} & {*after["path"].to_pylist()}) == 2
+    assert set(after["num_deleted"].to_pylist()) == {0}
+    assert ours.column() == [*range(1, 10)]
+    assert ours("REORG TABLE @PATH APPLY (PURGE)")[0][1]["numFilesRemoved"] == 0
+    with pytest.raises(InvalidInputError, match="APPLY"):
+        ours("REORG TABLE @PATH")
+
+
+@pytest.mark.spark
+def test_a_truncation_removes_all_rows(ours: Ours) -> None:
+    assert ours("TRUNCATE TABLE statements_t") == []
+    assert ours.column() == []
+    with pytest.raises(InvalidInputError, match="end of the statement"):
+        ours("TRUNCATE TABLE statements_t PARTITION (a = 1)")
+
+
+@pytest.mark.spark
+def test_tables_are_cloned(ours: Ours, spark: "SparkSession", tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy")
+    ours(f"CREATE TABLE delta.`{copy}` SHALLOW CLONE statements_t VERSION AS OF 0")
+    assert txlog.Table(copy).count() == 10
+    ours(f"CREATE TABLE IF NOT EXISTS delta.`{copy}` CLONE statements_t")
+    assert txlog.Table(copy).count() == 10
+    with pytest.raises(Exception, match="already"):
+        ours(f"CREATE TABLE delta.`{copy}` CLONE statements_t")
+    ours(
+        f"CREATE OR REPLACE TABLE delta.`{copy}` DEEP CLONE @PATH "
+        "TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 9 days')"
+    )
+    cloned = txlog.Table(copy)
+    assert cloned.count() == 9
+    assert cloned.properties["delta.logRetentionDuration"] == "interval 9 days"
+    try:
+        ours(f"CREATE TABLE statements_c CLONE @PATH LOCATION '{tmp_path / 'named'}'")
+        assert ours("SELECT count(*) FROM statements_c") == [(9,)]
+    finally:
+        spark.sql("DROP TABLE IF EXISTS statements_c")
+
+
+@pytest.mark.spark
+def test_files_are_converted(ours: Ours, spark: "SparkSession", tmp_path: Path) -> None:
+    spark.range(4).selectExpr("id", "id % 2 AS p").write.partitionBy("p").parquet(
+        str(tmp_path / "plain")
+    )
+    ours(f"CONVERT TO DELTA parquet.`{tmp_path / 'plain'}` NO STATISTICS PARTITIONED BY (p BIGINT)")
+    table = txlog.Table(tmp_path / "plain")
+    assert (table.count("p = 1"), table.partition_columns) == (2, ["p"])
+    with pytest.raises(InvalidInputError, match="parquet"):
+        ours("CONVERT TO DELTA statements_t")
+
+
+@pytest.mark.spark
+def test_rows_are_inserted_into_partitions(
+    ours: Ours, spark: "SparkSession", tmp_path: Path
+) -> None:
+    place = tmp_path / "days"
+    schema = pa.schema([("d", pa.string()), ("n", pa.int64()), ("h", pa.int32())])
+    txlog.Table.create(place, schema, ["d", "h"])
+
+    def rows() -> list[tuple[Any, ...]]:
+        found = txlog.Table(place).to_arrow().to_pylist()
+        return sorted((row["d"], row["h"], row["n"]) for row in found)
+
+    ours(f"INSERT INTO delta.`{place}` PARTITION (d = 'a', h = 1) SELECT 5")
+    ours(f"INSERT INTO delta.`{place}` PARTITION (D = 'a', h) VALUES (6, 2), (7, 1)")
+    ours(f"INSERT INTO delta.`{place}` PARTITION (d = 'b', h) (h, n) SELECT 1, 8")
+    assert rows() == [("a", 1, 5), ("a", 1, 7), ("a", 2, 6), ("b", 1, 8)]
+    ours(f"INSERT OVERWRITE delta.`{place}` PARTITION (d = 'a', h = 1) SELECT 9")
+    assert rows() == [("a", 1, 9), ("a", 2, 6), ("b", 1, 8)]
+    ours(f"INSERT OVERWRITE delta.`{place}` PARTITION (d = 'a', h) SELECT 10, 3")
+    assert rows() == [("a", 3, 10), ("b", 1, 8)]
+    before = spark.conf.get("spark.sql.sources.partitionOverwriteMode")
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        ours(f"INSERT OVERWRITE delta.`{place}` PARTITION (d = 'a', h) SELECT 11, 4")
+    finally:
+        spark.conf.set("spark.sql.sources.partitionOverwriteMode", before)
+    assert rows() == [("a", 3, 10), ("a", 4, 11), ("b", 1, 8)]
+    for part, said in (("n = 1", "no partition column"), ("d = 'a', D = 'b'", "named twice")):
+        with pytest.raises(InvalidInputError, match=said):
+            ours(f"INSERT INTO delta.`{place}` PARTITION ({part}) SELECT 1")
+    with pytest.raises(InvalidInputError, match="Omit PARTITION"):
+        ours("INSERT INTO statements_t PARTITION (d = 'a') SELECT 1")
+
+
+@pytest.mark.spark
+def test_defaults_identity_and_features(ours: Ours, tmp_path: Path) -> None:
+    place = tmp_path / "made"
+    ours(
+        f"CREATE TABLE delta.`{place}` (k BIGINT GENERATED ALWAYS AS IDENTITY (START WITH 10 "
+        "INCREMENT BY -2), j BIGINT GENERATED BY DEFAULT AS IDENTITY COMMENT 'j', n INT) USING "
+        "delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    ours(f"ALTER TABLE delta.`{place}` ALTER COLUMN n SET DEFAULT 6 + 1")
+    ours(f"INSERT INTO delta.`{place}` (j) VALUES (3)")
+    ours(f"ALTER TABLE delta.`{place}` ALTER COLUMN j SYNC IDENTITY")
+    ours(f"ALTER TABLE delta.`{place}` ALTER COLUMN n DROP DEFAULT")
+    ours(f"INSERT INTO delta.`{place}` (n) VALUES (1)")
+    found = txlog.Table(place).to_arrow().sort_by("j").to_pylist()
+    assert found == [{"k": 10, "j": 3, "n": 7}, {"k": 8, "j": 4, "n": 1}]
+    table = txlog.Table(place)
+    assert "deletionVectors" in (table.protocol.writer_features or ())
+    ours(f"ALTER TABLE delta.`{place}` DROP FEATURE deletionVectors TRUNCATE HISTORY")
+    assert "deletionVectors" not in (table.refresh().protocol.writer_features or ())

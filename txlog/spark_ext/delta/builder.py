@@ -229,6 +229,15 @@ class DeltaTableBuilder(Generic[Handle]):
         if self._name is not None:
             register_table(self._spark, self._name, Table(location).uri)
 
+    def _cloned(self, clone: Callable[[str], None], *, keeps: bool) -> None:
+        """Create the table at its place by a function, unless it exists and is kept."""
+        location = self._place()
+        if not keeps or not Table.exists(location):
+            with as_errors_of_spark():
+                clone(location)
+        if self._name is not None:
+            register_table(self._spark, self._name, Table(location).uri)
+
     def _made(self, location: str) -> Table:
         if self._how != "replace":
             try:

@@ -58,6 +58,13 @@ class DeltaOptimizeBuilder:
             return self._answer(optimize.cluster(self._where))
         return self._answer(optimize.compact(self._where))
 
+    def _purged(self, predicate: str | None) -> DataFrame:
+        """Rewrite only files with deleted rows, as `REORG TABLE … APPLY (PURGE)` does."""
+        builder = self if predicate is None else self.where(predicate)
+        optimize = builder._optimize([])
+        files = optimize.compact(builder._where, min_file_bytes=1, max_deleted_fraction=0.0)
+        return self._answer(files)
+
     def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> DataFrame:
         """Rewrite files so that rows with similar values in some columns are in few files.
 

@@ -13,10 +13,10 @@ from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatu
 from txlog.schema.json import parse_schema
 from txlog.schema.types import StructField
 from txlog.spark_ext.catalog import split_name, table_location
-from txlog.spark_ext.delta.builder import DeltaTableBuilder, one_field
+from txlog.spark_ext.delta.builder import DeltaTableBuilder, IdentityGenerator, one_field
 from txlog.spark_ext.delta.delta_table import DeltaTable
 from txlog.spark_ext.delta.frames import as_frame
-from txlog.spark_ext.statements.statement_text import Reader, tokens_of
+from txlog.spark_ext.statements.statement_text import Moment, Reader, tokens_of
 from txlog.spark_ext.writes.merge import SparkTable, table
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ class Definitions(ABC):
     reader: Reader
     storage_options: dict[str, Any]
     text: str
+
+    @abstractmethod
+    def _moment(self, moment: Moment | None) -> tuple[int | None, int | None]:
+        """Return a version, or a time in milliseconds."""
 
     @abstractmethod
     def _query(self, text: str) -> DataFrame:
@@ -74,7 +78,10 @@ class Definitions(ABC):
         if not reader.accepts("TABLE"):
             raise NotOursError
         keeps = reader.accepts("IF", "NOT", "EXISTS")
-        name = reader.name()
+        name = reader.table()
+        is_shallow = reader.accepts("SHALLOW", "CLONE")
+        if is_shallow or reader.accepts("DEEP", "CLONE") or reader.accepts("CLONE"):
+            return self._clone(name, is_shallow=is_shallow, replaces=replaces, keeps=keeps)
         columns = reader.items(types=True) if reader.sees("(") else []
         if not reader.accepts("USING") or reader.name().lower() not in ("delta", "txlog"):
             raise NotOursError
@@ -108,6 +115,45 @@ class Definitions(ABC):
         builder.execute()
         return as_frame(self.spark, [], NOTHING)
 
+    def _clone(self, name: str, *, is_shallow: bool, replaces: bool, keeps: bool) -> DataFrame:
+        """Create a table as a clone of another one, after the word CLONE."""
+        reader = self.reader
+        source = self._opened(reader.table())
+        version, timestamp = self._moment(reader.moment())
+        properties: dict[str, str] = {}
+        builder = DeltaTable.createOrReplace(self.spark).tableName(name)
+        while reader.token is not None:
+            if reader.accepts("LOCATION"):
+                builder = builder.location(reader.taken("a path").value)
+            elif reader.accepts("TBLPROPERTIES"):
+                properties = reader.properties(valued=True)
+            else:
+                raise reader.unexpected("TBLPROPERTIES or LOCATION")
+
+        def clone(location: str) -> None:
+            source.clone(
+                location,
+                is_shallow,
+                version=version,
+                timestamp=timestamp,
+                replace=replaces,
+                properties=properties,
+            )
+
+        builder._cloned(clone, keeps=keeps)
+        return as_frame(self.spark, [], NOTHING)
+
+    def _convert(self) -> DataFrame:
+        """Make a table of Parquet files, after CONVERT TO DELTA."""
+        reader, columns = self.reader, None
+        name = reader.name()
+        reader.accepts("NO", "STATISTICS")  # They are read from footers, which costs nothing more.
+        if reader.accepts("PARTITIONED", "BY"):
+            columns = ", ".join(reader.items(types=True))
+        reader.end()
+        DeltaTable.convertToDelta(self.spark, name, columns)
+        return as_frame(self.spark, [], NOTHING)
+
     def _properties(self) -> DataFrame:
         opened = self._opened(self.reader.name()).refresh()
         key = None
@@ -121,7 +167,9 @@ class Definitions(ABC):
 
     def _alter(self) -> DataFrame:
         reader = self.reader
-        alter = self._opened(reader.name()).refresh().alter
+        alter = self._opened(reader.table()).refresh().alter
+        if reader.sees("RENAME", "TO"):
+            raise NotOursError  # A name of the catalog.
         if reader.accepts("SET", "TBLPROPERTIES"):
             alter.set_properties(reader.properties(valued=True))
         elif reader.accepts("UNSET", "TBLPROPERTIES"):
@@ -145,6 +193,9 @@ class Definitions(ABC):
             old = reader.name()
             reader.expect("TO")
             alter.rename_column(old, reader.taken("a name").value)
+        elif reader.accepts("DROP", "FEATURE"):
+            feature = reader.taken("a feature").value
+            alter.drop_feature(feature, reader.accepts("TRUNCATE", "HISTORY"))
         elif reader.accepts("CLUSTER", "BY"):
             alter.cluster_by(*([] if reader.accepts("NONE") else reader.items()))
         elif reader.accepts("ALTER", "COLUMN") or reader.accepts("CHANGE", "COLUMN"):
@@ -161,6 +212,12 @@ class Definitions(ABC):
             alter.set_nullable(name, False)
         elif reader.accepts("DROP", "NOT", "NULL"):
             alter.set_nullable(name, True)
+        elif reader.accepts("SET", "DEFAULT"):
+            alter.set_default(name, reader.until())
+        elif reader.accepts("DROP", "DEFAULT"):
+            alter.drop_default(name)
+        elif reader.accepts("SYNC", "IDENTITY"):
+            alter.sync_identity(name)
         elif reader.accepts("COMMENT"):
             alter.set_column_metadata(name, {"comment": reader.taken("text").value})
         elif reader.accepts("TYPE"):
@@ -204,9 +261,33 @@ def _with_column(
     reader = Reader(text, tokens_of(text))
     name = split_name(reader.name())[0]
     kind = reader.until(("GENERATED",), types=True)
-    generated = None
-    if reader.accepts("GENERATED", "ALWAYS", "AS"):
-        generated = ", ".join(reader.items())
-        kind += "" if reader.token is None else " " + reader.until()
+    always: str | IdentityGenerator | None = None
+    by_default: IdentityGenerator | None = None
+    if reader.accepts("GENERATED", "BY", "DEFAULT", "AS", "IDENTITY"):
+        by_default = _identity(reader)
+    elif reader.accepts("GENERATED", "ALWAYS", "AS", "IDENTITY"):
+        always = _identity(reader)
+    elif reader.accepts("GENERATED", "ALWAYS", "AS"):
+        always = ", ".join(reader.items())
+    kind += "" if reader.token is None else " " + reader.until()
     reader.end()
-    return builder.addColumn(name, kind, generatedAlwaysAs=generated)
+    return builder.addColumn(name, kind, generatedAlwaysAs=always, generatedByDefaultAs=by_default)
+
+
+def _identity(reader: Reader) -> IdentityGenerator:
+    """Return the values of an identity column: `(START WITH 5 INCREMENT BY 2)`, by default 1, 2."""
+    start = step = 1
+    if reader.accepts("("):
+        while not reader.accepts(")"):
+            if reader.accepts("START", "WITH"):
+                start = _signed(reader)
+            elif reader.accepts("INCREMENT", "BY"):
+                step = _signed(reader)
+            else:
+                raise reader.unexpected("START WITH n or INCREMENT BY n")
+    return IdentityGenerator(start, step)
+
+
+def _signed(reader: Reader) -> int:
+    sign = -1 if reader.accepts("-") else 1
+    return sign * reader.number()

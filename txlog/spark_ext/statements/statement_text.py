@@ -156,6 +156,14 @@ class Reader:
             last = self.taken("a name")
         return self._text[first.start : last.end]
 
+    def table(self) -> str:
+        """Return a table's name as written, or the path in a text as ``delta.`/path` ``."""
+        token = self.token
+        if token is None or not token.is_text:
+            return self.name()
+        path = self.taken("a table").value.replace("`", "``")
+        return f"delta.`{path}`"
+
     def alias(self, *followers: str) -> str | None:
         """Return an alias, with or without `AS`; None if one of these words is next."""
         given = self.accepts("AS")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
 from txlog.base.effects import REAL
 from txlog.base.errors import InvalidInputError, require_mappings
@@ -31,10 +32,13 @@ from txlog.spark_ext.statements.statement_text import (
     tokens_of,
 )
 from txlog.spark_ext.writes.write_frame import stored, write
+from txlog.spark_ext.writes.write_tasks import SESSION_PARTITION_MODE
 from txlog.verbs.merge.clauses import Clause
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from txlog.snapshot.snapshot import Snapshot
 
 _WHENS = (("WHEN", "MATCHED"), ("WHEN", "NOT", "MATCHED"))
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
@@ -48,11 +52,12 @@ def sql(
     """Run an SQL statement in Delta Lake's syntax; Spark runs every statement that it supports.
 
     Tables are ``delta.`/path` ``, ``txlog.`/path` `` or names in Spark's catalog. This function
-    runs `MERGE INTO`, `UPDATE`, `DELETE FROM`, `INSERT INTO` and `OVERWRITE`, `OPTIMIZE`, `VACUUM`,
-    `RESTORE`, `GENERATE`, `DESCRIBE HISTORY` and `DETAIL`, `ALTER TABLE`, `SHOW TBLPROPERTIES`,
-    `CREATE TABLE` with columns or `AS` a query, and queries of these tables, also with `VERSION AS
-    OF` and `TIMESTAMP AS OF`. Spark gets expressions exactly as written. All other statements, and
-    statements about tables of other formats, go to `spark.sql` unchanged.
+    runs `MERGE INTO`, `UPDATE`, `DELETE FROM`, `TRUNCATE`, `INSERT INTO` and `OVERWRITE`,
+    `OPTIMIZE`, `REORG`, `VACUUM`, `RESTORE`, `GENERATE`, `DESCRIBE HISTORY` and `DETAIL`, `ALTER
+    TABLE`, `SHOW TBLPROPERTIES`, `CONVERT TO DELTA`, `CREATE TABLE` with columns, `AS` a query or
+    as a `CLONE`, and queries of these tables, also with `VERSION AS OF` and `TIMESTAMP AS OF`.
+    Spark gets expressions exactly as written. All other statements, and statements about tables of
+    other formats, go to `spark.sql` unchanged.
 
     Parameters
     ----------
@@ -103,6 +108,8 @@ class _Statement(Definitions):
             (("DELETE", "FROM"), self._delete),
             (("INSERT",), self._insert),
             (("OPTIMIZE",), self._optimize),
+            (("REORG", "TABLE"), self._reorg),
+            (("TRUNCATE", "TABLE"), self._truncate),
             (("VACUUM",), self._vacuum),
             (("RESTORE",), self._restore),
             (("GENERATE",), self._generate),
@@ -112,6 +119,7 @@ class _Statement(Definitions):
             (("DESC", "DETAIL"), self._detail),
             (("ALTER", "TABLE"), self._alter),
             (("CREATE",), self._create),
+            (("CONVERT", "TO", "DELTA"), self._convert),
             (("SHOW", "TBLPROPERTIES"), self._properties),
         ]
         for words, run in kinds:
@@ -129,7 +137,7 @@ class _Statement(Definitions):
         return DeltaTable(self.spark, opened, alias)
 
     def _table(self) -> DeltaTable:
-        return DeltaTable(self.spark, self._opened(self.reader.name()))
+        return DeltaTable(self.spark, self._opened(self.reader.table()))
 
     # Queries.
 
@@ -253,13 +261,12 @@ class _Statement(Definitions):
             reader.expect("INTO")
         reader.accepts("TABLE")
         opened = self._opened(reader.name())
-        if reader.sees("PARTITION"):
-            raise reader.unexpected("a query")
+        fixed = _partition_of(reader, opened.snapshot) if reader.accepts("PARTITION") else {}
         where = None
         if reader.accepts("REPLACE", "WHERE"):
             overwrites, where = True, reader.until(("SELECT",), ("VALUES",), ("TABLE",), ("WITH",))
         by_name = reader.accepts("BY", "NAME")
-        names = opened.schema.names
+        names = [name for name in opened.schema.names if fixed.get(name) is None]
         if not by_name and reader.sees("(") and not _is_query(reader):
             names = [split_name(name)[0] for name in reader.items()]
         folded = [name.lower() for name in names]
@@ -281,12 +288,33 @@ class _Statement(Definitions):
                     remedy="Name the columns that get values, in parentheses after the table",
                 )
             rows = rows.toDF(*names)
+        given = {name: text for name, text in fixed.items() if text is not None}
+        for name, text in given.items():
+            rows = rows.withColumn(name, F.expr(text))
         rows = _as_stored(rows, opened.snapshot.schema)
+        dynamic = (self.spark.conf.get(SESSION_PARTITION_MODE, None) or "").lower() == "dynamic"
+        if overwrites and given and not dynamic:
+            where = " AND ".join(f"{quote_name(name)} <=> {text}" for name, text in given.items())
         mode: Any = "overwrite" if overwrites else "append"
         write(rows, opened.uri, mode=mode, where=where, storage_options=self.storage_options)
         return as_frame(self.spark, [], NOTHING)
 
+    def _truncate(self) -> DataFrame:
+        target = self._table()
+        self.reader.end()
+        target._delete(None)
+        return as_frame(self.spark, [], NOTHING)
+
     # Maintenance.
+
+    def _reorg(self) -> DataFrame:
+        """Rewrite the files with deleted rows, without them."""
+        target = self._table()
+        predicate = self.reader.until(("APPLY",)) if self.reader.accepts("WHERE") else None
+        self.reader.expect("APPLY")
+        self.reader.expect("(", "PURGE", ")")
+        self.reader.end()
+        return target.optimize()._purged(predicate)
 
     def _optimize(self) -> DataFrame:
         builder = self._table().optimize()
@@ -352,6 +380,29 @@ class _Statement(Definitions):
         target = self._table()
         self.reader.end()
         return target.detail()
+
+
+def _partition_of(reader: Reader, base: Snapshot) -> dict[str, str | None]:
+    """Return the columns of `PARTITION (a = 1, b)` with the texts of their values, or None."""
+    known = {name.lower(): name for name in base.partition_columns}
+    found: dict[str, str | None] = {}
+    for item in reader.items():
+        part = Reader(item, tokens_of(item))
+        given = split_name(part.name())[0]
+        name = known.get(given.lower())
+        if name is None or name in found:
+            wrong = "is no partition column of the table" if name is None else "is named twice"
+            raise InvalidInputError(
+                argument="text",
+                field=given,
+                reason=f"{given} {wrong}",
+                remedy=f"Name each at most once: {', '.join(base.partition_columns)}"
+                if known
+                else "Omit PARTITION: the table has no partitions",
+            )
+        found[name] = part.until() if part.accepts("=") else None
+        part.end()
+    return found
 
 
 def _with_clauses(
