@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from txlog.base.errors import LogCorruptError, TxlogError, TxlogWarning
+from txlog.base.errors import LogCorruptError, StoreError, TxlogError, TxlogWarning
 from txlog.extend import open_sound
 from txlog.log.names import commit_name
 
@@ -376,3 +376,27 @@ def test_where_no_version_is_left(tables: dict[str, Made], tmp_path: Path) -> No
     with pytest.raises(LogCorruptError, match="JSON") as caught:
         open_sound(str(case.path))
     assert "opens" not in caught.value.remedy.replace("may still open", "")
+
+
+def test_a_restore_whose_checkpoint_fails_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t"
+    table = txlog.write(path, ids(0))
+    for number in range(1, 4):
+        table.append(ids(number))
+    (path / "_delta_log" / commit_name(2)).write_text("{")
+    opened, _ = open_sound(str(path))
+
+    def failing(_self: Any) -> int:
+        raise StoreError(path="_last_checkpoint", operation="put", reason="the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("txlog.table.maintenance.TableMaintenance.checkpoint", failing)
+        with pytest.warns(TxlogWarning, match=r"version 4 is committed.*full.*restore it again"):
+            assert opened.restore(1).version == 4
+    with pytest.raises(LogCorruptError):
+        txlog.Table(path)
+    opened, _ = open_sound(str(path))
+    assert opened.restore(1).version == 5
+    assert rows_of(txlog.Table(path)) == [0, 1]

@@ -21,6 +21,7 @@ from txlog.base.errors import (
     require_texts,
     require_whole,
     resource_errors,
+    warn_committed,
 )
 from txlog.base.observe import observed, reading
 from txlog.base.threads import Engine
@@ -1362,7 +1363,14 @@ class Table(Handle, RowVerbs):
         )
         outcome = self._run(operation, txn, user_metadata, latest)
         if cause is not None and outcome:  # Without it, opening would need the damaged commit.
-            self.maintenance.checkpoint()
+            try:
+                self.maintenance.checkpoint()
+            except Exception as error:
+                warn_committed(
+                    f"version {outcome.version} is committed, but its checkpoint failed: {error}. "
+                    "Without one the table does not open, because of the damaged commit: restore "
+                    "it again"
+                )
         return outcome
 
 
