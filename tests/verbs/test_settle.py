@@ -1,6 +1,8 @@
 """What follows a commit, for each that commits: tables, vacuum."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -133,3 +135,29 @@ def test_each_commit_that_truncates_the_history_settles(tmp_path: Path) -> None:
         *range(before + 1, table.version + 1)
     ]
     assert table.version == before + 4
+
+
+@pytest.mark.parametrize(
+    "feature", ["appendOnly", "changeDataFeed", "columnMapping", "timestampNtz"]
+)
+def test_each_commit_of_a_dropped_feature_is_settled_once(
+    feature: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commits that record how the log was truncated are settled when they are made."""
+    table = txlog.write(
+        tmp_path / "t",
+        pa.table({"x": [1]}),
+        properties={f"delta.feature.{feature}": "supported", "delta.checkpointInterval": "1"},
+    )
+    table.append(pa.table({"x": [2]}))
+    first, settled = table.version + 1, list[int]()
+    settle_module = sys.modules[settle.__module__]
+    write = settle_module._write_checkpoint
+
+    def counting(context: Any, done: Any) -> None:
+        settled.append(done.outcome.version)
+        write(context, done)
+
+    monkeypatch.setattr(settle_module, "_write_checkpoint", counting)
+    table.alter.drop_feature(feature, truncate_history=True)
+    assert sorted(settled) == list(range(first, table.version + 1))

@@ -95,6 +95,7 @@ class Done:
 
     outcome: Outcome
     snapshot: Snapshot
+    is_settled: bool = False  # Whether what follows a commit (`settle`) is done already.
 
     @property
     def is_checkpoint_due(self) -> bool:

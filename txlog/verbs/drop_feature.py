@@ -189,7 +189,8 @@ def _finished(
         settle(context, done)
         after = _truncate(context, after, since)
     if not is_protected:
-        return Done(replace(done.outcome, version=after.version), after)
+        outcome = replace(done.outcome, version=after.version)
+        return Done(outcome, after, is_settled=feature != PROTECTION)
     second = execute(
         DropFeature(PROTECTION, truncate_history=True),
         context,

@@ -32,6 +32,8 @@ def settle(
     segments
         The caller's cache of index segments. Default: an empty one, with `segment_folder`.
     """
+    if done.is_settled:
+        return
     if done.wants_log_files:
         _write_log_files(context, done)
     if done.is_checkpoint_due:
