@@ -12,9 +12,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import update_wrapper
+from inspect import getattr_static, isfunction
 from operator import index
 from threading import local
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, ClassVar, Literal
 
 Retry = Literal["never", "as_is", "after_refresh"]
@@ -188,6 +190,34 @@ def require_mappings(**mappings: object) -> None:
             raise InvalidTypeError(
                 argument=name, reason=f"a mapping was expected, not {_shown(value)}"
             )
+
+
+def named_for_callers(cls: type, shown: str | None = None) -> None:
+    """Let Python's own errors call the public methods of a class as its callers do.
+
+    A `TypeError` about a wrong argument shows the name of the class in which a method is written:
+    that of a base class, or of one that callers reach through an attribute.
+
+    Parameters
+    ----------
+    shown
+        What callers write before the method. Default: the name of the class.
+    """
+    for name in dir(cls):
+        method = getattr_static(cls, name)
+        if not isfunction(method) or name.startswith("_"):
+            continue
+        if name not in vars(cls):  # The base class and its other subclasses keep theirs.
+            given = method
+            method = FunctionType(
+                given.__code__, given.__globals__, name, given.__defaults__, given.__closure__
+            )
+            method.__kwdefaults__ = given.__kwdefaults__
+            update_wrapper(method, given)
+            vars(method).pop("__wrapped__")  # It is no wrapper.
+            vars(method).update(vars(given))
+            setattr(cls, name, method)
+        method.__qualname__ = f"{shown or cls.__name__}.{name}"
 
 
 def _shown(value: object) -> str:

@@ -15,6 +15,7 @@ from txlog.base.errors import (
     InvalidInputError,
     InvalidTypeError,
     UnsupportedFeatureError,
+    named_for_callers,
     not_installed,
     require_whole,
 )
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 
 class ArrowStream(Protocol):
     """Rows that Arrow-compatible libraries accept: pyarrow, polars, duckdb, pandas."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        named_for_callers(cls)
 
     @property
     def schema(self) -> pa.Schema:

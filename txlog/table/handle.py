@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from txlog.base.errors import named_for_callers
+
 if TYPE_CHECKING:
     from txlog.base.errors import LogCorruptError
     from txlog.commit.app_versions import AnyAppVersion
@@ -183,6 +185,10 @@ class Namespace:
     """Methods with one subject, as an attribute of a table."""
 
     _name: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        named_for_callers(cls, f"Table.{cls._name}")
 
     def __init__(self, table: Handle) -> None:
         self._table = table

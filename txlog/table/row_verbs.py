@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from txlog.base.errors import named_for_callers
+
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AnyAppVersion, AppVersion
     from txlog.commit.intent import UserMetadata
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 class RowVerbs(ABC):
     """Verbs that change rows. A subclass carries out their operations."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        named_for_callers(cls)
 
     @abstractmethod
     def _run(
