@@ -75,7 +75,7 @@ def test_values_in_arrays_and_maps_must_fit(spark: SparkSession, tmp_path: Path,
             f"UPDATE delta.`{uri}` SET s.a = array('abc')",
             f"INSERT INTO delta.`{uri}` (a) VALUES (array(99999999999L))",
         ):
-            with pytest.raises(txlog.EngineError):
+            with pytest.raises(txlog.SchemaMismatchError):
                 sql(spark, text)
         sql(spark, f"UPDATE delta.`{uri}` SET a = array('7', null), m = map(1, '8')")
         sql(spark, f"INSERT INTO delta.`{uri}` (id, a, m) VALUES (2, array(), map())")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.base.errors import EngineError, InvalidInputError, NotFoundError
+from txlog.base.errors import InvalidInputError, NotFoundError, SchemaMismatchError
 from txlog.spark_ext import sql
 from txlog.spark_ext.statements.statement_text import Reader, Relation, references, tokens_of
 
@@ -175,7 +175,7 @@ def test_other_columns_and_properties(ours: Ours) -> None:
     assert (schema.field("y").type, schema.field("id").nullable) == (pa.int64(), False)
     assert schema.field("st").type.field("z").type == pa.date32()
     ours("ALTER TABLE statements_t ADD CONSTRAINT positive CHECK (id >= 0 AND id < 1000)")
-    with pytest.raises(EngineError, match="positive"):
+    with pytest.raises(SchemaMismatchError, match="positive"):
         ours("INSERT INTO statements_t (id) VALUES (2000)")
     ours("ALTER TABLE statements_t DROP CONSTRAINT positive")
     ours("ALTER TABLE statements_t SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")

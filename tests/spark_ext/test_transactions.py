@@ -10,7 +10,7 @@ import pytest
 
 import txlog
 from txlog import spark_ext
-from txlog.base.errors import EngineError, InvalidInputError
+from txlog.base.errors import InvalidInputError
 from txlog.commit.app_versions import QueryBatch
 from txlog.spark_ext import DeltaTable
 from txlog.spark_ext.transactions import in_settings, of_batch, of_stream, transaction
@@ -132,7 +132,7 @@ def test_a_version_is_reset_only_after_its_verb(
     spark.conf.set(SESSION_APP_ID, "loader")
     spark.conf.set(SESSION_TXN, "0")
     spark.conf.set(SESSION_AUTO_RESET, " True")
-    with pytest.raises(EngineError, match="not today"):
+    with pytest.raises(InvalidInputError, match="not today"):
         delta.update("id = 1", {"n": "raise_error('not today')"})
     assert spark.conf.get(SESSION_TXN) == "0"
     delta.update("id = 1", {"n": "5"})

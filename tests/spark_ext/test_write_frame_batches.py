@@ -14,7 +14,7 @@ from pyspark.sql.functions import pandas_udf, udf
 from pyspark.sql.types import StructType
 
 import txlog
-from txlog.base.errors import EngineError
+from txlog.base.errors import InvalidInputError
 from txlog.spark_ext import write
 from txlog.spark_ext.writes import write_frame as by_frame
 from txlog.spark_ext.writes.write_frame import by_rows, rows_in_batch
@@ -240,5 +240,5 @@ def test_write_has_its_batches_so(
 
 def test_limits_are_put_back_after_an_error(spark: "SparkSession", tmp_path: Path) -> None:
     broken = spark.range(5).selectExpr("id", "raise_error('not this one') AS text")
-    with limits(spark, {}), pytest.raises(EngineError, match="not this one"):
+    with limits(spark, {}), pytest.raises(InvalidInputError, match="not this one"):
         write(broken, tmp_path / "table")

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import ast
 import re
-import traceback
-import warnings
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import fields
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-from pyspark import cloudpickle
 
 from txlog.base.effects import REAL
-from txlog.base.errors import EngineError, InvalidInputError, TxlogError, TxlogWarning, warn_caller
+from txlog.base.errors import (
+    EngineError,
+    InvalidInputError,
+    SchemaMismatchError,
+    TxlogError,
+)
 from txlog.base.threads import Threads
 from txlog.base.thresholds import Threshold
+from txlog.spark_ext.answers import Answer, answer_of, dumps, loads, packed, shortened, unpacked
 from txlog.spark_ext.zones import zone_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_dumps: Callable[[Any], bytes] = cloudpickle.dumps
-_loads: Callable[[Any], Any] = cloudpickle.loads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -35,7 +38,6 @@ _ITEMS = pa.schema([("task", pa.int32()), ("place", pa.int64()), ("item", pa.bin
 _RESULTS = pa.schema([("place", pa.int64()), ("result", pa.binary())])
 _RESULTS_DDL = "place long, result binary"
 _JOB_ITEMS: Threshold = 10_000  # Of so many tasks the items and results are in memory at a time.
-_SHOWN = 300  # The maximum number of characters of Spark's message.
 
 
 class SparkEngine:
@@ -106,7 +108,7 @@ class SparkEngine:
             for answer in self._run(work, [_pickled(item) for item in chosen]):
                 yield answer.value()
 
-    def _run(self, work: bytes, items: Sequence[bytes]) -> Iterator[_Answer]:
+    def _run(self, work: bytes, items: Sequence[bytes]) -> Iterator[Answer]:
         """Run a job, and yield the answers in order up to the first that is an error."""
         count = len(items)
         tasks = min(self._tasks or count, count)
@@ -150,101 +152,31 @@ class SparkEngine:
             self._spark.removeTag(tag)
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """The result or the error of one item."""
-
-    result: Any = None
-    error: Exception | None = None
-    trace: str = ""  # Only for an error that is not a `TxlogError`.
-    warnings: tuple[str, ...] = ()
-
-    def value(self) -> Any:
-        """Return the result, or raise the error; give the warnings of the executor again."""
-        for text in self.warnings:
-            warn_caller(text)
-        if self.error is None:
-            return self.result
-        if self.trace:
-            self.error.add_note(f"On a Spark executor:\n{self.trace}")
-        raise self.error
-
-
 def run_items(work: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the items of a task, up to the first that fails; on an executor.
 
     Errors are returned as results, because Spark would run a failed task again.
     """
-    function = _loads(zlib.decompress(work))
+    function = loads(zlib.decompress(work))
     for batch in batches:
         for place, item in zip(batch["place"].to_pylist(), batch["item"].to_pylist(), strict=True):
-            answer = _answer(lambda data: function(_loads(data)), item)
-            packed = pa.array([_packed(answer)], pa.binary())
+            answer = answer_of(lambda data: function(loads(data)), item)
+            found = pa.array([packed(answer)], pa.binary())
             yield pa.RecordBatch.from_arrays(
-                [pa.array([place], pa.int64()), packed], schema=_RESULTS
+                [pa.array([place], pa.int64()), found], schema=_RESULTS
             )
             if answer.error is not None:
                 return
 
 
-def answered(function: Callable[[Item], Any], item: Item) -> bytes:
-    """Return the pickled result or error of an item, with its warnings; on an executor."""
-    return _packed(_answer(function, item))
-
-
-def _answer(function: Callable[[Item], Any], item: Item) -> _Answer:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", TxlogWarning)
-        try:
-            answer = _Answer(function(item))
-        except TxlogError as error:
-            answer = _Answer(error=error)
-        except Exception as error:
-            answer = _Answer(error=error, trace=traceback.format_exc(limit=-2))
-    warnings_ = [str(one.message) for one in caught if issubclass(one.category, TxlogWarning)]
-    return _Answer(answer.result, answer.error, answer.trace, tuple(warnings_))
-
-
-def _packed(answer: _Answer) -> bytes:
-    """Return a pickled answer; if it cannot be pickled, return a pickled error that says so."""
-    try:
-        packed = _dumps(answer)
-        if answer.error is not None or isinstance(answer.result, Exception):
-            _loads(packed)  # The pickle of an exception may fail to load.
-    except Exception:
-        failed = answer.error if answer.error is not None else answer.result
-        error = EngineError(
-            reason=f"a {type(failed).__name__} cannot be pickled: {_shortened(str(failed))}"
-            if isinstance(failed, Exception)
-            else f"a result ({type(failed).__name__}) cannot be pickled",
-            remedy="Return and raise only values that can be pickled",
-        )
-        caught = isinstance(answer.result, Exception)
-        packed = _dumps(
-            _Answer(
-                error if caught else None,
-                None if caught else error,
-                answer.trace,
-                answer.warnings,
-            )
-        )
-    return packed
-
-
-def unpacked(result: pa.BinaryScalar) -> _Answer:
-    """Return the answer of an item; its `value()` raises the error or returns the result."""
-    answer: _Answer = _loads(result.as_buffer())
-    return answer
-
-
 def _pickled(value: Any) -> bytes:
     try:
-        packed = _dumps(value)
+        packed = dumps(value)
     except Exception as error:
         raise InvalidInputError(
             argument="engine",
             reason="the work for executors cannot be pickled: "
-            f"{type(error).__name__}: {_shortened(str(error))}",
+            f"{type(error).__name__}: {shortened(str(error))}",
             remedy="Use only functions and values that can be pickled, or omit the engine",
         ) from None
     return packed
@@ -258,9 +190,75 @@ _NO_MODULE = re.compile(r"ModuleNotFoundError: (No module named \S+)")
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(\S.*)")
 
 
-def engine_error(error: Exception) -> EngineError:
-    """Return one clear error for any error of Spark."""
+# How Spark shows an error of its own or of SQL. Class 22 of the SQL states is that of data, and
+# `raise_error` has P0001.
+_WRONG_VALUE = re.compile(r"\[[A-Z0-9_.]+\] ([^\n]*?)\s*SQLSTATE: (?:22\w{3}|P0001)")
+_NOT_FITTING = "a value of column {} does not fit its type: "
+_DOES_NOT_FIT = re.compile(_NOT_FITTING.format("([^\n]*?)") + r"[^\n]*(?= SQLSTATE: P0001)")
+_TOLD = re.compile(rf"\b{re.escape(TxlogError.__module__)}\.(\w+): \[[a-z-]+\] ([^\n]*)")
+_REMEDY = re.compile(r"\)(?:\. |$)")
+
+
+def not_fitting(column: str) -> str:
+    """Return how the message of Spark's `raise_error` about a value of a column begins."""
+    return _NOT_FITTING.format(column)
+
+
+def engine_error(error: Exception) -> TxlogError:
+    """Return one clear error for any error of Spark.
+
+    If txlog raised an error on an executor, or if a value is wrong, the error is that of the same
+    fault in this process: its class, argument, field and remedy.
+    """
     text = str(error)
+    return _told(text) or _wrong_value(text) or _failure(error, text)
+
+
+def _told(text: str) -> TxlogError | None:
+    """Return the error of txlog in the last traceback of a text, or None without one."""
+    for found in reversed(list(_TOLD.finditer(text))):
+        kind = getattr(sys.modules[TxlogError.__module__], found[1], None)
+        if isinstance(kind, type) and issubclass(kind, TxlogError):
+            with suppress(TypeError):  # Without its facts: the error has another form.
+                return kind(**_parts(kind, found[2]))
+    return None
+
+
+def _parts(kind: type[TxlogError], body: str) -> dict[str, Any]:
+    """Return the fields of an error from its message, which has one form, without the code."""
+    names = {field.name for field in fields(kind)}
+    for begin in re.finditer(r" \((?=\w+=)", body):
+        for end in _REMEDY.finditer(body, begin.end()):
+            try:
+                call = ast.parse(f"f({body[begin.end() : end.start()]})", mode="eval").body
+                assert isinstance(call, ast.Call)
+                facts = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+            except (SyntaxError, ValueError):
+                continue
+            if not call.args and facts.keys() <= names:
+                reason, remedy = body[: begin.start()], body[end.end() :].rstrip()
+                return {"reason": reason, "remedy": remedy, **facts}
+    return {"reason": body.rstrip()}
+
+
+def _wrong_value(text: str) -> TxlogError | None:
+    """Return the error for a value that does not fit its column, or that cannot be computed."""
+    from txlog.data_files.incoming import CORRECT  # Executors need it for nothing.
+
+    if unfit := _DOES_NOT_FIT.search(text):
+        return SchemaMismatchError(
+            argument="data", field=unfit[1], reason=shortened(unfit[0]), remedy=CORRECT
+        )
+    if wrong := _WRONG_VALUE.search(text):
+        said = shortened(wrong[1].partition(" If necessary set ")[0]).rstrip(".")
+        return InvalidInputError(
+            reason=f"Spark cannot compute a value: {said}",
+            remedy="Nothing was committed. Correct the value or the expression",
+        )
+    return None
+
+
+def _failure(error: Exception, text: str) -> EngineError:
     missing = _NO_MODULE.search(text)
     if missing:
         return EngineError(
@@ -270,7 +268,7 @@ def engine_error(error: Exception) -> EngineError:
         )
     if raised := _RAISED.findall(text):
         return EngineError(
-            reason=f"Python code on an executor raised {_shortened(raised[-1])}",
+            reason=f"Python code on an executor raised {shortened(raised[-1])}",
             remedy="See the logs of Spark's executors for the whole traceback",
         )
     if _CRASHED.search(text):
@@ -284,7 +282,7 @@ def engine_error(error: Exception) -> EngineError:
     lines = [line.strip() for line in (aborted[1] if aborted else text).splitlines()]
     message = next((line for line in lines if line and not line.startswith("An error occ")), "")
     return EngineError(
-        reason=f"Spark says {type(error).__name__}: {_shortened(message)}",
+        reason=f"Spark says {type(error).__name__}: {shortened(message)}",
         remedy="See the logs of Spark's executors, and try again",
     )
 
@@ -304,7 +302,7 @@ def map_in_arrow(frame: DataFrame, function: Any, schema: StructType | str) -> D
 
 @contextmanager
 def before_commit() -> Iterator[None]:
-    """Turn the failure of a Spark job before the commit into an `EngineError`.
+    """Turn the failure of a Spark job before the commit into a `TxlogError`: see `engine_error`.
 
     An `AnalysisException`, which Spark raises before it runs a job, is not changed.
     """
@@ -316,6 +314,8 @@ def before_commit() -> Iterator[None]:
         raise
     except Exception as error:
         failed = engine_error(error)
+        if not isinstance(failed, EngineError):  # Spark's message only repeats it.
+            raise failed from None
         failed.remedy = f"Nothing was committed. {failed.remedy}"
         raise failed from error
 
@@ -334,8 +334,3 @@ def format_known() -> Iterator[None]:
             remedy="Set PYSPARK_PYTHON to an interpreter that has txlog before the session "
             "starts, or call txlog.spark_ext.register(spark) in this thread",
         ) from error
-
-
-def _shortened(text: str) -> str:
-    line = next(iter(text.strip().splitlines()), "")
-    return line if len(line) <= _SHOWN else line[:_SHOWN] + "…"

@@ -259,11 +259,11 @@ class DeltaTable:
         Raises
         ------
         InvalidInputError
-            There is no such column, or it gets two values.
+            There is no such column, or it gets two values; or a value cannot be computed.
         SchemaMismatchError
-            A new value breaks a constraint. Nothing was committed.
+            A new value breaks a constraint, or does not fit its column. Nothing was committed.
         EngineError
-            Spark cannot compute a value, or one does not fit its column. Nothing was committed.
+            Spark failed. Nothing was committed.
         """
         updates = updates_in(set, "set")
         self._update(expression_in(condition, "condition"), updates)

@@ -122,11 +122,11 @@ class DeltaMergeBuilder:
         ------
         InvalidInputError
             A clause does not fit the columns, or several rows of the source would change one row of
-            the table. Nothing was committed.
+            the table, or a value cannot be computed. Nothing was committed.
         SchemaMismatchError
-            A value breaks a constraint. Nothing was committed.
+            A value breaks a constraint, or does not fit its column. Nothing was committed.
         EngineError
-            Spark cannot compute the rows, or a value does not fit. Nothing was committed.
+            Spark failed. Nothing was committed.
         AnalysisException
             Spark cannot resolve an expression.
         """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -14,7 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, TxlogError
 from txlog.spark_ext.source.options import Options, option_names
 from txlog.spark_ext.writes.write_tasks import (
     OF_SESSION,
@@ -33,7 +34,26 @@ if TYPE_CHECKING:
     from txlog.commit.app_versions import AnyAppVersion, AppVersion
     from txlog.data_files.modes import PartitionMode, SchemaMode
 
+Result = TypeVar("Result")
+
 # Tasks import this module too, so modules that only the driver needs are imported in functions.
+
+
+def plainly(method: Callable[..., Result]) -> Callable[..., Result]:
+    """Let errors of txlog leave a method that Spark calls without their traceback and causes.
+
+    Spark shows both before the error, in one text, of which users see the first lines.
+    """
+
+    @wraps(method)
+    def called(*args: Any, **named: Any) -> Result:
+        try:
+            return method(*args, **named)
+        except TxlogError as error:
+            failed = error
+        raise failed.with_traceback(None) from None
+
+    return called
 
 
 @dataclass
@@ -175,12 +195,14 @@ class BatchWriter(DataSourceArrowWriter):
         self._txn = txn
         self._assumed = assumed
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write a task's rows; runs on an executor."""
         if self._assumed is not None:
             self._assumed.require()
         return Written.by(self.target, iterator)
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit all tasks' files.
 
@@ -234,10 +256,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.target = target
         self._app_id = app_id
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write a task's rows; runs on an executor."""
         return Written.by(self.target, iterator)
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit a micro-batch, unless its id is recorded already."""
         from txlog.commit.operation import discarding

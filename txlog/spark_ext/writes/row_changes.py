@@ -30,7 +30,8 @@ from txlog.expressions.tree import Expression, quote_name
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.spark_ext.engine import answered, before_commit, map_in_arrow, unpacked
+from txlog.spark_ext.answers import answered, unpacked
+from txlog.spark_ext.engine import before_commit, map_in_arrow
 from txlog.spark_ext.reads.read_frame import read
 from txlog.spark_ext.spark_types import read_schema, require_storable
 from txlog.spark_ext.writes.change_tasks import (
@@ -124,11 +125,11 @@ class SparkChange(ChangeRows):
         Raises
         ------
         InvalidInputError
-            Several rows of the source would change one row.
+            Several rows of the source would change one row, or a value cannot be computed.
         SchemaMismatchError
-            A new row breaks a constraint.
+            A new row breaks a constraint, or a new value does not fit its column.
         EngineError
-            Spark cannot compute the rows, or a new value does not fit its column.
+            Spark cannot compute the rows.
         """
         self.context.store.require_writable()
         require_shared(

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 from pyspark.sql.types import (
@@ -32,14 +31,16 @@ from txlog.actions.file import Add
 from txlog.base.errors import InvalidInputError, InvalidTypeError, require_mappings, require_texts
 from txlog.base.thresholds import Threshold
 from txlog.commit.app_versions import AnyAppVersion, AppVersion, require_app_version
-from txlog.commit.operation import Outcome, skip_recorded
+from txlog.commit.operation import Outcome, discarding, skip_recorded
 from txlog.data_files.definition import Definition
 from txlog.data_files.identity import Identity
 from txlog.data_files.modes import PartitionMode, SchemaMode, WriteMode
 from txlog.data_files.options import WriteOptions, as_options
+from txlog.data_files.write import discard_files
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
-from txlog.spark_ext.engine import before_commit, map_in_arrow
+from txlog.spark_ext.answers import answered, unpacked
+from txlog.spark_ext.engine import before_commit, map_in_arrow, not_fitting
 from txlog.spark_ext.session_settings import with_settings
 from txlog.spark_ext.spark_types import neutral
 from txlog.spark_ext.transactions import transaction
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 
     from txlog.store.base import Store
 
-_ADDS = "add string"
+_ANSWER = "answer binary"
 Typed = tuple["Column", DataType]
 
 
@@ -122,16 +123,16 @@ def write(
     Raises
     ------
     InvalidInputError, SchemaMismatchError
-        An argument is wrong, or the frame's columns do not fit the table; nothing was computed.
+        An argument is wrong, or the frame's columns do not fit the table; nothing was computed. Or
+        a value cannot be computed, does not fit its column, or breaks a constraint.
         Or another streaming query has used the application of `txn` (STR-42).
     AlreadyExistsError
         The table exists, and the mode is `error`.
     CommitConflictError
         The table was deleted, created, or changed while the frame was computed.
     EngineError
-        The frame cannot be computed, or a value in it does not fit the table; the cause is Spark's
-        error. Nothing was committed, as with all errors above. Files of tasks that had finished
-        stay until a vacuum deletes them.
+        Spark cannot compute the frame; the cause is its error. Nothing was committed, as with all
+        errors here. Files of tasks that had finished stay until a vacuum deletes them.
     UnsupportedFeatureError
         txlog cannot write such a table.
     """
@@ -180,8 +181,13 @@ def _committed(
         # A second action on this frame would write all files again.
         given = neutral(df)
         names = None if given is df else df.columns
-        rows = map_in_arrow(by_rows(given), _writing(target, names), _ADDS).collect()
-    return commit_files(target, [Add.model_validate_json(row[0]) for row in rows], txn)
+        found = map_in_arrow(by_rows(given), _writing(target, names), _ANSWER).toArrow()
+    answers = [unpacked(answer) for answer in found["answer"]]
+    adds = [Add.model_validate(add) for one in answers for add in one.result or ()]
+    with discarding(lambda: discard_files(target.store, adds)):
+        for one in answers:
+            one.value()
+    return commit_files(target, adds, txn)
 
 
 def require_batch(df: DataFrame) -> None:
@@ -203,12 +209,13 @@ def require_batch(df: DataFrame) -> None:
 def _writing(
     target: Target, names: list[str] | None = None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that tasks run: it takes rows and returns one row for each file."""
+    """Return the function that tasks run: it takes rows and returns the task's answer."""
 
     def write_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         named = batches if names is None else (one.rename_columns(names) for one in batches)
-        adds = [orjson.dumps(add).decode() for add in write_task(target, iter(named))]
-        yield pa.RecordBatch.from_arrays([pa.array(adds, pa.string())], names=["add"])
+        # If the rows are wrong, another attempt would only find the same.
+        answer = answered(lambda rows: write_task(target, rows), iter(named), retries=True)
+        yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], names=["answer"])
 
     return write_files
 
@@ -341,9 +348,7 @@ def _checked(value: Column, want: DataType, name: str) -> Column:
         value.try_cast(want),
         F.when(
             value.isNotNull(),
-            F.raise_error(
-                F.concat(F.lit(f"a value of column {name} does not fit its type: "), value)
-            ).cast(want),
+            F.raise_error(F.concat(F.lit(not_fitting(name)), value)).cast(want),
         ),
     )
 
