@@ -10,8 +10,9 @@ import pytest
 
 import txlog
 from tests.commit.conftest import FakeEffects
+from txlog.base.errors import CommitConflictError
 from txlog.base.threads import Threads
-from txlog.commit import loop
+from txlog.commit import loop, operation
 from txlog.commit.context import Context
 from txlog.commit.operation import execute
 from txlog.snapshot.load import load_snapshot
@@ -52,3 +53,37 @@ def test_a_writer_looks_again_after_a_wait(tmp_path: Path, monkeypatch: pytest.M
     done = execute(Append(ROWS), place, load_snapshot(store))
     assert len(effects.slept) == 1
     assert done.outcome.version == tries[-1] == tries[-2] + 2
+
+
+@pytest.mark.spec("CON-17", "CON-29")
+def test_a_winner_of_the_wait_may_forbid_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Appends win; when the writer waits, a change of properties lands."""
+    path = tmp_path / "t"
+    table = txlog.write(path, ROWS)
+    table.alter.add_constraint({"first": "x > -5"})
+    put, left = loop.put_commit, [*range(11)]
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        if left:
+            left.pop()
+            monkeypatch.setattr(loop, "put_commit", put)
+            txlog.Table(path).append(ROWS)
+            monkeypatch.setattr(loop, "put_commit", late)
+        return put(*args, **kwargs)
+
+    waited = operation.wait_by_turns
+
+    def wait(conflicts: int, effects: Any) -> bool:
+        has_waited = waited(conflicts, effects)
+        if has_waited:
+            txlog.Table(path).alter.set_properties({"a.b": "1"})
+        return has_waited
+
+    monkeypatch.setattr(loop, "put_commit", late)
+    monkeypatch.setattr(operation, "wait_by_turns", wait)
+    with pytest.raises(CommitConflictError) as caught:
+        table.alter.add_constraint({"second": "x > -1"})
+    assert (caught.value.rule, left) == ("CON-2", [])
+    assert "second" not in str(txlog.Table(path).properties)

@@ -416,6 +416,9 @@ class _Attempts:
                 preferred = stack.enter_context(operation.context.store.precedence())
                 # Other writers may have won during the wait.
                 result = self._committed(base, intent, looked_s)
+            if isinstance(result, Redo) and wait_by_turns(conflicts + 1, effects):
+                # The winners of the wait are judged like all others: one may forbid the intent.
+                result = self._committed(base, intent, looked_s)
             if not isinstance(result, Redo):
                 return result
             note("conflict", {"version": result.version, "rule": result.verdict.rule})
@@ -429,12 +432,6 @@ class _Attempts:
             if not was_new:
                 require_table_writable(base, removes_rows=operation.removes_rows)
             conflicts += 1
-            if wait_by_turns(conflicts, effects):
-                base, looked_s = refresh(operation.context.store, base), effects.monotonic_s()
-                if recorded := skip_recorded(base, self.txn, operation.name):
-                    return recorded
-                if not was_new:
-                    require_table_writable(base, removes_rows=operation.removes_rows)
             note("retried", {"read_version": base.version})
             if effects.monotonic_s() - started > operation.deadline_s:
                 raise RetriesExhaustedError(
