@@ -403,6 +403,37 @@ def test_rows_are_inserted_into_partitions(
 
 
 @pytest.mark.spark
+def test_the_value_of_a_partition_is_one_constant_of_its_type(ours: Ours, tmp_path: Path) -> None:
+    place = tmp_path / "texts"
+    rows = pa.table({"id": [0, 1, 2, 3], "p": ["1", "01", "x", None], "q": [1, 1, 2, 1]})
+    table = txlog.write(place, rows, partition_by=["p", "q"])
+
+    def stored() -> list[tuple[Any, ...]]:
+        return sorted(tuple(row.values()) for row in table.refresh().to_arrow().to_pylist())
+
+    ours(f"INSERT OVERWRITE delta.`{place}` PARTITION (p = 1, q = 1) SELECT 9")
+    assert stored() == [(1, "01", 1), (2, "x", 2), (3, None, 1), (9, "1", 1)]
+    ours(f"INSERT OVERWRITE delta.`{place}` PARTITION (p = NULL, q = '01') SELECT 8")
+    assert stored() == [(1, "01", 1), (2, "x", 2), (8, None, 1), (9, "1", 1)]
+    ours(f"INSERT OVERWRITE delta.`{place}` PARTITION (p = DATE'2024-01-01', q = 2) SELECT 7")
+    before = stored()
+    assert (7, "2024-01-01", 2) in before
+    for part in ("q = id", "q = 1.4", "q = rand()", "q = 'x'", "p = ''", "q = abc", "q = DEFAULT"):
+        for words in ("INTO", "OVERWRITE"):
+            with pytest.raises(InvalidInputError, match="no constant for the partition column"):
+                ours(f"INSERT {words} delta.`{place}` PARTITION ({part}) SELECT 1, 1")
+    for refused in (
+        "PARTITION (q = 1) REPLACE WHERE id > 1 SELECT 1, 'a'",
+        "PARTITION (q = 1) IF NOT EXISTS SELECT 1, 'a'",
+        "PARTITION (q = 1) (id, p, q) SELECT 1, 'a', 2",
+        "PARTITION (q = 1) BY NAME SELECT 1L AS id, 'a' AS p, 2L AS q",
+    ):
+        with pytest.raises(InvalidInputError):
+            ours(f"INSERT OVERWRITE delta.`{place}` {refused}")
+    assert stored() == before
+
+
+@pytest.mark.spark
 def test_defaults_identity_and_features(ours: Ours, tmp_path: Path) -> None:
     place = tmp_path / "made"
     ours(

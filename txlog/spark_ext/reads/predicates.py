@@ -47,7 +47,7 @@ class _Spark(Dialect[SparkColumn]):
         if not isinstance(operand, Column):
             raise OtherwiseError
         _require_alike((operand, *values))
-        return _column(operand).isin([_literal(value) for value in values])
+        return _column(operand).isin([constant_column(value) for value in values])
 
     def like(self, operand: Expression, pattern: str) -> SparkColumn:
         if not isinstance(operand, Column) or operand.type != STRING:
@@ -62,15 +62,18 @@ def _require_alike(operands: Sequence[Expression]) -> None:
 
 
 def _operand(node: Expression) -> SparkColumn:
-    return _column(node) if isinstance(node, Column) else _literal(node)
+    if isinstance(node, Literal):
+        return constant_column(node)
+    return _column(node)
 
 
 def _column(column: Any) -> SparkColumn:
     return F.col(to_sql(column))
 
 
-def _literal(node: Any) -> SparkColumn:
-    value = node.value
+def constant_column(node: Literal) -> SparkColumn:
+    """Return a constant with a type as a column of Spark."""
+    value: Any = node.value
     if isinstance(value, datetime):
         if value.tzinfo is None:
             return F.lit(value.isoformat(sep=" ")).cast("timestamp_ntz")

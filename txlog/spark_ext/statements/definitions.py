@@ -77,7 +77,7 @@ class Definitions(ABC):
         replaces = reader.accepts("OR", "REPLACE")
         if not reader.accepts("TABLE"):
             raise NotOursError
-        keeps = reader.accepts("IF", "NOT", "EXISTS")
+        keeps = not replaces and reader.accepts("IF", "NOT", "EXISTS")
         name = reader.table()
         is_shallow = reader.accepts("SHALLOW", "CLONE")
         if is_shallow or reader.accepts("DEEP", "CLONE") or reader.accepts("CLONE"):

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
 from txlog.base.effects import REAL
 from txlog.base.errors import InvalidInputError, require_mappings
 from txlog.commit.operation import Outcome
-from txlog.expressions.tree import quote_name
+from txlog.expressions.tree import And, Column, Comparison, Expression, Literal, quote_name
 from txlog.schema.types import StructType
 from txlog.spark_ext.catalog import split_name
 from txlog.spark_ext.delta.arguments import checks_retention
@@ -21,8 +20,10 @@ from txlog.spark_ext.delta.delta_table import DeltaTable
 from txlog.spark_ext.delta.frames import as_frame
 from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder
 from txlog.spark_ext.reads import read
+from txlog.spark_ext.reads.predicates import constant_column
 from txlog.spark_ext.spark_types import read_schema
 from txlog.spark_ext.statements.definitions import NOTHING, Definitions, NotOursError
+from txlog.spark_ext.statements.partitions import partition_of
 from txlog.spark_ext.statements.statement_text import (
     Moment,
     Reader,
@@ -33,12 +34,11 @@ from txlog.spark_ext.statements.statement_text import (
 )
 from txlog.spark_ext.writes.write_frame import stored, write
 from txlog.spark_ext.writes.write_tasks import SESSION_PARTITION_MODE
+from txlog.spark_ext.zones import zone_of
 from txlog.verbs.merge.clauses import Clause
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from txlog.snapshot.snapshot import Snapshot
 
 _WHENS = (("WHEN", "MATCHED"), ("WHEN", "NOT", "MATCHED"))
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
@@ -261,8 +261,12 @@ class _Statement(Definitions):
             reader.expect("INTO")
         reader.accepts("TABLE")
         opened = self._opened(reader.name())
-        fixed = _partition_of(reader, opened.snapshot) if reader.accepts("PARTITION") else {}
-        where = None
+        fixed: dict[str, Literal | None] = {}
+        if reader.accepts("PARTITION"):
+            fixed = partition_of(reader, opened.snapshot, zone_of(self.spark))
+            if reader.sees("REPLACE", "WHERE") or reader.sees("IF", "NOT", "EXISTS"):
+                raise reader.unexpected("a query")
+        where: str | Expression | None = None
         if reader.accepts("REPLACE", "WHERE"):
             overwrites, where = True, reader.until(("SELECT",), ("VALUES",), ("TABLE",), ("WITH",))
         by_name = reader.accepts("BY", "NAME")
@@ -288,13 +292,22 @@ class _Statement(Definitions):
                     remedy="Name the columns that get values, in parentheses after the table",
                 )
             rows = rows.toDF(*names)
-        given = {name: text for name, text in fixed.items() if text is not None}
-        for name, text in given.items():
-            rows = rows.withColumn(name, F.expr(text))
+        given = {name: value for name, value in fixed.items() if value is not None}
+        twice = [name for name in rows.columns if name.lower() in {one.lower() for one in given}]
+        if twice:
+            raise InvalidInputError(
+                argument="text",
+                field=twice[0],
+                reason=f"{twice[0]} has a value in PARTITION, and the query gives one too",
+                remedy="Give it in one of the two places",
+            )
+        for name, value in given.items():
+            rows = rows.withColumn(name, constant_column(value))
         rows = _as_stored(rows, opened.snapshot.schema)
         dynamic = (self.spark.conf.get(SESSION_PARTITION_MODE, None) or "").lower() == "dynamic"
         if overwrites and given and not dynamic:
-            where = " AND ".join(f"{quote_name(name)} <=> {text}" for name, text in given.items())
+            parts = [Comparison("<=>", Column((name,)), value) for name, value in given.items()]
+            where = And(tuple(parts))
         mode: Any = "overwrite" if overwrites else "append"
         write(rows, opened.uri, mode=mode, where=where, storage_options=self.storage_options)
         return as_frame(self.spark, [], NOTHING)
@@ -380,29 +393,6 @@ class _Statement(Definitions):
         target = self._table()
         self.reader.end()
         return target.detail()
-
-
-def _partition_of(reader: Reader, base: Snapshot) -> dict[str, str | None]:
-    """Return the columns of `PARTITION (a = 1, b)` with the texts of their values, or None."""
-    known = {name.lower(): name for name in base.partition_columns}
-    found: dict[str, str | None] = {}
-    for item in reader.items():
-        part = Reader(item, tokens_of(item))
-        given = split_name(part.name())[0]
-        name = known.get(given.lower())
-        if name is None or name in found:
-            wrong = "is no partition column of the table" if name is None else "is named twice"
-            raise InvalidInputError(
-                argument="text",
-                field=given,
-                reason=f"{given} {wrong}",
-                remedy=f"Name each at most once: {', '.join(base.partition_columns)}"
-                if known
-                else "Omit PARTITION: the table has no partitions",
-            )
-        found[name] = part.until() if part.accepts("=") else None
-        part.end()
-    return found
 
 
 def _with_clauses(
