@@ -192,6 +192,27 @@ def test_a_datetime_without_zone_is_of_the_table(
     assert to_sql(bound) == to_sql(bind(col("at") == instant, schema))
 
 
+@pytest.mark.parametrize("zone", ["Australia/Melbourne", "America/New_York"])
+def test_constants_beyond_the_years_of_python_are_compared(tmp_path: Path, zone: str) -> None:
+    moments = [datetime(1, 1, 1, 12), datetime(2024, 1, 1, 12), datetime(9999, 12, 31, 12)]
+    table = txlog.write(
+        tmp_path / "t", pa.table({"at": pa.array(moments, pa.timestamp("us", "UTC"))})
+    )
+    zoned = txlog.Table(table.uri, time_zone=zone)
+    for first in ("DATE'0001-01-01'", "'0001-01-01'", "TIMESTAMP'0001-01-01 00:00:00'"):
+        assert zoned.count(f"at > {first}") == 3
+        assert zoned.count(f"at IN ({first}, TIMESTAMP'2024-01-01 12:00:00Z')") == 1
+    expected = 2 if zone.startswith("Australia") else 3
+    assert zoned.count("at < '9999-12-31 22:00:00'") == expected
+
+
+def test_an_unknown_zone_is_an_error_only_where_it_matters(table: txlog.Table) -> None:
+    schema = table.snapshot.schema
+    assert to_sql(bind(Zoned(parse_sql("n = 1"), "Mars"), schema)) == "(`n` = 1)"
+    with pytest.raises(InvalidInputError, match="'Mars' is no time zone"):
+        bind(Zoned(parse_sql("at = '2024-01-01'"), "Mars"), schema)
+
+
 def test_dates_in_nested_values_are_not_mixed(tmp_path: Path) -> None:
     rows = pa.table({"l": [[datetime(2024, 1, 1, tzinfo=UTC)]], "d": [date(2024, 1, 1)]})
     table = txlog.write(tmp_path / "t", rows)

@@ -204,7 +204,17 @@ def test_a_source_that_does_not_know_the_zone_refuses_to_guess_it(
         fine = spark.read.format("txlog").option("where", "n < 3 AND at > '2024-01-01T00:00:00Z'")
         assert numbers(fine.load(place)) == [1, 2]
     for door, reader in reads.items():
-        assert numbers(reader.load(place)) == ([] if door == "nothing" else of_the_day("UTC"))
+        frame = reader.load(place)
+        assert numbers(frame) == ([] if door == "nothing" else of_the_day("UTC"))
+        with pytest.raises(Exception, match="no task knows that of the session"):
+            frame.rdd.collect()  # Spark sends its tasks no settings.
+
+
+def test_names_of_zones_in_the_forms_of_java_are_known(spark: "SparkSession", place: str) -> None:
+    for zone in ("GMT+8", "UTC+1", "PST", "CST", "JST", "+8", "+05:30:15", "-0130", "EST"):
+        with in_zone(spark, zone):
+            expected = numbers(spark_ext.read(spark, place).where(WHERES["cast"]))
+            assert numbers(spark_ext.read(spark, place, where=WHERES["cast"])) == expected, zone
 
 
 def test_a_stream_has_the_zone_of_its_option(

@@ -163,7 +163,7 @@ def _bound(node: Expression, scope: Scope) -> tuple[Expression, DataType]:
         case In(operand, values):
             return _in(_bound(operand, scope), values, zone), BOOLEAN
         case Zoned(operand, name):
-            return _bound(operand, Scope(scope.schema, _zones().known_zone(name)))
+            return _bound(operand, Scope(scope.schema, _zone_for(operand, name, scope.schema)))
         case Like(operand, pattern):
             bound, kind = _bound(operand, scope)
             if kind not in (PrimitiveType("string"), VOID):
@@ -186,6 +186,18 @@ def _bound(node: Expression, scope: Scope) -> tuple[Expression, DataType]:
         case Case(branches, default):
             return _case(branches, default, scope)
     raise _bad(f"{type(node).__name__} is not an expression")
+
+
+def _zone_for(node: Expression, name: str, schema: StructType) -> str:
+    """Return the zone of an expression; an unknown one is an error only if it matters."""
+    try:
+        return str(_zones().known_zone(name))
+    except InvalidInputError:
+        from txlog.expressions.sql import depends_on_zone
+
+        if depends_on_zone(node, schema):
+            raise
+        return ""
 
 
 def _case(
@@ -316,6 +328,8 @@ def _with_constant(
         return Comparison(op, node, Literal(None, kind))
     if zone and kind == PrimitiveType("date") and getattr(value, "tzinfo", None) is not None:
         value = _zones().moment_in(value, zone, zoned=False)
+    if zone and kind == PrimitiveType("timestamp") and _zones().is_beyond(value, zone):
+        return Comparison(op, node, _zones().instant_of(value, zone))
     if kind == STRING and (beside := beside_text(kind, _typed(Literal(value), zone)[1])):
         # As in Spark, the text has to be such a value.
         node, kind = _cast((node, kind), beside, False, zone)
@@ -484,6 +498,14 @@ def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...], zone:
     if kind == VOID:
         return In(node, tuple(Literal(None, VOID) for _ in values))
     _require_comparable(kind, kind, node)
+    others: list[Expression] = []
+    if zone and kind == PrimitiveType("timestamp"):
+        far = [_zones().is_beyond(one.value, zone) for one in values]  # For Python.
+        pairs = list(zip(values, far, strict=True))
+        others = [
+            Comparison("=", node, _zones().instant_of(v.value, zone)) for v, no in pairs if no
+        ]
+        values = tuple(value for value, no in pairs if not no)
     constants = [_typed(value, zone) for value in values]
     kinds = [beside for _, other in constants if (beside := beside_text(kind, other)) is not None]
     if kinds and kind == STRING:
@@ -497,6 +519,8 @@ def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...], zone:
         comparison = _with_constant("=", node, kind, typed.value, zone)
         if isinstance(comparison, Comparison) and isinstance(comparison.right, Literal):
             bound.append(comparison.right)
+    if others:
+        return any_of((*others, *([In(node, tuple(bound))] if bound else ())))
     if not bound:  # No value can be equal: the result is false, or null if the operand is null.
         return Comparison("<>", node, node)
     return In(node, tuple(bound))

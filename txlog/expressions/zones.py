@@ -44,12 +44,43 @@ _UTC = frozenset(
     }
 )
 
-_OFFSET = r"[+-](?:0\d|1[0-8]):[0-5]\d"
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?([0-5]\d))?(?::?([0-5]\d))?")
+_SHORT = {
+    "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney",
+    "ART": "Africa/Cairo",
+    "AGT": "America/Argentina/Buenos_Aires",
+    "AST": "America/Anchorage",
+    "BST": "Asia/Dhaka",
+    "BET": "America/Sao_Paulo",
+    "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
+    "CST": "America/Chicago",
+    "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris",
+    "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia",
+    "NET": "Asia/Yerevan",
+    "PRT": "America/Puerto_Rico",
+    "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix",
+    "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal",
+    "VST": "Asia/Ho_Chi_Minh",
+    "EST": "-05:00:00",
+    "MST": "-07:00:00",
+    "HST": "-10:00:00",
+}
+"""What Java means by short names, which a session of Spark may have."""
 
 
 @lru_cache(maxsize=64)
 def known_zone(zone: str) -> str:
-    """Return the name of a time zone, an empty text for UTC.
+    """Return a time zone in one form: a region, an offset as `+05:30:00`, or "" for UTC.
 
     Raises
     ------
@@ -62,10 +93,17 @@ def known_zone(zone: str) -> str:
         raise InvalidTypeError(
             argument="time_zone", reason=f"text was expected, not {type(zone).__name__}"
         )
+    zone = zone if zone in _UTC else _SHORT.get(zone, zone)
+    offset = _OFFSET.fullmatch(zone)
+    if offset is not None:
+        hours, minutes, seconds = (int(part or 0) for part in offset.groups()[1:])
+        if hours * 3600 + minutes * 60 + seconds <= 18 * 3600:
+            text = f"{offset[1]}{hours:02d}:{minutes:02d}:{seconds:02d}"
+            return text if text[1:] != "00:00:00" else ""
     if zone in _UTC:
         return ""
     try:
-        if not zone or (zone[0] in "+-" and re.fullmatch(_OFFSET, zone) is None):
+        if not zone or offset is not None:
             raise ValueError
         _offsets(np.zeros(1, np.int64), zone)
     except (pa.ArrowException, ValueError) as error:
@@ -87,6 +125,10 @@ _BUCKET_US = 900_000_000  # Clocks change at quarters of an hour.
 
 def _offsets(micros: Any, zone: str) -> Any:
     """Return by how many microseconds local times are ahead of UTC at instants."""
+    if zone[0] in "+-":
+        hours, minutes, seconds = map(int, zone[1:].split(":"))
+        size = (hours * 3600 + minutes * 60 + seconds) * 1_000_000
+        return np.full(len(micros), -size if zone[0] == "-" else size, np.int64)
     near = np.clip(micros, _FIRST, _LAST)
     moments = arrow_array(near, pa.int64()).cast(pa.timestamp("us", zone))
     local: Any = numpy_array(pc.local_timestamp(moments).cast(pa.int64()))
@@ -104,10 +146,6 @@ def _late_offset(bucket: int, zone: str) -> int:
     from zoneinfo import ZoneInfo
 
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=bucket * _BUCKET_US)
-    sign = {"+": 1, "-": -1}.get(zone[0])
-    if sign is not None:
-        hours, _, minutes = zone[1:].partition(":")
-        return sign * (int(hours) * 60 + int(minutes or 0)) * 60_000_000
     offset = moment.astimezone(ZoneInfo(zone)).utcoffset()
     assert offset is not None
     return offset // timedelta(microseconds=1)
@@ -324,6 +362,22 @@ def moment_in(value: Any, zone: str, *, zoned: bool) -> datetime:
             return _moved(moment_of(value), zone, _local).replace(tzinfo=None)
         return moment_of(value, zoned=zoned)
     return _moved(moment_of(value), zone, _instant) if zoned else moment_of(value, zoned=False)
+
+
+def is_beyond(value: Any, zone: str) -> bool:
+    """Return whether a constant is a timestamp that Python's `datetime` cannot hold."""
+    try:
+        moment_in(value, zone, zoned=True)
+    except OverflowError:
+        return True
+    except ValueError:
+        pass
+    return False
+
+
+def instant_of(value: Any, zone: str) -> Expression:
+    """Return the timestamp of a constant that is a local time, not yet computed."""
+    return instant(Literal(moment_of(value, zoned=False), NTZ), zone)
 
 
 def _moved(moment: datetime, zone: str, by: Any) -> datetime:

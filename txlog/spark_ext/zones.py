@@ -8,7 +8,6 @@ that the session has no other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from txlog.base.errors import InvalidInputError
@@ -38,7 +37,8 @@ class AssumedZone:
     def require(self) -> None:
         """Raise `InvalidInputError` unless the session of this task has the zone.
 
-        If its settings name none, it has the default of its JVM, the zone of the machine.
+        A task does not know the zone if no setting names it (it is that of the driver's JVM then),
+        or if Spark runs it for an RDD.
         """
         from pyspark import TaskContext
 
@@ -46,13 +46,13 @@ class AssumedZone:
 
         context = TaskContext.get()
         session = None if context is None else context.getLocalProperty(SESSION_ZONE)
-        if _is_utc_here() if session is None else known_zone(session) == known_zone(self.zone):
+        if session is not None and known_zone(session) == known_zone(self.zone):
             return
-        theirs = session or "the one of the machine"
+        theirs = "no task knows that of the session" if session is None else f"it is {session}"
         raise InvalidInputError(
             argument=self.option,
-            reason="the predicate depends on the time zone, and a data source learns too late that "
-            f"the session's is {theirs}",
+            reason="the predicate depends on the time zone, which a data source learns too late: "
+            f"{theirs}",
             remedy=f"Pass the option timeZone={session or 'UTC'}, or use txlog.spark_ext, whose "
             "functions know the session",
         )
@@ -67,8 +67,3 @@ def assumed_zone(
     if where is None or zone is not None or not depends_on_zone(where, schema):
         return None
     return AssumedZone(option)
-
-
-def _is_utc_here() -> bool:
-    moments = (datetime(2024, month, 1).astimezone() for month in (1, 7))
-    return not any(moment.utcoffset() for moment in moments)
