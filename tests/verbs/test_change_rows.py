@@ -188,3 +188,27 @@ def test_beside_fast_writers_each_file_is_looked_at_once(
         run(tmp_path / "t", verb)
     assert len(opened) > losses
     assert max(opened.values()) <= alone
+
+
+def test_a_merge_that_first_finds_nothing_counts_all_files(tmp_path: Path) -> None:
+    def run(path: Path, winners: list[Verb]) -> dict[str, int]:
+        table = txlog.write(path, pa.table({"k": [1, 2]}))
+        source = pa.table({"k": [50]})
+        with losing(path, winners), table.transaction() as transaction:
+            transaction.delete("k = 2")
+            merger = transaction.merge(source, "target.k = source.k")
+            merger.when_matched_update({"k": "51"}).execute()
+        assert sorted(txlog.Table(path).to_arrow()["k"].to_pylist()) == (
+            [1, 51] if winners else [1]
+        )
+        return dict(transaction.outcome.metrics)
+
+    beside = run(tmp_path / "beside", [lambda table: table.append(pa.table({"k": [50]}))])
+    table = txlog.write(tmp_path / "after", pa.table({"k": [1, 2]}))
+    table.append(pa.table({"k": [50]}))
+    with table.transaction() as transaction:
+        transaction.delete("k = 2")
+        merger = transaction.merge(pa.table({"k": [50]}), "target.k = source.k")
+        merger.when_matched_update({"k": "51"}).execute()
+    for name in ("numTargetFilesScanned", "numTargetFilesSkippedDuringScan", "numSourceRows"):
+        assert beside[name] == dict(transaction.outcome.metrics)[name]

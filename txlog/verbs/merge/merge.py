@@ -121,7 +121,9 @@ class Merge(ChangeRows):
         inserts = _Inserts(found.steps, found.matches)
         self._metrics, self._open = {}, inserts.open
         if not found.changed and not inserts.any():
-            return RowChanges(found.plan.reading.where)
+            nothing = RowChanges(found.plan.reading.where)
+            self._count(found, nothing, 0)  # Files of winners may add changes.
+            return nothing
         changes = self._replaced(base, found, inserts.batches())
         self._count(found, changes, inserts.count)
         return changes
@@ -142,7 +144,7 @@ class Merge(ChangeRows):
         both = changes.with_more(more)
         if both is None:
             more.discard(self.context.store)
-        elif both.removes or both.adds:
+        else:
             self._count(found, both, 0)
         return both
 
