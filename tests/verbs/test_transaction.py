@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+from txlog import InvalidInputError
 from txlog.store.open import open_store
 from txlog.testing import Fault, FaultyStore, open_table
 
@@ -375,3 +376,21 @@ def test_what_was_not_found_was_read(tmp_path: Path) -> None:
         mine.append(pa.table({"id": [7], "n": [0]}))
         other.refresh().append(pa.table({"id": [8], "n": [0]}))
     assert txlog.Table(tmp_path / "t").count("id = 7") == 1
+
+
+def test_rows_that_it_added_have_no_ids_yet(tmp_path: Path) -> None:
+    properties = {"delta.enableRowTracking": "true"}
+    table = txlog.write(tmp_path / "t", pa.table({"x": [1, 2]}), properties=properties)
+    with table.transaction() as transaction:
+        transaction.delete("_rowid = 0")
+        transaction.append(pa.table({"x": [7, 8]}))
+        for change in (
+            lambda: transaction.delete("_rowid < 1"),
+            lambda: transaction.update({"x": "0"}, "_rowid <> 5"),
+        ):
+            with pytest.raises(InvalidInputError, match="get their ids by its commit") as caught:
+                change()
+            assert caught.value.field == "_rowid"
+    assert sorted(table.to_arrow()["x"].to_pylist()) == [2, 7, 8]
+    table.delete("_rowid >= 2")
+    assert table.to_arrow()["x"].to_pylist() == [2]

@@ -210,7 +210,7 @@ def delete_rows(
     if files is None:
         files = load_files(context.store, snapshot).live
     plan = plan_scan(snapshot, files, columns=[], where=where)
-    require_table_columns(plan.reading.where, snapshot, row_ids=True)
+    require_table_columns(plan.reading.where, snapshot, files, row_ids=True)
     whole, deletes = find_deletes(context.store, plan, context.engine)
     return apply_deletes(context, snapshot, plan, files, whole, deletes, options)
 

@@ -208,7 +208,11 @@ def form_for(
 
 
 def require_table_columns(
-    where: Expression | None, snapshot: Snapshot, *, row_ids: bool = False
+    where: Expression | None,
+    snapshot: Snapshot,
+    files: pa.Table | None = None,
+    *,
+    row_ids: bool = False,
 ) -> None:
     """Raise if the predicate of a write uses metadata columns.
 
@@ -216,8 +220,11 @@ def require_table_columns(
 
     Parameters
     ----------
+    files
+        The live `FILE_ROWS` that are looked at.
     row_ids
         Accept `_rowid` if the table tracks rows: the id identifies the same row in all versions.
+        Rows that an open transaction has added have no ids yet.
 
     Raises
     ------
@@ -237,6 +244,18 @@ def require_table_columns(
                 "in a newer version",
                 remedy=f"Use columns of the table{other if row_ids else ''}",
             )
+        if path[0] == ROW_ID and row_ids and files is not None and _has_pending_ids(files):
+            raise InvalidInputError(
+                argument="where",
+                field=ROW_ID,
+                reason="the transaction has added rows, which get their ids by its commit",
+                remedy="Use columns of the table, or change rows by their ids first",
+            )
+
+
+def _has_pending_ids(files: pa.Table) -> bool:
+    least = pc.min(files["base_row_id"]).as_py()
+    return least is not None and least < 0
 
 
 def column_names(columns: Sequence[str]) -> list[str]:

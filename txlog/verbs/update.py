@@ -71,7 +71,7 @@ class Update(ChangeRows):
     def _changes_of(self, base: Snapshot, files: pa.Table) -> RowChanges:
         assert self._given is not None
         plan = plan_scan(base, files, columns=[], where=self._where)
-        require_table_columns(plan.reading.where, base, row_ids=True)
+        require_table_columns(plan.reading.where, base, files, row_ids=True)
         rows = find_rows(self.context.store, plan, self.context.engine)
         if not rows:
             return RowChanges(plan.reading.where)
