@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog import InvalidInputError, InvalidTypeError, col
-from txlog.expressions.bind import bind
+from txlog.expressions.bind import bind, depends_on_zone
 from txlog.expressions.evaluate import is_true
-from txlog.expressions.sql import depends_on_zone, parse_sql, to_sql
+from txlog.expressions.sql import parse_sql, to_sql
 from txlog.expressions.tree import Zoned
 from txlog.expressions.zones import _instant, _local, known_zone
 

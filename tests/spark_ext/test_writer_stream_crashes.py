@@ -173,6 +173,7 @@ def in_own_process(run: Run) -> None:
 
 def in_session(spark: "SparkSession") -> Callable[[Run], None]:
     """Run the query in a session that stays: only the process at the point dies."""
+    spark.createDataFrame([(1,)], "id int")  # Spark looks for sources in the active session.
     spark.dataSource.register(driver.CrashingSource)
 
     def start(run: Run) -> None:

@@ -23,10 +23,10 @@ from txlog.base.errors import (
     of_argument,
 )
 from txlog.data_files.lengths import declared_type, fits_declared
-from txlog.expressions.bind import bind, bind_value, columns_of
+from txlog.expressions.bind import bind, bind_value, columns_of, depends_on_zone
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate, is_true
-from txlog.expressions.sql import depends_on_zone, parse_sql, to_sql
+from txlog.expressions.sql import parse_sql, to_sql
 from txlog.expressions.tree import (
     Case,
     Cast,

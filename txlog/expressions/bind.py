@@ -127,6 +127,19 @@ def bind_value(expression: Expression, schema: StructType) -> tuple[Expression, 
         raise _bad(f"the expression cannot be read: {error}") from error
 
 
+def depends_on_zone(expression: Expression, schema: StructType) -> bool:
+    """Return whether an expression means something else in another time zone."""
+    from txlog.expressions.sql import to_sql
+
+    texts = []
+    for zone in ("UTC", "+09:30"):
+        try:
+            texts.append(to_sql(bind_value(Zoned(expression, zone), schema)[0]))
+        except InvalidInputError:
+            texts.append("")
+    return texts[0] != texts[1]
+
+
 def columns_of(expression: Expression) -> tuple[tuple[str, ...], ...]:
     """Return the distinct paths of the columns that an expression reads."""
     return tuple(dict.fromkeys(n.path for n in nodes(expression) if isinstance(n, Column)))
@@ -193,8 +206,6 @@ def _zone_for(node: Expression, name: str, schema: StructType) -> str:
     try:
         return str(_zones().known_zone(name))
     except InvalidInputError:
-        from txlog.expressions.sql import depends_on_zone
-
         if depends_on_zone(node, schema):
             raise
         return ""

@@ -51,7 +51,6 @@ from txlog.schema.types import (
     DataType,
     DecimalType,
     PrimitiveType,
-    StructType,
     sql_name,
 )
 
@@ -117,19 +116,6 @@ def as_expression(where: Where, zone: str | None = None) -> Expression | None:
             remedy="Pass SQL text such as \"a > 1\", or an expression such as col('a') > 1",
         )
     return fixed_in_time(in_zone(parse_sql(where), zone))
-
-
-def depends_on_zone(expression: Expression, schema: StructType) -> bool:
-    """Return whether an expression means something else in another time zone."""
-    from txlog.expressions.bind import bind_value
-
-    texts = []
-    for zone in ("UTC", "+09:30"):
-        try:
-            texts.append(to_sql(bind_value(Zoned(expression, zone), schema)[0]))
-        except InvalidInputError:
-            texts.append("")
-    return texts[0] != texts[1]
 
 
 def parse_sql(text: str) -> Expression:

@@ -62,7 +62,7 @@ def assumed_zone(
     option: str, where: Expression | None, schema: StructType, zone: str | None
 ) -> AssumedZone | None:
     """Return what tasks have to check; None if a zone is given, or makes no difference."""
-    from txlog.expressions.sql import depends_on_zone
+    from txlog.expressions.bind import depends_on_zone
 
     if where is None or zone is not None or not depends_on_zone(where, schema):
         return None
