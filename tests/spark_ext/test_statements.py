@@ -418,6 +418,13 @@ def test_the_value_of_a_partition_is_one_constant_of_its_type(ours: Ours, tmp_pa
     ours(f"INSERT OVERWRITE delta.`{place}` PARTITION (p = DATE'2024-01-01', q = 2) SELECT 7")
     before = stored()
     assert (7, "2024-01-01", 2) in before
+    dated = tmp_path / "dated"
+    schema = pa.schema([("id", pa.int64()), ("d", pa.date32()), ("f", pa.float64())])
+    txlog.Table.create(dated, schema, ["d", "f"])
+    ours(f"INSERT INTO delta.`{dated}` PARTITION (d = TIMESTAMP'2024-01-01', f = 0.1) SELECT 1")
+    assert txlog.Table(dated).count("d = '2024-01-01' AND f = 0.1D") == 1
+    with pytest.raises(InvalidInputError, match="no constant"):
+        ours(f"INSERT INTO delta.`{dated}` PARTITION (d = TIMESTAMP'2024-01-01 10:00', f) SELECT 1")
     for part in ("q = id", "q = 1.4", "q = rand()", "q = 'x'", "p = ''", "q = abc", "q = DEFAULT"):
         for words in ("INTO", "OVERWRITE"):
             with pytest.raises(InvalidInputError, match="no constant for the partition column"):
@@ -452,3 +459,20 @@ def test_defaults_identity_and_features(ours: Ours, tmp_path: Path) -> None:
     assert "deletionVectors" in (table.protocol.writer_features or ())
     ours(f"ALTER TABLE delta.`{place}` DROP FEATURE deletionVectors TRUNCATE HISTORY")
     assert "deletionVectors" not in (table.refresh().protocol.writer_features or ())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP COLUMN x, s", "DROP COLUMN IF EXISTS x", "DROP COLUMNS IF EXISTS (x)",
+        "RENAME COLUMN x TO y, s TO t", "ALTER COLUMN x COMMENT 'x' FIRST",
+        "ADD COLUMN IF NOT EXISTS b INT", "DROP FEATURE deletionVectors TRUNCATE HISTORIES",
+        "ALTER COLUMN id SET NOT NULL NOW", "DROP CONSTRAINT a, b", "CLUSTER BY (id) NOW",
+    ],
+)  # fmt: skip
+def test_a_change_that_is_not_wholly_understood_is_not_begun(ours: Ours, change: str) -> None:
+    version = ours.table.refresh().version
+    with pytest.raises(InvalidInputError):
+        ours(f"ALTER TABLE @PATH {change}")
+    assert ours.table.refresh().version == version

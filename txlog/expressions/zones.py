@@ -39,8 +39,18 @@ NTZ = PrimitiveType("timestamp_ntz")
 _TIMES = (DATE, NTZ, TIMESTAMP)
 _UTC = frozenset(
     {
-        *("UTC", "GMT", "UT", "UCT", "Z", "Zulu", "Universal", "Greenwich", "+00:00", "-00:00"),
-        *("Etc/UTC", "Etc/GMT", "Etc/UCT", "Etc/Zulu", "Etc/Universal", "Etc/Greenwich"),
+        *("UTC", "GMT", "UT", "UCT", "Z", "Zulu", "Universal", "Greenwich", "GMT0"),
+        *(
+            "Etc/GMT0",
+            "Etc/GMT+0",
+            "Etc/GMT-0",
+            "Etc/UTC",
+            "Etc/GMT",
+            "Etc/UCT",
+            "Etc/Zulu",
+            "Etc/Universal",
+            "Etc/Greenwich",
+        ),
     }
 )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +23,8 @@ from txlog.spark_ext.writes.merge import SparkTable, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from txlog.table.alter import TableAlter
 
 NOTHING = pa.schema([("path", pa.string())])
 _PROPERTIES = pa.schema([("key", pa.string()), ("value", pa.string())])
@@ -170,64 +174,79 @@ class Definitions(ABC):
         alter = self._opened(reader.table()).refresh().alter
         if reader.sees("RENAME", "TO"):
             raise NotOursError  # A name of the catalog.
-        if reader.accepts("SET", "TBLPROPERTIES"):
-            alter.set_properties(reader.properties(valued=True))
-        elif reader.accepts("UNSET", "TBLPROPERTIES"):
-            exists = reader.accepts("IF", "EXISTS")
-            alter.unset_properties(list(reader.properties(valued=False)), if_exists=exists)
-        elif reader.accepts("ADD", "CONSTRAINT"):
-            name = reader.taken("a name").value
-            reader.expect("CHECK")
-            alter.add_constraint({name: ", ".join(reader.items())})
-        elif reader.accepts("DROP", "CONSTRAINT"):
-            exists = reader.accepts("IF", "EXISTS")
-            alter.drop_constraint(reader.taken("a name").value, if_exists=exists)
-        elif reader.accepts("ADD", "COLUMNS") or reader.accepts("ADD", "COLUMN"):
-            items = reader.items(types=True) if reader.sees("(") else [reader.until()]
-            alter.add_columns([self._field(item) for item in items])
-        elif reader.accepts("DROP", "COLUMNS"):
-            alter.drop_columns(reader.items())
-        elif reader.accepts("DROP", "COLUMN"):
-            alter.drop_columns([reader.name()])
-        elif reader.accepts("RENAME", "COLUMN"):
-            old = reader.name()
-            reader.expect("TO")
-            alter.rename_column(old, reader.taken("a name").value)
-        elif reader.accepts("DROP", "FEATURE"):
-            feature = reader.taken("a feature").value
-            alter.drop_feature(feature, reader.accepts("TRUNCATE", "HISTORY"))
-        elif reader.accepts("CLUSTER", "BY"):
-            alter.cluster_by(*([] if reader.accepts("NONE") else reader.items()))
-        elif reader.accepts("ALTER", "COLUMN") or reader.accepts("CHANGE", "COLUMN"):
-            self._alter_column(alter)
-        else:
-            raise self._unknown_change()
-        reader.end()
+        change = self._change(alter)
+        reader.end()  # Nothing is committed before the whole statement is known.
+        change()
         return as_frame(self.spark, [], NOTHING)
 
-    def _alter_column(self, alter: Any) -> None:
+    def _change(self, alter: TableAlter) -> Callable[[], object]:
+        """Return what carries out the change that follows, at once."""
+        reader = self.reader
+        if reader.accepts("SET", "TBLPROPERTIES"):
+            return partial(alter.set_properties, reader.properties(valued=True))
+        if reader.accepts("UNSET", "TBLPROPERTIES"):
+            exists = reader.accepts("IF", "EXISTS")
+            names = list(reader.properties(valued=False))
+            return partial(alter.unset_properties, names, if_exists=exists)
+        if reader.accepts("ADD", "CONSTRAINT"):
+            name = reader.taken("a name").value
+            reader.expect("CHECK")
+            return partial(alter.add_constraint, {name: ", ".join(reader.items())})
+        if reader.accepts("DROP", "CONSTRAINT"):
+            exists = reader.accepts("IF", "EXISTS")
+            name = reader.taken("a name").value
+            return partial(alter.drop_constraint, name, if_exists=exists)
+        if reader.accepts("ADD", "COLUMNS") or reader.accepts("ADD", "COLUMN"):
+            self._refuse_if()
+            items = reader.items(types=True) if reader.sees("(") else [reader.until()]
+            return partial(alter.add_columns, [self._field(item) for item in items])
+        if reader.accepts("DROP", "COLUMNS"):
+            self._refuse_if()
+            return partial(alter.drop_columns, reader.items())
+        if reader.accepts("DROP", "COLUMN"):
+            self._refuse_if()
+            return partial(alter.drop_columns, [reader.name()])
+        if reader.accepts("RENAME", "COLUMN"):
+            old = reader.name()
+            reader.expect("TO")
+            return partial(alter.rename_column, old, reader.taken("a name").value)
+        if reader.accepts("DROP", "FEATURE"):
+            feature = reader.taken("a feature").value
+            return partial(alter.drop_feature, feature, reader.accepts("TRUNCATE", "HISTORY"))
+        if reader.accepts("CLUSTER", "BY"):
+            return partial(alter.cluster_by, *([] if reader.accepts("NONE") else reader.items()))
+        if reader.accepts("ALTER", "COLUMN") or reader.accepts("CHANGE", "COLUMN"):
+            return self._column_change(alter)
+        raise self._unknown_change()
+
+    def _refuse_if(self) -> None:
+        """Refuse `IF EXISTS` before columns: without it, IF would be the name of one."""
+        if self.reader.sees("IF"):
+            raise self.reader.unexpected("a column")
+
+    def _column_change(self, alter: TableAlter) -> Callable[[], object]:
         reader = self.reader
         name = reader.name()
         if reader.accepts("SET", "NOT", "NULL"):
-            alter.set_nullable(name, False)
-        elif reader.accepts("DROP", "NOT", "NULL"):
-            alter.set_nullable(name, True)
-        elif reader.accepts("SET", "DEFAULT"):
-            alter.set_default(name, reader.until())
-        elif reader.accepts("DROP", "DEFAULT"):
-            alter.drop_default(name)
-        elif reader.accepts("SYNC", "IDENTITY"):
-            alter.sync_identity(name)
-        elif reader.accepts("COMMENT"):
-            alter.set_column_metadata(name, {"comment": reader.taken("text").value})
-        elif reader.accepts("TYPE"):
-            alter.widen_type(name, self._field(f"x {reader.until()}").type)
-        elif reader.accepts("FIRST"):
-            alter.move_column(name, first=True)
-        elif reader.accepts("AFTER"):
-            alter.move_column(name, after=reader.taken("a name").value)
-        else:
-            raise self._unknown_change()
+            return partial(alter.set_nullable, name, False)
+        if reader.accepts("DROP", "NOT", "NULL"):
+            return partial(alter.set_nullable, name, True)
+        if reader.accepts("SET", "DEFAULT"):
+            return partial(alter.set_default, name, reader.until())
+        if reader.accepts("DROP", "DEFAULT"):
+            return partial(alter.drop_default, name)
+        if reader.accepts("SYNC", "IDENTITY"):
+            return partial(alter.sync_identity, name)
+        if reader.accepts("COMMENT"):
+            text = reader.taken("text").value
+            return partial(alter.set_column_metadata, name, {"comment": text})
+        if reader.accepts("TYPE"):
+            return partial(alter.widen_type, name, self._field(f"x {reader.until()}").type)
+        if reader.accepts("FIRST"):
+            return partial(alter.move_column, name, first=True)
+        if reader.accepts("AFTER"):
+            return partial(alter.move_column, name, after=reader.taken("a name").value)
+        raise self._unknown_change()
 
     def _unknown_change(self) -> InvalidInputError:
         error = self.reader.unexpected("a change that txlog supports")

@@ -6,8 +6,8 @@ from txlog.base.errors import InvalidInputError
 from txlog.expressions.bind import bind_value
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Cast, Literal, Zoned
-from txlog.expressions.type_rules import is_number
-from txlog.schema.types import DataType, StructType, type_name
+from txlog.expressions.type_rules import DOUBLE, FLOAT
+from txlog.schema.types import STRING, DataType, StructType, type_name
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.catalog import split_name
 from txlog.spark_ext.statements.statement_text import Reader, tokens_of
@@ -45,16 +45,20 @@ def partition_of(reader: Reader, base: Snapshot, zone: str) -> dict[str, Literal
 
 
 def _value(name: str, text: str, kind: DataType, zone: str) -> Literal:
-    """Return a constant in the type of its column; no digit of a number is lost."""
+    """Return a constant in the type of its column.
+
+    A text is cast as Spark casts it, and a float may be the nearest one. Others lose nothing.
+    """
     try:
         value, have = bind_value(Zoned(parse_sql(text), zone), StructType())
         is_constant = isinstance(value, Literal)
         if is_constant and have != kind:
             before = value
             value, _ = bind_value(Zoned(Cast(value, kind), zone), StructType())
-            if is_number(have) and is_number(kind) and isinstance(value, Literal):
+            if STRING not in (have, kind) and kind not in (FLOAT, DOUBLE):
+                back, _ = bind_value(Zoned(Cast(value, have), zone), StructType())
                 assert isinstance(before, Literal)
-                is_constant = value.value == before.value
+                is_constant = isinstance(back, Literal) and back.value == before.value
     except InvalidInputError:
         is_constant = False
     if not is_constant or not isinstance(value, Literal) or value.value == "":
