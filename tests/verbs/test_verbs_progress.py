@@ -58,7 +58,7 @@ def test_a_vacuum_counts_all_its_rounds(tmp_path: Path, bars: list[Bar]) -> None
     with moved(rounds), txlog.progress(Bar, after_s=0):
         table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     counted = [(bar.count, bar.total) for bar in bars if bar.desc.startswith("VACUUM")]
-    assert counted.count((3, 3)) == 1  # 11 files, of which 4, 4 and 3 are a round.
+    assert counted.count((3, 3)) == 1  # 11 files: rounds of 4, 4 and 3.
     assert all(count == total for count, total in counted)
 
 

@@ -561,12 +561,8 @@ def _offset(zone: str, micros: int) -> int | None:
     """Return the seconds that a zone is ahead of UTC at a local time; None if there is none."""
     if zone in ("Z", "UTC", "GMT", "UT"):
         return 0
-    found = _OFFSET.fullmatch(zone)
-    if found is not None:
-        hours, minutes, seconds = int(found[2]), found[3] or found[5], found[4] or found[6]
-        total = hours * 3600 + int(minutes or 0) * 60 + int(seconds or 0)
-        fits = int(minutes or 0) < 60 and int(seconds or 0) < 60 and total <= 18 * 3600
-        return (-total if found[1] == "-" else total) if fits else None
+    if _OFFSET.fullmatch(zone) is not None:
+        return fixed_offset(zone)
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9~/._+-]+", zone) is None:
         return None
     from datetime import datetime, timedelta
@@ -579,6 +575,17 @@ def _offset(zone: str, micros: int) -> int | None:
         return None
     offset = moment.replace(tzinfo=region).utcoffset()
     return None if offset is None else int(offset.total_seconds())
+
+
+def fixed_offset(zone: str) -> int | None:
+    """Return the seconds of an offset such as `+05:30`, `-8` or `UTC+1`; None if it is none."""
+    found = _OFFSET.fullmatch(zone)
+    if found is None:
+        return None
+    hours, minutes, seconds = int(found[2]), found[3] or found[5], found[4] or found[6]
+    total = hours * 3600 + int(minutes or 0) * 60 + int(seconds or 0)
+    fits = int(minutes or 0) < 60 and int(seconds or 0) < 60 and total <= 18 * 3600
+    return (-total if found[1] == "-" else total) if fits else None
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.base.moments import DAY_US
-from txlog.expressions.casts import cast_value
+from txlog.expressions.casts import cast_value, fixed_offset
 from txlog.expressions.signatures import DATE, TIMESTAMP, Args, Bind, Function, Typed, refuse
 from txlog.expressions.tree import Call, Cast, Expression, Literal
 from txlog.expressions.type_rules import BOOLEAN, common_type
@@ -54,7 +54,6 @@ _UTC = frozenset(
     }
 )
 
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?([0-5]\d))?(?::?([0-5]\d))?")
 _SHORT = {
     "ACT": "Australia/Darwin",
     "AET": "Australia/Sydney",
@@ -104,16 +103,15 @@ def known_zone(zone: str) -> str:
             argument="time_zone", reason=f"text was expected, not {type(zone).__name__}"
         )
     zone = zone if zone in _UTC else _SHORT.get(zone, zone)
-    offset = _OFFSET.fullmatch(zone)
+    offset = fixed_offset(zone)
     if offset is not None:
-        hours, minutes, seconds = (int(part or 0) for part in offset.groups()[1:])
-        if hours * 3600 + minutes * 60 + seconds <= 18 * 3600:
-            text = f"{offset[1]}{hours:02d}:{minutes:02d}:{seconds:02d}"
-            return text if text[1:] != "00:00:00" else ""
+        minutes, seconds = divmod(abs(offset), 60)
+        text = f"{'-' if offset < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}"
+        return text if offset else ""
     if zone in _UTC:
         return ""
     try:
-        if not zone or offset is not None:
+        if not zone:
             raise ValueError
         _offsets(np.zeros(1, np.int64), zone)
     except (pa.ArrowException, ValueError) as error:

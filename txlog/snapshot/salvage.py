@@ -48,7 +48,7 @@ class Salvaged:
 
 
 def salvaged(store: Store) -> Salvaged | None:
-    """Return what is left of the latest version; None if it can be loaded."""
+    """Return what is left of the latest version. None: the version can be loaded."""
     sound, cause = newest_sound(store)
     return None if cause is None else _left_above(store, sound, cause)
 

@@ -61,7 +61,7 @@ class AssumedZone:
 def assumed_zone(
     option: str, where: Expression | None, schema: StructType, zone: str | None
 ) -> AssumedZone | None:
-    """Return what tasks have to check; None if a zone is given, or makes no difference."""
+    """Return what tasks have to check. None: a zone is given, or no zone changes the meaning."""
     from txlog.expressions.bind import depends_on_zone
 
     if where is None or zone is not None or not depends_on_zone(where, schema):

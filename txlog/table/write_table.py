@@ -73,13 +73,13 @@ def write(
 
     The other arguments and the errors are those of `Table.append` and `Table.overwrite`.
     """
-    predicate = as_expression(where, getattr(engine, "time_zone", None))
+    store = open_store(uri, storage_options)
+    context = Context(store, engine=engine or threads_for(store))
+    predicate = as_expression(where, context.zone)
     modes = WriteModes(
         mode=mode, where=predicate, partition_mode=partition_mode, schema_mode=schema_mode
     )
     require_app_version(txn)
-    store = open_store(uri, storage_options)
-    context = Context(store, engine=engine or threads_for(store))
     definition = Definition(
         partition_by=partition_by,
         cluster_by=cluster_by,

@@ -39,7 +39,7 @@ class Update(ChangeRows):
         self._new_values = new_values
         self._where = where
         self._options = as_options(options)
-        self._given: Assignments | None = None  # With one time for all attempts.
+        self._given: Assignments | None = None  # Of the last attempt that was not extended.
 
     def changed(self, base: Snapshot) -> RowChanges:
         """Return the removed files, the files with new deletion vectors, and the new files.

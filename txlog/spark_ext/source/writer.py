@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 def plainly(method: Callable[..., Result]) -> Callable[..., Result]:
     """Let errors of txlog leave a method that Spark calls without their traceback and causes.
 
-    Spark shows both before the error, in one text, of which users see the first lines.
+    Spark shows both in one text, before the error. Users see only its first lines.
     """
 
     @wraps(method)

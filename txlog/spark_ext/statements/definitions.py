@@ -180,7 +180,7 @@ class Definitions(ABC):
         return as_frame(self.spark, [], NOTHING)
 
     def _change(self, alter: TableAlter) -> Callable[[], object]:
-        """Return what carries out the change that follows, at once."""
+        """Read the change that follows; return a function that commits it."""
         reader = self.reader
         if reader.accepts("SET", "TBLPROPERTIES"):
             return partial(alter.set_properties, reader.properties(valued=True))
