@@ -1,11 +1,13 @@
 """The commands, called as from a shell."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -22,6 +24,7 @@ import txlog
 from txlog.extend import context_of
 from txlog.tools.cli import main
 from txlog.tools.cli.app import run
+from txlog.tools.cli.output import INTERRUPTED, PIPE_CLOSED, exit_code
 from txlog.tools.report import report
 
 
@@ -130,21 +133,53 @@ def size(path: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "code", "says"),
     [
-        (["show", "/no/table"], "[not-found]"),
-        (["count", "{path}", "--where", "nope = 1"], "nope"),
-        (["show", "{path}", "--version", "9"], "latest is 2"),
+        (["show", "/no/table"], 4, "[not-found]"),
+        (["count", "{path}", "--where", "nope = 1"], 2, "nope"),
+        (["show", "{path}", "--version", "9"], 4, "latest is 2"),
     ],
 )
-def test_an_error_of_the_table_exits_with_1(
-    path: str, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+def test_an_error_is_one_line(
+    path: str, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, says: str
 ) -> None:
-    assert run([part.format(path=path) for part in arguments]) == 1
+    assert run([part.format(path=path) for part in arguments]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
     assert says in captured.err
     assert captured.err.count("\n") == 1
+
+
+def kinds(kind: type[txlog.TxlogError]) -> Iterator[type[txlog.TxlogError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from kinds(below)
+
+
+def test_the_exit_code_is_that_of_the_page() -> None:
+    page = Path("docs/guides/cli.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| (\d+) \|.*\|(.*)\|$", page, re.MULTILINE)
+    stated = {code: int(number) for number, cell in table for code in re.findall("`(.*?)`", cell)}
+    assert stated.keys() <= {one.code for one in kinds(txlog.TxlogError)}
+    assert {int(number) for number, _ in table} >= {0, INTERRUPTED, PIPE_CLOSED}
+    needed: dict[str, Any] = {"path": "p", "version": 1, "operation": "read", "rule": "CON-1"}
+    for kind in kinds(txlog.TxlogError):
+        if kind.__module__ == "txlog.base.errors":
+            fields = kind.__dataclass_fields__
+            error = kind(**{name: needed[name] for name in needed if name in fields})
+            assert exit_code(error) == stated.get(kind.code, 1), kind
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_warning_is_one_line(path: str, fast: bool) -> None:
+    assert run(["checkpoint", path]) == 0
+    (Path(path) / "_delta_log" / f"{2:020d}.checkpoint.parquet").write_bytes(b"no checkpoint")
+    options = [] if fast else ["--json"]
+    call = [sys.executable, "-m", "txlog", "count", path, *options]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "3\n" if fast else '{\n  "rows": 3\n}\n')
+    assert done.stderr.startswith("txlog: warning: "), done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["nope"], ["show"], ["history", "x", "--limit", "y"]])
@@ -364,7 +399,7 @@ def test_commands_that_change_rows(path: str, capsys: pytest.CaptureFixture[str]
     assert as_json(capsys, "delete", path, "--where", "a = 11")["version"] == 4
     assert sorted(txlog.Table(path).to_arrow()["a"].to_pylist()) == [3, 14]
     assert run(["update", path, "--set", "a"]) == 2
-    assert run(["update", path, "--set", "a=p"]) == 1
+    assert run(["update", path, "--set", "a=p"]) == 2
     done = as_json(capsys, "update", path, "--set", "a=p", "--no-error-on-type-mismatch")
     assert done["metrics"]["numUpdatedRows"] == 2
     assert txlog.Table(path).to_arrow()["a"].to_pylist() == [None, None]
@@ -383,7 +418,7 @@ def test_commands_that_change_metadata(path: str, capsys: pytest.CaptureFixture[
 
 
 def test_alter(path: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["alter", "rename", path, "a", "b c"]) == 1
+    assert run(["alter", "rename", path, "a", "b c"]) == 6
     assert "columnMapping" in capsys.readouterr().err
     assert as_json(capsys, "set", path, "delta.columnMapping.mode=name")["version"] == 3
     assert as_json(capsys, "alter", "rename", path, "a", "b c")["version"] == 4
@@ -396,7 +431,7 @@ def test_alter(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert as_json(capsys, "alter", "default", path, "i", "7")["version"] == 10
     assert as_json(capsys, "alter", "default", path, "i", "--drop")["version"] == 11
     assert run(["alter", "default", path, "i"]) == 2
-    assert run(["alter", "sync-identity", path, "i"]) == 1
+    assert run(["alter", "sync-identity", path, "i"]) == 2
     assert run(["alter", "add", path, "e=NOTHING SUCH"]) == 2
     assert run(["alter", "nullable", path, "i", "--no"]) == 1
     assert txlog.Table(path).schema.names == ["i", "b c", "p"]
@@ -415,7 +450,7 @@ def test_vacuum(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(kept) < 3
     assert as_json(capsys, *arguments, "--delete")["deleted"] is True
     assert as_json(capsys, *arguments)["files"] == []
-    assert run(["vacuum", path, "--retention-hours", "0"]) == 1
+    assert run(["vacuum", path, "--retention-hours", "0"]) == 2
 
 
 def test_pins_expire_and_clones(path: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -436,7 +471,7 @@ def test_pins_expire_and_clones(path: str, capsys: pytest.CaptureFixture[str]) -
     listed = as_json(capsys, "expire", path, "--retention-hours", "0")
     assert [Path(name).name for name in listed["files"]] == ["00000000000000000002.json"]
     assert as_json(capsys, "expire", path, "--retention-hours", "0", "--delete")["deleted"]
-    assert run(["count", path, "--version", "2"]) == 1
+    assert run(["count", path, "--version", "2"]) == 4
     capsys.readouterr()
     other = f"{path}-clone"
     assert as_json(capsys, "clone", path, other, "--version", "best")["version"] == 0
@@ -452,7 +487,7 @@ def test_pins_expire_and_clones(path: str, capsys: pytest.CaptureFixture[str]) -
 def test_optimize_trash_and_generate(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert as_json(capsys, "optimize", path, "--z-order", "a")["version"] == 3
     assert as_json(capsys, "optimize", path)["version"] is None
-    assert run(["optimize", path, "--cluster"]) == 1
+    assert run(["optimize", path, "--cluster"]) == 2
     assert run(["optimize", path, "--cluster", "--z-order", "a"]) == 2
     capsys.readouterr()
     for file in Path(path).rglob("*.parquet"):
@@ -525,7 +560,7 @@ def test_diff_and_blame(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = as_json(capsys, "blame", path, "--where", "a = 4")
     assert (row["_commit_version"], row["_operation"]) == (1, "WRITE")
     assert run(["blame", path, "--limit", "2"]) == 0
-    assert run(["diff", path, "9"]) == 1
+    assert run(["diff", path, "9"]) == 4
 
 
 def test_doctor_and_repair(path: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -552,14 +587,14 @@ def test_rows_by_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert orjson.loads(capsys.readouterr().out) == [{"id": 3, "name": "c"}, {"id": 1, "name": "a"}]
     assert run(["lookup", path, "b", "--on", "name", "--columns", "id"]) == 0
     assert "2" in capsys.readouterr().out
-    assert run(["lookup", path, "x", "--on", "id"]) == 1
+    assert run(["lookup", path, "x", "--on", "id"]) == 2
     assert "they are not values of 'id' (int64)" in capsys.readouterr().err
 
 
 def test_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "t")
     txlog.write(path, pa.table({"id": [3, 1, 2], "name": ["c", "a", "b"]}))
-    assert run(["lookup", path, "3"]) == 1
+    assert run(["lookup", path, "3"]) == 2
     assert "the table has 0 indexes" in capsys.readouterr().err
     assert as_json(capsys, "index", "create", path, "id")["version"] == 1
     (shown,) = as_json(capsys, "index", "show", path)
@@ -573,7 +608,7 @@ def test_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["index", "show", path]) == 0
     assert "hashed" in capsys.readouterr().out
     assert as_json(capsys, "index", "drop", path, "id")["version"] == 3
-    assert run(["index", "drop", path, "id"]) == 1
+    assert run(["index", "drop", path, "id"]) == 4
     assert "no index 'id'" in capsys.readouterr().err
 
 
@@ -604,7 +639,7 @@ def test_a_table_whose_latest_version_is_damaged(
 ) -> None:
     last = Path(path) / "_delta_log" / f"{2:020d}.json"
     last.write_text(last.read_text()[:30])
-    assert run(["show", path]) == 1
+    assert run(["show", path]) == 5
     assert "restore(1)" in capsys.readouterr().err
     assert [entry["version"] for entry in as_json(capsys, "history", path)] == [1, 0]
     assert [row["version"] for row in as_json(capsys, "versions", path)] == [0, 1]

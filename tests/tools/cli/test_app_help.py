@@ -230,7 +230,7 @@ class TestErrors:
         assert orjson.loads(capsys.readouterr().out) in told
 
     def test_an_error_says_where_its_help_is(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert run(["show", "/no/table"]) == 1
+        assert run(["show", "/no/table"]) == 4
         error = capsys.readouterr().err
         found = re.search(r"\(txlog (help [a-z-]+)\)\n$", error)
         assert found is not None
@@ -238,7 +238,7 @@ class TestErrors:
         assert "There is no table" in capsys.readouterr().out
 
     def test_an_unknown_code(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert run(["help", "nope"]) == 1
+        assert run(["help", "nope"]) == 2
         assert "not-found" in capsys.readouterr().err
 
     def test_a_terminal_gets_marks(

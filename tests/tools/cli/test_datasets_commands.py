@@ -105,15 +105,15 @@ def test_from_upload_to_training(shell: Shell, tmp_path: Path) -> None:
 
 def test_what_is_wrong_is_said(shell: Shell, tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
-    assert "no data set 'x'" in shell("show", "x", code=1)
-    assert "digits" in shell("create", "7", str(tmp_path / "a.parquet"), code=1)
+    assert "no data set 'x'" in shell("show", "x", code=4)
+    assert "digits" in shell("create", "7", str(tmp_path / "a.parquet"), code=2)
     shell("create", "seven", str(tmp_path / "a.parquet"))
     assert shell.json("show", "1")["name"] == "seven"
     assert "'seven' already" in shell("create", "seven", str(tmp_path / "a.parquet"), code=1)
     assert "NAME=VALUE" in shell("prepare", "seven", "--tag", "a", code=2)
     assert "APPLICATION:VERSION" in shell("update", "seven", "x", "--txn", "job", code=2)
-    assert "is not the name" in shell("purge", "seven", "--confirm", "8", code=1)
-    assert "no commit of 1 has a=b" in shell("prepare", "seven", "--tag", "a=b", code=1)
+    assert "is not the name" in shell("purge", "seven", "--confirm", "8", code=2)
+    assert "no commit of 1 has a=b" in shell("prepare", "seven", "--tag", "a=b", code=2)
 
 
 def test_a_training_set_that_fails_ends_with_1(shell: Shell, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_service_and_its_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert run(["datasets", "token", *options, "--json"]) == 0
         made.append(orjson.loads(capsys.readouterr().out))
     assert made[1]["entry"]["datasets"] == ["a", "b"]
-    assert run(["datasets", "token", "julia", "--right", "all"]) == 1
+    assert run(["datasets", "token", "julia", "--right", "all"]) == 2
     tokens = tmp_path / "tokens.json"
     tokens.write_bytes(orjson.dumps({"tokens": [one["entry"] for one in made]}))
     (tmp_path / "in").mkdir()

@@ -1,14 +1,10 @@
-"""The command line.
-
-Exit codes: 0 done, 1 an error of the table or the store, 2 a wrong call, 130 interrupted by Ctrl-C,
-141 the receiver of the output closed it.
-"""
+"""The command line. `output.EXIT_CODES` has the exit codes of errors."""
 
 from __future__ import annotations
 
 import sys
 
-from txlog.tools.cli.output import INTERRUPTED, close_output
+from txlog.tools.cli.output import FAILED, INTERRUPTED, WRONG_CALL, close_output
 
 
 def main() -> None:
@@ -23,7 +19,7 @@ def main() -> None:
     except OSError as error:  # Errors of tables are `TxlogError`s, which the commands handle.
         print(f"txlog: the output cannot be written: {error.strerror}", file=sys.stderr)
         close_output()
-        code = 1
+        code = FAILED
     raise SystemExit(code)
 
 
@@ -41,7 +37,7 @@ def _run(words: list[str]) -> int:
             "pip install 'pyspark-txlog[cli]'",
             file=sys.stderr,
         )
-        return 2
+        return WRONG_CALL
     return run()
 
 
@@ -49,11 +45,12 @@ def _count(table: str) -> int:
     """Print the number of rows of a table, and return the exit code."""
     from txlog import Table
     from txlog.base.errors import TxlogError
-    from txlog.tools.cli.output import error_text, print_text
+    from txlog.tools.cli.output import error_text, exit_code, plain_warnings, print_text
 
     try:
-        print_text(str(Table(table).count()))
+        with plain_warnings():
+            print_text(str(Table(table).count()))
     except TxlogError as error:
         print(error_text(error), file=sys.stderr)
-        return 1
+        return exit_code(error)
     return 0

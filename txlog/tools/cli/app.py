@@ -25,8 +25,10 @@ from txlog.tools.cli.output import (
     clock,
     close_output,
     error_text,
+    exit_code,
     metrics_text,
     newest_of,
+    plain_warnings,
     print_json,
     print_outcome,
     print_rows,
@@ -119,10 +121,11 @@ _ONE_OF_TWO = "'--version' / '--timestamp'"
 def run(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code."""
     try:
-        _command()(arguments, prog_name="txlog", standalone_mode=True)
+        with plain_warnings():
+            _command()(arguments, prog_name="txlog", standalone_mode=True)
     except TxlogError as error:
         print(error_text(error), file=sys.stderr)
-        return 1
+        return exit_code(error)
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 1
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from txlog.base.errors import TxlogError
+from txlog.base.errors import (
+    CommitConflictError,
+    DataFileError,
+    EngineError,
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+    OutcomeUnknownError,
+    OutOfMemoryError,
+    SchemaMismatchError,
+    StoreError,
+    TxlogError,
+    TxlogWarning,
+    UnsupportedFeatureError,
+)
 from txlog.base.moments import moment_text
 from txlog.base.threads import progress
 
@@ -22,6 +37,22 @@ if TYPE_CHECKING:
 
     from txlog import Outcome, Table
 
+FAILED = 1  # The exit code of every other error, and of commands that examine and find a fault.
+WRONG_CALL = 2  # As for options that typer refuses.
+# The exit codes of errors: the first matching class counts. docs/guides/cli.md has the table.
+EXIT_CODES: tuple[tuple[type[TxlogError], int], ...] = (
+    (SchemaMismatchError, FAILED),  # The call is right; the data is not.
+    (InvalidInputError, WRONG_CALL),
+    (CommitConflictError, 3),
+    (NotFoundError, 4),
+    (LogCorruptError, 5),
+    (DataFileError, 5),
+    (UnsupportedFeatureError, 6),
+    (StoreError, 7),
+    (EngineError, 7),
+    (OutOfMemoryError, 7),
+    (OutcomeUnknownError, 8),
+)
 # The exit codes that shells use.
 INTERRUPTED = 130  # Ctrl-C ended the program.
 PIPE_CLOSED = 141  # The program wrote to a closed pipe.
@@ -310,6 +341,34 @@ def newest_of(uri: str) -> Table:
 def error_text(error: TxlogError) -> str:
     """Return an error in one line, for standard error."""
     return f"txlog: {error} (txlog help {error.code})"
+
+
+def exit_code(error: TxlogError) -> int:
+    """Return the exit code of a command that ends with an error."""
+    return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Print warnings of txlog in the `with` block as one line each on standard error.
+
+    Python prints the line of code that is at fault, which here is none of the user's. Warnings of
+    other packages are printed as Python does.
+    """
+    before = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if not issubclass(category, TxlogWarning):
+            before(message, category, *place, **more)
+            return
+        _stop_working()
+        print(f"txlog: warning: {message}", file=sys.stderr)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 def print_outcome(outcome: Outcome, json: bool) -> None:
