@@ -7,7 +7,7 @@ Rules: the Delta protocol, "Column Invariants", "CHECK Constraints", "Generated 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -295,6 +295,34 @@ def has_default(field: StructField) -> bool:
     """Return whether a column gets values if data omits it: a default, identity, generated."""
     counts = field.is_identity
     return field.metadata.get(CURRENT_DEFAULT) is not None or counts or is_generated(field)
+
+
+def with_default(field: StructField, text: str) -> StructField:
+    """Return a column of a table with a default.
+
+    Raises
+    ------
+    InvalidInputError
+        Its values are generated, or the default cannot be evaluated as its type.
+    """
+    if field.is_identity or is_generated(field):
+        raise InvalidInputError(
+            argument="column",
+            field=field.name,
+            reason=f"the values of column {field.name} are generated",
+            remedy="Choose another column",
+        )
+    new = replace(field, metadata={**field.metadata, CURRENT_DEFAULT: text})
+    try:
+        default_value(new)
+    except UnsupportedFeatureError as error:
+        raise InvalidInputError(
+            argument="default",
+            field=field.name,
+            reason=f"{text} cannot be evaluated as {type_name(field.type)}",
+            remedy="Write a constant, or an expression of constants",
+        ) from error
+    return new
 
 
 def default_value(field: StructField) -> pa.Scalar:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from txlog.base.arrow import pc
-from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError
 from txlog.data_files.constraints import (
     constraints_of,
-    default_value,
     has_default,
     require_no_null,
+    with_default,
 )
 from txlog.data_files.identity import (
     identities,
@@ -38,7 +38,6 @@ from txlog.schema.edit import (
 )
 from txlog.schema.types import (
     CURRENT_DEFAULT,
-    GENERATION,
     TYPE_CHANGES,
     DataType,
     StructField,
@@ -270,25 +269,14 @@ class SetDefault(ChangeSchema):
         kept = {name: text for name, text in field.metadata.items() if name != CURRENT_DEFAULT}
         if self._default is None:
             return with_field(base.schema, path, lambda one: replace(one, metadata=kept))
-        if len(path) > 1 or field.is_identity or GENERATION in kept:
+        if len(path) > 1:
             raise InvalidInputError(
                 argument="column",
                 field=".".join(path),
-                reason=f"{'.'.join(path)} is nested, and only columns of the table have defaults"
-                if len(path) > 1
-                else f"the values of column {path[0]} are generated",
+                reason=f"{'.'.join(path)} is nested, and only columns of the table have defaults",
                 remedy="Choose another column",
             )
-        new = replace(field, metadata={**kept, CURRENT_DEFAULT: self._default})
-        try:
-            default_value(new)
-        except UnsupportedFeatureError as error:
-            raise InvalidInputError(
-                argument="default",
-                field=path[0],
-                reason=f"{self._default} cannot be evaluated as {type_name(field.type)}",
-                remedy="Write a constant, or an expression of constants",
-            ) from error
+        new = with_default(field, self._default)
         return with_field(base.schema, path, lambda _: new)
 
     def parameters(self, base: Snapshot) -> Mapping[str, Any]:

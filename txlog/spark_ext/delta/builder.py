@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from pyspark.sql.types import StructType
+
 from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -17,6 +19,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
 )
 from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
+from txlog.data_files.constraints import with_default
 from txlog.data_files.definition import Definition
 from txlog.data_files.identity import Identity
 from txlog.expressions.tree import quote_name
@@ -46,7 +49,7 @@ from txlog.verbs.replace import ReplaceTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructField, StructType
+    from pyspark.sql.types import DataType, StructField
 
     from txlog.data_files.modes import SchemaMode, WriteMode
 
@@ -149,6 +152,13 @@ class DeltaTableBuilder(Generic[Handle]):
         if comment is not None:
             metadata["comment"] = of_type(str, comment, "comment")
         self._fields.append(StructField(colName, dataType, nullable, metadata))
+        return self
+
+    def _with_default(self, text: str) -> DeltaTableBuilder[Handle]:
+        """Give the last column a default, as `Table.alter.set_default` does; errors as there."""
+        field = self._fields[-1]
+        declared = parse_schema(StructType([field]).json()).fields[0]
+        field.metadata = {**field.metadata, **with_default(declared, text).metadata}
         return self
 
     def _field_of(self, name: str, text: str) -> StructField:
@@ -273,8 +283,6 @@ class DeltaTableBuilder(Generic[Handle]):
         }
 
     def _schema(self) -> DeltaType:
-        from pyspark.sql.types import StructType
-
         for field in self._fields:
             if found := _SIZED_TYPE.search(StructType([field]).json()):
                 raise _unchecked_length(field.name, found[1])

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from txlog.table.alter import TableAlter
 
 NOTHING = pa.schema([("path", pa.string())])
-_PROPERTIES = pa.schema([("key", pa.string()), ("value", pa.string())])
+# What may follow the type of a column.
+_CLAUSES = (("NOT", "NULL"), ("DEFAULT",), ("GENERATED",), ("COMMENT",))
 
 
 class NotOursError(Exception):
@@ -101,9 +102,9 @@ class Definitions(ABC):
             elif reader.accepts("CLUSTER", "BY"):
                 builder = builder.clusterBy(reader.items())
             elif reader.accepts("LOCATION"):
-                builder = builder.location(reader.taken("a path").value)
+                builder = builder.location(reader.quoted("a path"))
             elif reader.accepts("COMMENT"):
-                builder = builder.comment(reader.taken("a text").value)
+                builder = builder.comment(reader.quoted("a text"))
             elif reader.accepts("TBLPROPERTIES"):
                 for key, value in reader.properties(valued=True).items():
                     builder = builder.property(key, value)
@@ -128,7 +129,7 @@ class Definitions(ABC):
         builder = DeltaTable.createOrReplace(self.spark).tableName(name)
         while reader.token is not None:
             if reader.accepts("LOCATION"):
-                builder = builder.location(reader.taken("a path").value)
+                builder = builder.location(reader.quoted("a path"))
             elif reader.accepts("TBLPROPERTIES"):
                 properties = reader.properties(valued=True)
             else:
@@ -157,17 +158,6 @@ class Definitions(ABC):
         reader.end()
         DeltaTable.convertToDelta(self.spark, name, columns)
         return as_frame(self.spark, [], NOTHING)
-
-    def _properties(self) -> DataFrame:
-        opened = self._opened(self.reader.name()).refresh()
-        key = None
-        if self.reader.accepts("("):
-            key = self.reader.taken("a property").value
-            self.reader.expect(")")
-        self.reader.end()
-        rows = [{"key": k, "value": v} for k, v in sorted(opened.properties.items())]
-        chosen = [row for row in rows if key in (None, row["key"])]
-        return as_frame(self.spark, chosen, _PROPERTIES)
 
     def _alter(self) -> DataFrame:
         reader = self.reader
@@ -238,7 +228,7 @@ class Definitions(ABC):
         if reader.accepts("SYNC", "IDENTITY"):
             return partial(alter.sync_identity, name)
         if reader.accepts("COMMENT"):
-            text = reader.taken("text").value
+            text = reader.quoted("a text")
             return partial(alter.set_column_metadata, name, {"comment": text})
         if reader.accepts("TYPE"):
             return partial(alter.widen_type, name, self._field(f"x {reader.until()}").type)
@@ -276,21 +266,31 @@ class Definitions(ABC):
 def _with_column(
     builder: DeltaTableBuilder[DeltaTable], text: str
 ) -> DeltaTableBuilder[DeltaTable]:
-    """Add a column from its definition in SQL: a name, a type, and further clauses."""
+    """Add a column from its definition in SQL: a name, a type, and further clauses in any order."""
     reader = Reader(text, tokens_of(text))
     name = split_name(reader.name())[0]
-    kind = reader.until(("GENERATED",), types=True)
-    always: str | IdentityGenerator | None = None
-    by_default: IdentityGenerator | None = None
-    if reader.accepts("GENERATED", "BY", "DEFAULT", "AS", "IDENTITY"):
-        by_default = _identity(reader)
-    elif reader.accepts("GENERATED", "ALWAYS", "AS", "IDENTITY"):
-        always = _identity(reader)
-    elif reader.accepts("GENERATED", "ALWAYS", "AS"):
-        always = ", ".join(reader.items())
-    kind += "" if reader.token is None else " " + reader.until()
-    reader.end()
-    return builder.addColumn(name, kind, generatedAlwaysAs=always, generatedByDefaultAs=by_default)
+    kind = reader.until(*_CLAUSES, types=True)
+    found: dict[str, Any] = {}
+    default: str | None = None
+    while (token := reader.token) is not None:
+        given: dict[str, Any] = {}
+        if reader.accepts("NOT", "NULL"):
+            given["nullable"] = False
+        elif reader.accepts("COMMENT"):
+            given["comment"] = reader.quoted("a text")
+        elif reader.accepts("GENERATED", "BY", "DEFAULT", "AS", "IDENTITY"):
+            given["generatedByDefaultAs"] = _identity(reader)
+        elif reader.accepts("GENERATED", "ALWAYS", "AS", "IDENTITY"):
+            given["generatedAlwaysAs"] = _identity(reader)
+        elif reader.accepts("GENERATED", "ALWAYS", "AS"):
+            given["generatedAlwaysAs"] = ", ".join(reader.items())
+        elif default is None and reader.accepts("DEFAULT"):
+            default = reader.until(*_CLAUSES)
+        if given.keys() & found.keys() or reader.token is token:
+            raise reader.unexpected("NOT NULL, DEFAULT, GENERATED or COMMENT")
+        found |= given
+    builder = builder.addColumn(name, kind, **found)
+    return builder if default is None else builder._with_default(default)
 
 
 def _identity(reader: Reader) -> IdentityGenerator:

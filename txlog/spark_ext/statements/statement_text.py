@@ -13,6 +13,7 @@ from typing import Any
 from txlog.base.errors import InvalidInputError
 
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
+_GENERIC = ("STRUCT", "ARRAY", "MAP")
 _AT_VERSION = re.compile(r"(.*)@v(\d+)", re.DOTALL)
 
 
@@ -145,6 +146,12 @@ class Reader:
         self._at += 1
         return token
 
+    def quoted(self, wanted: str) -> str:
+        """Return a text in quotes, without them; `wanted` describes it for an error."""
+        if self.token is None or not self.token.is_text:
+            raise self.unexpected(f"{wanted} in quotes")
+        return self.taken(wanted).value
+
     def name(self) -> str:
         """Return a name of one or more parts, as written."""
         first = self.token
@@ -183,9 +190,10 @@ class Reader:
     def until(self, *stops: tuple[str, ...], types: bool = False) -> str:
         """Return the text up to one of these words outside of parentheses, or up to the end.
 
-        With `types`, `<` and `>` are parentheses, too.
+        With `types`, `<` and `>` of types are parentheses, too.
         """
         first, depth, cases = self._at, 0, 0
+        angles = list[int]()  # The depth of each open `<`.
         while (token := self.token) is not None:
             stopped = cases == 0 and any(self.sees(*words) for words in stops)
             if depth == 0 and (token.word in _CLOSING or stopped):
@@ -197,8 +205,14 @@ class Reader:
                 cases += 1
             elif not is_field and token.word == "END" and cases:  # Else it is a column.
                 cases -= 1
-            if types and not token.raw.strip("<>"):
-                depth += token.raw.count("<") - token.raw.count(">")
+            if types and not token.raw.strip("<>"):  # Elsewhere they are comparisons.
+                if self._tokens[self._at - 1].word in _GENERIC:
+                    depth += 1
+                    angles.append(depth)
+                for _ in range(token.raw.count(">")):
+                    if angles and angles[-1] == depth:
+                        angles.pop()
+                        depth -= 1
             self._at += 1
         if self._at == first:
             raise self.unexpected("an expression")

@@ -22,7 +22,8 @@ from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder
 from txlog.spark_ext.reads import read
 from txlog.spark_ext.reads.predicates import constant_column
 from txlog.spark_ext.spark_types import read_schema
-from txlog.spark_ext.statements.definitions import NOTHING, Definitions, NotOursError
+from txlog.spark_ext.statements.definitions import NOTHING, NotOursError
+from txlog.spark_ext.statements.descriptions import Descriptions
 from txlog.spark_ext.statements.partitions import partition_of
 from txlog.spark_ext.statements.statement_text import (
     Moment,
@@ -53,9 +54,10 @@ def sql(
 
     Tables are ``delta.`/path` ``, ``txlog.`/path` `` or names in Spark's catalog. This function
     runs `MERGE INTO`, `UPDATE`, `DELETE FROM`, `TRUNCATE`, `INSERT INTO` and `OVERWRITE`,
-    `OPTIMIZE`, `REORG`, `VACUUM`, `RESTORE`, `GENERATE`, `DESCRIBE HISTORY` and `DETAIL`, `ALTER
-    TABLE`, `SHOW TBLPROPERTIES`, `CONVERT TO DELTA`, `CREATE TABLE` with columns, `AS` a query or
-    as a `CLONE`, and queries of these tables, also with `VERSION AS OF` and `TIMESTAMP AS OF`.
+    `OPTIMIZE`, `REORG`, `VACUUM`, `RESTORE`, `GENERATE`, `DESCRIBE` (also `HISTORY` and `DETAIL`),
+    `SHOW COLUMNS`, `PARTITIONS`, `TBLPROPERTIES` and `CREATE TABLE`, `ALTER TABLE`, `CONVERT TO
+    DELTA`, `CREATE TABLE` with columns, `AS` a query or as a `CLONE`, and queries of these tables,
+    also with `VERSION AS OF` and `TIMESTAMP AS OF`.
     Spark gets expressions exactly as written. All other statements, and statements about tables of
     other formats, go to `spark.sql` unchanged.
 
@@ -90,7 +92,7 @@ def sql(
 
 
 @dataclass
-class _Statement(Definitions):
+class _Statement(Descriptions):
     """One statement. Each method runs one kind of statement, after its first words."""
 
     def result(self) -> DataFrame:
@@ -120,7 +122,12 @@ class _Statement(Definitions):
             (("ALTER", "TABLE"), self._alter),
             (("CREATE",), self._create),
             (("CONVERT", "TO", "DELTA"), self._convert),
-            (("SHOW", "TBLPROPERTIES"), self._properties),
+            (("SHOW", "TBLPROPERTIES"), self._shown_properties),
+            (("SHOW", "COLUMNS"), self._columns),
+            (("SHOW", "PARTITIONS"), self._partitions),
+            (("SHOW", "CREATE", "TABLE"), self._creation),
+            (("DESCRIBE",), self._describe),
+            (("DESC",), self._describe),
         ]
         for words, run in kinds:
             if reader.accepts(*words):
