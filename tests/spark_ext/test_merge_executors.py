@@ -129,6 +129,23 @@ CASES: dict[str, list[tuple[Work, pa.Table]]] = {
     "schema_mode": [
         (merged(UPDATE, INSERT, schema_mode="merge"), FLAT.append_column("new", [[1, 2, 3]])),
         (merged(Clause("matched", "update", partial=True)), FLAT.append_column("new", [[1, 2, 3]])),
+        (merged(UPDATE, INSERT, schema_mode="merge"), NESTED),
+        (merged(Clause("matched", "update", updates={"st": "source.st"})), NESTED),
+        (
+            merged(
+                Clause("matched", "update", updates={"st": "source.st"}),
+                Clause("not_matched", "insert", updates={"id": "source.id", "st": "source.st"}),
+                schema_mode="merge",
+            ),
+            NESTED,
+        ),
+        (
+            merged(
+                Clause("matched", "update", updates={"st.inner": "source.st.inner"}),
+                schema_mode="merge",
+            ),
+            NESTED,
+        ),
     ],
     "error_on_type_mismatch": [
         (

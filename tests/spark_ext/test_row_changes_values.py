@@ -61,6 +61,43 @@ def test_fields_of_structs_in_maps_are_matched_by_name(spark: SparkSession, tmp_
 
 
 @pytest.mark.spec("SPK-24")
+def test_a_struct_with_fewer_fields_is_refused_or_keeps_the_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    uri = str(tmp_path / "t")
+    value = {"a": 1, "b": 2}
+    txlog.write(uri, pa.Table.from_pylist([{"id": 1, "st": value, "l": [value]}]))
+    table = DeltaTable.forPath(spark, uri).alias("t")
+    source = spark.sql("SELECT 1L id, struct(9L AS a) st, array(struct(9L AS a)) l")
+    source.createOrReplaceTempView("fewer")
+    merger = table.merge(source.alias("s"), "t.id = s.id")
+    merges = f"INTO delta.`{uri}` t USING fewer s ON t.id = s.id WHEN MATCHED THEN UPDATE SET"
+    for refused in (
+        lambda: table.update(set={"st": "struct(9L AS a)"}),
+        lambda: table.update(set={"l": "array(struct(9L AS a))"}),
+        lambda: sql(spark, f"UPDATE delta.`{uri}` SET st = struct(9L AS a)"),
+        lambda: merger.whenMatchedUpdateAll().execute(),
+        lambda: merger.whenMatchedUpdate(set={"st": "s.st"}).execute(),
+        lambda: sql(spark, f"MERGE {merges} *"),
+        lambda: sql(spark, f"MERGE {merges} st = s.st"),
+    ):
+        with pytest.raises(txlog.InvalidInputError, match=r"has no field \w+(.element)?.b"):
+            refused()
+    assert txlog.Table(uri).version == 0
+    evolving = merger.withSchemaEvolution()
+    for kept in (
+        lambda: evolving.whenMatchedUpdateAll().execute(),
+        lambda: evolving.whenMatchedUpdate(set={"st": "s.st", "l": "s.l"}).execute(),
+        lambda: sql(spark, f"MERGE WITH SCHEMA EVOLUTION {merges} *"),
+        lambda: sql(spark, f"MERGE WITH SCHEMA EVOLUTION {merges} st = s.st, l = s.l"),
+    ):
+        kept()
+        wanted = [{"id": 1, "st": {"a": 9, "b": 2}, "l": [{"a": 9, "b": None}]}]
+        assert rows_of(uri) == wanted
+        txlog.Table(uri).restore(0)
+
+
+@pytest.mark.spec("SPK-24")
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_values_in_arrays_and_maps_must_fit(spark: SparkSession, tmp_path: Path, ansi: str) -> None:
     uri = str(tmp_path / "t")

@@ -19,7 +19,13 @@ from txlog.base.errors import InvalidInputError, of_argument
 from txlog.base.threads import cached_property
 from txlog.data_files.constraints import is_generated
 from txlog.data_files.identity import identity_of
-from txlog.data_files.incoming import CORRECT, fit_column, is_storable
+from txlog.data_files.incoming import (
+    CORRECT,
+    fit_column,
+    is_storable,
+    lacking_fields,
+    require_whole_structs,
+)
 from txlog.expressions.bind import bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate
@@ -60,6 +66,7 @@ class Assignment:
     path: tuple[str, ...]
     field: StructField  # The field at the path.
     value: Expression  # Bound; it has the field's type or a type that can be stored in it.
+    part: StructType | None = None  # The value's type, if structs keep fields that it lacks.
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ class Assignments:
             A value cannot be computed.
         """
         data = rows if source is None else source
-        given = {one.path: self._value(one, data) for one in self.values}
+        given = {one.path: self._value(one, data, rows) for one in self.values}
         arrays = [
             _assigned(_column(rows, field), (field.name,), field, given) for field in self._written
         ]
@@ -108,7 +115,10 @@ class Assignments:
         return tuple(f for f in self.schema.fields if f.name in given or not is_generated(f))
 
     def alone(self, data: pa.RecordBatch) -> pa.RecordBatch:
-        """Return only the assigned values, as columns of new rows. Errors as for `of`."""
+        """Return only the assigned values, as columns of new rows. Errors as for `of`.
+
+        Fields of structs that the values lack are null.
+        """
         fields = [one.field for one in self.values]
         arrays = [self._value(one, data) for one in self.values]
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(StructType(tuple(fields))))
@@ -116,15 +126,21 @@ class Assignments:
     @property
     def keeps(self) -> frozenset[str]:
         """The columns that keep at least a part of their old values."""
-        given = {one.path[0] for one in self.values if len(one.path) == 1}
+        given = {one.path[0] for one in self.values if len(one.path) == 1 and one.part is None}
         return frozenset(field.name for field in self._written) - given
 
-    @staticmethod
-    def _value(one: Assignment, data: pa.RecordBatch) -> pa.Array:
+    def _value(
+        self, one: Assignment, data: pa.RecordBatch, rows: pa.RecordBatch | None = None
+    ) -> pa.Array:
         is_given = isinstance(one.value, Column | Literal)
         remedy = CORRECT if is_given else _as_type(one.field.type)
         with of_argument("updates", ".".join(one.path)):
             values = flat(evaluate(one.value, data))
+        if one.part is not None and rows is not None:
+            own = _column(rows, next(f for f in self.schema.fields if f.name == one.path[0]))
+            for name in one.path[1:]:
+                own = _field_of(own, name)
+            values = _with_own_fields(values, one.part, own, one.field.type)
         return fit_column(values, one.field, remedy=remedy)
 
 
@@ -132,6 +148,33 @@ def _column(rows: pa.RecordBatch, field: StructField) -> pa.Array:
     if field.name in rows.schema.names:
         return rows.column(field.name)
     return pa.nulls(rows.num_rows, arrow_field(field).type)
+
+
+def _field_of(array: pa.Array, name: str) -> pa.Array:
+    """Return a field of structs; nulls if they are older than the field."""
+    if pa.types.is_null(array.type) or array.type.get_field_index(name) < 0:
+        return pa.nulls(len(array))
+    return pc.struct_field(array, name)
+
+
+def _with_own_fields(
+    values: pa.Array, kind: DataType, own: pa.Array, own_kind: DataType
+) -> pa.Array:
+    """Return new values of which structs get the fields that they lack from the old values.
+
+    A null struct stays null. Structs in arrays and maps have no old values.
+    """
+    if not (isinstance(kind, StructType) and isinstance(own_kind, StructType)):
+        return values
+    children, names = [], []
+    for field in own_kind.fields:
+        old, given = _field_of(own, field.name), kind.get(field.name)
+        if given is not None:
+            new = pc.struct_field(values, given.name)
+            old = _with_own_fields(new, given.type, old, field.type)
+        children.append(old)
+        names.append(field.name)
+    return pa.StructArray.from_arrays(children, names, mask=pc.is_null(values))
 
 
 def _assigned(
@@ -147,10 +190,11 @@ def _assigned(
     if path in given:
         return given[path]
     if not any(other[: len(path)] == path for other in given):
-        return array
+        same = array.type == arrow_field(field).type
+        return array if same else fit_column(array, field)  # Its structs lack new fields.
     assert isinstance(field.type, StructType)
     children = [
-        _assigned(pc.struct_field(array, inner.name), (*path, inner.name), inner, given)
+        _assigned(_field_of(array, inner.name), (*path, inner.name), inner, given)
         for inner in field.type.fields
     ]
     return pa.StructArray.from_arrays(
@@ -166,6 +210,8 @@ def assignments(
     source: StructType | None = None,
     error_on_type_mismatch: bool = True,
     formats: bool = True,
+    keeps_fields: bool = False,
+    argument: str = "updates",
     zone: str | None = None,
 ) -> Assignments:
     """Return the bound assignments of an update.
@@ -186,12 +232,17 @@ def assignments(
         The time zone of expressions. Default: UTC.
     formats
         Whether simple values may be stored as text, as those that SQL computes.
+    keeps_fields
+        Whether structs may lack fields of their column, at any depth. Those of a struct keep their
+        old value, and are null in a new row; those of structs in arrays and maps are null.
+    argument
+        What the caller calls the values, for the error about fields that they lack.
 
     Raises
     ------
     InvalidInputError
-        A column or field does not exist or is assigned twice, a value cannot be parsed, or its type
-        cannot be stored in the column.
+        A column or field does not exist or is assigned twice, a value cannot be parsed, its type
+        cannot be stored in the column, or its structs lack fields.
     """
     named: dict[str, Expression] = {}
     for name, value in (updates or {}).items():
@@ -210,7 +261,14 @@ def assignments(
         raise _bad(None, "no column is given a value", 'Pass for example {"x": "x + 1"}')
     found = [
         _assignment(
-            name, value, schema, source or schema, tries=not error_on_type_mismatch, formats=formats
+            name,
+            value,
+            schema,
+            source or schema,
+            tries=not error_on_type_mismatch,
+            formats=formats,
+            keeps_fields=keeps_fields,
+            argument=argument,
         )
         for name, value in named.items()
     ]
@@ -235,6 +293,8 @@ def _assignment(
     *,
     tries: bool,
     formats: bool,
+    keeps_fields: bool,
+    argument: str,
 ) -> Assignment:
     path, field = target_field(col(name).path, schema)
     try:
@@ -248,7 +308,12 @@ def _assignment(
         bound, kind = bind_value(_cast(value, field.type), source)
     if tried is None:
         tried = _stored_as(bound, kind, field, name, formats=formats)
-    return Assignment(path, field, tried)
+    part = None
+    if not keeps_fields:
+        require_whole_structs(kind, field.type, ".".join(path), argument=argument)
+    elif isinstance(kind, StructType) and any(lacking_fields(kind, field.type, name)):
+        part = kind
+    return Assignment(path, field, tried, part)
 
 
 _TIMES = frozenset(PrimitiveType(name) for name in ("date", "timestamp", "timestamp_ntz"))

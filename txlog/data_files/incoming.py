@@ -405,6 +405,51 @@ def is_storable(have: DataType, want: DataType) -> bool:
     return False
 
 
+def lacking_fields(have: DataType, want: DataType, name: str) -> Iterator[str]:
+    """Yield the paths of the fields, at any depth, that structs of one type lack for another.
+
+    They are those of `want`. `name` is the path of the column, with which each path begins. Fields
+    within a field that is lacking are not named.
+    """
+    match have, want:
+        case StructType(inner), StructType(fields):
+            given = {field.name.lower(): field.type for field in inner}
+            for field in fields:
+                path = f"{name}.{field.name}"
+                if field.name.lower() in given:
+                    yield from lacking_fields(given[field.name.lower()], field.type, path)
+                else:
+                    yield path
+        case ArrayType(element), ArrayType(target):
+            yield from lacking_fields(element, target, f"{name}.element")
+        case MapType(key, value), MapType(to_key, to_value):
+            yield from lacking_fields(key, to_key, f"{name}.key")
+            yield from lacking_fields(value, to_value, f"{name}.value")
+
+
+def require_whole_structs(have: DataType, want: DataType, name: str, *, argument: str) -> None:
+    """Raise if a value for a column of existing rows lacks fields that the column's structs have.
+
+    Such a value does not say what becomes of the field's stored value. A merge that evolves the
+    schema, or that is made by key columns, keeps it.
+
+    Raises
+    ------
+    InvalidInputError
+        The error names the fields.
+    """
+    lacking = list(lacking_fields(have, want, name))
+    if lacking:
+        raise InvalidInputError(
+            argument=argument,
+            field=lacking[0],
+            reason=f"the value for column {name} has no field {', '.join(lacking)}, so it does not "
+            "say what becomes of stored values",
+            remedy=f'Give these fields too, or assign single fields, as in {{"{name}.…": …}}; a '
+            'merge with schema_mode="merge" (withSchemaEvolution on Spark) keeps stored values',
+        )
+
+
 def fitted(
     reader: pa.RecordBatchReader,
     table: StructType,

@@ -51,8 +51,8 @@ class TableMerger:
     ) -> TableMerger:
         """Update a matched row with all values of the source, by column name.
 
-        Fields of structs that the source lacks become null. In a merge `on` key columns, they keep
-        their values, as do columns that the source lacks.
+        In a merge `on` key columns or with `schema_mode`, columns and fields of structs that the
+        source lacks keep their values. Else the source must have all of them.
         """
         return self._with(self._of_all("matched", "update", predicate, except_cols))
 

@@ -182,7 +182,7 @@ class RowVerbs(ABC):
         updates
             Columns, or nested fields such as `st.b`, with SQL text or expressions. A value of
             another type is converted as in ANSI SQL: numbers if they fit, all simple values to
-            strings.
+            strings. A struct needs all fields, in any order.
         where
             Update only rows for which this is true; as for `delete`. Default: all rows.
         new_values
@@ -252,7 +252,8 @@ class RowVerbs(ABC):
         source_alias, target_alias
             The names of the sides in expressions. A column that only one side has needs no alias.
         schema_mode
-            `merge` adds columns that only the source has.
+            `merge` adds columns and fields of structs that only the source has; those that it lacks
+            keep their values, as with `on`. Default: the source's structs must have all fields.
 
         The other arguments are those of `append`. Nothing happens before `execute`.
         """

@@ -46,6 +46,7 @@ from txlog.verbs.merge.clauses import (
     MergeRequest,
     Understood,
     columns_of_same_name,
+    may_lack_fields,
     own_path,
     require_insertable,
     require_reachable,
@@ -219,10 +220,11 @@ class SparkMerge(SparkChange):
         if clause.updates is None:
             names = columns_of_same_name(clause, schema, columns, merges_schema=self._merges_schema)
             for name, theirs in names.items():
-                keeps = clause.keeps_fields and clause.action == "update"
-                given[name,] = Given(source[quote_name(theirs)], keeps)
+                given[name,] = Given(source[quote_name(theirs)], argument="source")
         else:
             given = _given(clause.updates, self._alias, schema)
+        if may_lack_fields(clause, merges_schema=self._merges_schema):
+            given = {path: replace(one, keeps_fields=True) for path, one in given.items()}
         if clause.action == "insert":
             require_insertable(list(given), schema)
         return given

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
+from pyspark.sql.types import ArrayType, DataType, MapType
+from pyspark.sql.types import StructField as SparkField
+from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.base.errors import UnsupportedFeatureError
 from txlog.commit.context import Context, require_shared
@@ -22,6 +25,7 @@ from txlog.data_files.change_files import change_layout, discard_changes, record
 from txlog.data_files.constraints import is_generated
 from txlog.data_files.deletions import delete_positions
 from txlog.data_files.identity import counted, identities, with_marks
+from txlog.data_files.incoming import require_whole_structs
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.row_changes import RowChanges
@@ -33,7 +37,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.answers import answered, unpacked
 from txlog.spark_ext.engine import before_commit, map_in_arrow
 from txlog.spark_ext.reads.read_frame import read
-from txlog.spark_ext.spark_types import read_schema, require_storable
+from txlog.spark_ext.spark_types import frame_schema, read_schema, require_storable
 from txlog.spark_ext.writes.change_tasks import (
     ADDRESS,
     MOST_NAMED,
@@ -48,7 +52,7 @@ from txlog.spark_ext.writes.change_tasks import (
     new_name,
     old_name,
 )
-from txlog.spark_ext.writes.write_frame import assigned, by_rows, stored
+from txlog.spark_ext.writes.write_frame import assigned, by_rows
 from txlog.verbs.change_rows import ChangeRows
 from txlog.verbs.merge.clauses import REMOVING
 from txlog.verbs.merge.match import must_not_match, several_match
@@ -67,11 +71,14 @@ class Given:
     Parameters
     ----------
     keeps_fields
-        Whether structs keep the fields of the old value that the new value lacks.
+        Whether structs may lack fields of their column. They keep those of the old value.
+    argument
+        What the caller calls the values, for errors.
     """
 
     column: Column
     keeps_fields: bool = False
+    argument: str = "updates"
 
 
 @dataclass(frozen=True)
@@ -310,20 +317,25 @@ def _new_columns(
             own = None
             if change.target is not None and want.name in kinds:
                 own = change.target[quote_name(want.name)], kinds[want.name]
-            if () in given:
-                whole, have = given[()]
-                kept = own if whole.keeps_fields else None
-                value = stored(whole.column, have, want.dataType, want.name, own=kept)
-            else:
-                columns = {path: (one.column, have) for path, (one, have) in given.items()}
-                value = assigned(own, columns, want.dataType, want.name)
-            branches.append((place, value))
+            columns = {path: (one.column, have) for path, (one, have) in given.items()}
+            branches.append((place, assigned(own, columns, want.dataType, want.name)))
+            for path, (one, have) in given.items():
+                if not one.keeps_fields:
+                    _require_whole(one, have, (want.name, *path), change.schema)
         column = F.lit(None).cast(want.dataType)
         if branches:
             (first, value), *others = branches
             chain = F.when(F.col(PLACE) == first, value)
             column = reduce(lambda c, b: c.when(F.col(PLACE) == b[0], b[1]), others, chain)
         yield column.alias(new_name(at), metadata={})
+
+
+def _require_whole(value: Given, have: DataType, path: tuple[str, ...], schema: StructType) -> None:
+    """Raise if the structs of a value lack fields of the column or field at a path."""
+    if isinstance(have, SparkStruct | ArrayType | MapType):
+        kind = frame_schema(SparkStruct([SparkField("value", have)])).fields[0].type
+        want = schema.along(path)[-1].type
+        require_whole_structs(kind, want, ".".join(path), argument=value.argument)
 
 
 def _computed(task: ChangeTask, frame: DataFrame) -> Written:

@@ -412,16 +412,18 @@ def assigned(
 ) -> Column:
     """Return a column in which some nested fields have new values.
 
-    If a field of a null struct gets a value, the struct is no longer null, and its other fields are
-    null.
+    A struct that is given keeps the fields of the current one that it lacks. If a field of a null
+    struct gets a value, the struct is no longer null, and its other fields are null.
 
     Parameters
     ----------
     own
         The current column with its type. None for a new column.
     given
-        Values by the path of the field below the column.
+        Values by the path of the field below the column; the empty path is the column itself.
     """
+    if () in given:
+        return stored(*given[()], want, name, own=own)
     if not given:
         if own is None:
             return F.lit(None).cast(want)
@@ -437,9 +439,6 @@ def assigned(
     for part in want.fields:
         inner = {path[1:]: value for path, value in given.items() if path[0] == part.name}
         path = f"{name}.{part.name}"
-        if () in inner:
-            value = stored(*inner[()], part.dataType, path)
-        else:
-            value = assigned(inner_fields.get(part.name.lower()), inner, part.dataType, path)
+        value = assigned(inner_fields.get(part.name.lower()), inner, part.dataType, path)
         fields.append(value.alias(part.name))
     return F.struct(*fields)

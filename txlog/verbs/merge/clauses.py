@@ -19,18 +19,12 @@ from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import as_expression, required_expression
 from txlog.expressions.tree import (
-    Call,
-    Case,
     Column,
     Expression,
-    IsNull,
-    Literal,
-    Not,
     col,
     quote_name,
 )
-from txlog.expressions.type_rules import VOID
-from txlog.schema.types import DataType, StructType
+from txlog.schema.types import StructType
 from txlog.verbs.merge.condition import Seen, Sides, equal_columns
 
 if TYPE_CHECKING:
@@ -54,7 +48,7 @@ class Clause:
     updates: Mapping[str, Any] | None = None  # None: all columns, of an update or insert.
     except_cols: Sequence[str] = ()
     partial: bool = False  # All columns that the source has, of an update or insert of all.
-    keeps_fields: bool = False  # Whether an update of all keeps fields that the source lacks.
+    keeps_fields: bool = False  # Whether structs may lack fields: `may_lack_fields`.
 
     def __str__(self) -> str:
         return f"when {self.kind.replace('_', ' ')} {self.action}"
@@ -303,6 +297,8 @@ def _bound(
         source=visible,
         error_on_type_mismatch=error_on_type_mismatch,
         formats=clause.updates is not None,
+        keeps_fields=may_lack_fields(clause, merges_schema=merges_schema),
+        argument="source" if clause.updates is None else "updates",
         zone=zone,
     )
     return BoundClause(clause.kind, clause.action, condition, values)
@@ -335,45 +331,19 @@ def _all_columns(
 ) -> dict[str, Expression]:
     """Return each column of the target with the source column of the same name."""
     found = columns_of_same_name(clause, schema, sides.source, merges_schema=merges_schema)
-    given: dict[str, Expression] = {}
-    for name, source in found.items():
-        value = Column((f"{sides.source_alias}.{source}",))
-        theirs, ours = sides.source.get(source), sides.target.get(name)
-        if clause.keeps_fields and clause.action == "update" and theirs and ours:
-            own = Column((f"{sides.target_alias}.{ours.name}",))
-            given[quote_name(name)] = _with_own_fields(value, theirs.type, own, ours.type)
-        else:
-            given[quote_name(name)] = value
-    return given
+    return {
+        quote_name(name): Column((f"{sides.source_alias}.{source}",))
+        for name, source in found.items()
+    }
 
 
-def _with_own_fields(value: Column, kind: DataType, own: Column, own_kind: DataType) -> Expression:
-    """Return a column of the source; its structs get the fields that they lack from the target.
+def may_lack_fields(clause: Clause, *, merges_schema: bool) -> bool:
+    """Return whether structs that a clause gives may lack fields of their columns.
 
-    A null struct stays null.
+    Then updated rows keep them, and they are null in new rows and in elements of arrays and maps.
+    In new rows no stored value is lost, so an insert may lack fields, as an append may.
     """
-    if not (isinstance(kind, StructType) and isinstance(own_kind, StructType)):
-        return value
-    parts: list[tuple[str, Expression]] = []
-    is_whole = True
-    for field in own_kind.fields:
-        ours = Column((*own.path, field.name))
-        theirs = kind.get(field.name)
-        if theirs is None:
-            parts.append((field.name, ours))
-            is_whole = False
-        elif theirs.type != VOID:  # A field without a value becomes null.
-            given = Column((*value.path, theirs.name))
-            filled = _with_own_fields(given, theirs.type, ours, field.type)
-            is_whole = is_whole and filled is given
-            parts.append((field.name, filled))
-    if is_whole:
-        return value
-    new = (field for field in kind.fields if own_kind.get(field.name) is None)
-    parts += [(field.name, Column((*value.path, field.name))) for field in new]
-    fields = (part for name, given in parts for part in (Literal(name), given))
-    struct = Call("named_struct", tuple(fields))
-    return Case(((Not(IsNull(value)), struct),), Literal(None))
+    return merges_schema or clause.keeps_fields or clause.action == "insert"
 
 
 def columns_of_same_name(
