@@ -534,6 +534,6 @@ def require_not_dropped(metadata: Metadata, names: Iterable[str]) -> None:
                 field=name,
                 reason="a column with this name was dropped, and data files still contain its "
                 "values",
-                remedy="Add it with add_columns, which gives all rows a value, or rename the "
+                remedy="Add it with alter.add_columns, which gives all rows a value, or rename the "
                 "column in the data",
             )

@@ -46,7 +46,7 @@ class Pin:
         return Held(
             self.version,
             f"the pin {self.name!r}",
-            f"delete the pin {self.name!r} with Table.pins.delete",
+            f"delete the pin with pins.delete({self.name!r})",
         )
 
     def to_domain(self) -> DomainMetadata:

@@ -329,7 +329,7 @@ def _require_nameable(values: ColumnValues, snapshot: Snapshot, verb: ColumnVerb
                 argument="columns",
                 field=f.name,
                 reason="the table already has this column",
-                remedy="Replace its values with replace_columns",
+                remedy="Replace its values with alter.replace_columns",
             )
 
 

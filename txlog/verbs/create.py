@@ -407,5 +407,5 @@ def already_exists(store: Store) -> AlreadyExistsError:
     return AlreadyExistsError(
         path=store.root,
         reason="a Delta table exists already",
-        remedy='Open it with txlog.Table, or write with mode "append" or "overwrite"',
+        remedy='Open it with txlog.Table, or write with mode="append" or mode="overwrite"',
     )

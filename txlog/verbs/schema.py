@@ -112,7 +112,8 @@ class AddFields(ChangeSchema):
                     argument="columns",
                     field=".".join((*path, field.name)),
                     reason="a new column must be nullable, because existing rows have no value",
-                    remedy="Add it as nullable, give all rows a value, and call set_nullable",
+                    remedy="Add it as nullable, give all rows a value, and call "
+                    f"alter.set_nullable({'.'.join((*path, field.name))!r}, False)",
                 )
         self._fields = tuple(fields)
 

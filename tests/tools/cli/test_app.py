@@ -150,6 +150,31 @@ def test_an_error_is_one_line(
     assert captured.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("command", "argument"),
+    [
+        (["update", "TABLE", "--set", "z=1"], "--set"),
+        (["count", "TABLE", "--where", "z = 1"], "--where"),
+        (["show", "TABLE", "--timestamp", "soon"], "--timestamp"),
+        (["restore", "TABLE", "--timestamp", "soon"], "--timestamp"),
+        (["diff", "TABLE", "0", "--on", "z"], "--on"),
+        (["index", "create", "TABLE", "z"], "COLUMNS"),
+        (["constraint", "TABLE", "c", "z > 1"], "CHECK"),
+        (["set", "TABLE", "delta.appendOnly=maybe"], "PROPERTIES"),
+        (["alter", "default", "TABLE", "z", "1"], "COLUMN"),
+        (["pin", "TABLE", "7"], "NAME"),
+        (["create", "new", "--column", "a=int", "--partition-by", "z"], "--partition-by"),
+        (["vacuum", "TABLE", "--retention-hours", "1"], "--retention-hours"),
+    ],
+)
+def test_an_error_names_what_was_typed(
+    path: str, capsys: pytest.CaptureFixture[str], command: list[str], argument: str
+) -> None:
+    assert run([path if word == "TABLE" else word for word in command]) in (2, 4)
+    said = capsys.readouterr().err
+    assert f"argument='{argument}'" in said, said
+
+
 def kinds(kind: type[txlog.TxlogError]) -> Iterator[type[txlog.TxlogError]]:
     yield kind
     for below in kind.__subclasses__():
@@ -640,7 +665,8 @@ def test_a_table_whose_latest_version_is_damaged(
     last = Path(path) / "_delta_log" / f"{2:020d}.json"
     last.write_text(last.read_text()[:30])
     assert run(["show", path]) == 5
-    assert "restore(1)" in capsys.readouterr().err
+    remedy = re.search("`txlog (restore [^`]*)`", capsys.readouterr().err)
+    assert remedy is not None
     assert [entry["version"] for entry in as_json(capsys, "history", path)] == [1, 0]
     assert [row["version"] for row in as_json(capsys, "versions", path)] == [0, 1]
     assert run(["doctor", path]) == 1
@@ -649,7 +675,7 @@ def test_a_table_whose_latest_version_is_damaged(
     assert "This is version 1." in said.err
     (repair,) = as_json(capsys, "repair", path)["repairs"]
     assert (repair["action"], repair["decision"]) == ("restore version", "skip")
-    assert as_json(capsys, "restore", path, "--version", "1")["version"] == 3
+    assert as_json(capsys, *shlex.split(remedy[1]))["version"] == 3
     assert as_json(capsys, "show", path)["rows"] == 4
 
 

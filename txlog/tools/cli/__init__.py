@@ -45,12 +45,13 @@ def _count(table: str) -> int:
     """Print the number of rows of a table, and return the exit code."""
     from txlog import Table
     from txlog.base.errors import TxlogError
+    from txlog.base.remedies import Asked
     from txlog.tools.cli.output import error_text, exit_code, plain_warnings, print_text
 
     try:
         with plain_warnings():
             print_text(str(Table(table).count()))
     except TxlogError as error:
-        print(error_text(error), file=sys.stderr)
+        print(error_text(error, Asked(table, {"table": "TABLE"})), file=sys.stderr)
         return exit_code(error)
     return 0

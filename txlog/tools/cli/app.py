@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from txlog import Table
 from txlog.base.errors import TxlogError, UnsupportedFeatureError
 from txlog.base.moments import moment_text
+from txlog.base.remedies import Asked, on_command_line
 from txlog.base.texts import version_of
 from txlog.base.version import __version__
 from txlog.tools.cli.alter import alter
@@ -124,11 +125,42 @@ def run(arguments: list[str] | None = None) -> int:
         with plain_warnings():
             _command()(arguments, prog_name="txlog", standalone_mode=True)
     except TxlogError as error:
-        print(error_text(error), file=sys.stderr)
+        words = sys.argv[1:] if arguments is None else arguments
+        print(error_text(error, asked(words)), file=sys.stderr)
         return exit_code(error)
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 1
     return 0
+
+
+def asked(words: list[str]) -> Asked:
+    """Return the command that somebody called with these words, for texts about it."""
+    command: Any = _command()
+    rest = list(words)
+    while hasattr(command, "commands"):  # A group.
+        command = command.commands.get(rest[0]) if rest else None
+        rest = rest[1:]
+    if command is None:
+        return Asked()
+    # Only a parser: a context of the call itself would run the callbacks of options again.
+    parser = command.make_parser(command.context_class(command, resilient_parsing=True))
+    given, _, _ = parser.parse_args(rest)
+    table = given.get("table")
+    return Asked(table if isinstance(table, str) else None, options_of(command))
+
+
+def options_of(command: Any) -> dict[str, str]:
+    """Return what users write for each parameter of a command, by its name in Python."""
+    options = {}
+    for parameter in command.params:
+        is_option = parameter.param_type_name == "option"
+        written = (
+            max(parameter.opts, key=len)
+            if is_option
+            else parameter.metavar or parameter.name.upper()
+        )
+        options[parameter.name] = written
+    return options
 
 
 def _print_version(asked: bool) -> None:
@@ -323,7 +355,7 @@ def capabilities(
             "can": capability.can,
             "features": list(capability.features),
             "reason": capability.reason,
-            "remedy": capability.remedy,
+            "remedy": on_command_line(capability.remedy, Asked(table)),
             "may_add": list(capability.may_add),
         }
         for verb, capability in found.items()

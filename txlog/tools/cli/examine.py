@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
@@ -19,6 +20,7 @@ import typer
 from txlog import Table
 from txlog.base.columns import first_rows
 from txlog.base.errors import InvalidInputError
+from txlog.base.remedies import Asked, on_command_line
 from txlog.base.texts import version_of
 from txlog.extend import rehearsing
 from txlog.tools.cli.output import (
@@ -90,6 +92,9 @@ def doctor(
 ) -> None:
     """Show what is wrong or slow in a table, and the remedy; exits with 1 if rows are at risk."""
     found = newest_of(table).doctor(sample=None if sample < 0 else sample)
+    asked = Asked(table)
+    told = [replace(one, remedy=on_command_line(one.remedy, asked)) for one in found]
+    found = replace(found, findings=tuple(told))
     if json:
         facts = {"version": found.version, "ok": found.ok, "files": found.files}
         facts |= {"files_opened": found.files_opened, "findings": found.to_arrow().to_pylist()}

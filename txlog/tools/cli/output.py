@@ -9,6 +9,7 @@ import warnings
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -29,6 +30,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
 )
 from txlog.base.moments import moment_text
+from txlog.base.remedies import Asked, on_command_line
 from txlog.base.threads import progress
 
 if TYPE_CHECKING:
@@ -334,13 +336,18 @@ def newest_of(uri: str) -> Table:
     table, damage = open_sound(uri)
     if damage is not None:
         _stop_working()
-        print(f"This is version {table.version}. {error_text(damage)}", file=sys.stderr)
+        text = error_text(damage, Asked(uri))
+        print(f"This is version {table.version}. {text}", file=sys.stderr)
     return table
 
 
-def error_text(error: TxlogError) -> str:
-    """Return an error in one line, for standard error."""
-    return f"txlog: {error} (txlog help {error.code})"
+def error_text(error: TxlogError, asked: Asked) -> str:
+    """Return an error in one line, for standard error, in the words of the command line."""
+    told = copy(error)
+    told.remedy = on_command_line(error.remedy, asked)
+    if isinstance(told, InvalidInputError) and told.argument is not None:
+        told.argument = asked.option(told.argument)  # What the caller cannot write says nothing.
+    return f"txlog: {told} (txlog help {error.code})"
 
 
 def exit_code(error: TxlogError) -> int:

@@ -123,6 +123,7 @@ class Site:
         """Return a page of a table: its template, filled with `show(visit)` and the parameters."""
         visit = self.visit(key, version)
         current = "rows" if name == "explain" else name
+        damage = self.places.damages.get(visit.place.uri)
         status = 200
         try:
             shown = show(visit, **asked)
@@ -134,7 +135,7 @@ class Site:
             place=visit.place,
             version=visit.asked,
             at=visit.table.version,
-            damage=self.places.damages.get(visit.place.uri),
+            damage=None if damage is None else problem_of(damage) | {"path": damage.path},
             uri=without_secrets(visit.place.uri),
             current=current,
             title=NAMES[current],
@@ -201,7 +202,7 @@ def problem_of(error: TxlogError) -> dict[str, Any]:
     facts = [(one.name, getattr(error, one.name)) for one in fields(error)]
     return {
         "reason": without_secrets(error.reason or error.summary).rstrip("."),
-        "remedy": error.remedy.rstrip("."),
+        "remedy": pages.told(error.remedy, error.table),
         "code": error.code,
         "facts": [
             (name, without_secrets(str(value)))

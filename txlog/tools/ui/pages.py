@@ -8,10 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog import Table
+from txlog import Capability, Table
 from txlog.base.arrow import pc
 from txlog.base.columns import first_rows
 from txlog.base.errors import TxlogError
+from txlog.base.remedies import Asked, on_command_line
+from txlog.base.uris import without_secrets
 from txlog.tools.report.charts import size_text
 from txlog.tools.report.page import content, number_text, time_text
 from txlog.tools.ui.cells import (
@@ -57,6 +59,15 @@ class Visit:
         return address(self.place, page, version=version)
 
 
+def told(remedy: str, uri: str | None) -> str:
+    """Return a remedy with what to type: pages change no table."""
+    return without_secrets(on_command_line(remedy, Asked(uri))).rstrip(".")
+
+
+def _refusal(verb: Capability, uri: str) -> str:
+    return f"{verb.reason} {told(verb.remedy, uri)}".strip()
+
+
 def names_of(text: str | None) -> list[str] | None:
     """Return the names in a text that separates them by commas; None if it has none."""
     return [name.strip() for name in (text or "").split(",") if name.strip()] or None
@@ -100,7 +111,7 @@ def overview(visit: Visit) -> Page:
             "Capabilities",
             ["Verb", "Allowed", "Reason, or features that it may add"],
             [
-                (verb, bool(one), ", ".join(one.may_add) or f"{one.reason} {one.remedy}".strip())
+                (verb, bool(one), ", ".join(one.may_add) or _refusal(one, table.uri))
                 for verb, one in table.capabilities().items()
             ],
         ),
@@ -327,7 +338,11 @@ def pins(visit: Visit) -> Page:
 
 def report(visit: Visit, made: Any) -> Page:
     """Return the figures, findings and charts of a report."""
-    return {**content(made.facts), "download": visit.address("report.html")}
+    findings = tuple(
+        replace(one, remedy=told(one.remedy, visit.place.uri)) for one in made.facts.findings
+    )
+    facts = replace(made.facts, findings=findings)
+    return {**content(facts), "download": visit.address("report.html")}
 
 
 def table_row(place: Place, table: Table) -> list[Cell]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -17,6 +19,7 @@ from txlog.base.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
+from txlog.base.remedies import reworded
 from txlog.training.service.auth import AccessError
 
 RETRY_AFTER_S = 5
@@ -33,6 +36,8 @@ _STATUSES: tuple[tuple[type[TxlogError], int, str], ...] = (
     (EngineError, 503, "UNAVAILABLE"),
     (OutOfMemoryError, 503, "UNAVAILABLE"),
 )
+_FIELD = re.compile(r'(form|tags)=(".*"|\{.*\})', re.DOTALL)  # Of bodies of requests.
+_REQUESTS = {"fetch": "GET /v1/datasets/{dataset}/training-sets/{version_hash}?wait=60"}
 _PUBLIC = frozenset({"argument", "field", "version"})  # Paths may reveal private facts.
 
 
@@ -46,12 +51,21 @@ def status_of(error: TxlogError) -> tuple[int, str]:
     return 500, "INTERNAL"
 
 
-def text_of(error: TxlogError) -> str:
-    """Return the text for a caller: reason and remedy; no details of internal errors."""
+def on_http(code: str) -> str | None:
+    """Return what a caller over HTTP sends for a piece of Python in a remedy; None if nothing."""
+    keyword = _FIELD.fullmatch(code)
+    return f'"{keyword[1]}": {keyword[2]}' if keyword else _REQUESTS.get(code.partition("(")[0])
+
+
+def text_of(error: TxlogError, words: Callable[[str], str | None] = on_http) -> str:
+    """Return the text for a caller: reason and remedy; no details of internal errors.
+
+    `words` returns what the caller writes for a piece of Python, as `on_http` does.
+    """
     if status_of(error)[0] >= 500 and not isinstance(error, UnsupportedFeatureError):
         return f"{error.summary}; the server's log has the details"
     reason = error.reason or error.summary
-    return f"{reason}. {error.remedy}" if error.remedy else reason
+    return f"{reason}. {reworded(error.remedy, words)}" if error.remedy else reason
 
 
 def problem_of(error: TxlogError) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def _answered(call: Callable[[], Any], context: grpc.ServicerContext) -> Any:
         if status >= 500:
             _LOG.error("%s", error, exc_info=error)
         context.set_trailing_metadata((("txlog-code", error.code),))
-        context.abort(getattr(grpc.StatusCode, name), text_of(error))
+        context.abort(getattr(grpc.StatusCode, name), text_of(error, lambda _: None))
     except Exception as error:
         _LOG.error("internal error", exc_info=error)
         context.abort(

@@ -1,0 +1,304 @@
+"""What remedies say to those who do not call Python: the same, in the words of the command line.
+
+A remedy names calls and arguments as Python has them. Another surface shows `reworded` texts: each
+piece of Python is replaced by what its users write, or marked as one for Python. Pure.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# The beginnings of dotted names that are Python.
+_HEADS = (
+    "t", "table", "Table", "txlog", "pa", "pyarrow", "alter", "optimize", "maintenance", "pins",
+    "indexes", "FragmentOperation", "FragmentMetadata", "Loader", "Datasets", "jax", "spark.read",
+    "df", "DeltaTable",
+)  # fmt: skip
+# Features, options and packages that look like them.
+_PLAIN = frozenset({"txlog.coordinator", "txlog.fragments", "txlog.paths", "txlog.training"})
+CALLS = frozenset(
+    {
+        "between", "Code", "col", "Datasets", "diff", "fetch", "format", "history", "Image",
+        "Input", "Limits", "load", "location", "Ragged", "restore", "save", "state_dict",
+        "tableName", "vacuum",
+    }
+)  # fmt: skip
+"""Names without dots that are calls of Python where `(` follows. All others are SQL."""
+NAMES = frozenset(
+    {
+        "catalog_commits", "deleted_fragment_ids", "except_cols", "merge_columns",
+        "new_values", "partition_by", "replace_columns", "truncate_history",
+        "write_fragments",
+    }
+)  # fmt: skip
+"""Names of methods and arguments that remedies have without dots and brackets."""
+
+_VALUE = r"""(?:"[^"]*"|'[^']*'|True|False|None|…|\d+|(?=[\[{(])|txlog\.\w+(?=\())"""
+_CODE = re.compile(
+    rf"""
+    (?<![\w.`'"/=-])
+    (?:
+        (?P<keyword>[a-z]\w*={_VALUE})
+      | (?P<dotted>(?:{"|".join(map(re.escape, _HEADS))})(?:\.[A-Za-z_]\w*)+|\.[a-z]\w*(?=\()
+          | [A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+(?=\())
+      | (?P<bare>[A-Za-z]\w*(?=\())
+      | (?P<name>[a-z]+(?:_[a-z]+)+)(?!\w)
+      | (?P<literal>(?={{["']|\[["']|\("))
+    )
+    """,
+    re.VERBOSE,
+)
+_MORE = re.compile(r"\.[A-Za-z_]\w*")
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+
+def pieces(text: str, names: frozenset[str] = NAMES) -> Iterator[tuple[bool, str]]:
+    """Yield the pieces of a remedy in their order: whether each is Python, and its text.
+
+    Parameters
+    ----------
+    names
+        Words that are Python although nothing but their spelling says so.
+    """
+    begin = place = 0
+    while found := _CODE.search(text, place):
+        start, end = found.span()
+        kind = found.lastgroup
+        place = max(end, start + 1)
+        if text[end : end + 1] in _CLOSING and kind != "name":
+            end = _closed(text, end)
+            while more := _MORE.match(text, end):  # A method of what the call returns.
+                end = more.end()
+                end = _closed(text, end) if text[end : end + 1] == "(" else end
+        code = text[start:end]
+        if (
+            (kind == "bare" and found["bare"] not in CALLS)
+            or (kind == "name" and code not in names)
+            or (kind == "dotted" and code in _PLAIN)
+        ):
+            continue
+        yield False, text[begin:start]
+        yield True, code
+        begin = place = end
+    yield False, text[begin:]
+
+
+def _closed(text: str, start: int) -> int:
+    """Return the position after the bracket that closes the one at `start`."""
+    awaited: list[str] = []
+    quote = ""
+    for place in range(start, len(text)):
+        sign = text[place]
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "\"'":
+            quote = sign
+        elif sign in _CLOSING:
+            awaited.append(_CLOSING[sign])
+        elif awaited and sign == awaited[-1]:
+            awaited.pop()
+            if not awaited:
+                return place + 1
+    return len(text)
+
+
+def reworded(text: str, words: Callable[[str], str | None], names: frozenset[str] = NAMES) -> str:
+    """Return a remedy with each piece of Python replaced by `words(piece)`.
+
+    A piece for which that is None stays, with the note that it is for Python.
+    """
+    said = []
+    for is_code, piece in pieces(text, names):
+        said.append((words(piece) or f"{piece} (from Python)") if is_code else piece)
+    return "".join(said)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command that somebody called.
+
+    `table` is its table as it was written. `options` has what users write for each parameter: an
+    option such as `--where`, or the name of an argument such as `SOURCE`.
+    """
+
+    table: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def option(self, argument: str) -> str | None:
+        """Return what users write for an argument of Python; None if the command has no such."""
+        for name in (argument, *_ALSO.get(argument, ())):
+            if name in self.options:
+                return self.options[name]
+        return None
+
+
+# Arguments of Python, and the parameters of commands with another name.
+_ALSO: dict[str, tuple[str, ...]] = {
+    "columns": ("column",),
+    "constraints": ("check",),
+    "data": ("source",),
+    "end_version": ("end",),
+    "fields": ("columns",),
+    "names": ("properties",),
+    "properties": ("property_",),
+    "predicate": ("on", "where"),
+    "schema": ("column",),
+    "start_version": ("start",),
+    "tags": ("tag",),
+    "type": ("kind",),
+    "updates": ("set_",),
+    "uri": ("table", "folder"),
+    "wait_s": ("wait",),
+    "sql": ("query",),
+    "query": ("sql",),
+}
+# Arguments with a value that a command has as an option of its own.
+_FLAGS: dict[tuple[str, Any], str] = {
+    ("schema_mode", "merge"): "merge_schema",
+    ("enforce_retention_duration", False): "no_enforce",
+    ("dry_run", False): "delete_files",
+}
+# Arguments with a value for which there is another command.
+_INSTEAD: dict[tuple[str, Any], list[str]] = {("mode", "append"): ["append", "TABLE", "SOURCE"]}
+
+
+def _set(properties: Mapping[str, str] | None = None) -> list[str]:
+    given = [f"{name}={value}" for name, value in (properties or {}).items()]
+    return ["set", "TABLE", *(given or ["NAME=VALUE"])]
+
+
+def _repair(dry_run: bool = True, missing_files: bool = False) -> list[str]:
+    flags = [] if dry_run else ["--write"]
+    return ["repair", "TABLE", *flags, *(["--missing-files"] if missing_files else [])]
+
+
+def _cleans(command: str) -> Callable[..., list[str]]:
+    def clean(retention_hours: float | None = None, dry_run: bool = True) -> list[str]:
+        hours = [] if retention_hours is None else ["--retention-hours", str(retention_hours)]
+        return [command, "TABLE", *hours, *([] if dry_run else ["--delete"])]
+
+    return clean
+
+
+def _drop_feature(feature: str = "FEATURE", truncate_history: bool = False) -> list[str]:
+    flags = ["--truncate-history"] if truncate_history else []
+    return ["alter", "drop-feature", "TABLE", feature, *flags]
+
+
+def _set_nullable(column: str = "COLUMN", nullable: bool = True) -> list[str]:
+    return ["alter", "nullable", "TABLE", column, *([] if nullable else ["--no"])]
+
+
+def _index(columns: Any = "COLUMN") -> list[str]:
+    names = [columns] if isinstance(columns, str) else list(columns)
+    return ["index", "create", "TABLE", *(names if names != [...] else ["COLUMN"])]
+
+
+COMMANDS: dict[str, Callable[..., list[str]]] = {
+    "Table": lambda _=None: ["show", "TABLE"],
+    "alter.add_constraint": lambda _=None: ["constraint", "TABLE", "NAME", "SQL"],
+    "alter.add_features": lambda *names: [
+        "alter", "add-feature", "TABLE", *(names or ["FEATURE"])
+    ],
+    "alter.cluster_by": lambda *names: ["alter", "cluster-by", "TABLE", *(names or ["COLUMN"])],
+    "alter.drop_constraint": lambda name="NAME": ["constraint", "TABLE", name, "--drop"],
+    "alter.drop_feature": _drop_feature,
+    "alter.set_nullable": _set_nullable,
+    "alter.set_properties": _set,
+    "clone": lambda _=None: ["clone", "TABLE", "TARGET"],
+    "create": lambda _=None: ["create", "TABLE", "--column", "NAME=TYPE"],
+    "delete": lambda where="SQL": ["delete", "TABLE", "--where", where],
+    "history": lambda: ["history", "TABLE"],
+    "indexes.create": _index,
+    "indexes.drop": lambda name="NAME": ["index", "drop", "TABLE", name],
+    "lookup": lambda: ["lookup", "TABLE", "KEY", "--on", "COLUMN"],
+    "maintenance.checkpoint": lambda: ["checkpoint", "TABLE"],
+    "maintenance.expire": _cleans("expire"),
+    "maintenance.repair": _repair,
+    "optimize.compact": lambda: ["compact", "TABLE"],
+    "pins.create": lambda name="NAME": ["pin", "TABLE", name],
+    "pins.delete": lambda name="NAME": ["pin", "TABLE", name, "--delete"],
+    "pins.update": lambda name="NAME": ["pin", "TABLE", name, "--version", "VERSION", "--move"],
+    "restore": lambda version="VERSION": ["restore", "TABLE", "--version", str(version)],
+    "vacuum": _cleans("vacuum"),
+    "versions": lambda: ["versions", "TABLE"],
+    "write": lambda: ["create", "TABLE", "SOURCE"],
+}  # fmt: skip
+"""For calls, by their names without `Table.`: the command that does the same with the arguments."""
+_OF_TABLE = re.compile(r"^(?:txlog\.)?(?:(?:t|table|Table)\.)?")
+
+
+def on_command_line(text: str, asked: Asked) -> str:
+    """Return a remedy in the words of the command line, for somebody who called a command."""
+    written = frozenset(name for name in asked.options if "_" in name)
+    return reworded(text, lambda code: _typed(code, asked), NAMES | written)
+
+
+def _typed(code: str, asked: Asked) -> str | None:
+    """Return what users type for a piece of Python; None if the command line has nothing."""
+    try:
+        tree: Any = ast.parse(code.replace("…", "...").removeprefix("."), mode="eval").body
+    except SyntaxError:
+        try:
+            tree = ast.parse(f"f({code.replace('…', '...')})", mode="eval").body
+        except SyntaxError:
+            return None
+        (keyword,) = tree.keywords or (None,)
+        return None if keyword is None else _option(keyword.arg, keyword.value, asked)
+    if isinstance(tree, ast.Name) and tree.id in asked.options:
+        return asked.options[tree.id]
+    call = tree if isinstance(tree, ast.Call) else None
+    name = ast.unparse(tree if call is None else call.func)
+    name = _OF_TABLE.sub("", name)
+    make = COMMANDS.get(name)
+    if make is None:
+        return None
+    try:
+        given = [_literal(one) for one in call.args] if call else []
+        named = {str(one.arg): _literal(one.value) for one in call.keywords} if call else {}
+        words = make() if given == [...] and not named else make(*given, **named)
+    except (TypeError, ValueError):  # The command lacks one of the arguments.
+        return None
+    return _line(words, asked)
+
+
+def _option(name: str, value: ast.expr, asked: Asked) -> str | None:
+    """Return the option for an argument with a value."""
+    try:
+        given = _literal(value)
+    except ValueError:
+        return None
+    key = (name, given) if isinstance(given, str | bool) else None
+    if key in _FLAGS and _FLAGS[key] in asked.options:
+        return asked.options[_FLAGS[key]]
+    if key in _INSTEAD:
+        return _line(_INSTEAD[key], asked)
+    option = asked.option(name)
+    if option is None or given is False or given is None:
+        return None
+    if not option.startswith("-") or given is True:
+        return option
+    if isinstance(given, dict):
+        values: list[Any] = [f"{name}={one}" for name, one in given.items()]
+    else:
+        values = list(given) if isinstance(given, list | tuple) else [given]
+    return " ".join(f"{option} {_word('VALUE' if one is ... else str(one))}" for one in values)
+
+
+def _literal(value: ast.expr) -> Any:
+    return ast.literal_eval(value)
+
+
+def _line(words: list[str], asked: Asked) -> str:
+    table = asked.table or "TABLE"
+    shown = ["txlog", *(_word(table if word == "TABLE" else word) for word in words)]
+    return f"`{' '.join(shown)}`"
+
+
+def _word(text: str) -> str:
+    return shlex.quote(text)
