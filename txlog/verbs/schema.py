@@ -96,8 +96,16 @@ class AddFields(ChangeSchema):
 
     name = "ADD COLUMNS"
 
-    def __init__(self, fields: Sequence[tuple[FieldPath, StructField]]) -> None:
-        """Take the fields, each with the path of the struct that it is added to."""
+    def __init__(
+        self,
+        fields: Sequence[tuple[FieldPath, StructField]],
+        places: Sequence[Place | None] | None = None,
+    ) -> None:
+        """Take the fields, each with the path of the struct that it is added to, and its place.
+
+        A field without a place becomes the last one.
+        """
+        self._places = [None] * len(fields) if places is None else list(places)
         for path, field in fields:
             if has_default(field):
                 raise InvalidInputError(
@@ -120,17 +128,29 @@ class AddFields(ChangeSchema):
     def schema(self, base: Snapshot) -> StructType:
         """Return the schema with the fields."""
         schema = base.schema
-        for path, field in self._fields:
+        for (path, field), place in zip(self._fields, self._places, strict=True):
             schema = with_new_field(schema, path, field)
+            if place is not None:
+                schema = moved(schema, (*path, field.name), place)
         return schema
 
     def parameters(self, base: Snapshot) -> Mapping[str, Any]:
         """Return the columns in Delta's form."""
         columns = [
-            {"column": {"name": ".".join((*path, field.name)), "type": type_name(field.type)}}
-            for path, field in self._fields
+            {
+                "column": {"name": ".".join((*path, field.name)), "type": type_name(field.type)},
+                **_position(place),
+            }
+            for (path, field), place in zip(self._fields, self._places, strict=True)
         ]
         return {"columns": columns}
+
+
+def _position(place: Place | None) -> dict[str, str]:
+    """Return a place in Delta's form."""
+    if place is None or place == "last":
+        return {}
+    return {"position": "FIRST" if place == "first" else f"AFTER {place[1]}"}
 
 
 class ChangeColumn(ChangeSchema):

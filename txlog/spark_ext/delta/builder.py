@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -92,6 +92,7 @@ class DeltaTableBuilder(Generic[Handle]):
         self._partition_by: list[str] = []
         self._cluster_by: list[str] = []
         self._properties: dict[str, str] = {}
+        self._options: Mapping[str, Any] = {}  # Those of the store.
 
     def tableName(self, identifier: str) -> DeltaTableBuilder[Handle]:
         """Set the name in Spark's catalog, or a location as ``delta.`/path` ``.
@@ -193,6 +194,11 @@ class DeltaTableBuilder(Generic[Handle]):
         self._properties[of_type(str, key, "key")] = of_type(str, value, "value")
         return self
 
+    def _with_options(self, options: Mapping[str, Any]) -> DeltaTableBuilder[Handle]:
+        """Set the options of the table's store, which Spark's catalog does not get."""
+        self._options = options
+        return self
+
     def execute(self) -> Handle:
         """Create or replace the table, and return it.
 
@@ -213,9 +219,8 @@ class DeltaTableBuilder(Generic[Handle]):
         with as_errors_of_spark():
             location = self._place()
             made = self._made(location)
-        if self._name is not None:
-            register_table(self._spark, self._name, made.uri)
-        return self._handle(self._spark, table(self._spark, location))
+        self._register(made.uri)
+        return self._handle(self._spark, table(self._spark, location, None, None, self._options))
 
     def _filled(self, frame: DataFrame) -> None:
         """Create the table with a frame's rows, in one version; errors as for `execute`."""
@@ -224,7 +229,10 @@ class DeltaTableBuilder(Generic[Handle]):
         location = self._place()
         mode: WriteMode = "ignore" if self._how == "createIfNotExists" else "error"
         schema_mode: SchemaMode = None
-        if self._how == "createOrReplace" and Table.exists(location):
+        exists = Table.exists(location, self._options)
+        if self._how == "replace" and not exists:
+            self._open(location)  # Raises.
+        if self._how in ("createOrReplace", "replace") and exists:
             mode, schema_mode = "overwrite", "overwrite"
         write(
             frame,
@@ -235,35 +243,90 @@ class DeltaTableBuilder(Generic[Handle]):
             cluster_by=self._cluster_by or None,
             properties=self._properties,
             description=self._comment,
+            storage_options=self._options,
         )
-        if self._name is not None:
-            register_table(self._spark, self._name, Table(location).uri)
+        self._register(Table(location, storage_options=self._options).uri)
 
-    def _cloned(self, clone: Callable[[str], None], *, keeps: bool) -> None:
+    def _cloned(self, clone: Callable[[str], Table]) -> None:
         """Create the table at its place by a function, unless it exists and is kept."""
         location = self._place()
-        if not keeps or not Table.exists(location):
+        if self._how == "replace":
+            self._open(location)
+        if self._how != "createIfNotExists" or not Table.exists(location, self._options):
             with as_errors_of_spark():
                 clone(location)
-        if self._name is not None:
-            register_table(self._spark, self._name, Table(location).uri)
+        self._register(Table(location, storage_options=self._options).uri)
 
-    def _made(self, location: str) -> Table:
-        if self._how != "replace":
-            try:
-                return Table.create(location, self._schema(), **self._definition())
-            except AlreadyExistsError as error:
-                if self._how == "create":
-                    if self._name is not None:
-                        error.reason = f"the table {self._name} already exists"
-                    raise
+    def _registered(self) -> None:
+        """Add the table that is at the place to Spark's catalog; nothing else is created.
+
+        Raises
+        ------
+        AlreadyExistsError
+            The catalog has the name already (with `create`).
+        InvalidInputError
+            There is no table, or it has other partition columns or properties than were given.
+        """
+        location = self._place()
+        known = self._name is not None and _registered_folder(self._spark, self._name) is not None
+        if self._how in ("createOrReplace", "replace") or not Table.exists(location, self._options):
+            raise InvalidInputError(
+                argument="text",
+                reason="the statement has neither columns nor a query"
+                + ("" if self._how != "create" else f", and there is no table at {location}"),
+                remedy="Add the columns in parentheses, or AS and a query",
+            )
+        opened = Table(location, storage_options=self._options)
+        if self._how == "create" and (known or self._name is None):
+            raise AlreadyExistsError(
+                path=opened.uri,
+                reason=f"the table {self._name or location} already exists",
+                remedy="Write IF NOT EXISTS, or CREATE OR REPLACE TABLE",
+            )
+        self._require_same(opened)
+        self._register(opened.uri)
+
+    def _require_same(self, opened: Table) -> None:
+        """Raise if a table is not what the statement says of it."""
+        own = opened.properties
+        wrong = [key for key, value in self._properties.items() if own.get(key) != value]
+        if self._partition_by and self._partition_by != opened.partition_columns:
+            wrong.append("PARTITIONED BY")
+        if self._cluster_by:
+            wrong.append("CLUSTER BY")
+        if wrong:
+            raise InvalidInputError(
+                argument="text",
+                reason=f"the table at {opened.uri} exists, and differs in {', '.join(wrong)}",
+                remedy="Omit what the table defines itself, or change it with ALTER TABLE",
+            )
+
+    def _register(self, uri: str) -> None:
+        if self._name is not None:
+            register_table(self._spark, self._name, uri)
+
+    def _open(self, location: str) -> Table:
+        """Return the existing table; the error of a missing one names what the caller wrote."""
         try:
-            table = Table(location)
+            return Table(location, storage_options=self._options)
         except NotFoundError as error:
             if self._name is not None:  # The caller does not know the path.
                 error.path = self._name
                 error.reason = "the table cannot be found"
             raise
+
+    def _made(self, location: str) -> Table:
+        if self._how != "replace":
+            try:
+                return Table.create(
+                    location, self._schema(), storage_options=self._options, **self._definition()
+                )
+            except AlreadyExistsError as error:
+                if self._how == "create":
+                    if self._name is not None:
+                        error.reason = f"the table {self._name} already exists"
+                    raise
+        table = self._open(location)
         if self._how == "createIfNotExists":
             return table
         operation = ReplaceTable(

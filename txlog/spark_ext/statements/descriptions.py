@@ -32,7 +32,7 @@ from txlog.spark_ext.catalog import path_in, split_name
 from txlog.spark_ext.delta.frames import as_frame
 from txlog.spark_ext.reads.places import NULL_FOLDER, folder_text
 from txlog.spark_ext.spark_types import spark_schema
-from txlog.spark_ext.statements.definitions import Definitions, NotOursError
+from txlog.spark_ext.statements.ground import Ground, NotOursError
 from txlog.spark_ext.statements.partitions import partition_of
 from txlog.spark_ext.zones import zone_of
 from txlog.verbs.mapped_columns import clustering_columns, logical_path
@@ -61,7 +61,7 @@ _OTHERS = (  # What DESCRIBE describes beside tables.
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Descriptions(Definitions):
+class Descriptions(Ground):
     """The statements that describe tables. Each method runs one kind of them."""
 
     def _describe(self) -> DataFrame:
@@ -70,8 +70,7 @@ class Descriptions(Definitions):
         if any(reader.sees(*words) for words in _OTHERS):
             raise NotOursError
         if reader.accepts("QUERY") or any(reader.sees(word) for word in ("SELECT", "WITH")):
-            token = reader.taken("a query")
-            found = self._query(self.text[token.start :]).schema
+            found = self._query(self._rest()).schema
             return self._rows(_COLUMNS, [_described(one) for one in found.fields])
         reader.accepts("TABLE")
         extended = reader.accepts("EXTENDED") or reader.accepts("FORMATTED")

@@ -22,8 +22,10 @@ from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder
 from txlog.spark_ext.reads import read
 from txlog.spark_ext.reads.predicates import constant_column
 from txlog.spark_ext.spark_types import read_schema
-from txlog.spark_ext.statements.definitions import NOTHING, NotOursError
+from txlog.spark_ext.statements.alterations import Alterations
+from txlog.spark_ext.statements.definitions import Definitions
 from txlog.spark_ext.statements.descriptions import Descriptions
+from txlog.spark_ext.statements.ground import QUERIES, NotOursError
 from txlog.spark_ext.statements.partitions import partition_of
 from txlog.spark_ext.statements.statement_text import (
     Moment,
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _WHENS = (("WHEN", "MATCHED"), ("WHEN", "NOT", "MATCHED"))
-_QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 _AFFECTED = pa.schema([("num_affected_rows", pa.int64())])
 _FILES = pa.schema([("path", pa.string())])
 
@@ -92,7 +93,7 @@ def sql(
 
 
 @dataclass
-class _Statement(Descriptions):
+class _Statement(Definitions, Alterations, Descriptions):
     """One statement. Each method runs one kind of statement, after its first words."""
 
     def result(self) -> DataFrame:
@@ -102,7 +103,7 @@ class _Statement(Descriptions):
             before = self.text[: reader.passed] + " "
             reader.expect("INSERT")
             return self._insert(before)
-        if any(reader.sees(word) for word in _QUERIES):
+        if any(reader.sees(word) for word in QUERIES):
             return self._query(self.text)
         kinds: list[tuple[tuple[str, ...], Callable[[], DataFrame]]] = [
             (("MERGE",), self._merge),
@@ -121,6 +122,9 @@ class _Statement(Descriptions):
             (("DESC", "DETAIL"), self._detail),
             (("ALTER", "TABLE"), self._alter),
             (("CREATE",), self._create),
+            (("REPLACE", "TABLE"), self._replace),
+            (("DROP", "TABLE"), self._drop),
+            (("COMMENT", "ON"), self._comment_on),
             (("CONVERT", "TO", "DELTA"), self._convert),
             (("SHOW", "TBLPROPERTIES"), self._shown_properties),
             (("SHOW", "COLUMNS"), self._columns),
@@ -286,10 +290,7 @@ class _Statement(Descriptions):
             raise InvalidInputError(
                 argument="text", field=twice[0], reason=f"column {twice[0]} is named twice"
             )
-        token = reader.token
-        if token is None:
-            raise reader.unexpected("a query")
-        rows = self._query(before + self.text[token.start :])
+        rows = self._query(before + self._rest())
         if not by_name:
             if len(rows.columns) != len(names):
                 raise InvalidInputError(
@@ -317,13 +318,13 @@ class _Statement(Descriptions):
             where = And(tuple(parts))
         mode: Any = "overwrite" if overwrites else "append"
         write(rows, opened.uri, mode=mode, where=where, storage_options=self.storage_options)
-        return as_frame(self.spark, [], NOTHING)
+        return self._nothing()
 
     def _truncate(self) -> DataFrame:
         target = self._table()
         self.reader.end()
         target._delete(None)
-        return as_frame(self.spark, [], NOTHING)
+        return self._nothing()
 
     # Maintenance.
 
@@ -378,7 +379,7 @@ class _Statement(Descriptions):
         target = self._table()
         self.reader.end()
         target.generate(mode)
-        return as_frame(self.spark, [], NOTHING)
+        return self._nothing()
 
     def _restore(self) -> DataFrame:
         self.reader.accepts("TABLE")
@@ -412,7 +413,7 @@ def _with_clauses(
 
 def _is_query(reader: Reader) -> bool:
     """Return whether the text in parentheses is a query, not a list of columns."""
-    return any(reader.sees("(", word) for word in _QUERIES)
+    return any(reader.sees("(", word) for word in QUERIES)
 
 
 def _last_part(name: str) -> str | None:

@@ -1,0 +1,143 @@
+"""Statements that create tables and drop them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import txlog
+from txlog.base.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from txlog.spark_ext import sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+Run = Callable[[str], list[Any]]
+
+
+@pytest.fixture
+def run(spark: "SparkSession") -> Iterator[Run]:
+    yield lambda text: [tuple(row) for row in sql(spark, text).collect()]
+    for row in spark.sql("SHOW TABLES LIKE 'defined_*'").collect():
+        spark.sql(f"DROP TABLE {row.tableName}")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return Path(txlog.write(tmp_path / "t", pa.table({"id": [1, 2], "p": ["x", "y"]})).uri)
+
+
+def test_a_table_at_a_path_gets_a_name(run: Run, spark: "SparkSession", place: Path) -> None:
+    made = f"USING delta LOCATION '{place}'"
+    assert sql(spark, f"CREATE TABLE defined_a {made}").columns == []
+    assert run("SELECT count(*) FROM defined_a") == [(2,)]
+    run(f"CREATE TABLE IF NOT EXISTS defined_a {made}")
+    with pytest.raises(AlreadyExistsError, match="defined_a already exists"):
+        run(f"CREATE TABLE defined_a {made}")
+    run(f"CREATE EXTERNAL TABLE defined_b USING delta OPTIONS (path '{place}')")
+    assert run("SELECT count(*) FROM defined_b") == [(2,)]
+    for more in ("TBLPROPERTIES ('a' = 'b')", "PARTITIONED BY (p)", "CLUSTER BY (id)"):
+        with pytest.raises(InvalidInputError, match="differs in"):
+            run(f"CREATE TABLE defined_c {made} {more}")
+    with pytest.raises(InvalidInputError, match="neither columns nor a query"):
+        run(f"CREATE TABLE defined_c USING delta LOCATION '{place}/none'")
+    with pytest.raises(UnsupportedFeatureError, match="storage_options") as caught:
+        run(f"CREATE TABLE defined_c USING delta OPTIONS (path '{place}', secret 'abc')")
+    assert "abc" not in str(caught.value)
+    assert txlog.Table(place).version == 0
+    assert not spark.catalog.tableExists("defined_c")
+
+
+def test_tables_are_replaced(run: Run, place: Path) -> None:
+    run(f"CREATE TABLE defined_a USING delta LOCATION '{place}'")
+    run("REPLACE TABLE defined_a USING delta AS SELECT 3 AS x")
+    assert run("SELECT * FROM defined_a") == [(3,)]
+    run("REPLACE TABLE defined_a (id INT) USING delta PARTITIONED BY (d DATE, p STRING)")
+    table = txlog.Table(place)
+    assert (table.version, table.count()) == (2, 0)
+    assert (table.schema.names, table.partition_columns) == (["id", "d", "p"], ["d", "p"])
+    for text in ("(id INT) USING delta", "USING delta AS SELECT 1 AS id"):
+        with pytest.raises(NotFoundError, match="defined_none"):
+            run(f"REPLACE TABLE defined_none {text}")
+    with pytest.raises(UnsupportedFeatureError, match="GENERATED ALWAYS"):
+        run("CREATE TABLE defined_b (t TIMESTAMP) USING delta PARTITIONED BY (years(t))")
+
+
+def test_the_format_of_the_session_counts(run: Run, spark: "SparkSession") -> None:
+    before = spark.conf.get("spark.sql.sources.default")
+    spark.conf.set("spark.sql.sources.default", "delta")
+    try:
+        run("CREATE TABLE defined_a (id INT)")
+        run("CREATE TABLE defined_b AS SELECT 1 AS id")
+    finally:
+        spark.conf.set("spark.sql.sources.default", before)
+    for name, count in (("defined_a", 0), ("defined_b", 1)):
+        assert run(f"SELECT count(*) FROM {name}") == [(count,)]
+        assert run(f"DESCRIBE DETAIL {name}")[0][0] == "delta"
+    run("CREATE TABLE defined_c (id INT)")
+    assert ("Provider", before, "") in run("DESCRIBE EXTENDED defined_c")
+
+
+def test_a_table_like_another_one(run: Run, place: Path, tmp_path: Path) -> None:
+    run(
+        f"CREATE OR REPLACE TABLE delta.`{place}` (id BIGINT NOT NULL COMMENT 'i', d STRING "
+        "DEFAULT 'x', n BIGINT GENERATED ALWAYS AS IDENTITY (START WITH 5 INCREMENT BY 2)) USING "
+        "delta PARTITIONED BY (d) COMMENT 'c' TBLPROPERTIES ('a' = 'b')"
+    )
+    run(f"INSERT INTO delta.`{place}` (id) VALUES (1)")
+    like = tmp_path / "like"
+    run(f"CREATE TABLE delta.`{like}` LIKE delta.`{place}` TBLPROPERTIES ('a' = 'z', 'e' = 'f')")
+    made = txlog.Table(like)
+    assert (made.count(), made.partition_columns, made.metadata.description) == (0, ["d"], "c")
+    assert (made.properties["a"], made.properties["e"]) == ("z", "f")
+    run(f"INSERT INTO delta.`{like}` (id) VALUES (1)")
+    assert made.refresh().to_arrow().to_pylist() == [{"id": 1, "d": "x", "n": 5}]
+    run(f"CREATE TABLE IF NOT EXISTS delta.`{like}` LIKE delta.`{place}`")
+    run(f"CREATE TABLE defined_a LIKE delta.`{place}` USING delta LOCATION '{tmp_path / 'a'}'")
+    assert run("SHOW COLUMNS IN defined_a") == [("id",), ("d",), ("n",)]
+    with pytest.raises(AlreadyExistsError):
+        run(f"CREATE TABLE delta.`{like}` LIKE delta.`{place}`")
+
+
+def test_a_path_is_not_dropped(run: Run, spark: "SparkSession", place: Path) -> None:
+    for name in (f"delta.`{place}`", f"'{place}'"):
+        with pytest.raises(UnsupportedFeatureError, match="TRUNCATE TABLE"):
+            run(f"DROP TABLE {name}")
+        with pytest.raises(UnsupportedFeatureError, match="TRUNCATE TABLE"):
+            run(f"DROP TABLE IF EXISTS {name}")
+    assert txlog.Table(place).count() == 2
+    run(f"DROP TABLE IF EXISTS delta.`{place}/none`")
+    with pytest.raises(NotFoundError):
+        run(f"DROP TABLE delta.`{place}/none`")
+    run(f"CREATE TABLE defined_a USING delta LOCATION '{place}'")
+    run("DROP TABLE defined_a")
+    run("DROP TABLE IF EXISTS defined_a")
+    assert not spark.catalog.tableExists("defined_a")
+    assert txlog.Table(place).count() == 2
+
+
+def test_options_of_a_store_reach_new_tables(spark: "SparkSession", tmp_path: Path) -> None:
+    """`confined` is an option of all stores, and forbids paths out of the folder."""
+    from txlog.spark_ext.delta import builder
+
+    asked: list[Any] = []
+    create = txlog.Table.create
+    with pytest.MonkeyPatch.context() as patch:
+
+        def noted(*arguments: Any, **more: Any) -> Any:
+            asked.append(more.pop("storage_options"))
+            return create(*arguments, **more)
+
+        patch.setattr(builder.Table, "create", noted)
+        options = {"anything": "x"}
+        text = f"CREATE TABLE delta.`{tmp_path / 'o'}` (id INT) USING delta"
+        sql(spark, text, storage_options=options)
+    assert asked == [options]
