@@ -19,6 +19,7 @@ from txlog.log.paths import canonical_keys
 from txlog.scan.files import as_fragments
 from txlog.schema.types import (
     CHANGE_TYPE,
+    VOID,
     ArrayType,
     DataType,
     MapType,
@@ -182,8 +183,8 @@ def change_rows(files: Iterable[ChangeFile]) -> pa.Table:
 def incompatible(old: StructType, new: StructType, mode: str, above: str = "") -> Sequence[str]:
     """Return why rows of an old schema do not fit a new one; empty if they fit.
 
-    Columns may have been added and types widened; under column mapping, names may have changed.
-    Pure.
+    Columns may have been added, types widened, and types given to columns of void; under column
+    mapping, names may have changed. Pure.
 
     Parameters
     ----------
@@ -213,5 +214,5 @@ def _type_faults(old: DataType, new: DataType, mode: str, name: str) -> Iterator
             yield from _type_faults(old.value, new.value, mode, f"{name}.value")
         case _:
             before, after = type_name(old), type_name(new)
-            if old != new and not is_widening(before, after):
+            if old not in (new, VOID) and not is_widening(before, after):
                 yield f"column {name} was {before} and became {after}"

@@ -382,6 +382,8 @@ def _stored_as(
             pass  # A value of another type may still be stored.
     if is_storable(kind, field.type):
         return value
+    if field.type == VOID:
+        raise untyped(name)
     if isinstance(kind, ArrayType) and isinstance(field.type, ArrayType):
         item = Variable("item", kind.element)
         of_item = replace(field, type=field.type.element)
@@ -393,6 +395,16 @@ def _stored_as(
         name,
         f"{type_name(kind)} cannot be stored in column {name}, which is {type_name(field.type)}",
         _as_type(field.type),
+    )
+
+
+def untyped(name: str) -> InvalidInputError:
+    """Return the error for a value that is assigned to a column or field of type void."""
+    return _bad(
+        name,
+        f"column {name} has no type yet (void), so it stores only nulls",
+        "Give it a type: with alter.widen_type (ALTER COLUMN … TYPE in SQL), or by data that has "
+        'one, which is appended or merged with schema_mode="merge"',
     )
 
 

@@ -169,7 +169,7 @@ def merged_schema(
     """Return the table's schema with the columns (and nested fields) that only the data has.
 
     New fields come last and are nullable. They may be in structs at any depth: in lists, and in the
-    keys and values of maps.
+    keys and values of maps. A field of type void gets the data's type.
 
     Parameters
     ----------
@@ -251,6 +251,8 @@ class _Merging:
                     self._type(value, other_value, f"{name}.value", (*path, "value")),
                     contains_null,
                 )
+        if ours == VOID:  # Its rows are null, and no file has the column, so any type fits.
+            return theirs if theirs != VOID else ours
         if self._widens and _is_wider(ours, theirs):
             place = {"fieldPath": ".".join(path)} if path else {}
             change = {"fromType": type_name(ours), "toType": type_name(theirs), **place}
@@ -323,7 +325,7 @@ def require_fit(table: StructType, data: StructType) -> None:
 
 
 def _evolves(field: StructField, column: StructField) -> bool:
-    """Return whether data differs from a column only by fields in lists or maps that are new."""
+    """Return whether data differs from a column only by new fields, or by the types of voids."""
     try:
         merged = merged_schema(StructType((column,)), StructType((field,)))
     except SchemaMismatchError:
@@ -357,7 +359,8 @@ def _remedy(
         )
     if evolving:
         sentences.append(
-            f'Pass schema_mode="merge" to add the new fields of {", ".join(evolving)}, or drop them'
+            f'Pass schema_mode="merge" to add the new fields or types of {", ".join(evolving)}, or '
+            "drop them"
         )
     if others:
         sentences.append(f"Cast {', '.join(others)} to the types of the table")

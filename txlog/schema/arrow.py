@@ -24,6 +24,7 @@ from txlog.schema.types import (
     MONTH_INTERVALS,
     NANOS,
     TIME_INTERVALS,
+    VOID,
     ArrayType,
     DataType,
     DecimalType,
@@ -325,7 +326,7 @@ def schema_of(
     new, narrowed = [], {}
     for field, arrow in zip(given.fields, data, strict=True):
         known = None if table is None else table.get(field.name)
-        if known is None:
+        if known is None or known.type == VOID:
             new.append(arrow)
         elif pa.types.is_uint64(arrow.type) and known.type == LONG:
             narrowed[field] = replace(field, type=LONG)

@@ -326,7 +326,8 @@ class TableAlter(Namespace):
     ) -> Outcome:
         """Widen a column's type, such as int32 to int64; data files do not change.
 
-        The table gets the feature `typeWidening`; engines without it can no longer read it.
+        The table gets the feature `typeWidening`; engines without it can no longer read it. A
+        column of type void may get any type, which needs no feature.
 
         Raises
         ------

@@ -39,6 +39,7 @@ from txlog.schema.edit import (
 from txlog.schema.types import (
     CURRENT_DEFAULT,
     TYPE_CHANGES,
+    VOID,
     DataType,
     StructField,
     StructType,
@@ -63,7 +64,7 @@ class ChangeSchema(ChangeMetadata):
         """Return the operation parameters of the commit."""
         return {}
 
-    def features(self) -> frozenset[str]:
+    def features(self, base: Snapshot) -> frozenset[str]:
         """Return the additional features that the change needs."""
         return frozenset()
 
@@ -86,7 +87,7 @@ class ChangeSchema(ChangeMetadata):
         return Changed(
             metadata if schema == base.schema else with_schema(metadata, schema),
             self.parameters(base),
-            self.features(),
+            self.features(base),
             self.checks(base),
         )
 
@@ -174,7 +175,7 @@ class ChangeColumn(ChangeSchema):
         metadata
             Texts of the field's metadata, such as `comment`; None removes one.
         kind
-            A wider type.
+            A wider type; any type for a field of type void.
         """
         self._column = column
         self._metadata = dict(metadata or {})
@@ -214,6 +215,8 @@ class ChangeColumn(ChangeSchema):
         if self._kind is None or self._kind == field.type:
             return field
         _require_widening(base, field, self._kind, self._column)
+        if field.type == VOID:
+            return replace(field, type=self._kind)
         recorded = [
             *(field.metadata.get(TYPE_CHANGES) or ()),
             {"fromType": type_name(field.type), "toType": type_name(self._kind)},
@@ -221,14 +224,20 @@ class ChangeColumn(ChangeSchema):
         metadata = {**field.metadata, TYPE_CHANGES: recorded}
         return replace(field, type=self._kind, metadata=metadata)
 
-    def features(self) -> frozenset[str]:
-        """Return the feature of type widening."""
-        return frozenset() if self._kind is None else frozenset({"typeWidening"})
+    def features(self, base: Snapshot) -> frozenset[str]:
+        """Return the feature of type widening, if a type becomes wider."""
+        return frozenset({"typeWidening"}) if self._widens(base) else frozenset()
 
     def configuration(self, base: Snapshot) -> Mapping[str, str | None]:
-        """Return the properties; one of them allows type widening."""
+        """Return the properties; one of them allows type widening, if a type becomes wider."""
         current = base.metadata.configuration
-        return current if self._kind is None else {**current, "delta.enableTypeWidening": "true"}
+        return {**current, "delta.enableTypeWidening": "true"} if self._widens(base) else current
+
+    def _widens(self, base: Snapshot) -> bool:
+        """Return whether a type changes; one that is given to a void column does not."""
+        if self._kind is None:
+            return False
+        return find_field(base.schema, column_path(base.schema, self._column))[1].type != VOID
 
     def checks(self, base: Snapshot) -> Expression | None:
         """Return a predicate that the column is not null, if the change forbids null."""
@@ -358,7 +367,7 @@ def _require_widening(base: Snapshot, field: StructField, kind: DataType, name: 
     InvalidInputError
         The change is not allowed.
     """
-    if not is_widening(type_name(field.type), type_name(kind)):
+    if field.type != VOID and not is_widening(type_name(field.type), type_name(kind)):
         raise InvalidInputError(
             argument="type",
             field=name,

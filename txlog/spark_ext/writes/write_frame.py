@@ -32,6 +32,7 @@ from txlog.base.errors import InvalidInputError, InvalidTypeError, require_mappi
 from txlog.base.thresholds import Threshold
 from txlog.commit.app_versions import AnyAppVersion, AppVersion, require_app_version
 from txlog.commit.operation import Outcome, discarding, skip_recorded
+from txlog.data_files.assignments import untyped
 from txlog.data_files.definition import Definition
 from txlog.data_files.identity import Identity
 from txlog.data_files.modes import PartitionMode, SchemaMode, WriteMode
@@ -337,6 +338,8 @@ def stored(
                 )
         case NullType(), _:
             pass
+        case _, NullType():
+            raise untyped(name)
         case _ if not _nested(have) and not _nested(want):
             return _checked(value, want, name)
     return value.cast(want)

@@ -25,7 +25,7 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.scan.plan import ScanPlan, plan_scan
 from txlog.scan.read_plan import choose_columns
-from txlog.schema.types import StructField, StructType
+from txlog.schema.types import VOID, StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.change_rows import ChangeRows
 from txlog.verbs.merge.clauses import (
@@ -213,7 +213,7 @@ def _of_structs_and_new(table: StructType, source: StructType) -> StructType:
 
     def extends(field: StructField) -> bool:
         own = table.get(field.name)
-        return own is None or isinstance(own.type, StructType)
+        return own is None or isinstance(own.type, StructType) or own.type == VOID
 
     return StructType(tuple(filter(extends, source.fields)))
 
