@@ -27,12 +27,13 @@ from txlog.spark_ext.writes.write_tasks import (
     task_property,
     write_task,
 )
-from txlog.spark_ext.zones import AssumedZone, assumed_zone
+from txlog.spark_ext.zones import SESSION_ZONE, AssumedZone, assumed_zone
 
 if TYPE_CHECKING:
     from txlog.actions.file import Add
     from txlog.commit.app_versions import AnyAppVersion, AppVersion
     from txlog.data_files.modes import PartitionMode, SchemaMode
+    from txlog.spark_ext.writes.text_values import TextValues
 
 Result = TypeVar("Result")
 
@@ -159,6 +160,7 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
     """
     from txlog.commit.app_versions import require_app_version
     from txlog.spark_ext.writes.target import plan_target
+    from txlog.spark_ext.writes.text_values import with_texts
     from txlog.verbs.create import existing
 
     request = write_request(options, overwrite)
@@ -182,7 +184,10 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
     table = existing(store)
     if table is not None:  # A later batch ignores properties, because users may have changed them.
         request = replace(request, definition=replace(request.definition, properties=None))
-    return StreamWriter(plan_target(store, request, schema, table), app_id)
+    texts = None
+    if table is not None and not request.modes.replaces_schema:
+        schema, texts = with_texts(schema, table.schema, options.text("timeZone"))
+    return StreamWriter(plan_target(store, request, schema, table), app_id, texts)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -252,13 +257,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
     Spark runs a batch again after a crash, its id is already recorded, and nothing changes.
     """
 
-    def __init__(self, target: Target, app_id: str | None) -> None:
+    def __init__(self, target: Target, app_id: str | None, texts: TextValues | None = None) -> None:
         self.target = target
         self._app_id = app_id
+        self._texts = texts
 
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write a task's rows; runs on an executor."""
+        if self._texts is not None:
+            iterator = self._texts.of(iterator, task_property(SESSION_ZONE))
         return Written.by(self.target, iterator)
 
     @plainly
