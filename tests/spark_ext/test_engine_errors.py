@@ -30,7 +30,7 @@ _CLASSES = [
     for _, one in inspect.getmembers(errors, inspect.isclass)
     if issubclass(one, TxlogError) and one is not TxlogError
 ]
-_TEXT = st.text("ab c'\"(=).,\\[]x", min_size=1, max_size=20).map(str.strip).filter(bool)
+_TEXT = st.text("ab\nc'\"(=).,\\[]x", min_size=1, max_size=20).map(str.strip).filter(bool)
 _VALUES = {
     "str": _TEXT,
     "int": st.integers(0, 99),
@@ -138,6 +138,7 @@ _FAULTS: dict[str, tuple[str, str]] = {  # The field of the error, and the value
     "a generated column": ("g", "'a' k, 1L id, 5 x, 7L g"),
     "a number": ("x", "'a' k, 1L id, 5000000000L x"),
     "a length": ("k", "'abcdef' k, 1L id, 5 x"),
+    "a length, with line breaks": ("k", "'ab\\nc\\n\\ndef' k, 1L id, 5 x"),
 }
 
 
@@ -187,7 +188,14 @@ def test_a_fault_is_the_same_error_at_every_door(
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "value", ["id div (id - id)", "cast('a' || id AS int)", "raise_error('not this')"]
+    "value",
+    [
+        "id div (id - id)",
+        "cast('a' || id AS int)",
+        "cast('a\\n\\nb' || id AS int)",
+        "raise_error('not this')",
+        "raise_error('not\\nthis')",
+    ],
 )
 def test_a_value_that_cannot_be_computed_is_no_failure_of_the_engine(
     spark: SparkSession, tmp_path: Path, value: str

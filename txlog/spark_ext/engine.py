@@ -192,10 +192,24 @@ _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(\
 
 # How Spark shows an error of its own or of SQL. Class 22 of the SQL states is that of data, and
 # `raise_error` has P0001.
-_WRONG_VALUE = re.compile(r"\[[A-Z0-9_.]+\] ([^\n]*?)\s*SQLSTATE: (?:22\w{3}|P0001)")
+# Messages have values of rows, and these may have line breaks. A message of Spark ends with its
+# state, and a line of the JVM's stack, or the next message, is none of it.
+_WRONG_VALUE = re.compile(
+    r"\[[A-Z0-9_.]+\] ((?:(?!SQLSTATE: |\n\s+at |\n.*Exception: \[).)*?)"
+    r"\s*SQLSTATE: (?:22\w{3}|P0001)",
+    re.DOTALL,
+)
 _NOT_FITTING = "a value of column {} does not fit its type: "
-_DOES_NOT_FIT = re.compile(_NOT_FITTING.format("([^\n]*?)") + r"[^\n]*(?= SQLSTATE: P0001)")
-_TOLD = re.compile(rf"\b{re.escape(TxlogError.__module__)}\.(\w+): \[[a-z-]+\] ([^\n]*)")
+_DOES_NOT_FIT = re.compile(
+    _NOT_FITTING.format("(.*?)") + r"(?:(?!\n\s+at ).)*?(?=\s*SQLSTATE: P0001)", re.DOTALL
+)
+# A message in a traceback ends where the stack of the JVM begins, or a text of Python's or Spark's.
+_TOLD = re.compile(
+    rf"\b{re.escape(TxlogError.__module__)}\.(\w+): \[[a-z-]+\] "
+    r"(.*?)(?=\n\s+at |\n\s*SQLSTATE: |\s*\Z|\n+(?:===|Driver stacktrace|JVM stacktrace|"
+    r"Caused by|During handling|The above exception|Traceback \())",
+    re.DOTALL,
+)
 _REMEDY = re.compile(r"\)(?:\. |$)")
 
 

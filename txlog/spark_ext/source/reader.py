@@ -17,6 +17,7 @@ from txlog.base.errors import InvalidInputError
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema
 from txlog.spark_ext.source.options import Options, option_names
+from txlog.spark_ext.source.plain import plainly, plainly_each
 from txlog.spark_ext.source.tasks import (
     ChangesPartition,
     FragmentPartition,
@@ -87,6 +88,7 @@ class FragmentsReader(DataSourceReader):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_snapshot": None}
 
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         """Return partitions of about equal size, without fragments that the predicate excludes.
 
@@ -113,6 +115,7 @@ class FragmentsReader(DataSourceReader):
         found = fragment_partitions(plan, self._limit, self._max_partition_bytes, read)
         return checking(found, assumed_zone("where", self._where, snapshot.schema, self._zone))
 
+    @plainly_each
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition, in exactly the types that Spark expects."""
         assert isinstance(partition, FragmentPartition)
@@ -183,6 +186,7 @@ class ChangesReader(DataSourceReader):
         self._where = where
         self._max_bytes = max_bytes
 
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         """Return one partition for each task."""
         from txlog.changes.changes import feed_read_plan, plan_feed
@@ -206,6 +210,7 @@ class ChangesReader(DataSourceReader):
         partitions = change_partitions(changes.plan, changes.files, self._max_bytes)
         return checking(partitions or [ChangesPartition(changes.plan)], assumed)
 
+    @plainly_each
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
         assert isinstance(partition, ChangesPartition)

@@ -17,6 +17,7 @@ from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.sql import as_expression
 from txlog.schema.types import StructType
 from txlog.spark_ext.source.options import OF_CHANGES, Options
+from txlog.spark_ext.source.plain import plainly
 from txlog.spark_ext.spark_types import read_schema
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class TxlogDataSource(DataSource):
     def _options(self) -> Options:
         return Options(self.options)
 
+    @plainly
     def schema(self) -> SparkStruct:
         """Return the table's schema, or that of the chosen columns."""
         from txlog.scan.read_plan import choose_fields, scan_schema
@@ -107,6 +109,7 @@ class TxlogDataSource(DataSource):
             _, _, last = feed_of(options)
         return read_schema(StructType(feed_read_plan(last, columns, None).columns))
 
+    @plainly
     def reader(self, schema: SparkStruct) -> DataSourceReader:
         """Return a reader of the columns of `schema`."""
         from txlog.spark_ext.source.reader import FragmentsReader
@@ -131,6 +134,7 @@ class TxlogDataSource(DataSource):
             only_with_deletions=options.flag("onlyWithDeletions"),
         )
 
+    @plainly
     def streamReader(self, schema: SparkStruct) -> DataSourceStreamReader:  # noqa: N802
         """Return a reader of new rows or changes of the table, in the columns of `schema`.
 
@@ -149,6 +153,7 @@ class TxlogDataSource(DataSource):
             ) from error
         return StreamReader(self._options, schema)
 
+    @plainly
     def writer(self, schema: SparkStruct, overwrite: bool) -> DataSourceArrowWriter:
         """Return a writer of one batch."""
         from txlog.spark_ext.source.writer import batch_writer
@@ -156,6 +161,7 @@ class TxlogDataSource(DataSource):
         self._options.require_writing()
         return batch_writer(self._options, schema, overwrite)
 
+    @plainly
     def streamWriter(  # noqa: N802
         self, schema: SparkStruct, overwrite: bool
     ) -> DataSourceStreamArrowWriter:

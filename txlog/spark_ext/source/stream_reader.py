@@ -23,6 +23,7 @@ from txlog.base.threads import cached_property
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema
 from txlog.spark_ext.source.options import Options, stream_options
+from txlog.spark_ext.source.plain import plainly, plainly_each
 from txlog.spark_ext.source.tasks import (
     ChangesPartition,
     FragmentPartition,
@@ -95,6 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return dict(UNDECIDED)
 
+    @plainly
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of files, or else that of bytes: Spark accepts only one.
 
@@ -106,6 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert limits.bytes is not None
         return ReadMaxBytes(limits.bytes)
 
+    @plainly
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next micro-batch."""
         from txlog.stream.offsets import Limits
@@ -113,14 +116,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._options.limits
         return self._stream.latest(start, limits)
 
+    @plainly
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the end of the known log, for the query's progress."""
         return self._stream.reached()
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Use the current version as the last one."""
         self._stream.stop_at_latest()
 
+    @plainly
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
@@ -141,6 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts = (FragmentPartition(plan, share.items, share.rows) for share in shares)
         return checking(parts, self._assumed) or empty
 
+    @plainly_each
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition; runs on an executor."""
         if isinstance(partition, ChangesPartition):

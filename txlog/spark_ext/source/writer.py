@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -15,8 +14,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.base.errors import InvalidInputError, TxlogError
+from txlog.base.errors import InvalidInputError
 from txlog.spark_ext.source.options import Options, option_names
+from txlog.spark_ext.source.plain import plainly
 from txlog.spark_ext.writes.write_tasks import (
     OF_SESSION,
     QUERY_ID,
@@ -35,26 +35,7 @@ if TYPE_CHECKING:
     from txlog.data_files.modes import PartitionMode, SchemaMode
     from txlog.spark_ext.writes.text_values import TextValues
 
-Result = TypeVar("Result")
-
 # Tasks import this module too, so modules that only the driver needs are imported in functions.
-
-
-def plainly(method: Callable[..., Result]) -> Callable[..., Result]:
-    """Let errors of txlog leave a method that Spark calls without their traceback and causes.
-
-    Spark shows both in one text, before the error. Users see only its first lines.
-    """
-
-    @wraps(method)
-    def called(*args: Any, **named: Any) -> Result:
-        try:
-            return method(*args, **named)
-        except TxlogError as error:
-            failed = error
-        raise failed.with_traceback(None) from None
-
-    return called
 
 
 @dataclass
