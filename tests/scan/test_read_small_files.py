@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import txlog
 from txlog.base.threads import Threads
 from txlog.scan import resolve
-from txlog.scan.columns import find_column
+from txlog.scan.columns import find_columns
 from txlog.scan.read_plan import ReadMemo
 from txlog.stats.partition import parse_partition_values
 
@@ -79,9 +79,9 @@ def test_a_layout_and_a_partition_value_are_looked_at_once(
     table, rows = table_of(tmp_path, ["same"] * 100)
     looked, parsed, calls = [], [], []
 
-    def find(schema: pa.Schema, column: Any, mode: str) -> int | None:
-        looked.append(column.name)
-        return find_column(schema, column, mode)
+    def find(schema: pa.Schema, wanted: Any, mode: str) -> list[int | None]:
+        looked.extend(column.name for column in wanted)
+        return find_columns(schema, wanted, mode)
 
     def parse(texts: pa.Array, kind: Any) -> pa.Array:
         parsed.append(texts[0].as_py())
@@ -93,7 +93,7 @@ def test_a_layout_and_a_partition_value_are_looked_at_once(
             calls.append(len(held))
             return map(function, held)
 
-    monkeypatch.setattr(resolve, "find_column", find)
+    monkeypatch.setattr(resolve, "find_columns", find)
     monkeypatch.setattr(resolve, "parse_partition_values", parse)
     scan = table.scan()
     found = type(scan)(scan.store, scan.plan, Counting(1)).to_arrow()

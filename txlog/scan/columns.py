@@ -11,7 +11,7 @@ Gregorian calendar.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -39,23 +39,31 @@ from txlog.variant.shredding import unshred
 _FIELD_ID = b"PARQUET:field_id"
 
 
-def find_column(fields: pa.Schema | pa.StructType, want: StructField, mode: str) -> int | None:
-    """Return the index of the file's column for a table column, or None if the file has none.
+def find_columns(
+    fields: pa.Schema | pa.StructType, wanted: Sequence[StructField], mode: str
+) -> list[int | None]:
+    """Return the index of the file's column for each table column, or None if the file has none.
 
     `mode` is the table's column mapping: `id` uses Parquet field ids, `name` physical names, `none`
-    logical names. A column without an id is found by its name.
+    logical names. A column without an id is found by its name: as it is spelt, or else in any case.
+    The names of a file are read once, because a file may have thousands.
     """
-    if mode == "id" and want.field_id is not None:
-        for index, field in enumerate(fields):
-            if (field.metadata or {}).get(_FIELD_ID) == str(want.field_id).encode():
-                return index
-        return None
-    name = want.name_in_files(mode)
-    names = [field.name for field in fields]
-    if name in names:
-        return names.index(name)
-    folded = [other.lower() for other in names]
-    return folded.index(name.lower()) if name.lower() in folded else None
+    by_id: dict[bytes | None, int] = {}
+    by_name: dict[str, int] = {}
+    by_case: dict[str, int] = {}
+    for at, field in enumerate(fields):  # Of equal ones, the first counts.
+        if mode == "id":
+            by_id.setdefault((field.metadata or {}).get(_FIELD_ID), at)
+        by_name.setdefault(field.name, at)
+        by_case.setdefault(field.name.lower(), at)
+    places = []
+    for column in wanted:
+        if mode == "id" and column.field_id is not None:
+            places.append(by_id.get(str(column.field_id).encode()))
+            continue
+        name = column.name_in_files(mode)
+        places.append(by_name.get(name, by_case.get(name.lower())))
+    return places
 
 
 def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: str) -> pa.Array:
@@ -100,7 +108,14 @@ def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) ->
         case PrimitiveType(name) if name in MONTH_INTERVALS and pa.types.is_int32(array.type):
             return _months(array, target)
         case StructType(fields) if pa.types.is_struct(array.type):
-            children = [_child(array, field, mode) for field in fields]
+            children = [
+                pa.nulls(len(array), arrow_type(field.type))
+                if place is None
+                else _conform(array.field(place), field.type, arrow_type(field.type), mode)
+                for field, place in zip(
+                    fields, find_columns(array.type, fields, mode), strict=True
+                )
+            ]
             return _struct(children, target, array)
         case ArrayType(element) if _is_list(array.type):
             array = _from_zero(array)
@@ -147,14 +162,6 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     if reading(array.type, target) is Reading.NEVER:
         raise TypeError("the types are of different kinds")
     return array.cast(target)
-
-
-def _child(array: pa.StructArray, field: StructField, mode: str) -> pa.Array:
-    index = find_column(array.type, field, mode)
-    target = arrow_type(field.type)
-    if index is None:
-        return pa.nulls(len(array), target)
-    return _conform(array.field(index), field.type, target, mode)
 
 
 def _struct(children: list[pa.Array], target: pa.DataType, like: pa.Array) -> pa.Array:

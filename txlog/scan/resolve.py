@@ -7,7 +7,8 @@ files (`promised`). A reader that cannot convert reads a file only if it `is_pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -24,7 +25,7 @@ from txlog.protocol.mapping import in_files
 from txlog.scan.columns import (
     METADATA_COLUMNS,
     conform,
-    find_column,
+    find_columns,
     is_legacy,
     metadata_column,
     stored_metadata,
@@ -156,26 +157,42 @@ def resolve(form: ReadForm, needed: Sequence[StructField], footer: FileFooter) -
         The columns to read from this file, or constants.
     """
     schema = footer.schema
-    columns = tuple(_source(form, column, schema) for column in needed)
+    places = find_columns(schema, needed, form.mapping_mode)
     names = schema.names
+    has_column = frozenset(names)
+    columns = tuple(
+        _source(form, column, schema, place, has_column)
+        for column, place in zip(needed, places, strict=True)
+    )
     ambiguous = None
     if len(set(names)) < len(names):
-        stored = (one.name for one in columns if one.name is not None)
-        counts = ((name, names.count(name)) for name in stored)
-        ambiguous = next((pair for pair in counts if pair[1] > 1), None)
+        counts = Counter(names)
+        ambiguous = next(
+            (
+                (one.name, counts[one.name])
+                for one in columns
+                if one.name is not None and counts[one.name] > 1
+            ),
+            None,
+        )
     return Resolved(columns, form, is_legacy(footer.pairs), ambiguous)
 
 
-def _source(form: ReadForm, column: StructField, schema: pa.Schema) -> ColumnSource:
+def _source(
+    form: ReadForm,
+    column: StructField,
+    schema: pa.Schema,
+    place: int | None,
+    names: Set[str],
+) -> ColumnSource:
     how = how_of(form, column)
     if how == "partition":
         return ColumnSource(column, how)
     if how == "metadata":
         stored = stored_metadata(column.name, form.row_tracking)
-        if stored not in schema.names:
+        if stored not in names:
             return ColumnSource(column, how)
         return ColumnSource(column, how, stored, schema.field(stored).type)
-    place = find_column(schema, column, form.mapping_mode)
     # Parquet allows groups without columns, from which nothing can be read.
     if place is None or schema.field(place).type == pa.struct([]):
         return ColumnSource(column, "null")
@@ -219,12 +236,12 @@ def _fields_alike(have: pa.Field, want: pa.Field) -> bool:
 def stored_parts(stored: pa.DataType, want: DataType | None, path: str, mode: str) -> Iterator[str]:
     """Yield the paths in a file of the wanted parts of a column, such as fields of a struct."""
     if isinstance(want, StructType) and pa.types.is_struct(stored):
-        places = [(find_column(stored, field, mode), field.type) for field in want.fields]
-        if any(place is not None for place, _ in places):
-            for place, kind in places:
+        places = find_columns(stored, want.fields, mode)
+        if any(place is not None for place in places):
+            for place, field in zip(places, want.fields, strict=True):
                 if place is not None:
                     inner = stored.field(place)
-                    yield from stored_parts(inner.type, kind, f"{path}.{inner.name}", mode)
+                    yield from stored_parts(inner.type, field.type, f"{path}.{inner.name}", mode)
             return
     yield path  # If no field is wanted, any field shows which structs are null.
 
