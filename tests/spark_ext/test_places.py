@@ -85,6 +85,9 @@ def test_virtual_paths_lead_to_the_files(
     assert [told(uri) for uri in uris] == [
         {FRAGMENT_COLUMN: str(at), "p": value} for at, value in enumerate(values)
     ]
+    shared = virtual_uris(where, volume, None, [constant]).to_pylist()
+    assert [resolved(uri, volume.settings) for uri in shared] == expected
+    assert [told(uri) for uri in shared] == [{FRAGMENT_COLUMN: "0", "p": one} for one in values]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ SQL, as Spark applies them to UPDATE and MERGE.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from struct import pack, unpack
@@ -102,11 +103,18 @@ class Assignments:
         """
         data = rows if source is None else source
         given = {one.path: self._value(one, data, rows) for one in self.values}
-        arrays = [
-            _assigned(_column(rows, field), (field.name,), field, given) for field in self._written
-        ]
         schema = arrow_schema(StructType(self._written))
+        inside = self._changed_inside
+        arrays = [
+            _assigned(_column(rows, field), (field.name,), field, given, inside)
+            for field in self._written
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    @cached_property
+    def _changed_inside(self) -> frozenset[tuple[str, ...]]:
+        """The paths of the structs whose fields are assigned."""
+        return frozenset(one.path[:n] for one in self.values for n in range(1, len(one.path)))
 
     @cached_property
     def _written(self) -> tuple[StructField, ...]:
@@ -145,8 +153,9 @@ class Assignments:
 
 
 def _column(rows: pa.RecordBatch, field: StructField) -> pa.Array:
-    if field.name in rows.schema.names:
-        return rows.column(field.name)
+    at = rows.schema.get_field_index(field.name)  # `names` makes a list of all names.
+    if at >= 0:
+        return rows.column(at)
     return pa.nulls(rows.num_rows, arrow_field(field).type)
 
 
@@ -182,6 +191,7 @@ def _assigned(
     path: tuple[str, ...],
     field: StructField,
     given: Mapping[tuple[str, ...], pa.Array],
+    changed_inside: frozenset[tuple[str, ...]],
 ) -> pa.Array:
     """Return a column with the values that are assigned to it or to its fields.
 
@@ -189,12 +199,12 @@ def _assigned(
     """
     if path in given:
         return given[path]
-    if not any(other[: len(path)] == path for other in given):
+    if path not in changed_inside:
         same = array.type == arrow_field(field).type
         return array if same else fit_column(array, field)  # Its structs lack new fields.
     assert isinstance(field.type, StructType)
     children = [
-        _assigned(_field_of(array, inner.name), (*path, inner.name), inner, given)
+        _assigned(_field_of(array, inner.name), (*path, inner.name), inner, given, changed_inside)
         for inner in field.type.fields
     ]
     return pa.StructArray.from_arrays(
@@ -425,10 +435,11 @@ def _as_type(kind: DataType) -> str:
 
 def require_apart(paths: Sequence[tuple[str, ...]]) -> None:
     """Raise if a field is assigned twice, or together with a field inside it."""
+    counts = Counter(paths)
     for path in paths:
-        again = [other for other in paths if other[: len(path)] == path]
-        if len(again) > 1:
-            raise _bad(".".join(again[-1]), "the field is assigned twice", "Name it once")
+        within = any(path[:length] in counts for length in range(1, len(path)))
+        if within or counts[path] > 1:
+            raise _bad(".".join(path), "the field is assigned twice", "Name it once")
 
 
 def _bad(field: str | None, reason: str, remedy: str = "") -> InvalidInputError:

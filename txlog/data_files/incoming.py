@@ -483,6 +483,7 @@ def fitted(
     defaults = {f.name: default_value(f) for f in missing if not (is_generated(f) or f.is_identity)}
     computed = {f.name: f for f in missing if is_generated(f)}
     expressions = generated_columns(table) if computed else {}
+    places = {name: place for place, name in enumerate(table.names())}
     for batch in reader:
         arrays = []
         for field in table.fields:
@@ -505,7 +506,7 @@ def fitted(
         for name, field in computed.items():
             with of_argument("data", name):
                 values = flat(evaluate(expressions[name], rows))
-            arrays[table.names().index(name)] = fit(values, field)
+            arrays[places[name]] = fit(values, field)
         yield pa.RecordBatch.from_arrays(arrays, schema=target) if computed else rows
 
 

@@ -316,6 +316,7 @@ def _applied(
         variable_column(name): array for name, array in zip(function.names, variables, strict=False)
     }
     taken = arrow_array(rows, pa.int64())
+    stored = frozenset(data.schema.names)
     for node in nodes(function.body):
         if isinstance(node, Column):
             name = node.path[0]
@@ -323,7 +324,7 @@ def _applied(
             name = variable_column(node.name)
         else:
             continue
-        if name in data.schema.names and name not in given:
+        if name in stored and name not in given:
             given[name] = one_array(data.column(name)).take(taken)
     batch = pa.RecordBatch.from_arrays(list(given.values()), list(given))
     return one_array(value(function.body, batch), len(rows))

@@ -156,6 +156,11 @@ class FileFooter:
         return tuple(schema.column(at).path for at in range(self.metadata.num_columns))
 
     @cached_property
+    def places(self) -> dict[str, int]:
+        """The numbers of the columns of `schema` by their names, which must be distinct."""
+        return {name: at for at, name in enumerate(self.schema.names)}
+
+    @cached_property
     def leaves(self) -> dict[str, int]:
         """The numbers of the leaf columns by their paths."""
         return {path: at for at, path in enumerate(self.paths)}

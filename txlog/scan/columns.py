@@ -112,9 +112,7 @@ def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) ->
                 pa.nulls(len(array), arrow_type(field.type))
                 if place is None
                 else _conform(array.field(place), field.type, arrow_type(field.type), mode)
-                for field, place in zip(
-                    fields, find_columns(array.type, fields, mode), strict=True
-                )
+                for field, place in zip(fields, find_columns(array.type, fields, mode), strict=True)
             ]
             return _struct(children, target, array)
         case ArrayType(element) if _is_list(array.type):

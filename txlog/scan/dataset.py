@@ -142,7 +142,8 @@ class Held:
                 found = resolve(form, needed, footer)
                 found = replace(found, ambiguous=None) if twice else found
                 # By a name that is no column of the file, pyarrow finds nulls.
-                reads = {name: name if name in before.names else None for name in names}
+                own = frozenset(before.names)
+                reads = {name: name if name in own else None for name in names}
                 wants = {
                     name: None if column is None else found.names.get(column.name)
                     for name, column in asked.items()

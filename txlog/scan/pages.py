@@ -176,7 +176,7 @@ class PagedFile:
         """Return a column if its values are read without pyarrow, in all row groups."""
         if name not in self._flat:
             leaf = self.footer.columns[name][0]
-            found = flat_column(self.parsed, leaf, self.parsed.schema.names.index(name))
+            found = flat_column(self.parsed, leaf, self.parsed.places[name])
             # The end of a text shows where the next one begins, so texts of long pages take long.
             if found is not None and found.physical == "BYTE_ARRAY" and self._is_long(leaf):
                 found = None

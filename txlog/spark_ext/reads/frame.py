@@ -187,7 +187,9 @@ def frame(
     frames = []
     for part, in_paths in zip(parts, constants, strict=True):
         virtual = in_paths if in_paths or metadata_columns else None
-        found = _scan(reads, store, part.rows, virtual, projection.read, options, manifests)
+        by_id = bool(metadata_columns) or (part.vectors is not None and not part.vectors.is_small)
+        ids = part.rows.ids if by_id else None
+        found = _scan(reads, store, part.rows, virtual, ids, projection.read, options, manifests)
         if part.vectors is not None:
             found = alive(reads.spark, found, part.vectors, part.rows.ids)
         frames.append(found)
@@ -238,6 +240,7 @@ def _scan(
     store: Store,
     rows: FragmentRows,
     constants: list[Constant] | None,
+    ids: pa.Array | None,
     schema: SparkStruct,
     options: Mapping[str, str],
     manifests: str | None,
@@ -248,6 +251,8 @@ def _scan(
     ----------
     constants
         The constants in the virtual paths. None: files are read by their real paths.
+    ids
+        The ids in the virtual paths. None: no expression reads them.
     """
     files_at = locations(rows.primaries["path"].combine_chunks(), store)
     volumes = files_at["volume"].combine_chunks()
@@ -265,7 +270,8 @@ def _scan(
                 reads.set(name, value)
             reader = reader.option("basePath", volume.root)
             of_files = [replace(one, texts=one.texts.filter(in_volume)) for one in constants]
-            uris = virtual_uris(files, volume, rows.ids.filter(in_volume), of_files)
+            of_volume = None if ids is None else ids.filter(in_volume)
+            uris = virtual_uris(files, volume, of_volume, of_files)
         text = manifest_text(uris, rows.primaries["size"].filter(in_volume))
         folder = write_manifest(text, manifests)
         # Without a scheme, the path would be in `fs.defaultFS`, which may be another file system.

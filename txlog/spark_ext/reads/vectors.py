@@ -59,9 +59,9 @@ class Vectors:
         return starts
 
     @property
-    def line_bytes(self) -> int:
-        """The bytes of the sequence of all words."""
-        return max(self._ends, default=0) * WORD_BYTES
+    def is_small(self) -> bool:
+        """Whether rows are looked up in one sequence of all words, not by their fragment's id."""
+        return max(self._ends, default=0) * WORD_BYTES <= INLINE_BYTES
 
     def line(self) -> pa.Array:
         """Return the sequence of all words, with zeros between those of the fragments."""
@@ -144,7 +144,7 @@ def vector_constants(vectors: Vectors, ids: pa.Array) -> list[Constant]:
 
 def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array) -> DataFrame:
     """Return the rows of a frame that are not deleted; it has the columns of `vector_constants`."""
-    if vectors.line_bytes <= INLINE_BYTES:
+    if vectors.is_small:
         line = vectors.line()
         lists = pa.ListArray.from_arrays([0, len(line)], line)
         table = pa.table([lists.cast(_ARROW_WORDS)], names=[_WORDS])

@@ -310,7 +310,8 @@ def merged_rows(
     if len(parts) == 1:
         return parts[0]
     back = pc.sort_indices(arrow_array(np.concatenate(order)))
-    shared = [name for name in parts[0].schema.names if all(name in p.schema.names for p in parts)]
+    given = frozenset(parts[0].schema.names).intersection(*(part.schema.names for part in parts))
+    shared = [name for name in parts[0].schema.names if name in given]
     alike = [part.select(shared) for part in parts]  # A generated column may be given by one.
     both_parts = pa.Table.from_batches(alike).take(back).combine_chunks()
     return both_parts.to_batches()[0]
