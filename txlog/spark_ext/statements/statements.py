@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,6 +23,13 @@ from txlog.spark_ext.reads import read
 from txlog.spark_ext.reads.predicates import constant_column
 from txlog.spark_ext.spark_types import read_schema
 from txlog.spark_ext.statements.alterations import Alterations
+from txlog.spark_ext.statements.defaults import (
+    Rows,
+    assigned_defaults,
+    given_names,
+    read_rows,
+    without_defaults,
+)
 from txlog.spark_ext.statements.definitions import Definitions
 from txlog.spark_ext.statements.descriptions import Descriptions
 from txlog.spark_ext.statements.ground import QUERIES, NotOursError
@@ -35,7 +42,7 @@ from txlog.spark_ext.statements.statement_text import (
     references,
     tokens_of,
 )
-from txlog.spark_ext.writes.write_frame import stored, write
+from txlog.spark_ext.writes.write_frame import named_by_place, stored, write
 from txlog.spark_ext.writes.write_tasks import SESSION_PARTITION_MODE
 from txlog.spark_ext.zones import zone_of
 from txlog.verbs.merge.clauses import Clause
@@ -217,6 +224,8 @@ class _Statement(Definitions, Alterations, Descriptions):
         for clause in clauses:
             texts += [clause.predicate or "", *(clause.updates or {}).values()]
         self._refuse_tables(texts, "the expressions of MERGE")
+        schema = target.table.snapshot.schema
+        clauses = [_with_defaults(clause, schema, target._alias) for clause in clauses]
         return _with_clauses(builder, clauses, evolves=evolves).execute()
 
     def _update(self) -> DataFrame:
@@ -224,6 +233,8 @@ class _Statement(Definitions, Alterations, Descriptions):
         self.reader.expect("SET")
         updates = _assignments(self.reader, ("WHERE",))
         self._refuse_tables(updates.values(), "the values of UPDATE")
+        schema = target.table.snapshot.schema
+        updates = assigned_defaults(updates, schema, target._alias, inserts=False)
         with self._condition() as where:
             return self._affected(target._update(where, updates), "numUpdatedRows")
 
@@ -290,16 +301,17 @@ class _Statement(Definitions, Alterations, Descriptions):
             raise InvalidInputError(
                 argument="text", field=twice[0], reason=f"column {twice[0]} is named twice"
             )
-        rows = self._query(before + self._rest())
+        given_rows = Rows(self._rest()) if by_name else read_rows(self._rest())
+        rows = self._query(before + given_rows.text)
         if not by_name:
-            if len(rows.columns) != len(names):
+            if len(rows.columns) - len(given_rows.some) != len(names):
                 raise InvalidInputError(
                     argument="text",
                     reason=f"{len(names)} values are inserted, and the query has "
                     f"{len(rows.columns)} columns",
                     remedy="Name the columns that get values, in parentheses after the table",
                 )
-            rows = rows.toDF(*names)
+            rows = rows.toDF(*given_names(names, given_rows))
         given = {name: value for name, value in fixed.items() if value is not None}
         twice = [name for name in rows.columns if name.lower() in {one.lower() for one in given}]
         if twice:
@@ -311,7 +323,8 @@ class _Statement(Definitions, Alterations, Descriptions):
             )
         for name, value in given.items():
             rows = rows.withColumn(name, constant_column(value))
-        rows = _as_stored(rows, opened.snapshot.schema)
+        rows = _as_stored(rows, opened.snapshot.schema, by_place=not by_name)
+        rows = without_defaults(rows, given_rows, opened.snapshot.schema)
         dynamic = (self.spark.conf.get(SESSION_PARTITION_MODE, None) or "").lower() == "dynamic"
         if overwrites and given and not dynamic:
             parts = [Comparison("<=>", Column((name,)), value) for name, value in given.items()]
@@ -411,6 +424,15 @@ def _with_clauses(
     return builder.withSchemaEvolution() if evolves else builder
 
 
+def _with_defaults(clause: Clause, schema: StructType, alias: str | None) -> Clause:
+    """Return a clause with the defaults of columns in place of the word DEFAULT."""
+    if clause.updates is None:
+        return clause
+    inserts = clause.action == "insert"
+    updates = assigned_defaults(clause.updates, schema, alias, inserts=inserts)
+    return replace(clause, updates=updates)
+
+
 def _is_query(reader: Reader) -> bool:
     """Return whether the text in parentheses is a query, not a list of columns."""
     return any(reader.sees("(", word) for word in QUERIES)
@@ -430,15 +452,21 @@ def _own_alias(one: Reference) -> str:
     return "" if name is None else f" AS {quote_name(name)}"
 
 
-def _as_stored(rows: DataFrame, schema: StructType) -> DataFrame:
-    """Return rows in the types of a table's columns; a value that cannot be cast is an error."""
+def _as_stored(rows: DataFrame, schema: StructType, *, by_place: bool) -> DataFrame:
+    """Return rows in the types of a table's columns; a value that cannot be cast is an error.
+
+    With `by_place`, the fields of structs are those at the same places, whatever their names are.
+    """
     wanted = {field.name.lower(): field for field in read_schema(schema).fields}
     columns = []
     for have in rows.schema.fields:
         want = wanted.get(have.name.lower())
-        value = rows[quote_name(have.name)]
+        value, kind = rows[quote_name(have.name)], have.dataType
         if want is not None:
-            value = stored(value, have.dataType, want.dataType, want.name)
+            if by_place:
+                kind = named_by_place(kind, want.dataType, want.name)
+                value = value if kind == have.dataType else value.cast(kind)
+            value = stored(value, kind, want.dataType, want.name)
         columns.append(value.alias(have.name))
     return rows.select(*columns)
 

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     NullType,
     NumericType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -315,7 +316,7 @@ def stored(
     Raises
     ------
     InvalidInputError
-        The value has fields that the column lacks.
+        The value has fields that the column lacks, or one of the two is nested in another way.
     """
     if have == want:
         return value
@@ -342,7 +343,54 @@ def stored(
             raise untyped(name)
         case _ if not _nested(have) and not _nested(want):
             return _checked(value, want, name)
+        case _:
+            raise InvalidInputError(
+                argument="updates",
+                field=name,
+                reason=f"{have.simpleString()} cannot be stored in column {name}, which is "
+                f"{want.simpleString()}",
+                remedy=f"Write CAST(… AS {want.simpleString()})",
+            )
     return value.cast(want)
+
+
+def named_by_place(have: DataType, want: DataType, name: str) -> DataType:
+    """Return a type whose structs have the names of another one, field by field in their order.
+
+    Raises
+    ------
+    InvalidInputError
+        A struct has more fields than the one in its place, or fewer.
+    """
+    match have, want:
+        case StructType(fields=fields), StructType(fields=wanted):
+            if len(fields) != len(wanted):
+                raise InvalidInputError(
+                    argument="text",
+                    field=name,
+                    reason=f"struct {name} has {len(wanted)} fields, and the value has "
+                    f"{len(fields)}",
+                    remedy="Give each field a value in its place, or write BY NAME",
+                )
+            return StructType(
+                [
+                    StructField(
+                        other.name,
+                        named_by_place(one.dataType, other.dataType, f"{name}.{other.name}"),
+                        one.nullable,
+                    )
+                    for one, other in zip(fields, wanted, strict=True)
+                ]
+            )
+        case ArrayType(elementType=inner, containsNull=nulls), ArrayType(elementType=target):
+            return ArrayType(named_by_place(inner, target, f"{name}.element"), nulls)
+        case MapType(keyType=key, valueType=inner), MapType(keyType=wanted_key, valueType=target):
+            return MapType(
+                named_by_place(key, wanted_key, f"{name}.key"),
+                named_by_place(inner, target, f"{name}.value"),
+                have.valueContainsNull,
+            )
+    return have
 
 
 def _checked(value: Column, want: DataType, name: str) -> Column:
