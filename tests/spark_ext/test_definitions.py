@@ -71,6 +71,116 @@ def test_tables_are_replaced(run: Run, place: Path) -> None:
         run("CREATE TABLE defined_b (t TIMESTAMP) USING delta PARTITIONED BY (years(t))")
 
 
+OLD = {
+    "plain": {"owner": "old", "delta.constraints.small": "id < 100"},
+    "mapped": {"delta.columnMapping.mode": "name", "delta.constraints.small": "id < 100"},
+    "tracked": {"delta.enableRowTracking": "true", "delta.enableChangeDataFeed": "true"},
+    "stamped": {"delta.enableInCommitTimestamps": "true", "delta.checkpointInterval": "2"},
+}
+NEW = {
+    "nothing": "",
+    "properties": "COMMENT 'new' TBLPROPERTIES ('owner' = 'new', 'delta.appendOnly' = 'false')",
+    "mapping": "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+    "partitioned": "PARTITIONED BY (q)",
+    "clustered": "CLUSTER BY (x)",
+}
+
+
+def defined(table: txlog.Table) -> Any:
+    """What a table is, without the names and numbers that are chosen anew each time."""
+    chosen = ("RowIdColumnName", "RowCommitVersionColumnName", "inCommitTimestampEnablement")
+    properties = {k: v for k, v in table.properties.items() if not any(c in k for c in chosen)}
+    found = table.metadata
+    clustering = [key for key in table.snapshot.controls.domains if "clustering" in key]
+    removed = [table.snapshot.controls.domains[key].removed for key in clustering]
+    ids = [(f.field_id, f.type) for f in table.snapshot.schema.fields]
+    return (
+        properties, found.description, found.name, table.partition_columns, table.schema,
+        table.protocol, dict(zip(clustering, removed, strict=True)), ids,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("new", NEW)
+@pytest.mark.parametrize("old", OLD)
+def test_a_query_replaces_a_table_as_columns_do(
+    run: Run, tmp_path: Path, old: str, new: str
+) -> None:
+    """Only the rows differ, and the history stays."""
+    tables = []
+    for way in ("columns", "query"):
+        table = txlog.Table.create(
+            tmp_path / way,
+            pa.schema([("id", pa.int64()), ("p", pa.string())]),
+            partition_by=["p"],
+            properties=OLD[old],
+            description="old",
+        )
+        table.append(pa.table({"id": [1, 2], "p": ["a", "b"]}))
+        before = table.metadata.id
+        begin = f"CREATE OR REPLACE TABLE delta.`{table.uri}`"
+        if way == "columns":
+            run(f"{begin} (x BIGINT, q STRING) USING delta {NEW[new]}")
+            table.refresh().append(pa.table({"x": [500], "q": ["r"]}))
+        else:
+            run(f"{begin} USING delta {NEW[new]} AS SELECT 500L x, 'r' q")
+            table.refresh()
+            assert table.version == 2
+            assert table.history()[0]["operation"] == "CREATE OR REPLACE TABLE AS SELECT"
+        assert table.metadata.id == before
+        assert table.to_arrow().to_pylist() == [{"x": 500, "q": "r"}]
+        assert txlog.Table(table.uri, version=1).count("id < 3") == 2
+        assert table.doctor().ok
+        tables.append(defined(table))
+    assert tables[0] == tables[1]
+    assert tables[1][0].get("owner") == ("new" if new == "properties" else None)
+
+
+def test_a_query_may_read_the_table_that_it_replaces(run: Run, place: Path) -> None:
+    own = f"delta.`{place}`"
+    run(f"CREATE OR REPLACE TABLE {own} USING delta AS SELECT id + 1 AS id FROM {own}")
+    assert sorted(txlog.Table(place).to_arrow()["id"].to_pylist()) == [2, 3]
+
+
+def test_a_table_that_changes_meanwhile_is_not_replaced(
+    spark: "SparkSession", run: Run, place: Path
+) -> None:
+    from pyspark.sql import functions as fn
+
+    @fn.udf("bigint")
+    def slow(value: int) -> int:
+        if txlog.Table(place).version == 0:
+            txlog.Table(place).alter.set_properties({"a": "b"})
+        return value
+
+    spark.udf.register("slow_udf", slow)
+    files = {path.name for path in place.rglob("*.parquet")}
+    with pytest.raises(txlog.CommitConflictError, match="changed the table while"):
+        run(f"CREATE OR REPLACE TABLE delta.`{place}` USING delta AS SELECT slow_udf(1L) x")
+    table = txlog.Table(place)
+    assert (table.version, table.schema.names) == (1, ["id", "p"])
+    assert {path.name for path in place.rglob("*.parquet")} == files
+
+
+def test_a_new_schema_of_a_frame_keeps_what_the_table_says_of_itself(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """As in Delta: `overwriteSchema` replaces columns and, if it names them, the partitions."""
+    uri = str(tmp_path / "t")
+    txlog.write(
+        uri, pa.table({"id": [1], "p": ["x"]}), partition_by=["p"], description="kept",
+        properties={"owner": "kept"},
+    )  # fmt: skip
+    frame = spark.sql("SELECT 5L x, 'q' p")
+    writer = frame.write.format("txlog").mode("overwrite").option("overwriteSchema", "true")
+    writer.save(uri)
+    table = txlog.Table(uri)
+    assert (table.partition_columns, table.schema.names) == (["p"], ["x", "p"])
+    writer.option("partitionBy", "x").save(uri)
+    table.refresh()
+    assert (table.partition_columns, table.metadata.description) == (["x"], "kept")
+    assert table.properties["owner"] == "kept"
+
+
 def test_the_format_of_the_session_counts(run: Run, spark: "SparkSession") -> None:
     before = spark.conf.get("spark.sql.sources.default")
     spark.conf.set("spark.sql.sources.default", "delta")

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField
 
-    from txlog.data_files.modes import SchemaMode, WriteMode
+    from txlog.data_files.modes import WriteMode
 
 How = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
 Handle = TypeVar("Handle")
@@ -224,27 +224,17 @@ class DeltaTableBuilder(Generic[Handle]):
 
     def _filled(self, frame: DataFrame) -> None:
         """Create the table with a frame's rows, in one version; errors as for `execute`."""
-        from txlog.spark_ext.writes.write_frame import write
+        from txlog.spark_ext.writes.write_frame import write, write_defined
 
         location = self._place()
-        mode: WriteMode = "ignore" if self._how == "createIfNotExists" else "error"
-        schema_mode: SchemaMode = None
-        exists = Table.exists(location, self._options)
-        if self._how == "replace" and not exists:
-            self._open(location)  # Raises.
-        if self._how in ("createOrReplace", "replace") and exists:
-            mode, schema_mode = "overwrite", "overwrite"
-        write(
-            frame,
-            location,
-            mode=mode,
-            schema_mode=schema_mode,
-            partition_by=self._partition_by,
-            cluster_by=self._cluster_by or None,
-            properties=self._properties,
-            description=self._comment,
-            storage_options=self._options,
-        )
+        if self._how == "replace":
+            self._open(location)  # Raises if there is none.
+        if self._how in ("createOrReplace", "replace"):
+            definition = Definition(**self._definition())
+            write_defined(frame, location, definition, storage_options=self._options)
+        else:
+            mode: WriteMode = "ignore" if self._how == "createIfNotExists" else "error"
+            write(frame, location, mode=mode, storage_options=self._options, **self._definition())
         self._register(Table(location, storage_options=self._options).uri)
 
     def _cloned(self, clone: Callable[[str], Table]) -> None:

@@ -46,6 +46,7 @@ from txlog.table.write_table import require_defined
 from txlog.verbs.append import Append
 from txlog.verbs.create import CreateTable, NewTable, already_exists, existing, table_for
 from txlog.verbs.overwrite import Overwrite
+from txlog.verbs.replace import ReplaceTable, replacement
 from txlog.verbs.settle import settle
 
 
@@ -113,10 +114,16 @@ def plan_target(
         store, argument="path", remedy="Put the table in a store that all workers can access"
     )
     data, modes = frame_schema(schema), request.modes
+    planned = None
     if table is None:
         require_storable(data)
         new = table_for(data, request.definition, effects=REAL)
         metadata, final = new.metadata, new.schema
+    elif request.replaces:
+        require_table_writable(table, removes_rows=True)
+        require_storable(data)
+        planned = replacement(table, data, request.definition, effects=REAL)
+        metadata, final = planned.metadata, planned.schema
     else:
         require_table_writable(table, removes_rows=request.mode == "overwrite")
         require_defined(table, request.definition, modes)
@@ -124,6 +131,9 @@ def plan_target(
         metadata = partitioned_by(table.metadata, final, modes.partition_by)
     require_storable(final)
     mode = Properties(metadata.configuration).get(MAPPING_MODE)
+    protocol = None if table is None else table.protocol
+    if planned is not None:
+        protocol = planned.protocol
     return Target(
         store=store,
         request=request,
@@ -131,13 +141,14 @@ def plan_target(
             _compressed(metadata, request.codec),
             final,
             request.options,
-            mapping_mode=mode if table is None else table.mapping_mode,
-            protocol=None if table is None else table.protocol,
+            mapping_mode=mode if table is None or planned is not None else table.mapping_mode,
+            protocol=protocol,
             replaced=request.where,
         ),
         metadata=metadata,
         base=None if table is None else table.without_files(),
         numbered=tuple(name for name in identities(final) if data.get(name) is None),
+        replacement=planned,
     )
 
 
@@ -268,6 +279,9 @@ def _changed(
     if target.base is None:  # `_require_planned` raises first.
         raise _conflict(target, latest, "another writer created the table")
     request = target.request
+    if target.replacement is not None:
+        replacing = ReplaceTable.of_files(target.replacement, adds, or_create=True)
+        return execute(replacing, context, latest, txn=txn, user_metadata=request.user_metadata)
     files = AddedFiles.written(
         adds,
         with_marks(

@@ -165,6 +165,26 @@ def write(
         return _committed(df, store, request, recorded)
 
 
+def write_defined(
+    df: DataFrame,
+    uri: str,
+    definition: Definition,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Make a table of a frame's rows, or replace a table by one; errors as for `write`.
+
+    Nothing of the old table stays but its history: neither properties nor constraints, comment,
+    partitioning or clustering.
+    """
+    require_batch(df)
+    request = WriteRequest(
+        mode="overwrite", definition=definition, schema_mode="overwrite", replaces=True
+    )
+    with transaction(None, df.sparkSession) as recorded:
+        return _committed(df, open_store(uri, storage_options), request, recorded)
+
+
 def _committed(
     df: DataFrame, store: Store, request: WriteRequest, txn: AnyAppVersion | None
 ) -> Outcome:

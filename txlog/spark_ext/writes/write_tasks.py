@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from txlog.expressions.tree import Expression
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
+    from txlog.verbs.replace import Replacement
 
 QUERY_ID = "sql.streaming.queryId"  # A local property of the thread and the tasks of a micro-batch.
 SESSION_PARTITION_MODE = "spark.sql.sources.partitionOverwriteMode"
@@ -60,6 +61,7 @@ class WriteRequest:
     options: WriteOptions = field(default_factory=WriteOptions)
     user_metadata: str | None = None
     stream_batch: StreamBatch | None = None  # The micro-batch, if a stream makes the commit.
+    replaces: bool = False  # Whether the table becomes what `definition` says, as a new one.
     codec: str | None = None  # Of the files of this write. None: as the table's property says.
 
     def __post_init__(self) -> None:
@@ -88,6 +90,7 @@ class Target:
     metadata: Metadata  # Of the existing table, or of the new one.
     base: Snapshot | None  # The version for which files are written, without its list of files.
     numbered: tuple[str, ...] = ()  # Identity columns that the rows leave out.
+    replacement: Replacement | None = None  # What the table becomes, if it is replaced.
 
     @property
     def written_for(self) -> str:
