@@ -275,7 +275,7 @@ def _by_python(
     if with_deletions:
         reader = reader.option("onlyWithDeletions", "true")
     if store.options:
-        reader = reader.option("secretStorageOptions", _as_option(store.options))
+        reader = reader.option("secretStorageOptions", as_option(store.options))
     with format_known():
         return reader.load(store.root)
 
@@ -286,7 +286,8 @@ def _named(plan: ReadPlan, column: str) -> str:
     return column if path is None else ".".join(map(quote_name, path))
 
 
-def _as_option(options: Mapping[str, Any]) -> str:
+def as_option(options: Mapping[str, Any]) -> str:
+    """Return the options of a store as an option of the data source; an error names others."""
     try:
         return json.dumps(dict(options))
     except TypeError as error:

@@ -29,6 +29,8 @@ class Ground(ABC):
     reader: Reader
     storage_options: dict[str, Any]
     text: str
+    before: str = ""  # The beginning of its query, if the statement has it before its first word.
+    defined: frozenset[str] = frozenset()  # The names that this WITH defines, in lower case.
 
     @abstractmethod
     def _moment(self, moment: Moment | None) -> tuple[int | None, int | None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from txlog.base.errors import InvalidInputError
@@ -278,6 +278,49 @@ class Reader:
         self._at = start
         return None
 
+    def changes(self) -> list[str] | None:
+        """Return the arguments of `table_changes` if it is next: the table, then the others."""
+        is_by_path = self.sees("TABLE_CHANGES_BY_PATH", "(")
+        if not is_by_path and not self.sees("TABLE_CHANGES", "("):
+            return None
+        self._at += 1
+        first, *others = self.items() or [""]
+        table = Reader(first, tokens_of(first))
+        if is_by_path:
+            return [table.table(), *others]
+        name = table.quoted("the name of a table")
+        return [name, *others]
+
+    def skips_with(self) -> frozenset[str]:
+        """Go past a `WITH` and its queries; return the names that it defines, in lower case.
+
+        If it is no such `WITH`, nothing is skipped.
+        """
+        start = self._at
+        try:
+            return self._skipped_with()
+        except InvalidInputError:  # Spark has a better error.
+            self._at = start
+            return frozenset()
+
+    def _skipped_with(self) -> frozenset[str]:
+        found = set[str]()
+        if not self.sees("WITH") or self.sees("WITH", "SCHEMA", "EVOLUTION"):
+            return frozenset()
+        self.expect("WITH")
+        self.accepts("RECURSIVE")
+        while True:
+            found.add("" if self.token is None else self.token.value.lower())
+            self.name()
+            if self.sees("("):
+                self.items()
+            if self.accepts("MAX", "RECURSION", "LEVEL"):
+                self.number()
+            self.accepts("AS")
+            self.items()
+            if not self.accepts(","):
+                return frozenset(found)
+
     def _time(self) -> str:
         """Return a constant, a call, or a sum of them."""
         first = self._at
@@ -324,6 +367,7 @@ class Reference:
     start: int
     end: int
     has_alias: bool
+    changes: tuple[str, ...] | None = None  # The arguments of `table_changes` after the table.
 
 
 def references(text: str) -> list[Reference]:
@@ -346,7 +390,7 @@ def references(text: str) -> list[Reference]:
     if found is None:
         return explicit
     known = [
-        Reference(one.name, one.moment, one.start, one.end, has_alias)
+        replace(one, has_alias=has_alias)
         for mark, one in marked.items()
         for name, _, _, has_alias in found
         if name == mark
@@ -368,6 +412,14 @@ def _explicit_references(text: str, tokens: Sequence[Token]) -> list[Reference]:
             at += 1
             continue
         reader = Reader(text, tokens, at)
+        changes = reader.changes()
+        if changes is not None:
+            end, following = reader.passed, reader.token
+            alias = following is not None and (following.word == "AS" or following.is_name)
+            name, *span = changes
+            found.append(Reference(name, None, tokens[at].start, end, alias, tuple(span)))
+            at = reader.at
+            continue
         name = reader.name()
         moment = reader.moment()
         end = reader.passed

@@ -19,7 +19,6 @@ from txlog.spark_ext.delta.arguments import checks_retention
 from txlog.spark_ext.delta.delta_table import DeltaTable
 from txlog.spark_ext.delta.frames import as_frame
 from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder
-from txlog.spark_ext.reads import read
 from txlog.spark_ext.reads.predicates import constant_column
 from txlog.spark_ext.spark_types import read_schema
 from txlog.spark_ext.statements.alterations import Alterations
@@ -34,11 +33,9 @@ from txlog.spark_ext.statements.definitions import Definitions
 from txlog.spark_ext.statements.descriptions import Descriptions
 from txlog.spark_ext.statements.ground import QUERIES, NotOursError
 from txlog.spark_ext.statements.partitions import partition_of
+from txlog.spark_ext.statements.queries import Queries, last_part, own_alias
 from txlog.spark_ext.statements.statement_text import (
-    Moment,
     Reader,
-    Reference,
-    is_path,
     references,
     tokens_of,
 )
@@ -96,21 +93,21 @@ def sql(
     try:
         return run.result()
     except NotOursError:
-        return spark.sql(text)
+        return run._by_spark()
 
 
 @dataclass
-class _Statement(Definitions, Alterations, Descriptions):
+class _Statement(Queries, Definitions, Alterations, Descriptions):
     """One statement. Each method runs one kind of statement, after its first words."""
 
     def result(self) -> DataFrame:
         reader = self.reader
-        is_with = reader.sees("WITH")
-        if is_with and any(reader.finds("INSERT", word) for word in ("INTO", "OVERWRITE")):
-            before = self.text[: reader.passed] + " "
-            reader.expect("INSERT")
-            return self._insert(before)
-        if any(reader.sees(word) for word in QUERIES):
+        self.defined = reader.skips_with()
+        if reader.sees("FROM") and any(reader.finds("INSERT", w) for w in ("INTO", "OVERWRITE")):
+            self.before = self.text[: reader.passed]  # FROM t INSERT INTO u SELECT …
+        elif any(reader.sees(word) for word in ("INSERT", "MERGE", "UPDATE", "DELETE")):
+            self.before = self.text[: reader.passed] if self.defined else ""
+        elif self.defined or any(reader.sees(word) for word in QUERIES):
             return self._query(self.text)
         kinds: list[tuple[tuple[str, ...], Callable[[], DataFrame]]] = [
             (("MERGE",), self._merge),
@@ -151,52 +148,11 @@ class _Statement(Definitions, Alterations, Descriptions):
         """Return the next table, under its alias or the last part of its name."""
         name = self.reader.name()
         opened = self._opened(name)
-        alias = self.reader.alias(*followers) or _last_part(name)
+        alias = self.reader.alias(*followers) or last_part(name)
         return DeltaTable(self.spark, opened, alias)
 
     def _table(self) -> DeltaTable:
         return DeltaTable(self.spark, self._opened(self.reader.table()))
-
-    # Queries.
-
-    def _query(self, text: str) -> DataFrame:
-        """Run a query. Frames replace the tables that Spark cannot read by name."""
-        first = next(iter(tokens_of(text)), None)
-        if first is not None and first.word == "TABLE":  # `TABLE t` is short for this.
-            text = f"SELECT * FROM{text[first.end :]}"
-        pieces, frames, done = list[str](), dict[str, Any](), 0
-        for one in references(text):
-            frame = self._frame(one)
-            if frame is None:
-                continue
-            key = f"txlog_{len(frames)}"
-            frames[key] = frame
-            pieces += [_escaped(text[done : one.start]), "{", key, "}", _own_alias(one)]
-            done = one.end
-        if not frames:
-            return self.spark.sql(text)
-        return self.spark.sql("".join([*pieces, _escaped(text[done:])]), **frames)
-
-    def _frame(self, one: Reference) -> DataFrame | None:
-        place = self._place(one.name)
-        if place is None:
-            return None
-        version, timestamp = self._moment(one.moment)
-        return read(self.spark, place, version, timestamp, storage_options=self.storage_options)
-
-    def _moment(self, moment: Moment | None) -> tuple[int | None, int | None]:
-        """Return a version, or a time in milliseconds."""
-        if moment is None or moment.timestamp is None:
-            return None if moment is None else moment.version, None
-        query = f"SELECT unix_millis(CAST({moment.timestamp} AS TIMESTAMP)) AS ms"
-        (row,) = self.spark.sql(query).collect()
-        if row["ms"] is None:
-            raise InvalidInputError(
-                argument="text",
-                reason=f"{moment.timestamp} is not a timestamp",
-                remedy="Write a time",
-            )
-        return None, row["ms"]
 
     # Changes of rows.
 
@@ -207,10 +163,10 @@ class _Statement(Definitions, Alterations, Descriptions):
         target = self._target("USING")
         reader.expect("USING")
         relation = reader.relation("ON")
-        source = self._query(f"SELECT * FROM {relation.text}")
+        source = self._query(f"{self.before} SELECT * FROM {relation.text}")
         alias = relation.alias
         if alias is None and not relation.text.startswith("("):
-            alias = _last_part(relation.text)
+            alias = last_part(relation.text)
         if alias is not None:
             source = source.alias(alias)
         reader.expect("ON")
@@ -246,7 +202,12 @@ class _Statement(Definitions, Alterations, Descriptions):
     def _refuse_tables(self, texts: Iterable[str], place: str) -> None:
         """Raise if expressions have queries of tables, which Spark cannot read by name there."""
         for text in texts:
-            if "select" in text.lower() and any(self._place(t.name) for t in references(text)):
+            if "select" not in text.lower():
+                continue
+            if any(
+                one.name.lower() in self.defined or self._place(one.name)
+                for one in references(text)
+            ):
                 raise InvalidInputError(
                     argument="text",
                     reason=f"queries of tables are not supported in {place}",
@@ -264,7 +225,7 @@ class _Statement(Definitions, Alterations, Descriptions):
                 if (frame := self._frame(one)) is not None:
                     views.append(f"txlog_{REAL.uuid().replace('-', '')}")
                     frame.createOrReplaceTempView(views[-1])
-                    pieces += [(text or "")[done : one.start], views[-1], _own_alias(one)]
+                    pieces += [(text or "")[done : one.start], views[-1], own_alias(one)]
                     done = one.end
             yield None if text is None else "".join([*pieces, text[done:]])
         finally:
@@ -275,8 +236,8 @@ class _Statement(Definitions, Alterations, Descriptions):
         row = {"num_affected_rows": outcome.metrics.get(metric, 0)}
         return as_frame(self.spark, [row], _AFFECTED)
 
-    def _insert(self, before: str = "") -> DataFrame:
-        """Insert the rows of a query; `before` is the WITH that precedes INSERT."""
+    def _insert(self) -> DataFrame:
+        """Insert the rows of a query, which may begin before INSERT with WITH or FROM."""
         reader = self.reader
         overwrites = reader.accepts("OVERWRITE")
         if not overwrites:
@@ -302,7 +263,13 @@ class _Statement(Definitions, Alterations, Descriptions):
                 argument="text", field=twice[0], reason=f"column {twice[0]} is named twice"
             )
         given_rows = Rows(self._rest()) if by_name else read_rows(self._rest())
-        rows = self._query(before + given_rows.text)
+        if Reader(given_rows.text, tokens_of(given_rows.text)).finds("INSERT", "INTO"):
+            raise InvalidInputError(
+                argument="text",
+                reason="the statement inserts into several tables",
+                remedy="Write one INSERT INTO … SELECT … FROM … for each",
+            )
+        rows = self._query(f"{self.before} {given_rows.text}")
         if not by_name:
             if len(rows.columns) - len(given_rows.some) != len(names):
                 raise InvalidInputError(
@@ -438,20 +405,6 @@ def _is_query(reader: Reader) -> bool:
     return any(reader.sees("(", word) for word in QUERIES)
 
 
-def _last_part(name: str) -> str | None:
-    """Return the last part of a catalog table's name, for expressions; None for a path."""
-    try:
-        return None if is_path(name) else split_name(name)[-1]
-    except InvalidInputError:
-        return None
-
-
-def _own_alias(one: Reference) -> str:
-    """Return SQL that gives a replaced table its own name as alias, unless it has another one."""
-    name = None if one.has_alias else _last_part(one.name)
-    return "" if name is None else f" AS {quote_name(name)}"
-
-
 def _as_stored(rows: DataFrame, schema: StructType, *, by_place: bool) -> DataFrame:
     """Return rows in the types of a table's columns; a value that cannot be cast is an error.
 
@@ -469,10 +422,6 @@ def _as_stored(rows: DataFrame, schema: StructType, *, by_place: bool) -> DataFr
             value = stored(value, kind, want.dataType, want.name)
         columns.append(value.alias(have.name))
     return rows.select(*columns)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _merge_clause(reader: Reader) -> Clause:

@@ -1,0 +1,129 @@
+"""Queries of tables by paths and names, at each place of a statement."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import txlog
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.spark_ext import sql
+from txlog.spark_ext.statements.statement_text import Reader, references, tokens_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Run = Callable[[str], list[Any]]
+
+
+def test_the_names_of_a_with_are_skipped() -> None:
+    def skipped(text: str) -> tuple[frozenset[str], str | None]:
+        reader = Reader(text, tokens_of(text))
+        return reader.skips_with(), reader.token and reader.token.raw
+
+    assert skipped("WITH a AS (SELECT 1, 2), `b c`(x, y) AS (SELECT (3)) MERGE INTO t") == (
+        {"a", "b c"}, "MERGE"
+    )  # fmt: skip
+    assert skipped("WITH RECURSIVE R(n) AS (VALUES (1)) SELECT insert FROM r") == ({"r"}, "SELECT")
+    for text in ("SELECT 1", "WITH SCHEMA EVOLUTION INTO t", "WITH a AS (SELECT 1", "WITH"):
+        assert skipped(text) == (frozenset(), text.split()[0])
+
+
+def test_changes_of_tables_are_found() -> None:
+    text = (
+        "SELECT * FROM table_changes('a.b', 1) x, TABLE_CHANGES_BY_PATH('/p', '2024-01-01', now()) "
+        "JOIN table_changes"
+    )
+    found = [(one.name, one.changes, one.has_alias) for one in references(text)]
+    assert found == [
+        ("a.b", ("1",), True),
+        ("delta.`/p`", ("'2024-01-01'", "now()"), False),
+        ("table_changes", None, False),
+    ]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> txlog.Table:
+    rows = pa.table({"id": [1, 2, 3], "s": ["a", "b", "c"]})
+    return txlog.write(tmp_path / "t", rows, properties={"delta.enableChangeDataFeed": "true"})
+
+
+@pytest.fixture
+def run(spark: "SparkSession", table: txlog.Table) -> Iterator[Run]:
+    spark.sql(f"CREATE TABLE queried_t USING txlog LOCATION '{table.uri}'")
+    spark.sql("CREATE TABLE queried_p (id BIGINT, s STRING) USING parquet")
+    yield lambda text: [tuple(row) for row in sql(spark, text.replace("@", table.uri)).collect()]
+    for row in spark.sql("SHOW TABLES LIKE 'queried_*'").collect():
+        spark.sql(f"DROP TABLE {row.tableName}")
+
+
+@pytest.mark.spark
+def test_changes_after_with_and_from(run: Run, table: txlog.Table) -> None:
+    def rows() -> list[Any]:
+        return sorted(tuple(row.values()) for row in table.refresh().to_arrow().to_pylist())
+
+    given = "WITH x AS (SELECT id, 'z' AS s FROM delta.`@` VERSION AS OF 0 WHERE id = 2)"
+    merged = "MERGE INTO queried_t USING x ON queried_t.id = x.id WHEN MATCHED THEN UPDATE SET *"
+    assert run(f"{given} {merged}") == [(1, 1, 0, 0)]
+    of_with = "id IN (SELECT q FROM Y)"
+    named = "WITH x AS (SELECT 2 AS id), y(q) AS (SELECT id + 1 FROM x)"
+    assert run(f"{named} UPDATE queried_t SET s = 'u' WHERE {of_with}") == [(1,)]
+    assert rows() == [(1, "a"), (2, "z"), (3, "u")]
+    assert run(f"{named} DELETE FROM delta.`@` WHERE {of_with}") == [(1,)]
+    run("WITH x AS (SELECT 9L AS id, 'w' AS s) INSERT INTO queried_t SELECT * FROM x")
+    run("FROM queried_t INSERT INTO delta.`@` (s, id) SELECT s, id + 100 WHERE id = 9")
+    run("WITH x AS (SELECT 5L AS id) FROM x INSERT INTO queried_t SELECT id, DEFAULT")
+    assert rows() == [(1, "a"), (2, "z"), (5, None), (9, "w"), (109, "w")]
+    version = table.refresh().version
+    for text in (
+        "FROM queried_t INSERT INTO queried_t SELECT id, s INSERT INTO queried_t SELECT 1, 's'",
+        f"{named} UPDATE queried_t SET id = (SELECT max(q) FROM y)",
+    ):
+        with pytest.raises(InvalidInputError):
+            run(text)
+    assert table.refresh().version == version
+
+
+@pytest.mark.spark
+def test_changes_of_versions_in_a_query(run: Run, table: txlog.Table) -> None:
+    table.update({"s": "'q'"}, where="id = 2")
+    table.delete("id = 3")
+    columns = "id, s, _change_type, _commit_version"
+    expected = [(2, "b", "update_preimage", 1), (2, "q", "update_postimage", 1),
+                (3, "c", "delete", 2)]  # fmt: skip
+    for call in ("table_changes('queried_t', 1)", "table_changes_by_path('@', 1, 2) AS c",
+                 "table_changes('default.queried_t', 1, current_timestamp())"):  # fmt: skip
+        assert run(f"SELECT {columns} FROM {call} ORDER BY _commit_version, 2") == expected
+    joined = "table_changes('delta.`@`', 0, 1) c JOIN queried_t ON c.id = queried_t.id + 1"
+    assert run(f"SELECT c.s, queried_t.s FROM {joined} WHERE _change_type = 'insert'") == [
+        ("b", "a"), ("c", "q")
+    ]  # fmt: skip
+    with pytest.raises(InvalidInputError, match="table_changes has 4 arguments"):
+        run("SELECT * FROM table_changes('queried_t', 1, 2, 3)")
+
+
+@pytest.mark.spark
+def test_statements_of_spark_read_tables(run: Run, spark: "SparkSession") -> None:
+    run("INSERT INTO queried_p SELECT * FROM queried_t WHERE s <> '{'")
+    run("WITH x AS (SELECT * FROM delta.`@`) INSERT INTO queried_p SELECT * FROM x")
+    run("INSERT INTO queried_p VALUES (7, 'select')")
+    assert run("SELECT count(*) FROM queried_p") == [(7,)]
+    run("CREATE TABLE queried_q USING parquet AS SELECT id FROM delta.`@` VERSION AS OF 0")
+    assert run("SELECT count(*) FROM queried_q") == [(3,)]
+    assert "Scan" in run("EXPLAIN FORMATTED SELECT * FROM queried_t WHERE id = 1")[0][0]
+    for kind, name in (("TEMPORARY", "queried_v"), ("GLOBAL TEMP", "global_temp.queried_g")):
+        view = name.split(".")[-1]
+        made = f"VIEW {view} AS WITH q AS (SELECT id FROM queried_t) SELECT * FROM q WHERE id > 1"
+        run(f"CREATE {kind} {made}")
+        with pytest.raises(Exception, match="already exists"):
+            run(f"CREATE {kind} {made}")
+        run(f"CREATE OR REPLACE {kind} {made}")
+        assert spark.table(name).count() == 2
+        spark.sql(f"DROP VIEW {name}")
+    with pytest.raises(UnsupportedFeatureError, match="create_view"):
+        run("CREATE VIEW queried_w AS SELECT * FROM queried_t")
+    run("CREATE VIEW queried_w AS SELECT * FROM queried_p")
+    assert run("SELECT count(*) FROM queried_w") == [(7,)]
+    spark.sql("DROP VIEW queried_w")

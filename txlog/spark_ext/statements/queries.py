@@ -1,0 +1,188 @@
+"""Queries that name tables by paths, or by names of which Spark's catalog does not give a path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.moments import format_moment
+from txlog.expressions.tree import quote_name
+from txlog.spark_ext.catalog import split_name
+from txlog.spark_ext.engine import format_known
+from txlog.spark_ext.reads import read
+from txlog.spark_ext.reads.read_frame import as_option
+from txlog.spark_ext.statements.ground import Ground
+from txlog.spark_ext.statements.statement_text import (
+    Moment,
+    Reader,
+    Reference,
+    is_path,
+    references,
+    tokens_of,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Queries(Ground):
+    """Queries, and statements of Spark that contain one."""
+
+    def _query(self, text: str) -> DataFrame:
+        """Run a query. Frames replace the tables that Spark cannot read by name."""
+        embedded, frames = self._embedded(text)
+        return self.spark.sql(embedded, **frames) if frames else self.spark.sql(text)
+
+    def _embedded(self, text: str) -> tuple[str, dict[str, Any]]:
+        """Return a query for `spark.sql`, with the frames that it names in braces."""
+        first = next(iter(tokens_of(text)), None)
+        if first is not None and first.word == "TABLE":  # `TABLE t` is short for this.
+            text = f"SELECT * FROM{text[first.end :]}"
+        pieces, frames, done = list[str](), dict[str, Any](), 0
+        for one in references(text):
+            frame = self._frame(one)
+            if frame is None:
+                continue
+            key = f"txlog_{len(frames)}"
+            frames[key] = frame
+            pieces += [escaped(text[done : one.start]), "{", key, "}", own_alias(one)]
+            done = one.end
+        return "".join([*pieces, escaped(text[done:])]), frames
+
+    def _frame(self, one: Reference) -> DataFrame | None:
+        """Return the rows of a table in a query; None if Spark finds it by its name."""
+        if one.name.lower() in self.defined:
+            return self._query(f"{self.before} SELECT * FROM {one.name}")
+        place = self._place(one.name)
+        if place is None:
+            return None
+        if one.changes is not None:
+            return self._changes(place, one.changes)
+        version, timestamp = self._moment(one.moment)
+        return read(self.spark, place, version, timestamp, storage_options=self.storage_options)
+
+    def _changes(self, place: str, span: tuple[str, ...]) -> DataFrame:
+        """Return the changes between two versions or times, each as SQL; the end may be omitted."""
+        if not 1 <= len(span) <= 2:
+            raise InvalidInputError(
+                argument="text",
+                reason=f"table_changes has {len(span) + 1} arguments",
+                remedy="Write table_changes('t', start) or table_changes('t', start, end)",
+            )
+        reader = self.spark.read.format("txlog").option("readChangeFeed", "true")
+        for edge, text in zip(("starting", "ending"), span, strict=False):
+            if text.isdecimal():
+                reader = reader.option(f"{edge}Version", text)
+                continue
+            _, timestamp = self._moment(Moment(None, text))
+            assert timestamp is not None
+            moment = format_moment(timestamp * 1000, digits=3, zone="Z")
+            reader = reader.option(f"{edge}Timestamp", moment)
+        if self.storage_options:
+            reader = reader.option("secretStorageOptions", as_option(self.storage_options))
+        with format_known():
+            return reader.load(place)
+
+    def _moment(self, moment: Moment | None) -> tuple[int | None, int | None]:
+        """Return a version, or a time in milliseconds."""
+        if moment is None or moment.timestamp is None:
+            return None if moment is None else moment.version, None
+        query = f"SELECT unix_millis(CAST({moment.timestamp} AS TIMESTAMP)) AS ms"
+        (row,) = self.spark.sql(query).collect()
+        if row["ms"] is None:
+            raise InvalidInputError(
+                argument="text",
+                reason=f"{moment.timestamp} is not a timestamp",
+                remedy="Write a time",
+            )
+        return None, row["ms"]
+
+    def _by_spark(self) -> DataFrame:
+        """Let Spark run the statement; frames replace the tables in its query, if it has one."""
+        reader = Reader(self.text, tokens_of(self.text))
+        if reader.sees("CREATE") and reader.finds("AS"):
+            head = Reader(self.text, tokens_of(self.text), 1)
+            if (view := _view_of(head)) is not None:
+                return self._view(view, head)
+            reader.expect("AS")
+        elif reader.accepts("EXPLAIN"):
+            while any(map(reader.accepts, ("EXTENDED", "CODEGEN", "COST", "FORMATTED"))):
+                pass
+        elif not reader.sees("INSERT") and not reader.sees("WITH") and not reader.sees("FROM"):
+            return self.spark.sql(self.text)
+        embedded, frames = self._embedded_from(reader)
+        return self.spark.sql(embedded, **frames) if frames else self.spark.sql(self.text)
+
+    def _embedded_from(self, reader: Reader) -> tuple[str, dict[str, Any]]:
+        """Return the statement whose query begins at the next token, and the frames in it."""
+        start = len(self.text) if reader.token is None else reader.token.start
+        embedded, frames = self._embedded(self.text[start:])
+        return escaped(self.text[:start]) + embedded, frames
+
+    def _view(self, view: _View, reader: Reader) -> DataFrame:
+        """Create a temporary view of a query that names tables of txlog."""
+        start = len(self.text) if reader.token is None else reader.token.start
+        embedded, frames = self._embedded(self.text[start:])
+        if not frames:
+            return self.spark.sql(self.text)
+        if not view.is_temporary:
+            raise UnsupportedFeatureError(
+                reason=f"Spark's catalog cannot keep the view {view.name}, because Spark alone "
+                "does not find the tables in its query",
+                remedy="CREATE TEMPORARY VIEW, spark_ext.create_view, or write SELECT … FROM t "
+                "WITH ('path'='…') for a table of the catalog",
+            )
+        frame = self.spark.sql(embedded, **frames)
+        if view.is_global and view.replaces:
+            frame.createOrReplaceGlobalTempView(view.name)
+        elif view.is_global:
+            frame.createGlobalTempView(view.name)
+        elif view.replaces:
+            frame.createOrReplaceTempView(view.name)
+        else:
+            frame.createTempView(view.name)
+        return self._nothing()
+
+
+@dataclass(frozen=True)
+class _View:
+    name: str
+    replaces: bool
+    is_global: bool
+    is_temporary: bool
+
+
+def _view_of(reader: Reader) -> _View | None:
+    """Return the view that a statement defines, after CREATE, and go to its query.
+
+    None for another statement, and for views with clauses that only Spark reads.
+    """
+    replaces = reader.accepts("OR", "REPLACE")
+    is_global = reader.accepts("GLOBAL")
+    is_temporary = reader.accepts("TEMPORARY") or reader.accepts("TEMP")
+    if not reader.accepts("VIEW"):
+        return None
+    name = split_name(reader.name())
+    if not reader.accepts("AS"):
+        return None
+    return _View(name[-1], replaces, is_global, is_temporary)
+
+
+def last_part(name: str) -> str | None:
+    """Return the last part of a catalog table's name, for expressions; None for a path."""
+    try:
+        return None if is_path(name) else split_name(name)[-1]
+    except InvalidInputError:
+        return None
+
+
+def own_alias(one: Reference) -> str:
+    """Return SQL that gives a replaced table its own name as alias, unless it has another one."""
+    name = None if one.has_alias or one.changes is not None else last_part(one.name)
+    return "" if name is None else f" AS {quote_name(name)}"
+
+
+def escaped(text: str) -> str:
+    """Return a text for `spark.sql` with frames, in which braces have no meaning."""
+    return text.replace("{", "{{").replace("}", "}}")
