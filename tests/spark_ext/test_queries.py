@@ -72,6 +72,8 @@ def test_changes_after_with_and_from(run: Run, table: txlog.Table) -> None:
     assert run(f"{named} UPDATE queried_t SET s = 'u' WHERE {of_with}") == [(1,)]
     assert rows() == [(1, "a"), (2, "z"), (3, "u")]
     assert run(f"{named} DELETE FROM delta.`@` WHERE {of_with}") == [(1,)]
+    same = "WITH queried_t AS (SELECT id + 9 AS id FROM queried_t)"  # The name of the table itself.
+    assert run(f"{same} DELETE FROM delta.`@` WHERE id IN (SELECT id FROM queried_t)") == [(0,)]
     run("WITH x AS (SELECT 9L AS id, 'w' AS s) INSERT INTO queried_t SELECT * FROM x")
     run("FROM queried_t INSERT INTO delta.`@` (s, id) SELECT s, id + 100 WHERE id = 9")
     run("WITH x AS (SELECT 5L AS id) FROM x INSERT INTO queried_t SELECT id, DEFAULT")

@@ -52,8 +52,6 @@ class Queries(Ground):
 
     def _frame(self, one: Reference) -> DataFrame | None:
         """Return the rows of a table in a query; None if Spark finds it by its name."""
-        if one.name.lower() in self.defined:
-            return self._query(f"{self.before} SELECT * FROM {one.name}")
         place = self._place(one.name)
         if place is None:
             return None

@@ -222,7 +222,12 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
         pieces, views, done = list[str](), list[str](), 0
         try:
             for one in references(text or ""):
-                if (frame := self._frame(one)) is not None:
+                frame = (
+                    self._query(f"{self.before} SELECT * FROM {one.name}")
+                    if one.name.lower() in self.defined
+                    else self._frame(one)
+                )
+                if frame is not None:
                     views.append(f"txlog_{REAL.uuid().replace('-', '')}")
                     frame.createOrReplaceTempView(views[-1])
                     pieces += [(text or "")[done : one.start], views[-1], own_alias(one)]
