@@ -122,6 +122,9 @@ def test_an_argument_of_a_wrong_type_is_refused_before_anything_is_done(
         expected = (txlog.TxlogError,) if is_flag or is_number else REFUSALS
         with pytest.raises(expected) as caught:
             finish(getattr(face(), name)(*args, **kwargs), f"{name}({parameter})")
+        if isinstance(caught.value, txlog.InvalidInputError) and caught.value.argument:
+            known = inspect.signature(getattr(face(), name)).parameters
+            assert caught.value.argument in known, f"{name}({parameter}): {caught.value}"
         if is_flag:  # A wrong one would delete, drop or hide.
             assert isinstance(caught.value, txlog.InvalidTypeError)
             assert caught.value.argument == parameter, f"{name}: {caught.value}"
@@ -294,7 +297,7 @@ METHODS: dict[str, Any] = {
 }  # fmt: skip
 # Functions of SQL, methods of expressions and of Spark, and an option of stores.
 ELSEWHERE = {"between", "get", "try_element_at", "load", "save", "location", "txlog.coordinator",
-             "transform", "sequence", "date_add"}  # fmt: skip
+             "transform", "sequence", "date_add", "table_changes"}  # fmt: skip
 
 
 def remedies() -> Iterator[tuple[str, str]]:

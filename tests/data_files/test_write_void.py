@@ -186,7 +186,7 @@ def test_a_void_column_has_no_values_before_it_has_a_type(tmp_path: Path) -> Non
         table.append(text)
     with pytest.raises(txlog.InvalidInputError, match=r"n has no type yet.*alter\.widen_type"):
         table.update({"n": "'a'"})
-    with pytest.raises(txlog.InvalidInputError, match=r"n. has no type yet.*alter\.widen_type"):
+    with pytest.raises(txlog.InvalidInputError, match=r"n has no type yet.*alter\.widen_type"):
         table.upsert(text, "x")
     table.update({"n": "NULL"})
     with pytest.warns(UserWarning, match="uint64"):

@@ -12,14 +12,16 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import update_wrapper
+from functools import update_wrapper, wraps
 from inspect import getattr_static, isfunction
 from operator import index
 from threading import local
 from types import FrameType, FunctionType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 Retry = Literal["never", "as_is", "after_refresh"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PROSE = ("reason", "remedy")
 
@@ -192,11 +194,52 @@ def require_mappings(**mappings: object) -> None:
             )
 
 
-def named_for_callers(cls: type, shown: str | None = None) -> None:
-    """Let Python's own errors call the public methods of a class as its callers do.
+# What code that many methods share calls an argument, and what these methods call it.
+_CALLED = {
+    "data": ("source", "updates", "new_values", "constraints", "columns", "column", "uri"),
+    "feature": ("drop", "add"),
+    "name": ("column", "columns"),
+    "partition_by": ("names",),
+    "timestamp": ("start_timestamp", "end_timestamp"),
+    "updates": ("new_values", "source", "data"),
+    "uri": ("target", "table"),
+    "version": ("start_version", "end_version"),
+    "where": ("predicate", "filter"),
+}
 
-    A `TypeError` about a wrong argument shows the name of the class in which a method is written:
-    that of a base class, or of one that callers reach through an attribute.
+
+def in_callers_words(function: Function) -> Function:
+    """Let the errors of a public function call an argument as the function does.
+
+    Code that many functions share has one name for it. If several arguments may be meant, it is one
+    whose value the error shows, or else the first that was given.
+    """
+    from inspect import signature
+
+    @wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        try:
+            return function(*args, **named)
+        except InvalidInputError as error:
+            given = signature(function).bind(*args, **named).arguments
+            if error.argument is not None and given.get(error.argument) is None:
+                others = [one for one in _CALLED.get(error.argument, ()) if one in given]
+                shown = [one for one in others if _shown(given[one]) in error.reason]
+                if shown:  # The longest: a short text may be there by chance.
+                    error.argument = max(shown, key=lambda one: len(_shown(given[one])))
+                elif others:
+                    error.argument = others[0]
+            raise
+
+    return cast("Function", called)
+
+
+def named_for_callers(cls: type, shown: str | None = None) -> None:
+    """Let errors call the public methods of a class, and their arguments, as its callers do.
+
+    A `TypeError` of Python about a wrong argument shows the name of the class in which a method is
+    written: that of a base class, or of one that callers reach through an attribute. For arguments
+    see `in_callers_words`.
 
     Parameters
     ----------
@@ -207,6 +250,8 @@ def named_for_callers(cls: type, shown: str | None = None) -> None:
         method = getattr_static(cls, name)
         if not isfunction(method) or name.startswith("_"):
             continue
+        if hasattr(method, _IN_WORDS):  # Of a base class: it is made anew for this one.
+            method = vars(method)["__wrapped__"]
         if name not in vars(cls):  # The base class and its other subclasses keep theirs.
             given = method
             method = FunctionType(
@@ -218,6 +263,12 @@ def named_for_callers(cls: type, shown: str | None = None) -> None:
             vars(method).update(vars(given))
             setattr(cls, name, method)
         method.__qualname__ = f"{shown or cls.__name__}.{name}"
+        in_words = in_callers_words(method)
+        setattr(in_words, _IN_WORDS, True)
+        setattr(cls, name, in_words)
+
+
+_IN_WORDS = "_txlog_in_callers_words"
 
 
 def _shown(value: object) -> str:

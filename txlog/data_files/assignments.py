@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import pc
 from txlog.base.columns import flat
-from txlog.base.errors import InvalidInputError, of_argument
+from txlog.base.errors import InvalidInputError, SchemaMismatchError, of_argument
 from txlog.base.threads import cached_property
 from txlog.data_files.constraints import is_generated
 from txlog.data_files.identity import identity_of
@@ -142,8 +142,19 @@ class Assignments:
     ) -> pa.Array:
         is_given = isinstance(one.value, Column | Literal)
         remedy = CORRECT if is_given else _as_type(one.field.type)
-        with of_argument("updates", ".".join(one.path)):
-            values = flat(evaluate(one.value, data))
+        name = ".".join(one.path)
+        try:
+            with of_argument("updates", name):
+                values = flat(evaluate(one.value, data))
+        except InvalidInputError as error:
+            if not isinstance(one.value, Literal):
+                raise
+            raise _unfit(
+                name,
+                f"{one.value.value!r} does not fit column {name}, which is "
+                f"{type_name(one.field.type)}",
+                CORRECT,
+            ) from error
         if one.part is not None and rows is not None:
             own = _column(rows, next(f for f in self.schema.fields if f.name == one.path[0]))
             for name in one.path[1:]:
@@ -317,7 +328,7 @@ def _assignment(
     if tried is None and isinstance(value, Zoned) and _is_other_time(kind, field.type, formats):
         bound, kind = bind_value(_cast(value, field.type), source)
     if tried is None:
-        tried = _stored_as(bound, kind, field, name, formats=formats)
+        tried = _stored_as(bound, kind, field, ".".join(path), formats=formats)
     part = None
     if not keeps_fields:
         require_whole_structs(kind, field.type, ".".join(path), argument=argument)
@@ -401,7 +412,7 @@ def _stored_as(
         return Call("transform", (value, Lambda(("item",), body)), field.type)
     if formats and field.type == STRING and is_castable(kind, STRING):
         return Cast(value, STRING)
-    raise _bad(
+    raise _unfit(
         name,
         f"{type_name(kind)} cannot be stored in column {name}, which is {type_name(field.type)}",
         _as_type(field.type),
@@ -440,6 +451,10 @@ def require_apart(paths: Sequence[tuple[str, ...]]) -> None:
         within = any(path[:length] in counts for length in range(1, len(path)))
         if within or counts[path] > 1:
             raise _bad(".".join(path), "the field is assigned twice", "Name it once")
+
+
+def _unfit(field: str, reason: str, remedy: str) -> SchemaMismatchError:
+    return SchemaMismatchError(argument="updates", field=field, reason=reason, remedy=remedy)
 
 
 def _bad(field: str | None, reason: str, remedy: str = "") -> InvalidInputError:

@@ -335,7 +335,8 @@ class _Writer:
             if page_rows is None:
                 raise
             raise InvalidInputError(
-                argument="txlog.pageRows",
+                argument="properties",
+                field="txlog.pageRows",
                 reason=f"pyarrow {pa.__version__} cannot limit the rows of a page",
                 remedy="Install a newer pyarrow, or unset the property",
             ) from error

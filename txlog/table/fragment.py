@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import pyarrow as pa
 
-from txlog.base.errors import require_flags
+from txlog.base.errors import named_for_callers, require_flags
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.expressions.sql import as_expression, required_expression
@@ -308,6 +308,9 @@ class TableFragment:
 def _held(rows: pa.Table) -> pa.Table:
     """Return the file rows as a value, so that the fragment pickles."""
     return rows
+
+
+named_for_callers(TableFragment)
 
 
 class TableFragments(Sequence[TableFragment]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from txlog.base.errors import InvalidInputError, named_for_callers
 from txlog.verbs.merge.clauses import Action, Clause, Kind
 
 if TYPE_CHECKING:
@@ -137,4 +138,14 @@ class TableMerger:
         CommitConflictError
             Another writer's commit conflicts with the merge.
         """
-        return self._run(self._clauses)
+        try:
+            return self._run(self._clauses)
+        except InvalidInputError as error:
+            # What other verbs call these. The values come from the clauses, or else the source.
+            values = "updates" if any(one.updates for one in self._clauses) else "source"
+            words = {"data": values, "updates": values, "where": "predicate"}
+            error.argument = words.get(error.argument or "", error.argument)
+            raise
+
+
+named_for_callers(TableMerger)

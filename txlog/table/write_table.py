@@ -8,7 +8,13 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from txlog.base.errors import CommitConflictError, InvalidInputError, require_flags, resource_errors
+from txlog.base.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    in_callers_words,
+    require_flags,
+    resource_errors,
+)
 from txlog.base.threads import Engine
 from txlog.commit.app_versions import AppVersion, require_app_version
 from txlog.commit.context import Context
@@ -235,6 +241,7 @@ def _folded(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return [tuple(name.lower() for name in path) for path in paths]
 
 
+@in_callers_words
 def convert_to_delta(
     uri: str | os.PathLike[str],
     partition_by: pa.Schema | StructType | Mapping[str, pa.DataType] | None = None,
@@ -330,6 +337,7 @@ def convert_to_delta(
     return Table._made(context, done)
 
 
+@in_callers_words
 def write_fragments(
     data: Any,
     table: Table | str | os.PathLike[str],

@@ -162,7 +162,6 @@ class SparkMerge(SparkChange):
         super().__init__(options)
         if not clauses:
             raise InvalidInputError(
-                argument="merge",
                 reason="the merge has no clause",
                 remedy="State what it does, for example .whenMatchedUpdateAll()",
             )

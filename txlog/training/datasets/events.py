@@ -213,7 +213,6 @@ def _next_dataset(dataset: DatasetState, event: Event) -> DatasetState:
 
 def _unknown_kind(event: Event) -> InvalidInputError:
     return InvalidInputError(
-        argument="ledger",
         field=event.kind,
         reason=f"event {event.n} of the ledger is {event.kind!r}, which this version of txlog "
         "does not know",
@@ -229,7 +228,6 @@ def _next_set(known: SetState | None, event: Event) -> SetState:
         return SetState(asked, attempt=0 if known is None else known.attempt)
     if known is None:
         raise InvalidInputError(
-            argument="ledger",
             field=event.kind,
             reason=f"event {event.n} of the ledger is {event.kind!r} for the training set "
             f"{body['hash']!r}, which no event before it asked for",

@@ -229,7 +229,6 @@ def bound_clauses(
     """
     if not clauses:
         raise InvalidInputError(
-            argument="merge",
             reason="the merge has no clause",
             remedy="State what it does, for example .when_matched_update_all()",
         )
@@ -246,7 +245,6 @@ def require_reachable(clauses: Sequence[Clause]) -> None:
     for clause in clauses:
         if clause.kind in ended:
             raise InvalidInputError(
-                argument="merge",
                 reason=f"a clause without a predicate takes all rows that are {clause.kind}, so "
                 "the one after it can never apply",
                 remedy="Give the earlier clause a predicate, or put it last",

@@ -1,0 +1,177 @@
+"""Errors name arguments of the method that was called, and one fault is one class at each door."""
+
+import ast
+import inspect
+import typing
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txlog
+import txlog.extend
+import txlog.spark_ext
+import txlog.testing
+import txlog.training
+from txlog.table.alter import TableAlter
+from txlog.table.indexes import TableIndexes
+from txlog.table.maintenance import TableMaintenance, TablePins
+from txlog.table.merge import TableMerger
+from txlog.table.optimize import TableOptimize
+
+NAMESPACES = (
+    TableAlter, TableIndexes, TableMaintenance, TableMerger, TableOptimize, TablePins,
+)  # fmt: skip
+HOME = Path(txlog.__file__).parent
+FACES: tuple[ModuleType, ...] = (
+    txlog, txlog.extend, txlog.training, txlog.spark_ext, txlog.testing
+)  # fmt: skip
+# Of other surfaces: options of Spark's reader, writer and streams, HTTP, gRPC, and environments.
+ELSEWHERE = {
+    "Idempotency-Key", "body", "checkpointLocation", "dataset_type", "readChangeFeed",
+    "skipChangeCommits", "startingTimestamp", "timeZone", "timestampAsOf", "txnVersion",
+}  # fmt: skip
+
+
+def named() -> Iterator[tuple[str, str]]:
+    """Yield the arguments that raise sites name, each with its place."""
+    for path in sorted(HOME.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            values: list[ast.expr] = []
+            if isinstance(node, ast.keyword) and node.arg == "argument":
+                values = [node.value]
+            called = getattr(getattr(node, "func", None), "id", "")
+            if called in ("of_argument", "require_whole"):
+                values = node.args[:1]  # type: ignore[attr-defined]
+            for value in values:
+                if isinstance(value, ast.Constant):
+                    yield str(value.value), f"{path.relative_to(HOME)}:{value.lineno}"
+
+
+def parameters() -> set[str]:
+    """Return the names of the parameters of all that callers can call."""
+    found: set[str] = set()
+    seen: set[int] = set()
+
+    def walk(one: Any) -> None:
+        if id(one) in seen:
+            return
+        seen.add(id(one))
+        if inspect.isclass(one):
+            if one.__module__.startswith("txlog"):
+                with suppress(ValueError):  # It is written in C.
+                    found.update(inspect.signature(one).parameters)
+                for name in dir(one):
+                    if not name.startswith("_"):
+                        walk(inspect.getattr_static(one, name))
+            return
+        one = getattr(one, "__func__", None) or getattr(one, "fget", None) or one
+        one = getattr(one, "func", None) or one
+        if inspect.isfunction(one):
+            found.update(inspect.signature(one).parameters)
+            module = inspect.getmodule(one)
+            hints: dict[str, Any] = {}
+            with suppress(NameError, TypeError):  # A type is imported for checks only.
+                hints = typing.get_type_hints(one, vars(module))
+            walk(hints.get("return"))
+
+    for face in FACES:
+        for name in face.__all__:
+            walk(getattr(face, name))
+    for one in NAMESPACES:
+        walk(one)
+    return found
+
+
+def test_raise_sites_name_arguments_that_callers_have() -> None:
+    known = parameters() | ELSEWHERE
+    sites = list(named())
+    assert len(sites) > 400
+    assert [(name, place) for name, place in sites if name not in known] == []
+    assert {name for name, _ in sites} >= ELSEWHERE - {"startingTimestamp"}
+
+
+SCHEMA = pa.schema(
+    [pa.field("x", pa.int32()), pa.field("k", pa.string(), nullable=False), ("p", pa.string())]
+)
+# The SQL of a value, the value, and the field of the error.
+FAULTS: dict[str, tuple[str, str, Any, str]] = {
+    "a constraint": ("x", "500", 500, "small"),
+    "a number that is too large": ("x", "5000000000", 5_000_000_000, "x"),
+    "a fraction": ("x", "1.5", 1.5, "x"),
+    "a null": ("k", "NULL", None, "k"),
+    "a text": ("x", "'y'", "y", "x"),
+}
+
+
+def doors(
+    table: txlog.Table, column: str, sql: str, value: Any
+) -> dict[str, tuple[Callable[[], object], str]]:
+    """Return calls with a wrong value, and the argument that has it."""
+    row = {"x": 1, "k": "a", "p": "u"} | {column: value}
+    data = pa.table({name: pa.array([one]) for name, one in row.items()})
+    if value is None:
+        data = data.drop_columns(column).append_column(column, pa.nulls(1, pa.string()))
+    keys = pa.table({"p": ["u"]})
+    more = pa.table({"p": ["new"]})
+    inserted = {"x": "1", "k": "'b'", "p": "source.p"} | {column: sql}
+
+    def merging(source: pa.Table) -> TableMerger:
+        return table.merge(source, "target.p = source.p")
+
+    return {
+        "append": (lambda: table.append(data), "data"),
+        "overwrite": (lambda: table.overwrite(data), "data"),
+        "update": (lambda: table.update({column: sql}), "updates"),
+        "update to a value": (lambda: table.update(new_values={column: value}), "new_values"),
+        "upsert": (lambda: table.upsert(data, on="p"), "source"),
+        "merge all": (lambda: merging(data).when_matched_update_all().execute(), "source"),
+        "merge": (lambda: merging(keys).when_matched_update({column: sql}).execute(), "updates"),
+        "insert": (lambda: merging(more).when_not_matched_insert(inserted).execute(), "updates"),
+        "write": (lambda: txlog.write(table.uri, data, mode="append"), "data"),
+    }
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_one_class_and_names_the_argument(tmp_path: Path, fault: str) -> None:
+    table = txlog.Table.create(tmp_path / "t", SCHEMA, partition_by="p")
+    table.alter.add_constraint({"small": "x < 100"})
+    table.append(pa.table({"x": [1], "k": ["a"], "p": ["u"]}).cast(SCHEMA))
+    column, sql, value, field = FAULTS[fault]
+    for name, (call, argument) in doors(table, column, sql, value).items():
+        with pytest.raises(txlog.InvalidInputError) as caught:
+            call()
+        assert type(caught.value) is txlog.SchemaMismatchError, (name, caught.value)
+        assert caught.value.argument == argument, (name, caught.value)
+        assert caught.value.field in (field, None), (name, caught.value)
+    assert table.refresh().version == 2
+
+
+def test_a_fault_of_stored_rows_is_of_what_was_asked(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"x": [1, None]}))
+    for call, argument in (
+        (lambda: table.alter.add_constraint({"c": "x > 5"}), "constraints"),
+        (lambda: table.alter.set_nullable("x", False), "column"),
+        (lambda: table.diff("a pin", 0), "start_version"),
+        (lambda: table.diff(0, wrong(0.5)), "end_version"),
+        (lambda: table.changes(start_timestamp="soon"), "start_timestamp"),
+        (lambda: table.changes(0, end_timestamp="late"), "end_timestamp"),
+        (lambda: table.alter.protocol_change(drop="none"), "drop"),
+        (lambda: table.alter.unset_properties(wrong(5)), "names"),
+        (lambda: table.alter.cluster_by(wrong(5)), "columns"),
+        (lambda: table.clone(wrong(5)), "target"),
+        (lambda: table.fragments()[0].delete("z = 1"), "predicate"),
+        (lambda: table.fragments()[0].count_rows("z = 1"), "filter"),
+    ):
+        with pytest.raises(txlog.TxlogError) as caught:
+            call()
+        assert getattr(caught.value, "argument", argument) == argument, caught.value
+
+
+def wrong(value: object) -> Any:
+    """Return a value that types would refuse where it is passed."""
+    return value
