@@ -12,18 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
+from tests.moved import moved
 from txlog.base.errors import StoreError, TxlogError
 from txlog.base.threads import Threads
 from txlog.commit.context import Context
 from txlog.data_files.definition import Definition
 from txlog.data_files.options import WriteOptions
 from txlog.store.base import Store
-from txlog.store.local.disk import Disk
+from txlog.store.local.disk import Disk, RelaxedDisk
 from txlog.store.local.local import LocalStore
 from txlog.store.open import open_store
 from txlog.testing import CountingStore, FaultyStore
 from txlog.verbs.create import write_new_table
 
+NEW_FILES = "txlog.store.local.new_files"
 PATHS = ["a", "p=1/a", "p=1/b", "p=2/q=1/a", "p=2/q=2/a", "p=2/a"]
 
 
@@ -91,16 +93,26 @@ class Volatile(Disk):
         return {name for name in names if not name.endswith(".tmp")}
 
 
-@given(st.lists(st.sampled_from(PATHS), unique=True), st.integers(1, 3))
+FEW_AND_MANY = [
+    {f"{NEW_FILES}:_WAITING": waiting, f"{NEW_FILES}:_SYNCED_TOGETHER": together}
+    for waiting, together in ((64, 4), (1, 1), (1, 2), (2, 3))
+]
+
+
+@given(
+    st.lists(st.sampled_from(PATHS), unique=True),
+    st.integers(1, 3),
+    st.sampled_from(FEW_AND_MANY),
+)
 def test_all_is_durable_at_the_end(
-    tmp_path_factory: pytest.TempPathFactory, paths: list[str], times: int
+    tmp_path_factory: pytest.TempPathFactory, paths: list[str], times: int, many: dict[str, int]
 ) -> None:
     root = tmp_path_factory.mktemp("new")
     disk = Volatile(root)
     store = LocalStore(str(root / "t"), disk=disk)
     for number in range(times):
         del disk.synced[:]
-        with store.new_files() as open_output:
+        with moved(many), store.new_files() as open_output:
             for path in paths:
                 with open_output(f"{path}{number}") as sink:
                     sink.write(path.encode())
@@ -131,7 +143,10 @@ def test_an_error_removes_all(
 
 @pytest.mark.parametrize("name", ["sync", "close", "sync_folder", "make_folder", "create", "write"])
 @pytest.mark.parametrize("call", [1, 2, 5])
-def test_whatever_fails_no_file_stays(tmp_path: Path, name: str, call: int) -> None:
+@pytest.mark.parametrize("many", FEW_AND_MANY)
+def test_whatever_fails_no_file_stays(
+    tmp_path: Path, name: str, call: int, many: dict[str, int]
+) -> None:
     calls: list[object] = []
     real = getattr(Disk, name)
     lock = threading.Lock()
@@ -151,7 +166,7 @@ def test_whatever_fails_no_file_stays(tmp_path: Path, name: str, call: int) -> N
     setattr(Failing, name, fail)
     store = LocalStore(str(tmp_path / "t"), disk=Failing())
     before = open_descriptors()
-    with pytest.raises(StoreError, match="disk itself failed"):
+    with moved(many), pytest.raises(StoreError, match="disk itself failed"):
         write_files(store, PATHS)
     assert files_below(tmp_path) == []
     assert open_descriptors() <= before
@@ -188,6 +203,15 @@ def test_many_files_are_open_only_for_a_while(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     write_files(store, [f"f{number % 7}/{number}" for number in range(1500)])
     assert len(files_below(tmp_path)) == 1500
+
+
+def test_a_disk_without_syncs_needs_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{NEW_FILES}.Workers", lambda _: pytest.fail("a thread was started"))
+    store = LocalStore(str(tmp_path), disk=RelaxedDisk())
+    write_files(store, [f"f{number % 7}/{number}" for number in range(150)])
+    assert len(files_below(tmp_path)) == 150
 
 
 def test_a_name_that_is_taken_fails_and_stays(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ class Disk:
     All raise `OSError`, which the store converts.
     """
 
+    syncs = True  # Whether a sync waits for the disk, so that threads are worth their cost.
+
     def create(self, path: str) -> int:
         """Create an empty file, whose name must be free, and return its descriptor."""
         return os.open(path, _NEW, 0o666)
@@ -90,6 +92,8 @@ class RelaxedDisk(Disk):
     the last commits and their files may be lost, and the table may be unreadable.
     """
 
+    syncs = False
+
     def sync(self, descriptor: int) -> None:
         """Do not wait."""
 
@@ -133,6 +137,7 @@ class Folders:
     root: str  # An absolute path. Its parent folder is synced last.
     disk: Disk
     _durable: set[tuple[str, int, int]] = field(default_factory=set)
+    _inside: set[tuple[str, int, int]] = field(default_factory=set)  # No link leads out there.
 
     def ensure(self, folder: str) -> None:
         """Make a folder and its parents as needed, and make all of them durable.
@@ -163,7 +168,9 @@ class Folders:
             at = above
         undurable = {}
         if key is not None and key not in self._durable:
-            self._require_no_way_out(at)
+            if key not in self._inside:
+                self._require_no_way_out(at)
+                self._inside.add(key)
             while True:
                 undurable[at] = False
                 if at == self.root or not at.startswith(f"{self.root}/"):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from io import BufferedWriter, RawIOBase
 from typing import Any
 
@@ -23,6 +22,12 @@ _SYNCS_AT_ONCE = 16  # A disk writes its journal once for many waiting threads.
 _FEW_FOLDERS: Threshold = 2
 # At most this number of files is written and not yet synced; each of them is open.
 _WAITING: Threshold = 64
+# If there are more files, a thread syncs some of them in one call.
+_SYNCED_TOGETHER: Threshold = 4
+
+
+_Written = tuple[str, int]
+"""A written file: its path, and its open descriptor."""
 
 
 class NewFiles:
@@ -39,7 +44,7 @@ class NewFiles:
         self._stack = ExitStack()  # Ends the threads.
         self._workers: Workers | None = None  # Made for the first call.
         self._syncs: deque[Call[None]] = deque()
-        self._alone: tuple[str, int] | None = None  # The first file: a single file needs no thread.
+        self._unsynced: list[_Written] = []  # Their syncs have not begun.
         self._targets: list[str] = []
         self._made: dict[str, bool] = {}  # Folders from `Folders.make`.
         # Folders with new files, and the path of one file in each.
@@ -84,61 +89,74 @@ class NewFiles:
                 self._disk.close(descriptor)
             forget(self._disk, target)
             raise
-        if len(self._targets) == 1:
-            self._alone = path, descriptor
+        self._unsynced.append((path, descriptor))
+        count = len(self._targets)
+        together = 1 if count <= _WAITING else max(1, _SYNCED_TOGETHER)
+        if count == 1 or len(self._unsynced) < together:  # A single file needs no thread.
             return
-        if self._alone is not None:
-            first, self._alone = self._alone, None
-            self._start_sync(*first)
-        self._start_sync(path, descriptor)
-        while len(self._syncs) > _WAITING:
+        self._start_syncs(together)
+        while len(self._syncs) * together > _WAITING:
             self._syncs.popleft().result()
 
-    def _start_sync(self, path: str, descriptor: int) -> None:
-        self._start(partial(self._sync, path), descriptor)
+    def _start_syncs(self, together: int) -> None:
+        written, self._unsynced = self._unsynced, []
+        for start in range(0, len(written), together):
+            self._start(self._sync, written[start : start + together])
 
     def _start(self, sync: Callable[[Any], None], item: Any) -> None:
+        if not self._disk.syncs:
+            sync(item)
+            return
         if self._workers is None:
             self._workers = self._stack.enter_context(Workers(_SYNCS_AT_ONCE))
         self._syncs.append(self._workers.start(sync, item))
 
-    def _sync(self, path: str, descriptor: int) -> None:
-        try:
-            with os_errors("write", path, self._folders.root):
-                self._disk.sync(descriptor)
-        finally:
-            with os_errors("close", path, self._folders.root):
-                self._disk.close(descriptor)
+    def _sync(self, written: Sequence[_Written]) -> None:
+        with ExitStack() as stack:
+            for path, descriptor in written:
+                stack.callback(self._close, path, descriptor)
+            for path, descriptor in written:
+                with os_errors("write", path, self._folders.root):
+                    self._disk.sync(descriptor)
+
+    def _close(self, path: str, descriptor: int) -> None:
+        with os_errors("close", path, self._folders.root):
+            self._disk.close(descriptor)
 
     def _finish(self) -> None:
-        if self._alone is not None:
-            (path, descriptor), self._alone = self._alone, None
-            self._sync(path, descriptor)
+        if len(self._targets) == 1:
+            written, self._unsynced = self._unsynced, []
+            self._sync(written)
+        self._start_syncs(together=1)
         while self._syncs:
             self._syncs.popleft().result()
         parents = parents_of(self._made)
         # A folder with both new folders and new files is synced once.
         paths = {**dict.fromkeys(parents, next(iter(self._filled.values()), "")), **self._filled}
-        for folder, path in paths.items():
-            is_ours = folder in self._filled or parents[folder]
-            sync = partial(self._sync_folder, is_ours, path)
-            if len(paths) <= _FEW_FOLDERS:
-                sync(folder)
-            else:
-                self._start(sync, folder)
+        folders = [
+            (folder, path, folder in self._filled or parents[folder])
+            for folder, path in paths.items()
+        ]
+        if len(folders) <= _FEW_FOLDERS:
+            self._sync_folders(folders)
+        else:
+            together = 1 + len(folders) // (_SYNCS_AT_ONCE * 4)
+            for start in range(0, len(folders), together):
+                self._start(self._sync_folders, folders[start : start + together])
         while self._syncs:
             self._syncs.popleft().result()
         self._folders.remember(self._made)
 
-    def _sync_folder(self, is_ours: bool, path: str, folder: str) -> None:
-        with os_errors("write", path, self._folders.root):
-            self._folders.sync(folder, is_ours=is_ours)
+    def _sync_folders(self, folders: Sequence[tuple[str, str, bool]]) -> None:
+        for folder, path, is_ours in folders:
+            with os_errors("write", path, self._folders.root):
+                self._folders.sync(folder, is_ours=is_ours)
 
     def _remove(self) -> None:
-        if self._alone is not None:
+        for _, descriptor in self._unsynced:
             with contextlib.suppress(OSError):
-                self._disk.close(self._alone[1])
-            self._alone = None
+                self._disk.close(descriptor)
+        self._unsynced.clear()
         while self._syncs:  # Even if they raise, they close their files.
             with contextlib.suppress(TxlogError):
                 self._syncs.popleft().result()
