@@ -45,6 +45,26 @@ TELLING = (
 )
 
 
+def test_a_list_of_files_that_the_driver_cannot_hold_is_refused_before_it_is_written(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"p": [0, 1, 2, 3], "x": [10, 11, 12, 13]})
+    table = txlog.write(tmp_path / "t", rows, partition_by=["p"])
+    have = spark._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[attr-defined]
+    # Each file needs a third of what can be used: two files fit, and four do not.
+    monkeypatch.setattr("txlog.spark_ext.reads.frame._HELD_BY_FILE", int(have * 0.8 / 3))
+    monkeypatch.setattr("txlog.spark_ext.reads.frame._UNASKED_FILES", 1)
+    lists = tmp_path / "lists"
+    with pytest.raises(txlog.OutOfMemoryError, match=r"a list of 4 files, and it has") as caught:
+        read(spark, str(table.uri), manifests=str(lists))
+    assert not lists.exists()
+    found = read(spark, str(table.uri), where="p < 2", manifests=str(lists))
+    assert sorted(row.x for row in found.collect()) == [10, 11]
+    assert 'spark.read.format("txlog")' in caught.value.remedy
+    by_format = spark.read.format("txlog").load(str(table.uri))
+    assert sorted(row.x for row in by_format.collect()) == [10, 11, 12, 13]
+
+
 def readable() -> list[Case]:
     return [case for case in cases() if not case.index["expectation"].startswith("FAIL")]
 

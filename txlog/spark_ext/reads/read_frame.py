@@ -110,6 +110,8 @@ def read(
         As for `Table` and `Table.scan`.
     BadDeletionVectorError
         Deleted positions cannot be read.
+    OutOfMemoryError
+        The memory of Spark's driver is too small for the list of files.
     """
     store = open_store(uri, storage_options)
     require_shared(
