@@ -180,6 +180,8 @@ def test_limits_by_options(
         ({"versionAsOf": 1}, "versionAsOf"),
         ({"endingVersion": 1}, "endingVersion"),
         ({"schemaTrackingLocation": "/x"}, "schemaTrackingLocation"),
+        ({"allowSourceColumnDrop": "always"}, "load the stream and start the query again"),
+        ({"withEventTimeOrder": "true"}, "lost as late.*withEventTimeOrder"),
         ({"excludeRegex": "x"}, "excludeRegex"),
         ({"maxFilesPerTrigger": 0}, "maxFilesPerTrigger"),
         ({"maxBytesPerTrigger": "1x"}, "maxBytesPerTrigger"),

@@ -110,7 +110,7 @@ def dictionary_columns(leaves: Sequence[str], rows: pa.Table) -> list[str]:
 
 def _is_diverse(column: pa.ChunkedArray) -> bool:
     if len(column) == 1:  # A partition may have a single row.
-        return column.null_count == 0
+        return bool(column.null_count == 0)
     try:
         return bool(pc.count_distinct(column, mode="only_valid").as_py() * 2 > len(column))
     except pa.ArrowNotImplementedError:  # This is needed for nulls without a type, for example.

@@ -33,11 +33,12 @@ _OF_STREAMS = (
     "maxFilesPerTrigger", "maxBytesPerTrigger", "ignoreDeletes", "ignoreChanges",
     "skipChangeCommits", "failOnDataLoss",
 )  # fmt: skip
-_UNKNOWN_TO_STREAMS = (
-    "schemaTrackingLocation", "schemaLocation", "streamingSourceTrackingId", "excludeRegex",
-    "ignoreFileDeletion", "allowSourceColumnRename", "allowSourceColumnDrop",
-    "allowSourceColumnTypeChange",
+_TRACKING = (
+    "schemaTrackingLocation", "schemaLocation", "streamingSourceTrackingId",
+    "allowSourceColumnRename", "allowSourceColumnDrop", "allowSourceColumnTypeChange",
 )  # fmt: skip
+_EVENT_ORDER = "withEventTimeOrder"
+_UNKNOWN_TO_STREAMS = (*_TRACKING, _EVENT_ORDER, "excludeRegex", "ignoreFileDeletion")
 """Options of Delta streams that txlog refuses."""
 
 _OF_WRITING = (
@@ -401,6 +402,29 @@ class Options:
 _OF_BATCHES = ("versionAsOf", "timestampAsOf", "endingVersion", "endingTimestamp", "limit")
 
 
+def _refuse_of_delta(options: Options) -> None:
+    """Raise if there are options of Delta's streams that txlog does not carry out."""
+    for name in _TRACKING:
+        if options.text(name) is not None:
+            raise InvalidInputError(
+                argument=name,
+                reason="Spark fixes the columns of a Python source at load, so no other schema can "
+                "be tracked within a query",
+                remedy="Omit it. When the columns of the table change, the query ends; load the "
+                "stream and start the query again, with the same checkpoint",
+            )
+    if options.flag(_EVENT_ORDER):
+        raise InvalidInputError(
+            argument=_EVENT_ORDER,
+            reason="the first rows of a stream come in the order of files, because Spark tells a "
+            "Python source no watermark; rows would be lost as late",
+            remedy="Omit it, and choose a watermark that waits for the oldest row of the table, "
+            "or take these rows by a batch and pass startingVersion",
+        )
+    others = (name for name in _UNKNOWN_TO_STREAMS if name not in (*_TRACKING, _EVENT_ORDER))
+    options.refuse((*others, "onlyWithDeletions"), "txlog has no such option for streams")
+
+
 def stream_options(options: Options) -> StreamOptions:
     """Return the stream that options describe.
 
@@ -415,9 +439,7 @@ def stream_options(options: Options) -> StreamOptions:
     from txlog.stream.version_files import ChangePolicy
 
     options.refuse(_OF_BATCHES, "a stream has no single version and no end")
-    options.refuse(
-        (*_UNKNOWN_TO_STREAMS, "onlyWithDeletions"), "txlog has no such option for streams"
-    )
+    _refuse_of_delta(options)
     changes = options.reads_changes
     policy = ChangePolicy(
         ignore_deletes=options.flag("ignoreDeletes"),

@@ -1,11 +1,13 @@
-"""Errors of txlog as Spark shows them: without tracebacks and causes, which it puts before them.
+"""Errors of txlog as Spark shows them: their own sentence comes first.
 
-Tasks import this module too.
+Spark shows a failure of a Python source as Python prints it: causes, then the traceback, and the
+error itself at the end. Tasks import this module too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -15,10 +17,17 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 
-def plainly(method: Callable[..., Result]) -> Callable[..., Result]:
-    """Let errors of txlog leave a method that Spark calls without their traceback and causes.
+def _first(error: TxlogError) -> TxlogError:
+    """Return a copy of an error that Python prints, as its cause, before all lines of code."""
+    said = copy(error).with_traceback(None)
+    said.__cause__, said.__context__, said.__suppress_context__ = None, None, True
+    return said
 
-    Spark shows both in one text, before the error. Users see only its first lines.
+
+def plainly(method: Callable[..., Result]) -> Callable[..., Result]:
+    """Let errors of txlog leave a method that Spark calls so that their sentence is shown first.
+
+    They lose their traceback and causes. Users see only the first lines of Spark's text.
     """
 
     @wraps(method)
@@ -27,7 +36,7 @@ def plainly(method: Callable[..., Result]) -> Callable[..., Result]:
             return method(*args, **named)
         except TxlogError as error:
             failed = error
-        raise failed.with_traceback(None) from None
+        raise failed.with_traceback(None) from _first(failed)
 
     return called
 
@@ -43,6 +52,6 @@ def plainly_each(method: Callable[..., Iterator[Item]]) -> Callable[..., Iterato
             failed = error
         else:
             return
-        raise failed.with_traceback(None) from None
+        raise failed.with_traceback(None) from _first(failed)
 
     return called
