@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.spark_ext import sql
 from txlog.spark_ext.statements.statement_text import Reader, references, tokens_of
 
@@ -104,6 +104,8 @@ def test_changes_of_versions_in_a_query(run: Run, table: txlog.Table) -> None:
     ]  # fmt: skip
     with pytest.raises(InvalidInputError, match="table_changes has 4 arguments"):
         run("SELECT * FROM table_changes('queried_t', 1, 2, 3)")
+    with pytest.raises(NotFoundError, match="later than the version"):
+        run("SELECT * FROM table_changes('queried_t', 9)")
 
 
 @pytest.mark.spark

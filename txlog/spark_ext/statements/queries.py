@@ -21,6 +21,7 @@ from txlog.spark_ext.statements.statement_text import (
     references,
     tokens_of,
 )
+from txlog.spark_ext.writes.merge import table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,14 +70,19 @@ class Queries(Ground):
                 remedy="Write table_changes('t', start) or table_changes('t', start, end)",
             )
         reader = self.spark.read.format("txlog").option("readChangeFeed", "true")
-        for edge, text in zip(("starting", "ending"), span, strict=False):
+        asked: dict[str, Any] = {}
+        for edge, text in zip(("start", "end"), span, strict=False):
             if text.isdecimal():
-                reader = reader.option(f"{edge}Version", text)
+                asked[f"{edge}_version"] = int(text)
+                reader = reader.option(f"{edge}ingVersion", text)
                 continue
             _, timestamp = self._moment(Moment(None, text))
             assert timestamp is not None
+            asked[f"{edge}_timestamp"] = timestamp
             moment = format_moment(timestamp * 1000, digits=3, zone="Z")
-            reader = reader.option(f"{edge}Timestamp", moment)
+            reader = reader.option(f"{edge}ingTimestamp", moment)
+        # The data source would raise the error within one of Spark.
+        table(self.spark, place, storage_options=self.storage_options).changes(**asked)
         if self.storage_options:
             reader = reader.option("secretStorageOptions", as_option(self.storage_options))
         with format_known():

@@ -135,7 +135,7 @@ class Reader:
             argument="text",
             reason=f"{wanted} was expected, not {there}"
             + ("" if self.token is None else f", at character {self.token.start + 1}"),
-            remedy="Write it in a form that docs/spark.md lists, or run it with Delta Lake",
+            remedy="Write it in a form of docs/sql.md, or run it with Delta Lake",
         )
 
     def taken(self, wanted: str) -> Token:
