@@ -255,7 +255,7 @@ def footer_extents(footer: FileFooter, columns: Mapping[Path, DataType]) -> dict
 
 def _is_stored(schema: pa.Schema, path: Path, kind: DataType) -> bool:
     """Return whether the file stores a column in this type, with one value per row."""
-    if schema.names.count(path[0]) != 1:
+    if schema.get_field_index(path[0]) < 0:  # It is absent, or there are two.
         return False
     field = schema.field(path[0])
     for name in path[1:]:

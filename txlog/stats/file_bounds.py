@@ -320,8 +320,8 @@ def child_of(array: pa.Array, path: Path, target: pa.DataType) -> pa.Array:
     """Return a nested child cast to a type; nulls if it is missing or cannot be cast."""
     node = array
     for name in path:
-        names = [f.name for f in node.type] if pa.types.is_struct(node.type) else []
-        if names.count(name) != 1:
+        # The index is negative if the child is absent, or if there are two.
+        if not pa.types.is_struct(node.type) or node.type.get_field_index(name) < 0:
             return pa.nulls(len(array), target)
         node = pc.struct_field(node, name)
     if reading(node.type, target) not in _IN_ORDER:

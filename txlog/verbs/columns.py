@@ -5,6 +5,7 @@ Rules: spec/fragments.md, FRG-20 to FRG-23.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -318,9 +319,9 @@ def _existing(snapshot: Snapshot, name: str) -> StructField:
 
 
 def _require_nameable(values: ColumnValues, snapshot: Snapshot, verb: ColumnVerb) -> None:
-    names = [f.name.lower() for f in values.fields]
+    counts = Counter(f.name.lower() for f in values.fields)
     for f in values.fields:
-        if names.count(f.name.lower()) > 1:
+        if counts[f.name.lower()] > 1:
             raise InvalidInputError(
                 argument="columns", field=f.name, reason="the column is given twice"
             )

@@ -252,6 +252,24 @@ def test_two_versions_are_compared(pages: Pages) -> None:
     assert later == rows[9:]
 
 
+@pytest.mark.parametrize("rows", [1, 49, 50, 60])
+def test_of_many_columns_those_that_differ_are_compared(tmp_path: Path, rows: int) -> None:
+    names = [f"c{at}" for at in range(100)]
+    data = {"k": list(range(rows)), **{name: [1.5] * rows for name in names}}
+    table = txlog.write(tmp_path / "t", pa.table(data))
+    table.delete("k = 0")
+    table.append(pa.table({name: values[:1] for name, values in data.items()}))
+    table.update({"c97": "2", "c55": "3"})
+    page = Pages(tmp_path / "t").get("diff", start=0, end=table.version, on="k")
+    heads = re.findall(r"<th[^>]*>(.*?)</th>", page, re.DOTALL)
+    shown = [name for name in ["k", *names] if any(re.search(rf"\b{name}\b", h) for h in heads)]
+    assert len(shown) == 40
+    assert {"k", "c55", "c97"} <= set(shown)
+    assert "61 more columns are not shown" in page
+    few = Pages(tmp_path / "t").get("diff", start=0, end=0, on="k")
+    assert "same rows" in few
+
+
 def test_files_and_pins_are_listed(pages: Pages, flights: txlog.Table) -> None:
     rows = cells_of(pages.get("files"))
     assert {row[0] for row in rows} == set(flights.files()["path"].to_pylist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from txlog.tools.ui.places import Place
 from txlog.tools.ui.schemas import columns_of, metadata_changes
 
 PAGE_ROWS = 50
+_OLD_ROW = "update_preimage"
 MOST_COLUMNS = 40  # On pages of rows, unless the user names columns.
 _INDEX = "txlog.index."  # The prefix of the properties that define indexes.
 SAMPLE = 8  # The number of data files that a report opens.
@@ -268,7 +269,8 @@ def diff(
             kept.append(batch.slice(over))
     shown = pa.Table.from_batches(kept, schema=found.schema)
     change = names[-1]
-    ordered = shown.select([change, *(name for name in names if name != change)])
+    told = _telling(shown.slice(0, PAGE_ROWS), change, found.on)
+    ordered = shown.select([change, *told])
     made = rows_grid(f"Rows that differ between {first} and {last}", ordered.slice(0, PAGE_ROWS))
     for row in made.rows:  # The change types are `insert`, `delete`, `update_preimage`, ….
         row[0] = replace(row[0], style=row[0].text.partition("_")[0])
@@ -277,9 +279,33 @@ def diff(
         "start": first,
         "end": last,
         "key": ", ".join(found.on),
+        "left_out": len(names) - 1 - len(told),
         "grid": made,
         **paged(ordered.num_rows, offset, lambda at: visit.address("diff", **asked, offset=at)),
     }
+
+
+def _telling(rows: pa.Table, change: str, key: Sequence[str]) -> list[str]:
+    """Return the columns of differing rows to show, in their order: all of them, if they are few.
+
+    Of many, the key and the columns in which updated rows differ are the first to be chosen.
+    """
+    names = [name for name in rows.schema.names if name != change]
+    if len(names) <= MOST_COLUMNS:
+        return names
+    # Each old row is followed by the new one, but for the last row of a page.
+    before = pc.indices_nonzero(
+        pc.equal(rows[change].slice(0, max(0, rows.num_rows - 1)), _OLD_ROW)
+    )
+    old, new = rows.take(before), rows.take(pc.add(before, 1))
+    differ = {
+        name
+        for name, one, other in zip(rows.schema.names, old.columns, new.columns, strict=True)
+        if not one.equals(other)
+    }
+    wanted = sorted(names, key=lambda name: (name not in key, name not in differ))
+    chosen = set(wanted[:MOST_COLUMNS])
+    return [name for name in names if name in chosen]
 
 
 def files(visit: Visit, *, offset: int) -> Page:
