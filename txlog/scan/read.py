@@ -265,13 +265,16 @@ class FragmentReader:
                 "counts from the log are wrong"
             )
             return
-        distrusted = "its deletion vector" if len(self._fragment.files) == 1 else "its rows' order"
+        is_alone = len(self._fragment.files) == 1
+        distrusted = "its deletion vector" if is_alone else "its rows' order"
         raise DataFileError(
             path=file.path,
             version=self._plan.version,
             reason=f"the log says {stated} rows, but the file has {file.num_rows}, so "
             f"{distrusted} cannot be trusted",
-            remedy="The log's numRecords is wrong. Correct it with "
+            remedy="Restore the file from a copy, or open a version without it"
+            if is_alone
+            else "The log's numRecords is wrong. Correct it with "
             "optimize.compute_statistics(recompute=True)",
         )
 

@@ -177,6 +177,14 @@ def held_versions(snapshot: Snapshot, now_ms: int) -> list[Held]:
     return [*(pin.held for pin in pins_of(snapshot).values()), *clones]
 
 
+def reference_domain(snapshot: Snapshot, prefix: str, name: str) -> DomainMetadata | None:
+    """Return the domain of one pin or clone, whatever it contains; None if there is none.
+
+    A domain that contains nothing sensible can be removed nevertheless.
+    """
+    return next((one for known, one in _domains(snapshot, prefix) if known == name), None)
+
+
 def is_reference(domain: str) -> bool:
     """Return whether a domain contains a pin or a clone, which belong to one table only."""
     return domain.startswith((PIN_PREFIX, CLONE_PREFIX))
@@ -208,8 +216,10 @@ def _not_contained(snapshot: Snapshot, domain: DomainMetadata, name: str) -> Log
         version=snapshot.version,
         field=f"domainMetadata.{domain.domain}",
         reason=f"{domain.configuration!r} does not contain its {name}",
-        remedy="Delete it with Table.pins.delete or Table.maintenance.forget_clone, or ask its "
-        "writer",
+        remedy=f"Delete it with pins.delete({domain.domain.removeprefix(PIN_PREFIX)!r})"
+        if domain.domain.startswith(PIN_PREFIX)
+        else "Delete it with "
+        f"maintenance.forget_clone({domain.domain.removeprefix(CLONE_PREFIX)!r})",
     )
 
 
