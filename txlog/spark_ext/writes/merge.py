@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -18,12 +18,13 @@ from txlog.data_files.write_plan import evolved_schema
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import as_expression, to_sql
 from txlog.expressions.tree import And, Column, Expression, quote_name
-from txlog.schema.types import StructType
+from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import SparkEngine
 from txlog.spark_ext.spark_types import frame_schema
 from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.writes.change_tasks import ADDRESS, PLACE, SOURCE
+from txlog.spark_ext.writes.clause_names import OneSide, quoted
 from txlog.spark_ext.writes.conditions import as_predicate, is_alike, is_plain_text
 from txlog.spark_ext.writes.row_changes import (
     ClauseValues,
@@ -74,6 +75,10 @@ SPARK = Understood(
                "target_file_bytes", "max_rows_per_file", "writer_properties"}),
     ACTIONS,
 )  # fmt: skip
+
+
+_TARGET = "_txlog_target"  # The alias of a table that has none.
+_COPY = "_txlog_source_"  # The names of columns of the source that both sides have.
 
 
 def as_column(value: Any) -> SparkColumn:
@@ -192,12 +197,21 @@ class SparkMerge(SparkChange):
         if "not_matched_by_source" not in kinds:
             where = _of_target(self._predicate, self._alias, base.schema, columns)
         target = target_frame(self._source.sparkSession, base, self.context, where)
-        target = target if self._alias is None else target.alias(self._alias)
+        alias = self._alias
+        if alias is None and "not_matched_by_source" in kinds:
+            alias = _TARGET
+        target = target if alias is None else target.alias(alias)
+        copies: dict[str, str] = {}
+        seeing = [
+            self._seeing(clause, alias, base.schema, columns, copies) for clause in self._clauses
+        ]
         source = self._source.withColumn(SOURCE, F.lit(True))
+        for name, copy in copies.items():
+            source = source.withColumn(copy, self._source[quote_name(name)])
         rows = _joined(target, source, as_column(self._predicate), kinds)
-        place = _place(self._clauses, only_source=kinds == {"not_matched"})
+        place = _place(seeing, only_source=kinds == {"not_matched"})
         clauses = []
-        for clause in self._clauses:
+        for clause in seeing:
             values = self._values(clause, source, schema, columns)
             clauses.append(ClauseValues(clause.action, values))
         texts = [None if one.predicate is None else text_of(one.predicate) for one in self._clauses]
@@ -209,6 +223,66 @@ class SparkMerge(SparkChange):
             None if where is None else bind(where, base.schema),
             parameters(text_of(self._predicate), self._clauses, texts),
         )
+
+    def _seeing(
+        self,
+        clause: Clause,
+        alias: str | None,
+        target: StructType,
+        source: StructType,
+        copies: dict[str, str],
+    ) -> Clause:
+        """Return a clause whose SQL text means the columns of the side that it sees.
+
+        `copies` gets the columns of the source that are needed under another name, with that name.
+        """
+        side: OneSide
+        if clause.kind == "not_matched_by_source":
+            assert alias is not None
+            side = OneSide("target", target, source, self._is_of_source(target), quoted(alias))
+        elif clause.kind == "not_matched":
+
+            def copied(field: StructField) -> str:
+                return quote_name(copies.setdefault(field.name, f"{_COPY}{field.name}"))
+
+            def is_of_target(first: str, name: str) -> bool:
+                is_alias = self._alias is not None and first.lower() == self._alias.lower()
+                return is_alias and target.get(name) is not None
+
+            side = OneSide("source", source, target, is_of_target, copied)
+        else:
+            return clause
+        return replace(
+            clause,
+            predicate=side.text(clause.predicate)
+            if isinstance(clause.predicate, str)
+            else clause.predicate,
+            updates=clause.updates
+            and {
+                name: side.text(value) if isinstance(value, str) else value
+                for name, value in clause.updates.items()
+            },
+        )
+
+    def _is_of_source(self, target: StructType) -> Callable[[str, str], bool]:
+        """Return a function that tells whether `first.second` is a column of the source.
+
+        The alias of a frame cannot be read, but Spark can check whether a name is an alias.
+        """
+
+        def is_of_source(first: str, name: str) -> bool:
+            from pyspark.errors import AnalysisException
+
+            own = self._alias is not None and first.lower() == self._alias.lower()
+            if own or target.get(first) is not None:
+                return False
+            try:
+                _ = self._source.select(f"{quote_name(first)}.{quote_name(name)}").schema
+            except AnalysisException:
+                return False
+            return True
+
+        return is_of_source
 
     def _values(
         self, clause: Clause, source: DataFrame, schema: StructType, columns: StructType

@@ -21,8 +21,14 @@ from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.same_meaning import is_stored_alike
 from txlog.spark_ext.spark_types import frame_schema
 from txlog.spark_ext.writes.conditions import is_alike, is_plain_text
-from txlog.verbs.merge.clauses import Clause, MergeRequest, columns_of_same_name, own_path
-from txlog.verbs.merge.condition import Sides, merge_condition
+from txlog.verbs.merge.clauses import (
+    SIDES_OF,
+    Clause,
+    MergeRequest,
+    columns_of_same_name,
+    own_path,
+)
+from txlog.verbs.merge.condition import Seen, Sides, merge_condition
 from txlog.verbs.merge.merge import Merge
 
 if TYPE_CHECKING:
@@ -143,10 +149,10 @@ def _sides(
         return None
 
 
-def _parsed(text: str, sides: Sides) -> Expression | None:
+def _parsed(text: str, sides: Sides, seen: Seen = "both") -> Expression | None:
     """Return an expression over the flat schema of both sides, or None if it does not fit."""
     try:
-        return sides.resolved(parse_sql(text))
+        return sides.resolved(parse_sql(text), seen)
     except InvalidInputError:
         return None
 
@@ -159,8 +165,9 @@ def _is_plain_condition(text: str, sides: Sides) -> bool:
 
 
 def _is_plain_clause(clause: Clause, sides: Sides) -> bool:
+    seen = SIDES_OF[clause.kind]
     if clause.predicate is not None:
-        resolved = _parsed(clause.predicate, sides)
+        resolved = _parsed(clause.predicate, sides, seen)
         if resolved is None or not is_alike(resolved, sides.schema):
             return False
     if clause.action in ("delete", "fail"):
@@ -172,13 +179,13 @@ def _is_plain_clause(clause: Clause, sides: Sides) -> bool:
         except InvalidInputError:
             return False
         return all(_same(schema, name, source, theirs) for name, theirs in names.items())
-    return all(_is_plain_value(name, text, sides) for name, text in clause.updates.items())
+    return all(_is_plain_value(name, text, sides, seen) for name, text in clause.updates.items())
 
 
-def _is_plain_value(name: str, text: str, sides: Sides) -> bool:
+def _is_plain_value(name: str, text: str, sides: Sides, seen: Seen) -> bool:
     path = own_path(name, sides.target_alias)
     field = sides.target.get(path[0])
-    value = _parsed(text, sides)
+    value = _parsed(text, sides, seen)
     if field is None or len(path) > 1 or is_generated(field):
         return False
     if isinstance(value, Column):

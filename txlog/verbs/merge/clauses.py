@@ -253,7 +253,7 @@ def require_reachable(clauses: Sequence[Clause]) -> None:
             ended.add(clause.kind)
 
 
-_SIDES_OF: dict[Kind, Seen] = {
+SIDES_OF: dict[Kind, Seen] = {
     "matched": "both",
     "not_matched": "source",
     "not_matched_by_source": "target",
@@ -268,7 +268,7 @@ def _bound(
     error_on_type_mismatch: bool,
     zone: str | None,
 ) -> BoundClause:
-    seen = _SIDES_OF[clause.kind]
+    seen = SIDES_OF[clause.kind]
     visible = {
         "both": sides.schema,
         "source": sides.of_source,

@@ -81,9 +81,15 @@ class Sides:
         Raises
         ------
         InvalidInputError
-            A column is unknown, or both sides have it.
+            A column is unknown, both sides have it, or it is one of the side that is not seen.
         """
-        return with_columns(expression, partial(self._resolved, seen))
+        return with_columns(expression, partial(self._seen, seen))
+
+    def _seen(self, seen: Seen, column: Column) -> Column:
+        found = self._resolved(seen, column)
+        if seen != "both" and self.is_target(found.path) != (seen == "target"):
+            raise other_side(".".join(column.path), seen)
+        return found
 
     def _resolved(self, seen: Seen, column: Column) -> Column:
         first, *rest = column.path
@@ -116,6 +122,22 @@ class Sides:
             f"neither {self.target_alias} nor {self.source_alias} has a column {first}",
             f"Write {self.target_alias}.column or {self.source_alias}.column",
         )
+
+
+def other_side(name: str, seen: Seen) -> InvalidInputError:
+    """Return the error that a clause names a column of the side that it does not see."""
+    if seen == "target":
+        return _bad(
+            name,
+            f"{name} is a column of the source, and a row that WHEN NOT MATCHED BY SOURCE changes "
+            "has none",
+            "Use columns of the table",
+        )
+    return _bad(
+        name,
+        f"{name} is a column of the table, and a row that WHEN NOT MATCHED inserts has none yet",
+        "Use columns of the source",
+    )
 
 
 def _require_distinct(source: StructType) -> None:
