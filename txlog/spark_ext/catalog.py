@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 _FORMATS = ("delta", "txlog")
+_OWN_CATALOG = "spark_catalog"
+_NAME = re.compile("[A-Za-z0-9_]+")  # Spark's own catalog allows no other names of tables.
 # Spark's error classes for a missing table; the last one is of 4.2.
 _NO_SCHEMA = ("_NOT_FOUND", "SINGLE_PART_NAMESPACE", "NESTED_DATABASE", "Nested databases")
+_NESTED = re.compile("NESTED_DATABASE|Nested databases")  # It took a catalog for a database.
 _PROPERTY = re.compile(
     r"(?:^\[|, )(delta\.[^=\s]+)=(.*?)(?=, [^=\s]+=|\]$)"
 )  # The form in which Spark shows them.
@@ -56,13 +59,27 @@ def split_name(name: str) -> list[str]:
 
 
 def path_in(identifier: str) -> str | None:
-    """Return the path in ``delta.`/path` ``, or None if the text has another form."""
+    """Return the path in ``delta.`/path` ``, or None if the text has another form.
+
+    The name of Spark's own catalog may stand before it.
+    """
     try:
         parts = split_name(identifier)
     except InvalidInputError:
         return None
+    if len(parts) == 3 and parts[0].lower() == _OWN_CATALOG:
+        parts = parts[1:]
     is_path = len(parts) == 2 and parts[0].lower() in _FORMATS and "/" in parts[1]
     return parts[1] if is_path else None
+
+
+def is_table_name(text: str) -> bool:
+    """Return whether a text can be `table`, `schema.table` or `catalog.schema.table`."""
+    try:
+        parts = split_name(text)
+    except InvalidInputError:
+        return False
+    return len(parts) <= 3 and all(map(_NAME.fullmatch, parts))
 
 
 def keeps_case(spark: SparkSession) -> bool:
@@ -179,6 +196,9 @@ def _shown(spark: SparkSession, command: str, name: str) -> Sequence[Row]:
         return spark.sql(command).collect()
     except AnalysisException as error:
         message = str(error).splitlines()[0]
+        first, *others = split_name(name)
+        if len(others) == 2 and _NESTED.search(message):
+            raise _no_table(name, f"Spark has no catalog {first}") from error
         if any(part in message for part in _NO_SCHEMA):
             raise _no_table(name, f"Spark's catalog has no such schema: {message}") from error
         raise UnsupportedFeatureError(

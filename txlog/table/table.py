@@ -202,12 +202,24 @@ class Table(Handle, RowVerbs):
     def exists(
         uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
     ) -> bool:
-        """Return whether there is a Delta table at `uri`, readable or not."""
+        """Return whether there is a Delta table at `uri`, readable or not.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            No table can be there, because txlog knows no such store.
+        """
         from txlog.verbs.create import existing
 
+        store = open_store(uri, storage_options)
         try:
-            return existing(open_store(uri, storage_options)) is not None
-        except (LogCorruptError, UnsupportedFeatureError):
+            return existing(store) is not None
+        except LogCorruptError:
+            return True
+        except UnsupportedFeatureError:
+            from txlog.log.names import LOG_FOLDER
+
+            next(store.list_after(LOG_FOLDER, ""), None)  # Raises if it is about the store.
             return True
 
     @classmethod

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow as pa
 from txlog.base.errors import InvalidInputError
 from txlog.commit.operation import Operation, Outcome
 from txlog.schema.arrow import arrow_schema
-from txlog.spark_ext.catalog import catalog_entry, path_in, require_in_log
+from txlog.spark_ext.catalog import catalog_entry, is_table_name, path_in, require_in_log
 from txlog.spark_ext.delta.arguments import (
     as_errors_of_spark,
     checks_retention,
@@ -42,6 +43,7 @@ from txlog.spark_ext.spark_types import frame_schema, moment_text
 from txlog.spark_ext.transactions import transaction
 from txlog.spark_ext.writes.conditions import as_predicate, rows_found
 from txlog.spark_ext.writes.merge import SparkUpdate, merge_of, table, text_of
+from txlog.spark_ext.writes.same_columns import GivenFrames
 from txlog.spark_ext.writes.write_frame import require_batch
 from txlog.table.seam import context_of, execute
 from txlog.table.table import Table
@@ -65,7 +67,14 @@ class DeltaTable:
     Every method uses the latest version. Create an instance with `forPath`, `forName` or a builder.
     """
 
-    def __init__(self, spark: SparkSession, table: Table, alias: str | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Table,
+        alias: str | None = None,
+        frames: GivenFrames | None = None,
+    ) -> None:
+        self._frames = frames or GivenFrames()  # Those of `toDF`.
         self._spark = spark
         self._table = table
         self._alias = alias
@@ -201,13 +210,19 @@ class DeltaTable:
         return DeltaTableBuilder(session_of(sparkSession), "createOrReplace", cls)
 
     def toDF(self) -> DataFrame:
-        """Return the table's rows as a frame, under the alias if there is one."""
+        """Return the table's rows as a frame, under the alias if there is one.
+
+        Conditions and values of this object's methods may be made of the frame's columns, also
+        after later commits. On Spark Connect they need names: `F.col("id")`.
+        """
         frame = read(self._spark, self._table.uri, storage_options=self._storage_options)
+        frame = self._frames.note(frame)
         return frame if self._alias is None else frame.alias(self._alias)
 
     def alias(self, aliasName: str) -> DeltaTable:
         """Return this table under another name, for conditions and frames."""
-        return DeltaTable(self._spark, self._table, of_type(str, aliasName, "aliasName"))
+        name = of_type(str, aliasName, "aliasName")
+        return DeltaTable(self._spark, self._table, name, self._frames)
 
     def delete(self, condition: str | Column | None = None) -> None:
         """Delete the rows for which a condition is true; without a condition, all rows.
@@ -232,7 +247,9 @@ class DeltaTable:
         if condition is None or predicate is not None:
             operation = Delete(predicate)
         else:
-            find = rows_found(self._spark, table.uri, condition, self._alias, self._storage_options)
+            find = rows_found(
+                self._spark, table.uri, condition, self._alias, self._storage_options, self._frames
+            )
             text = text_of(condition)
             operation = DeleteFound(find, description=text)
         return self._committed(table, operation)
@@ -269,7 +286,9 @@ class DeltaTable:
         self._update(expression_in(condition, "condition"), updates)
 
     def _update(self, condition: str | Column | None, updates: Mapping[str, Any]) -> Outcome:
-        operation = SparkUpdate(self._spark, updates, condition, alias=self._alias)
+        operation = SparkUpdate(
+            self._spark, updates, condition, alias=self._alias, frames=self._frames
+        )
         return self._committed(self._table, operation)
 
     def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
@@ -295,6 +314,7 @@ class DeltaTable:
                 clauses,
                 alias=self._alias,
                 merges_schema=merges_schema or merges_schema_in_session(session),
+                frames=self._frames,
             )
             with transaction(txn, session, self._spark) as recorded:
                 return execute(self._table, operation, txn=recorded)
@@ -388,7 +408,14 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Clone this table to a path, as `Table.clone` does."""
+        """Clone this table, as `Table.clone` does.
+
+        Parameters
+        ----------
+        target
+            A path, or a name for Spark's catalog: `table`, `schema.table`. A relative path of one
+            word begins with `./`.
+        """
         return self._cloned(target, isShallow, replace, properties)
 
     def cloneAtVersion(
@@ -399,7 +426,7 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Clone a version of this table to a path."""
+        """Clone a version of this table; arguments are those of `clone`."""
         number = of_type(int, version, "version")
         return self._cloned(target, isShallow, replace, properties, version=number)
 
@@ -411,7 +438,7 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Clone the version of this table at a time to a path.
+        """Clone the version of this table at a time; other arguments are those of `clone`.
 
         Text without a zone is in the session's time zone.
         """
@@ -427,14 +454,21 @@ class DeltaTable:
         **moment: Any,
     ) -> DeltaTable:
         place = of_type(str, target, "target")
-        with as_errors_of_spark():
-            made = self._table.refresh().clone(
-                path_in(place) or place,
-                of_type(bool, isShallow, "isShallow"),
-                replace=of_type(bool, replace, "replace"),
-                properties=None if properties is None else of_type(dict, properties, "properties"),
-                **moment,
+        clone = partial(
+            self._table.refresh().clone,
+            shallow=of_type(bool, isShallow, "isShallow"),
+            replace=of_type(bool, replace, "replace"),
+            properties=None if properties is None else of_type(dict, properties, "properties"),
+            **moment,
+        )
+        if path_in(place) is None and is_table_name(place):
+            builder = DeltaTableBuilder(self._spark, "create", DeltaTable).tableName(place)
+            builder._with_options(self._storage_options)._cloned(
+                lambda location: clone(target=location)
             )
+            return DeltaTable.forName(self._spark, place)
+        with as_errors_of_spark():
+            made = clone(target=path_in(place) or place)
         opened = table(self._spark, made.uri, storage_options=self._storage_options)
         return DeltaTable(self._spark, opened)
 

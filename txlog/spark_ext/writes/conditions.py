@@ -26,6 +26,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.reads import read
 from txlog.spark_ext.same_meaning import BOOLEAN, DATE, is_compared_alike, kind_of
+from txlog.spark_ext.writes.same_columns import GivenFrames
 from txlog.verbs.delete import FindRows
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def rows_found(
     condition: str | SparkColumn,
     alias: str | None,
     storage_options: Mapping[str, Any],
+    frames: GivenFrames | None = None,
 ) -> FindRows:
     """Return a function that finds the rows of a version for which a Spark condition is true.
 
@@ -177,6 +179,8 @@ def rows_found(
             columns=[*base.schema.names(), ROW_ADDRESS],
             storage_options=storage_options,
         )
+        if frames is not None:
+            frame = frames.added_to(frame, [condition])
         frame = frame if alias is None else frame.alias(alias)
         bitmaps = (
             frame.where(condition)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from txlog.spark_ext.writes.row_changes import (
     require_free_names,
     target_frame,
 )
+from txlog.spark_ext.writes.same_columns import GivenFrames
 from txlog.spark_ext.writes.small_sources import small_merge
 from txlog.spark_ext.writes.write_frame import require_batch
 from txlog.table.merge import TableMerger
@@ -108,8 +109,10 @@ class SparkUpdate(SparkChange):
         where: str | SparkColumn | None,
         *,
         alias: str | None = None,
+        frames: GivenFrames | None = None,
     ) -> None:
         super().__init__()
+        self._frames = frames or GivenFrames()
         self._spark = spark
         self._updates = updates
         self._where = where
@@ -119,6 +122,7 @@ class SparkUpdate(SparkChange):
         """Return the rows for which the condition is true, with their new values."""
         where = as_predicate(self._where, base.schema, self._alias)
         target = target_frame(self._spark, base, self.context, where)
+        target = self._frames.added_to(target, [self._where, *self._updates.values()])
         target = target if self._alias is None else target.alias(self._alias)
         rows = target if self._where is None else target.where(self._where)
         given = _given(self._updates, self._alias, base.schema)
@@ -149,6 +153,8 @@ class SparkMerge(SparkChange):
         The name of the table in expressions.
     merges_schema
         Whether columns that only the source has are added.
+    frames
+        Earlier frames of the table, whose Columns conditions and values may use.
     """
 
     name = "MERGE"
@@ -163,8 +169,10 @@ class SparkMerge(SparkChange):
         alias: str | None = None,
         merges_schema: bool = False,
         options: WriteOptions | None = None,
+        frames: GivenFrames | None = None,
     ) -> None:
         super().__init__(options)
+        self._frames = frames or GivenFrames()
         if not clauses:
             raise InvalidInputError(
                 reason="the merge has no clause",
@@ -197,6 +205,7 @@ class SparkMerge(SparkChange):
         if "not_matched_by_source" not in kinds:
             where = _of_target(self._predicate, self._alias, base.schema, columns)
         target = target_frame(self._source.sparkSession, base, self.context, where)
+        target = self._frames.added_to(target, self._expressions(), self._source)
         alias = self._alias
         if alias is None and "not_matched_by_source" in kinds:
             alias = _TARGET
@@ -283,6 +292,13 @@ class SparkMerge(SparkChange):
             return True
 
         return is_of_source
+
+    def _expressions(self) -> Iterator[Any]:
+        """Yield all conditions and values."""
+        yield self._predicate
+        for clause in self._clauses:
+            yield clause.predicate
+            yield from (clause.updates or {}).values()
 
     def _values(
         self, clause: Clause, source: DataFrame, schema: StructType, columns: StructType
@@ -408,6 +424,7 @@ def merge_of(
     alias: str | None,
     merges_schema: bool,
     options: WriteOptions | None = None,
+    frames: GivenFrames | None = None,
 ) -> Operation:
     """Return the merge of a frame: with Spark's join, or without it if the frame has few rows."""
     predicate = _as_text(predicate)
@@ -428,6 +445,7 @@ def merge_of(
         alias=alias,
         merges_schema=merges_schema,
         options=options,
+        frames=frames,
     )
     if merges_schema:
         return operation

@@ -1,0 +1,100 @@
+"""Columns of the frames that a `DeltaTable` gave away, in conditions and values of its methods.
+
+Each reading of a table gives its columns new ids, by which Spark knows the columns of a frame. So a
+Column of `toDF()` belongs to no frame of a later update or merge. This module adds columns with the
+old ids to the frame of the target. It does nothing on Spark Connect, whose Columns have other ids.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from txlog.base.thresholds import Threshold
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_FRAMES: Threshold = 100  # How many frames are remembered; the oldest ones are forgotten.
+_NAME = "_txlog_same_"
+
+
+class GivenFrames:
+    """The columns of the frames that a table gave away."""
+
+    def __init__(self) -> None:
+        self._outputs: deque[Any] = deque(maxlen=_FRAMES)
+
+    def note(self, frame: DataFrame) -> DataFrame:
+        """Remember the columns of a frame, and return it."""
+        if hasattr(frame, "_jdf"):
+            self._outputs.append(_output(frame))
+        return frame
+
+    def added_to(
+        self, target: DataFrame, values: Iterable[Any], source: DataFrame | None = None
+    ) -> DataFrame:
+        """Return the target's frame with the columns of earlier frames that Columns refer to.
+
+        Parameters
+        ----------
+        values
+            Conditions and values: Columns, and text, which names columns of no frame.
+        source
+            The source of a merge. Its columns are its own, also if it was made of an earlier frame.
+        """
+        columns = [value for value in values if hasattr(value, "_jc")]
+        if not self._outputs or not columns or not hasattr(target, "_jdf"):
+            return target
+        used = {key for column in columns for key in _references(target, column)}
+        used -= set() if source is None else {_key(one) for one in _output(source)}
+        earlier = {_key(one): one for output in self._outputs for one in output}
+        now = {one.name().lower(): one for one in _output(target)}
+        again = []
+        for key in used & earlier.keys():
+            old = earlier[key]
+            current = now.get(old.name().lower())
+            if current is not None and current.dataType().equals(old.dataType()):
+                again.append((current, old.exprId()))
+        return _with_ids(target, again) if again else target
+
+
+def _output(frame: DataFrame) -> list[Any]:
+    """Return the attributes of a frame's columns."""
+    found = frame._jdf.queryExecution().analyzed().output()
+    return [found.apply(place) for place in range(found.length())]
+
+
+def _key(attribute: Any) -> str:
+    """Return what tells an attribute of Spark from all others."""
+    return str(attribute.exprId().toString())
+
+
+def _references(frame: DataFrame, column: Any) -> set[str]:
+    """Return the keys of the attributes to which a Column refers."""
+    jvm: Any = frame.sparkSession._jvm
+    converter = getattr(jvm.org.apache.spark.sql.classic, "ColumnNodeToExpressionConverter$")
+    expression = getattr(converter, "MODULE$").apply(column._jc.node())
+    found = expression.references().toSeq()
+    return {_key(found.apply(place)) for place in range(found.length())}
+
+
+def _with_ids(frame: DataFrame, again: list[tuple[Any, Any]]) -> DataFrame:
+    """Return a frame with further columns: copies of some attributes under given ids."""
+    from pyspark.sql import DataFrame
+
+    jvm: Any = frame.sparkSession._jvm
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    nothing = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
+    no_metadata = jvm.scala.Option.empty()
+    copies = [
+        catalyst.expressions.Alias(one, f"{_NAME}{at}", key, nothing, no_metadata, nothing)
+        for at, (one, key) in enumerate(again)
+    ]
+    every = jvm.PythonUtils.toSeq([*_output(frame), *copies])
+    plan = catalyst.plans.logical.Project(every, frame._jdf.queryExecution().analyzed())
+    session = frame._jdf.sparkSession()
+    return DataFrame(
+        jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), frame.sparkSession
+    )
