@@ -1,0 +1,213 @@
+"""Costs per column and per file: wide tables, many small files, and Spark's reads of many files.
+
+    python benchmarks/lake.py
+    python benchmarks/lake.py --parts spark --files 100000 1000000
+
+Each run is a process of its own; imports and a first small call are not timed. deltalake does the
+same beside txlog, on a table of its own. The data files of the tables for Spark do not exist: what
+is timed is the call that makes the frame, in which Spark reads the list of files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from tempfile import gettempdir
+from typing import Any
+
+import log_tables
+import pyarrow as pa
+from bench import commit, machine, put_section
+
+TITLE = "The size of a lake"
+WIDE_ROWS = 3
+RELAXED = {"txlog.durability": "relaxed"}
+
+
+def wide(columns: int) -> pa.Table:
+    return pa.table({f"c{at}": [float(at), 1.0, 2.0] for at in range(columns)})
+
+
+def small(files: int) -> pa.Table:
+    numbers = range(files)
+    return pa.table({"p": [f"k{at}" for at in numbers], "x": numbers, "y": map(float, numbers)})
+
+
+def by_txlog(case: str, size: int, root: Path) -> Callable[[], Any]:
+    import txlog
+
+    uri = str(root)
+    rows = wide(size) if case.startswith("wide") else small(size)
+    options = None if case == "partitions, synced" else RELAXED
+    if case.startswith("wide"):
+        for _ in range(2):
+            txlog.write(uri, rows, mode="append", storage_options=options)
+    if case == "small files, read":
+        txlog.write(uri, rows, partition_by="p", storage_options=options)
+    source = rows.slice(0, 1)
+    works: dict[str, Callable[[], Any]] = {
+        "wide, append": lambda: txlog.write(uri, rows, mode="append", storage_options=options),
+        "wide, read": lambda: txlog.Table(uri).to_arrow(),
+        "wide, update": lambda: txlog.Table(uri, storage_options=options).update({"c3": "4"}),
+        "wide, upsert": lambda: txlog.Table(uri, storage_options=options).upsert(source, on="c1"),
+        "partitions, synced": lambda: txlog.write(uri, rows, partition_by="p"),
+        "partitions, relaxed": lambda: txlog.write(
+            uri, rows, partition_by="p", storage_options=options
+        ),
+        "small files, read": lambda: txlog.Table(uri).to_arrow(),
+    }
+    return works[case]
+
+
+def by_deltalake(case: str, size: int, root: Path) -> Callable[[], Any]:
+    from deltalake import DeltaTable, write_deltalake
+
+    uri = str(root)
+    rows = wide(size) if case.startswith("wide") else small(size)
+    if case.startswith("wide"):
+        for _ in range(2):
+            write_deltalake(uri, rows, mode="append")
+    if case == "small files, read":
+        write_deltalake(uri, rows, partition_by=["p"])
+
+    def upsert() -> None:
+        merging = DeltaTable(uri).merge(
+            rows.slice(0, 1), "s.c1 = t.c1", source_alias="s", target_alias="t"
+        )
+        merging.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    works: dict[str, Callable[[], Any]] = {
+        "wide, append": lambda: write_deltalake(uri, rows, mode="append"),
+        "wide, read": lambda: DeltaTable(uri).to_pyarrow_table(),
+        "wide, update": lambda: DeltaTable(uri).update({"c3": "4"}),
+        "wide, upsert": upsert,
+        "partitions, synced": lambda: write_deltalake(uri, rows, partition_by=["p"]),
+        "partitions, relaxed": lambda: write_deltalake(uri, rows, partition_by=["p"]),
+        "small files, read": lambda: DeltaTable(uri).to_pyarrow_table(),
+    }
+    return works[case]
+
+
+ENGINES = {"txlog": by_txlog, "deltalake": by_deltalake}
+WIDE = ("wide, append", "wide, read", "wide, update", "wide, upsert")
+SMALL = ("partitions, synced", "partitions, relaxed", "small files, read")
+
+
+def spark_read(columns: list[str], size: int, folder: Path, memory: str) -> dict[str, float]:
+    """Time `spark_ext.read` of a table with `size` files in 1,000 partitions, after a small one."""
+    from pyspark.sql import SparkSession
+
+    from txlog import spark_ext
+
+    tables = {count: folder / f"files-{count}" for count in (1_000, size)}
+    for count, root in tables.items():
+        if not root.exists():
+            log_tables.write_sidecars(root, count)
+    builder: Any = SparkSession.builder
+    builder = builder.master("local[2]").config("spark.driver.memory", memory)
+    spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+    for _ in range(3):
+        spark_ext.read(spark, str(tables[1_000]), columns=columns)
+    start = time.perf_counter()
+    frame = spark_ext.read(spark, str(tables[size]), columns=columns)
+    seconds = time.perf_counter() - start
+    spark._jvm.java.lang.System.gc()
+    heap = spark._jvm.java.lang.Runtime.getRuntime()
+    held = heap.totalMemory() - heap.freeMemory()
+    assert frame.columns == columns
+    spark.stop()
+    return {"seconds": seconds, "cpu": 0.0, "heap": held / 1e6}
+
+
+SPARK = {"not partitioned": ["id", "n0"], "partitioned": ["id", "day"]}
+
+
+def once(part: str, case: str, engine: str, size: int, given: argparse.Namespace) -> Any:
+    if part == "spark":
+        return spark_read(SPARK[case], size, given.folder, given.memory)
+    root = given.folder / "work"
+    for warm in (True, False):
+        shutil.rmtree(root, ignore_errors=True)
+        work = ENGINES[engine](case, 10 if warm else size, root)
+        cpu, start = time.process_time(), time.perf_counter()
+        work()
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    shutil.rmtree(root)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    return {"seconds": seconds, "cpu": cpu, "heap": peak}
+
+
+def measured(part: str, case: str, engine: str, size: int, given: argparse.Namespace) -> Any:
+    command = [sys.executable, __file__, "--folder", str(given.folder), "--memory", given.memory]
+    command += ["--only", json.dumps([part, case, engine, size])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{case} of {engine} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path(gettempdir()) / "txlog-lake")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--columns", type=int, nargs="+", default=[500, 2_000, 10_000])
+    parser.add_argument("--partitions", type=int, nargs="+", default=[3_000])
+    parser.add_argument("--files", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--memory", default="3g", help="of Spark's driver")
+    parser.add_argument("--parts", nargs="+", default=["wide", "small", "spark"])
+    parser.add_argument("--dry", action="store_true", help="only print")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    if given.only:
+        part, case, engine, size = json.loads(given.only)
+        print(json.dumps(once(part, case, engine, size, given)))
+        return
+    cases = [
+        *(("wide", case, size) for case in WIDE for size in given.columns),
+        *(("small", case, size) for case in SMALL for size in given.partitions),
+        *(("spark", case, size) for size in given.files for case in SPARK),
+    ]
+    lines = ["| | columns or files | s | CPU s | MB | deltalake s | CPU s | MB | ratio, CPU |"]
+    lines.append("|---|---|---|---|---|---|---|---|---|")
+    for part, case, size in cases:
+        if part not in given.parts:
+            continue
+        engines = ["txlog"] if part == "spark" else list(ENGINES)
+        runs: dict[str, list[Any]] = {engine: [] for engine in engines}
+        for _ in range(given.repeat):
+            for engine in engines:
+                runs[engine].append(measured(part, case, engine, size, given))
+        found = {
+            engine: [median(run[what] for run in of) for what in ("seconds", "cpu", "heap")]
+            for engine, of in runs.items()
+        }
+        cells = [f"{s:.2f} | {c:.2f} | {m:,.0f}" for s, c, m in found.values()]
+        if part == "spark":
+            cells.append(" | | | ")
+        else:
+            cells.append(f"{found['txlog'][1] / found['deltalake'][1]:.2f}")
+        lines.append(f"| {case} | {size:,} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    told = (
+        f"{datetime.now(UTC):%Y-%m-%d}, commit {commit()}. Medians of {given.repeat} runs. MB: the "
+        f"peak of the process, or of Spark (driver with {given.memory}) the heap after the call. "
+        f"{machine()}."
+    )
+    text = "\n".join([f"## {TITLE}", "", told, "", *lines]) + "\n"
+    print("\n" + text)
+    if not given.dry:
+        put_section(text)
+
+
+if __name__ == "__main__":
+    main()
