@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+from tests.moved import moved
 from txlog.verbs.doctor import CHECKS
 
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("s", pa.string())])
@@ -57,6 +58,32 @@ def test_a_sound_table_has_no_findings(tmp_path: Path) -> None:
     assert "Nothing was found" in str(found)
     assert found.to_arrow().num_rows == 0
     assert table.maintenance.repair().num_rows == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    gone=st.sets(st.integers(0, 5)),
+    gone_elsewhere=st.sets(st.integers(0, 2)),
+    looks=st.sampled_from([1, 2, 3, 10_000]),
+)
+def test_few_looks_find_what_a_look_at_each_file_finds(
+    tmp_path_factory: pytest.TempPathFactory, gone: set[int], gone_elsewhere: set[int], looks: int
+) -> None:
+    root = tmp_path_factory.mktemp("t")
+    source = txlog.write(root / "s", pa.table({"x": [0, 1, 2], "y": [0] * 3}), partition_by="x")
+    elsewhere = source.scan().file_uris()
+    table = source.clone(root / "c", shallow=True)
+    table.append(pa.table({"x": range(3, 9), "y": [0] * 6}))
+    own = sorted(set(table.scan().file_uris()) - set(elsewhere))
+    assert (len(own), len(elsewhere)) == (6, 3)
+    lost = [own[at] for at in gone] + [elsewhere[at] for at in gone_elsewhere]
+    for path in lost:
+        Path(path).unlink()
+    with moved({"txlog.verbs.doctor:_LOOKED_UP": looks}):
+        found = codes(table)
+    assert found["file-missing"].count == len(lost) if lost else "file-missing" not in found
+    said = bool(lost) and "not in the listing" in found["file-missing"].reason
+    assert said == (len(gone) > looks)
 
 
 @pytest.mark.spec("VAC-22")

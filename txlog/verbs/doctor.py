@@ -6,7 +6,7 @@ the log, list the table's folder, and open a sample of its data files. Rules: sp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
@@ -20,6 +20,7 @@ from txlog.base.arrow import arrow_array, numpy_array, pc, table_of_rows
 from txlog.base.columns import flat, rows_among
 from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError, require_whole
 from txlog.base.texts import runs_text
+from txlog.base.thresholds import Threshold
 from txlog.checkpoint.hint import HINT_PATH, decode_hint
 from txlog.commit.context import Context
 from txlog.fragments.ids import tag_texts
@@ -53,6 +54,8 @@ SMALL_BYTES = 16 << 20
 MANY_FILES = 16
 SAMPLE = 32  # The default number of data files to open.
 _SHOWN = 3
+_NOT_LISTED = r"(^|/)[_.]|^/|^[A-Za-z][A-Za-z0-9+.\-]*:"
+_LOOKED_UP: Threshold = 10_000  # The number of files without a place in the listing to look for.
 
 
 @dataclass(frozen=True)
@@ -334,26 +337,50 @@ def missing_files(
     store: Store, rows: pa.Table, listed: pa.Table | None
 ) -> tuple[pa.Table, pa.Table]:
     """Return the live `FILE_ROWS` with missing data files, and those with missing vectors."""
-    known = arrow_array([], pa.string()) if listed is None else flat(listed["file"])
-    # Most files are in the listing; only the others are looked up.
-    is_listed = pc.is_in(_names(store, rows), value_set=known)
-    rows = rows.filter(pc.or_(pc.invert(is_listed), pc.is_valid(flat(rows["dv_id"]))))
-    names, there = set(known.to_pylist() if rows.num_rows else ()), dict[tuple[str, str], bool]()
+    return missing_data(store, _unlisted(store, rows, listed)), _missing_vectors(
+        store, rows, listed
+    )
 
-    def gone(home: Store, name: str) -> bool:
-        key = (home.root, name)
-        if key not in there:
-            there[key] = (home is store and name in names) or is_there(home, name)
-        return not there[key]
 
-    data, vectors = [], []
-    for path, fragment in zip(rows["path"].to_pylist(), as_fragments(rows), strict=True):
-        data.append(gone(*locate(store, decode_path(path))))
-        place = None
-        if fragment.deletion is not None:
-            place = deletion_place(store, fragment.deletion.descriptor, path=path)
-        vectors.append(place is not None and gone(*place))
-    return rows.filter(arrow_array(data, pa.bool_())), rows.filter(arrow_array(vectors, pa.bool_()))
+def _unlisted(store: Store, rows: pa.Table, listed: pa.Table | None) -> pa.Table:
+    """Return the rows of files that are not in the listing: only they are looked up."""
+    if listed is None:
+        return rows
+    return rows.filter(pc.invert(pc.is_in(_names(store, rows), value_set=flat(listed["file"]))))
+
+
+def missing_data(store: Store, rows: pa.Table) -> pa.Table:
+    """Return the `FILE_ROWS` whose data files are missing; each is looked up."""
+    places = [locate(store, decode_path(path)) for path in rows["path"].to_pylist()]
+    return rows.filter(_gone(store, places))
+
+
+def _missing_vectors(store: Store, rows: pa.Table, listed: pa.Table | None) -> pa.Table:
+    rows = rows.filter(pc.is_valid(flat(rows["dv_id"])))
+    paths = rows["path"].to_pylist()
+    vectors = [fragment.deletion for fragment in as_fragments(rows)]
+    places = [
+        None if one is None else deletion_place(store, one.descriptor, path=path)
+        for path, one in zip(paths, vectors, strict=True)
+    ]
+    names = frozenset(() if listed is None or not places else listed["file"].to_pylist())
+    return rows.filter(_gone(store, places, names))
+
+
+def _gone(
+    store: Store, places: Sequence[tuple[Store, str] | None], names: Set[str] = frozenset()
+) -> pa.Array:
+    """Return whether a place has no file; `names` are known to be in the store. Null: False."""
+    asked = {
+        (home.root, name): (home, name)
+        for home, name in filter(None, places)
+        if home is not store or name not in names
+    }
+    there = map_many(store, lambda place: is_there(*place), list(asked.values()))
+    gone = {key for key, found in zip(asked, there, strict=True) if not found}
+    return arrow_array(
+        [place is not None and (place[0].root, place[1]) in gone for place in places], pa.bool_()
+    )
 
 
 def _names(store: Store, rows: pa.Table) -> pa.Array:
@@ -361,8 +388,29 @@ def _names(store: Store, rows: pa.Table) -> pa.Array:
     return names_below(store.root, flat(canonical_keys(rows["path"])).cast(pa.string()))
 
 
+def _missing_data(case: _Case) -> tuple[pa.Table, str]:
+    """Return the rows of missing data files, and what to say if only some were looked up.
+
+    If a whole table was moved or deleted, a look at each file would take hours in a store, and
+    would find nothing that is not in the listing.
+    """
+    unlisted = _unlisted(case.store, case.live, case.listed)
+    # The listing does not show hidden files, and files outside of the table's folder.
+    elsewhere = pc.match_substring_regex(_names(case.store, unlisted), _NOT_LISTED)
+    inside = unlisted.filter(pc.invert(elsewhere))
+    step = 1 if case.listed is None else -(-inside.num_rows // max(1, _LOOKED_UP))
+    if step > 1:
+        some = inside.take(arrow_array(range(0, inside.num_rows, step), pa.int64()))
+        if missing_data(case.store, some).num_rows == some.num_rows:
+            others = missing_data(case.store, unlisted.filter(elsewhere))
+            looked = f" ({some.num_rows:,} were looked up, and the others are not in the listing)"
+            return pa.concat_tables([inside, others]), looked
+    return missing_data(case.store, unlisted), ""
+
+
 def _missing(case: _Case) -> Iterator[Finding]:
-    data, vectors = missing_files(case.store, case.live, case.listed)
+    data, by_listing = _missing_data(case)
+    vectors = _missing_vectors(case.store, case.live, case.listed)
     for code, what, rows in (
         ("file-missing", "data", data),
         ("vector-missing", "deletion", vectors),
@@ -371,7 +419,7 @@ def _missing(case: _Case) -> Iterator[Finding]:
             paths = rows["path"].to_pylist()
             yield Finding(
                 code, "error", paths[0], len(paths),
-                f"{what} files are missing: {_listed(paths)}",
+                f"{what} files are missing: {_listed(paths)}{by_listing if rows is data else ''}",
                 f"Their {_counted(rows)} rows cannot be read, and scans that need them fail",
                 "Get the files from a copy, or remove them from the table with "
                 "maintenance.repair(False, missing_files=True)",
