@@ -196,6 +196,7 @@ def require_mappings(**mappings: object) -> None:
 
 # What code that many methods share calls an argument, and what these methods call it.
 _CALLED = {
+    "columns": ("sort_by", "on"),
     "data": ("source", "updates", "new_values", "constraints", "columns", "column", "uri"),
     "feature": ("drop", "add"),
     "name": ("column", "columns"),

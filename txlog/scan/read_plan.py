@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -277,8 +277,12 @@ def column_names(columns: Sequence[str]) -> list[str]:
     return list(columns)
 
 
-def choose_columns(schema: StructType, columns: Sequence[str]) -> tuple[StructField, ...]:
+def choose_columns(
+    schema: StructType, columns: Sequence[str], fits: Callable[[StructField], bool] | None = None
+) -> tuple[StructField, ...]:
     """Return the columns of a schema that a caller names, in the caller's order.
+
+    `fits` says which columns the error offers in place of one that is not there. Default: all.
 
     Raises
     ------
@@ -286,6 +290,7 @@ def choose_columns(schema: StructType, columns: Sequence[str]) -> tuple[StructFi
         There is no column of a name.
     """
     found = []
+    offered = [field.name for field in schema.fields if fits is None or fits(field)]
     for name in column_names(columns):
         column = schema.get(name) if isinstance(name, str) else None
         if column is None:
@@ -293,7 +298,7 @@ def choose_columns(schema: StructType, columns: Sequence[str]) -> tuple[StructFi
                 argument="columns",
                 field=str(name),
                 reason="the table has no such column",
-                remedy=f"Choose from {', '.join(schema.names())}",
+                remedy=f"Choose from {', '.join(offered)}" if offered else "",
             )
         found.append(column)
     return tuple(found)

@@ -191,7 +191,8 @@ def no_field(
 
     The path `above` leads to the type; `below` is what follows the name in the caller's path.
     """
-    names = kind.names() if isinstance(kind, StructType) else []
+    fields = kind.names() if isinstance(kind, StructType) else []
+    names = [".".join((*above, one)) for one in fields]
     place = f"{'.'.join(above)} has no field {name}" if above else f"the table has no column {name}"
     return InvalidInputError(
         argument=argument,

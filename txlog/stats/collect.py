@@ -355,12 +355,22 @@ def require_stats_columns(
         else:
             seen.add(_folded(path))
             continue
+        given = {_folded(one) for one in listed if len(one) == 1}
+        others = [
+            field.name
+            for field in schema.fields
+            if field.name.lower() not in partitions
+            and _folded((field.name,)) not in given
+            and (isinstance(field.type, StructType) or has_bounds(field.type))
+        ]
         raise InvalidInputError(
             argument="properties",
             field=".".join(path),
             reason=f"{LISTED} names {'.'.join(path)}, but {reason}",
-            remedy=f"Choose from {', '.join(schema.names())}; separate fields of structs by dots, "
-            "and put names that contain dots in backticks",
+            remedy=f"Choose from {', '.join(others)}; separate fields of structs by dots, "
+            "and put names that contain dots in backticks"
+            if others
+            else "Omit it",
         )
 
 

@@ -35,7 +35,7 @@ from txlog.fragments.fragment import Fragment
 from txlog.scan.plan import plan_scan
 from txlog.scan.read_plan import choose_columns
 from txlog.schema.arrow import arrow_type
-from txlog.schema.types import type_name
+from txlog.schema.types import StructField, type_name
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.rewrite import Rewrite, optimize_metrics
@@ -226,15 +226,21 @@ class Compact(Rewrite):
 
 def _sort_columns(base: Snapshot, sort_by: Sequence[str]) -> tuple[str, ...]:
     """Return the names of columns as the table spells them; refuse types without an order."""
-    columns = choose_columns(base.schema, sort_by)
+    columns = choose_columns(base.schema, sort_by, _has_order)
     for column in columns:
-        try:
-            pc.sort_indices(pa.nulls(0, arrow_type(column.type)))
-        except pa.ArrowException as error:
+        if not _has_order(column):
             raise InvalidInputError(
                 argument="sort_by",
                 field=column.name,
                 reason=f"values of type {type_name(column.type)} have no order",
                 remedy="Choose another column",
-            ) from error
+            )
     return tuple(column.name for column in columns)
+
+
+def _has_order(column: StructField) -> bool:
+    try:
+        pc.sort_indices(pa.nulls(0, arrow_type(column.type)))
+    except pa.ArrowException:
+        return False
+    return True

@@ -190,7 +190,7 @@ class CreateIndex(ChangeMetadata):
         AlreadyExistsError
             There is another index with this name.
         """
-        columns = choose_columns(base.schema, self._columns)
+        columns = choose_columns(base.schema, self._columns, partial(_is_indexable, base))
         _require_indexable(base, columns)
         physical = tuple(column.name_in_files(base.mapping_mode) for column in columns)
         definition = IndexDefinition(self.index, physical)
@@ -210,6 +210,14 @@ class CreateIndex(ChangeMetadata):
             )
         text = (known or definition).text
         return Changed(_with_property(base, key, text), {"properties": {key: text}})
+
+
+def _is_indexable(base: Snapshot, column: StructField) -> bool:
+    try:
+        require_key_columns([column])
+    except InvalidInputError:
+        return False
+    return column.name not in base.partition_columns
 
 
 def _require_indexable(base: Snapshot, columns: Sequence[StructField]) -> None:

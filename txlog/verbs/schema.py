@@ -330,15 +330,19 @@ class SyncIdentity(ChangeSchema):
         InvalidInputError
             There is no such column, or it is not an identity column.
         """
-        (name,), field = find_field(base.schema, (self._column,))
+        others = ", ".join(identities(base.schema))
+        remedy = f"Choose from {others}" if others else "Only tables with such a column have one"
+        try:
+            (name,), field = find_field(base.schema, (self._column,))
+        except InvalidInputError as error:
+            error.remedy = remedy
+            raise
         if not field.is_identity:
             raise InvalidInputError(
                 argument="column",
                 field=name,
                 reason=f"column {name} is not an identity column",
-                remedy=f"Choose from {', '.join(identities(base.schema))}"
-                if identities(base.schema)
-                else "",
+                remedy=remedy,
             )
         found = identity_of(field)
         plan = plan_scan(base, load_files(self.context.store, base).live, columns=[name])

@@ -17,7 +17,7 @@ from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.operators import OPERATORS
 from txlog.expressions.sql import required_expression
 from txlog.expressions.tree import And, Column, Comparison, Expression, rewritten
-from txlog.schema.types import ArrayType, StructField, StructType, same_names
+from txlog.schema.types import ArrayType, MapType, StructField, StructType, same_names, types_in
 
 Node = TypeVar("Node", bound=Any)
 
@@ -222,14 +222,20 @@ def equal_columns(names: Sequence[str], *, target: str, source: str) -> Expressi
 def require_key(names: Sequence[str], *, target: StructType, source: StructType) -> None:
     """Raise `InvalidInputError` if one of the sides lacks a key column."""
     for side, schema in (("target", target), ("source", source)):
+        others = [field.name for field in schema.fields if _is_key(field)]
         for name in names:
             if schema.get(name) is None:
                 raise InvalidInputError(
                     argument="on",
                     field=name,
                     reason=f"the {side} has no column {name}",
-                    remedy=f"Choose from {', '.join(schema.names())}",
+                    remedy=f"Choose from {', '.join(others)}",
                 )
+
+
+def _is_key(field: StructField) -> bool:
+    """Return whether values of a column can be compared: maps have no equality."""
+    return not any(isinstance(kind, MapType) for kind in types_in(StructType((field,))))
 
 
 def by_own_names(expression: Expression, sides: Sides) -> Expression:
