@@ -9,7 +9,7 @@ import pytest
 
 import txlog
 from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.spark_ext import sql
+from txlog.spark_ext import create_view, sql
 from txlog.spark_ext.statements.statement_text import Reader, references, tokens_of
 
 if TYPE_CHECKING:
@@ -131,3 +131,29 @@ def test_statements_of_spark_read_tables(run: Run, spark: "SparkSession") -> Non
     run("CREATE VIEW queried_w AS SELECT * FROM queried_p")
     assert run("SELECT count(*) FROM queried_w") == [(7,)]
     spark.sql("DROP VIEW queried_w")
+
+
+@pytest.mark.spark
+def test_rows_change_through_a_view(
+    run: Run, spark: "SparkSession", table: txlog.Table, tmp_path: Path
+) -> None:
+    create_view(spark, "queried_view", table.uri)
+    on = "USING (SELECT 1 AS id) AS x ON queried_view.id = x.id"
+    assert run(f"MERGE INTO queried_view {on} WHEN MATCHED THEN DELETE") == [(1, 0, 1, 0)]
+    assert run("UPDATE Queried_View SET s = 'u' WHERE id = 2") == [(1,)]
+    assert run("DELETE FROM queried_view WHERE id = 3") == [(1,)]
+    run("INSERT INTO queried_view SELECT id + 5, s FROM queried_view")
+    assert sorted(map(tuple, spark.table("queried_view").collect())) == [(2, "u"), (7, "u")]
+    assert table.refresh().version == 4
+    for more in ({"version": 0}, {"columns": ["id"]}, {"where": "id > 1"}):
+        create_view(spark, "queried_view", table.uri, **more)  # type: ignore[arg-type]
+        with pytest.raises(UnsupportedFeatureError, match="by its path"):
+            run("DELETE FROM queried_view")
+    create_view(spark, "queried_view", table.uri)
+    spark.sql("CREATE OR REPLACE TEMP VIEW queried_view AS SELECT 2L AS id")
+    with pytest.raises(Exception, match=r"(?i)delete|relation"):
+        run("DELETE FROM queried_view")
+    spark.catalog.dropTempView("queried_view")
+    with pytest.raises(Exception, match="NOT_FOUND"):
+        run("DELETE FROM queried_view")
+    assert table.refresh().version == 4

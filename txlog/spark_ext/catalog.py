@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.expressions.tree import Expression, quote_name
@@ -21,7 +22,7 @@ from txlog.spark_ext.reads import read
 from txlog.spark_ext.source.options import plain_path
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 _FORMATS = ("delta", "txlog")
 _OWN_CATALOG = "spark_catalog"
@@ -243,7 +244,9 @@ def create_view(
 ) -> None:
     """Create or replace a temporary view over a table, for SQL queries.
 
-    The view is for reading. For `INSERT INTO`, use `CREATE TEMPORARY VIEW … USING txlog`.
+    In `spark_ext.sql`, `MERGE`, `UPDATE`, `DELETE` and `INSERT` change the table of a view that
+    shows all of it, and then let the view show the new version. For Spark alone, the view is for
+    reading: for its `INSERT INTO`, use `CREATE TEMPORARY VIEW … USING txlog`.
 
     Parameters
     ----------
@@ -268,7 +271,7 @@ def create_view(
             argument="timestamp", reason="version and timestamp exclude each other"
         )
     path = path_in(uri) or uri
-    read(
+    frame = read(
         spark,
         path,
         version,
@@ -276,4 +279,52 @@ def create_view(
         columns=columns,
         where=where,
         storage_options=storage_options,
-    ).createOrReplaceTempView(name)
+    )
+    frame.createOrReplaceTempView(name)
+    is_whole = version is None and timestamp is None and columns is None and where is None
+    made = _View(frame, path, dict(storage_options or {}), is_whole)
+    _VIEWS.setdefault(spark, {})[name.lower()] = made
+
+
+@dataclass(frozen=True)
+class _View:
+    """What `create_view` made."""
+
+    frame: DataFrame
+    path: str
+    storage_options: dict[str, Any]
+    is_whole: bool  # Whether it shows all rows and columns of the latest version at its creation.
+
+
+# Spark does not tell which table a view is over. Sessions that end take their views with them.
+_VIEWS: WeakKeyDictionary[SparkSession, dict[str, _View]] = WeakKeyDictionary()
+
+
+def view_place(spark: SparkSession, name: str) -> tuple[str, dict[str, Any]] | None:
+    """Return the path and the options of the store of the table that a view shows.
+
+    None if `create_view` has not made the view of this name that the session has now.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The view shows a part of the table or an older version, which cannot be changed.
+    """
+    from pyspark.errors import AnalysisException
+
+    parts = split_name(name)
+    view = _VIEWS.get(spark, {}).get(parts[-1].lower()) if len(parts) == 1 else None
+    if view is None:
+        return None
+    try:
+        if not spark.table(quote_name(parts[0])).sameSemantics(view.frame):
+            return None
+    except AnalysisException:  # It was dropped.
+        return None
+    if not view.is_whole:
+        raise UnsupportedFeatureError(
+            path=view.path,
+            reason=f"the view {name} shows a part of the table or an older version",
+            remedy=f"Change the table by its path: delta.`{view.path}`",
+        )
+    return view.path, view.storage_options

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.spark_ext.catalog import split_name, table_location
+from txlog.spark_ext.catalog import create_view, split_name, table_location, view_place
 from txlog.spark_ext.statements.statement_text import Moment, Reader
 from txlog.spark_ext.writes.merge import SparkTable, table
 
@@ -31,6 +31,8 @@ class Ground(ABC):
     text: str
     before: str = ""  # The beginning of its query, if the statement has it before its first word.
     defined: frozenset[str] = frozenset()  # The names that this WITH defines, in lower case.
+
+    view: tuple[str, str, dict[str, Any]] | None = None  # Through which it changes a table.
 
     @abstractmethod
     def _moment(self, moment: Moment | None) -> tuple[int | None, int | None]:
@@ -63,6 +65,25 @@ class Ground(ABC):
         if place is None:
             raise NotOursError
         return table(self.spark, place, storage_options=self.storage_options)
+
+    def _changed(self, name: str) -> SparkTable:
+        """Return the table whose rows change, also by a view of `create_view`."""
+        place = self._place(name)
+        if place is not None:
+            return table(self.spark, place, storage_options=self.storage_options)
+        found = view_place(self.spark, name)
+        if found is None:
+            raise NotOursError
+        place, options = found
+        options = {**options, **self.storage_options}
+        self.view = name, place, options
+        return table(self.spark, place, storage_options=options)
+
+    def _show(self) -> None:
+        """Let the view by which the statement has changed a table show the new version."""
+        if self.view is not None:
+            name, place, options = self.view
+            create_view(self.spark, split_name(name)[0], place, storage_options=options)
 
     def _rest(self) -> str:
         """Return the text from the next token on."""

@@ -91,7 +91,9 @@ def sql(
         return spark.sql(text)
     run = _Statement(spark, Reader(text, tokens), dict(storage_options or {}), text)
     try:
-        return run.result()
+        found = run.result()
+        run._show()
+        return found
     except NotOursError:
         return run._by_spark()
 
@@ -147,7 +149,7 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
     def _target(self, *followers: str) -> DeltaTable:
         """Return the next table, under its alias or the last part of its name."""
         name = self.reader.name()
-        opened = self._opened(name)
+        opened = self._changed(name)
         alias = self.reader.alias(*followers) or last_part(name)
         return DeltaTable(self.spark, opened, alias)
 
@@ -248,7 +250,7 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
         if not overwrites:
             reader.expect("INTO")
         reader.accepts("TABLE")
-        opened = self._opened(reader.name())
+        opened = self._changed(reader.name())
         fixed: dict[str, Literal | None] = {}
         if reader.accepts("PARTITION"):
             fixed = partition_of(reader, opened.snapshot, zone_of(self.spark))
