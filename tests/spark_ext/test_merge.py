@@ -207,7 +207,7 @@ def test_schema_evolution(spark: "SparkSession", table: DeltaTable) -> None:
         "FROM range(99, 102)"
     )
     plain = table.alias("t").merge(source.alias("s"), "t.id = s.id")
-    with pytest.raises(InvalidInputError, match="no such field"):
+    with pytest.raises(SchemaMismatchError, match="no such field"):
         plain.whenMatchedUpdateAll().execute()
     (
         plain.withSchemaEvolution()

@@ -81,7 +81,7 @@ def test_a_struct_with_fewer_fields_is_refused_or_keeps_the_others(
         lambda: sql(spark, f"MERGE {merges} *"),
         lambda: sql(spark, f"MERGE {merges} st = s.st"),
     ):
-        with pytest.raises(txlog.InvalidInputError, match=r"has no field \w+(.element)?.b"):
+        with pytest.raises(txlog.SchemaMismatchError, match=r"has no field \w+(.element)?.b"):
             refused()
     assert txlog.Table(uri).version == 0
     evolving = merger.withSchemaEvolution()

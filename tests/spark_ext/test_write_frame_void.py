@@ -66,9 +66,9 @@ def test_it_gets_the_type_of_the_first_values(
     if give is not by_alter:
         with pytest.raises(txlog.TxlogError, match="void"):
             write(spark.sql(TYPED), uri)
-        with pytest.raises(txlog.InvalidInputError, match="has no type yet"):
+        with pytest.raises(txlog.SchemaMismatchError, match="has no type yet"):
             sql(spark, f"UPDATE delta.`{uri}` SET n = 'x'")
-        with pytest.raises(txlog.InvalidInputError, match="has no type yet"):
+        with pytest.raises(txlog.SchemaMismatchError, match="has no type yet"):
             DeltaTable.forPath(spark, uri).update(set={"s.v": "1"})
     assert txlog.Table(uri).version == before
     give(spark, uri, spark.sql(TYPED))

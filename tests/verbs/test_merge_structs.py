@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from txlog.base.errors import InvalidInputError, TxlogError
+from txlog.base.errors import SchemaMismatchError, TxlogError
 
 Kind = Any
 """`"int"`, `("list", kind)`, `("map", kind)`, or `("struct", {name: kind})`."""
@@ -173,7 +173,7 @@ def test_a_struct_keeps_what_the_source_lacks_or_is_refused(
             merge(table, table_of(new, theirs), mode)
 
     if merge is not by_key and mode is None and lacks_fields(theirs, final):
-        with pytest.raises(InvalidInputError, match=r"so it does not say .* Give these fields"):
+        with pytest.raises(SchemaMismatchError, match=r"so it does not say .* Give these fields"):
             run()
         assert txlog.Table(table.uri).version == 0
         return
@@ -209,7 +209,7 @@ def test_an_update_with_fewer_fields_is_refused_by_name(
     schema = pa.schema([("st", KIND), ("items", pa.list_(KIND))])
     rows = pa.Table.from_pylist([{"st": VALUE, "items": [VALUE]}], schema)
     table = txlog.write(tmp_path / "t", rows)
-    with pytest.raises(InvalidInputError, match=f"has no field {named}"):
+    with pytest.raises(SchemaMismatchError, match=f"has no field {named}"):
         table.update(updates)
     with pytest.raises(TxlogError, match=f"has no field {named}"), table.transaction() as change:
         change.update(updates)

@@ -262,8 +262,9 @@ def assignments(
     Raises
     ------
     InvalidInputError
-        A column or field does not exist or is assigned twice, a value cannot be parsed, its type
-        cannot be stored in the column, or its structs lack fields.
+        A column or field does not exist or is assigned twice, or a value cannot be parsed.
+    SchemaMismatchError
+        The type of a value cannot be stored in the column, or its structs lack fields.
     """
     named: dict[str, Expression] = {}
     for name, value in (updates or {}).items():
@@ -419,9 +420,9 @@ def _stored_as(
     )
 
 
-def untyped(name: str) -> InvalidInputError:
+def untyped(name: str) -> SchemaMismatchError:
     """Return the error for a value that is assigned to a column or field of type void."""
-    return _bad(
+    return _unfit(
         name,
         f"column {name} has no type yet (void), so it stores only nulls",
         "Give it a type: with alter.widen_type (ALTER COLUMN … TYPE in SQL), or by data that has "

@@ -438,12 +438,12 @@ def require_whole_structs(have: DataType, want: DataType, name: str, *, argument
 
     Raises
     ------
-    InvalidInputError
+    SchemaMismatchError
         The error names the fields.
     """
     lacking = list(lacking_fields(have, want, name))
     if lacking:
-        raise InvalidInputError(
+        raise SchemaMismatchError(
             argument=argument,
             field=lacking[0],
             reason=f"the value for column {name} has no field {', '.join(lacking)}, so it does not "

@@ -29,7 +29,13 @@ from pyspark.sql.types import (
 )
 
 from txlog.actions.file import Add
-from txlog.base.errors import InvalidInputError, InvalidTypeError, require_mappings, require_texts
+from txlog.base.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    SchemaMismatchError,
+    require_mappings,
+    require_texts,
+)
 from txlog.base.thresholds import Threshold
 from txlog.commit.app_versions import AnyAppVersion, AppVersion, require_app_version
 from txlog.commit.operation import Outcome, discarding, skip_recorded
@@ -335,7 +341,7 @@ def stored(
 
     Raises
     ------
-    InvalidInputError
+    SchemaMismatchError
         The value has fields that the column lacks, or one of the two is nested in another way.
     """
     if have == want:
@@ -364,7 +370,7 @@ def stored(
         case _ if not _nested(have) and not _nested(want):
             return _checked(value, want, name)
         case _:
-            raise InvalidInputError(
+            raise SchemaMismatchError(
                 argument="updates",
                 field=name,
                 reason=f"{have.simpleString()} cannot be stored in column {name}, which is "
@@ -456,7 +462,7 @@ def _struct(
     known = {part.name.lower(): part for part in have.fields}
     extra = known.keys() - {part.name.lower() for part in want.fields}
     if extra:
-        raise InvalidInputError(
+        raise SchemaMismatchError(
             argument="updates",
             field=f"{name}.{known[min(extra)].name}",
             reason=f"column {name} has no such field",
