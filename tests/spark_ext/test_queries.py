@@ -157,3 +157,39 @@ def test_rows_change_through_a_view(
     with pytest.raises(Exception, match="NOT_FOUND"):
         run("DELETE FROM queried_view")
     assert table.refresh().version == 4
+
+
+@pytest.mark.spark
+def test_over_spark_connect(remote: Callable[..., Any], tmp_path: Path) -> None:
+    def work(spark: "SparkSession", path: str) -> Any:
+        from txlog.spark_ext import create_view, sql
+
+        def rows(text: str) -> list[Any]:
+            return [
+                tuple(row) for row in sql(spark, text.replace("@", f"delta.`{path}`")).collect()
+            ]
+
+        feed = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+        made = sql(
+            spark, f"CREATE TABLE delta.`{path}` (id INT, s STRUCT<a: INT>, n INT DEFAULT 7) USING "
+            f"delta {feed}",
+        )  # fmt: skip
+        found = [made.columns, made.collect()]
+        rows("INSERT INTO @ VALUES (1, struct(5), DEFAULT), (2, struct(6), 8)")
+        found.append(
+            rows("WITH x AS (SELECT 2 AS id) DELETE FROM @ WHERE id IN (SELECT id FROM x)")
+        )
+        found.append(rows(f"SELECT id, s.a, n FROM table_changes_by_path('{path}', 2)"))
+        found.append(rows("DESCRIBE @")[:2])
+        create_view(spark, "connected", path)
+        on = "ON connected.id = x.id WHEN MATCHED THEN UPDATE SET n = DEFAULT"
+        more = "WHEN NOT MATCHED BY SOURCE AND n = 7 THEN UPDATE SET n = n + id"
+        rows(f"MERGE INTO connected USING (SELECT 3 AS id, 4 AS n) AS x {on} {more}")
+        found.append(rows("SELECT id, n FROM connected"))
+        return found
+
+    assert remote(work, str(tmp_path / "t")) == [
+        [], [], [(1,)], [(2, 6, 8)],
+        [("id", "int", None), ("s", "struct<a:int>", None)],
+        [(1, 8)],
+    ]  # fmt: skip
