@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 from pyspark.sql.types import StructType as SparkStruct
 
+from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, OutOfMemoryError, StoreError
 from txlog.base.thresholds import Threshold
 from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
@@ -50,16 +51,27 @@ _REST = (
     ',"isDir":false,"modificationTime":0,"blockReplication":1,"blockSize":134217728,"action":"add"}'
 )
 
-
-def manifest_text(uris: pa.Array, sizes: pa.Array) -> str:
-    """Return a manifest of files with their URIs (percent-encoded) and sizes in bytes."""
-    lines = pc.binary_join_element_wise(
-        '{"path":"', uris, '","size":', pc.cast(sizes, pa.string()), _REST, ""
-    )
-    return "\n".join(["v1", *lines.to_pylist()])
+_LINES: Threshold = 1_000_000  # Of a manifest, which are made together.
 
 
-def write_manifest(text: str, folder: str | None) -> str:
+def manifest_parts(uris: pa.Array, sizes: pa.Array) -> list[bytes | pa.Buffer]:
+    """Return the parts of a manifest of files, with their URIs (percent-encoded) and sizes."""
+    parts: list[bytes | pa.Buffer] = [b"v1"]
+    for start in range(0, len(uris), _LINES):
+        lines = pc.binary_join_element_wise(
+            '\n{"path":"',
+            uris.slice(start, _LINES),
+            '","size":',
+            sizes.slice(start, _LINES).cast(pa.string()),
+            _REST,
+            "",
+        )
+        # The values of a new array lie one after another in its buffer: no line is copied.
+        parts.append(lines.buffers()[2].slice(0, pc.sum(pc.binary_length(lines)).as_py()))
+    return parts
+
+
+def write_manifest(parts: Sequence[bytes | pa.Buffer], folder: str | None) -> str:
     """Write a manifest unless it exists, and return the path of the folder that Spark reads.
 
     Parameters
@@ -82,17 +94,18 @@ def write_manifest(text: str, folder: str | None) -> str:
         )
     if folder is not None and is_file_uri(folder):
         folder = file_path(folder, decode=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+    hashed = hashlib.sha256()
+    for part in parts:
+        hashed.update(part)
+    digest = hashed.hexdigest()[:32]
     try:
         parent = Path(folder).absolute() if folder is not None else _temporary()
         written = parent / digest
         metadata = written / "_spark_metadata"
         if not (metadata / "0").exists():
             metadata.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(
-                "w", dir=parent, prefix="_", delete=False, encoding="utf-8"
-            ) as file:
-                file.write(text)
+            with tempfile.NamedTemporaryFile(dir=parent, prefix="_", delete=False) as file:
+                file.writelines(parts)
             Path(file.name).chmod(0o644)
             Path(file.name).replace(metadata / "0")  # Another process may be reading it.
     except OSError as error:
@@ -306,8 +319,8 @@ def _scan(
             of_volume = None if ids is None else ids.filter(in_volume)
             uris = virtual_uris(files, volume, of_volume, of_files)
         require_room(reads.spark, uris, store.root)
-        text = manifest_text(uris, rows.primaries["size"].filter(in_volume))
-        folder = write_manifest(text, manifests)
+        parts = manifest_parts(flat(uris), flat(rows.primaries["size"]).filter(in_volume))
+        folder = write_manifest(parts, manifests)
         # Without a scheme, the path would be in `fs.defaultFS`, which may be another file system.
         path = f"file://{folder}" if constants is None else volume.local(folder)
         frames.append(reads.of_session(reader.format("parquet").load(path)))
