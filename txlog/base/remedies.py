@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 # The beginnings of dotted names that are Python.
 _HEADS = (
@@ -54,6 +54,7 @@ _CODE = re.compile(
     re.VERBOSE,
 )
 _MORE = re.compile(r"\.[A-Za-z_]\w*")
+Made = TypeVar("Made")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -252,19 +253,68 @@ def _typed(code: str, asked: Asked) -> str | None:
         return None if keyword is None else _option(keyword.arg, keyword.value, asked)
     if isinstance(tree, ast.Name) and tree.id in asked.options:
         return asked.options[tree.id]
+    words = _made(tree, COMMANDS)
+    return None if words is None else _line(words, asked)
+
+
+def _made(tree: ast.expr, known: Mapping[str, Callable[..., Made]]) -> Made | None:
+    """Return what `known` makes of a call, or of the name of a method; None if it has nothing."""
     call = tree if isinstance(tree, ast.Call) else None
     name = ast.unparse(tree if call is None else call.func)
-    name = _OF_TABLE.sub("", name)
-    make = COMMANDS.get(name)
+    make = known.get(_OF_TABLE.sub("", name))
     if make is None:
         return None
     try:
         given = [_literal(one) for one in call.args] if call else []
         named = {str(one.arg): _literal(one.value) for one in call.keywords} if call else {}
-        words = make() if given == [...] and not named else make(*given, **named)
-    except (TypeError, ValueError):  # The command lacks one of the arguments.
+        return make() if given == [...] and not named else make(*given, **named)
+    except (TypeError, ValueError):  # It lacks one of the arguments.
         return None
-    return _line(words, asked)
+
+
+def _properties(properties: Mapping[str, str] | None = None) -> str:
+    given = (properties or {"NAME": "VALUE"}).items()
+    pairs = ", ".join(f"'{name}' = '{value}'" for name, value in given)
+    return f"ALTER TABLE {{}} SET TBLPROPERTIES ({pairs})"
+
+
+def _drop_feature_in_sql(feature: str = "FEATURE", truncate_history: bool = False) -> str:
+    return f"ALTER TABLE {{}} DROP FEATURE {feature}" + " TRUNCATE HISTORY" * truncate_history
+
+
+STATEMENTS: dict[str, Callable[..., str]] = {
+    "alter.add_constraint": lambda: "ALTER TABLE {} ADD CONSTRAINT NAME CHECK (CONDITION)",
+    "alter.add_features": lambda *names: _properties(
+        {f"delta.feature.{name}": "supported" for name in names}
+    ),
+    "alter.cluster_by": lambda: "ALTER TABLE {} CLUSTER BY (COLUMN)",
+    "alter.drop_constraint": lambda name="NAME": f"ALTER TABLE {{}} DROP CONSTRAINT {name}",
+    "alter.drop_feature": _drop_feature_in_sql,
+    "alter.set_properties": _properties,
+    "history": lambda: "DESCRIBE HISTORY {}",
+    "optimize.compact": lambda: "OPTIMIZE {}",
+    "restore": lambda version="VERSION": f"RESTORE TABLE {{}} TO VERSION AS OF {version}",
+}
+"""For calls, by their names without `Table.`: the statement of Delta's SQL that does the same."""
+
+
+def in_sql(text: str, table: str | None) -> str:
+    """Return a remedy with statements of SQL for the calls that have one.
+
+    All other pieces stay: statements are passed to a function of Python. `table` is the table's
+    root; None: it is called `t`.
+    """
+    name = "t" if table is None else f"delta.`{table}`"
+
+    def stated(code: str) -> str:
+        try:
+            tree = ast.parse(code.replace("…", "...").removeprefix("."), mode="eval").body
+        except SyntaxError:
+            return code
+        made = _made(tree, STATEMENTS)
+        return code if made is None else made.format(name)
+
+    return reworded(text, stated)
 
 
 def _option(name: str, value: ast.expr, asked: Asked) -> str | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from txlog.base.effects import REAL
-from txlog.base.errors import InvalidInputError, require_mappings
+from txlog.base.errors import InvalidInputError, TxlogError, require_mappings
+from txlog.base.remedies import in_sql
 from txlog.commit.operation import Outcome
 from txlog.expressions.tree import And, Column, Comparison, Expression, Literal, quote_name
 from txlog.schema.types import StructType
@@ -96,6 +97,9 @@ def sql(
         return found
     except NotOursError:
         return run._by_spark()
+    except TxlogError as error:
+        error.remedy = in_sql(error.remedy, error.table)
+        raise
 
 
 @dataclass
