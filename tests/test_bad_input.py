@@ -314,7 +314,7 @@ def is_there(name: str) -> bool:
     """Return whether a dotted name, or that of a method, is one that a user can write."""
     first, *rest = name.split(".")
     if not rest:
-        return any(hasattr(face, first) for face in (txlog, txlog.Table, Dataset))
+        return any(hasattr(face, first) for face in (txlog, txlog.Table, Dataset, spark_ext))
     if first not in METHODS:
         return True  # Of Spark, pyarrow, or a word with dots.
     found = METHODS[first]
