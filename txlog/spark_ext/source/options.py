@@ -292,8 +292,8 @@ class Options:
                 reason="Spark passed no path; it drops the options of catalog tables",
                 remedy="Call load(path) or save(path), or repeat the option: "
                 "SELECT * FROM t WITH ('path'='…'). In place of writeTo, saveAsTable and "
-                "insertInto, use txlog.spark_ext.write, with the path or with "
-                "table_location(spark, 't')",
+                "insertInto, use txlog.spark_ext.write with the path, which "
+                "txlog.spark_ext.table_location returns",
             )
         if path == self.text("location"):
             path = plain_path(path)
