@@ -211,9 +211,11 @@ COMMANDS: dict[str, Callable[..., list[str]]] = {
     "alter.drop_feature": _drop_feature,
     "alter.set_nullable": _set_nullable,
     "alter.set_properties": _set,
+    "capabilities": lambda: ["capabilities", "TABLE"],
     "clone": lambda _=None: ["clone", "TABLE", "TARGET"],
     "create": lambda _=None: ["create", "TABLE", "--column", "NAME=TYPE"],
     "delete": lambda where="SQL": ["delete", "TABLE", "--where", where],
+    "doctor": lambda: ["doctor", "TABLE"],
     "history": lambda: ["history", "TABLE"],
     "indexes.create": _index,
     "indexes.drop": lambda name="NAME": ["index", "drop", "TABLE", name],
@@ -341,7 +343,8 @@ def _option(name: str, value: ast.expr, asked: Asked) -> str | None:
 
 
 def _literal(value: ast.expr) -> Any:
-    return ast.literal_eval(value)
+    """Return a value; of a variable, which stands for any value, the name in capital letters."""
+    return value.id.upper() if isinstance(value, ast.Name) else ast.literal_eval(value)
 
 
 def _line(words: list[str], asked: Asked) -> str:

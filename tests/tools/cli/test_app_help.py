@@ -237,6 +237,15 @@ class TestErrors:
         assert run(found[1].split()) == 0
         assert "There is no table" in capsys.readouterr().out
 
+    def test_remedies_are_commands(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for code, command in (
+            ("not-found", "`txlog versions TABLE`"),
+            ("unsupported-feature", "`txlog alter drop-feature TABLE NAME`"),
+            ("data-file", "`txlog doctor TABLE`"),
+        ):
+            assert run(["help", code]) == 0
+            assert command in capsys.readouterr().out
+
     def test_an_unknown_code(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["help", "nope"]) == 2
         assert "not-found" in capsys.readouterr().err

@@ -353,9 +353,10 @@ def explain(
 
 
 def _plain(body: str) -> Iterator[str]:
-    """Yield the paragraphs of a chapter without markup."""
+    """Yield the paragraphs of a chapter without markup, remedies in the words of commands."""
     for paragraph in body.split("\n\n"):
-        yield " ".join(paragraph.split()).replace("*Do*", "Do").replace("`", "")
+        text = " ".join(paragraph.split()).replace("*Do*", "Do").replace("`", "")
+        yield on_command_line(text, Asked()) if text.startswith("Do: ") else text
 
 
 def _facts(code: str, body: str) -> Mapping[str, str]:
