@@ -59,13 +59,14 @@ def sql(
     """Run an SQL statement in Delta Lake's syntax; Spark runs every statement that it supports.
 
     Tables are ``delta.`/path` ``, ``txlog.`/path` `` or names in Spark's catalog. This function
-    runs `MERGE INTO`, `UPDATE`, `DELETE FROM`, `TRUNCATE`, `INSERT INTO` and `OVERWRITE`,
-    `OPTIMIZE`, `REORG`, `VACUUM`, `RESTORE`, `GENERATE`, `DESCRIBE` (also `HISTORY` and `DETAIL`),
-    `SHOW COLUMNS`, `PARTITIONS`, `TBLPROPERTIES` and `CREATE TABLE`, `ALTER TABLE`, `CONVERT TO
-    DELTA`, `CREATE TABLE` with columns, `AS` a query or as a `CLONE`, and queries of these tables,
-    also with `VERSION AS OF` and `TIMESTAMP AS OF`.
-    Spark gets expressions exactly as written. All other statements, and statements about tables of
-    other formats, go to `spark.sql` unchanged.
+    runs queries of these tables, also of older versions and of `table_changes`; changes of rows
+    (`INSERT`, `MERGE`, `UPDATE`, `DELETE`, `TRUNCATE`), also after `WITH`; definitions (`CREATE`
+    and `REPLACE TABLE`, `CLONE`, `LIKE`, `CONVERT TO DELTA`, `ALTER TABLE`, `COMMENT ON`);
+    descriptions (`DESCRIBE`, `SHOW`); and maintenance (`OPTIMIZE`, `REORG`, `VACUUM`, `RESTORE`,
+    `GENERATE`). docs/sql.md shows each of them with its result. A statement is understood wholly
+    before anything is committed, and Spark gets its expressions as written. All other statements,
+    and statements about tables of other formats, go to `spark.sql`; their queries may name these
+    tables, too.
 
     Parameters
     ----------
