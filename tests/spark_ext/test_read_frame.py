@@ -49,7 +49,8 @@ def test_a_list_of_files_that_the_driver_cannot_hold_is_refused_before_it_is_wri
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = pa.table({"p": [0, 1, 2, 3], "x": [10, 11, 12, 13]})
-    table = txlog.write(tmp_path / "t", rows, partition_by=["p"])
+    dv = {"delta.enableDeletionVectors": "true"}
+    table = txlog.write(tmp_path / "t", rows, partition_by=["p"], properties=dv)
     have = spark._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[attr-defined]
     # Each file needs a third of what can be used: two files fit, and four do not.
     monkeypatch.setattr("txlog.spark_ext.reads.frame._HELD_BY_FILE", int(have * 0.8 / 3))
@@ -58,11 +59,17 @@ def test_a_list_of_files_that_the_driver_cannot_hold_is_refused_before_it_is_wri
     with pytest.raises(txlog.OutOfMemoryError, match=r"a list of 4 files, and it has") as caught:
         read(spark, str(table.uri), manifests=str(lists))
     assert not lists.exists()
+    table.delete("x = 12 AND p = 2")
+    table.append(pa.table({"p": [4, 4], "x": [14, 15]}))
+    table.delete("x = 15")  # Files with and without deleted rows are two lists, which count both.
+    with pytest.raises(txlog.OutOfMemoryError, match=r"a list of 4 files"):
+        read(spark, str(table.uri), manifests=str(lists))
+    assert not lists.exists()
     found = read(spark, str(table.uri), where="p < 2", manifests=str(lists))
     assert sorted(row.x for row in found.collect()) == [10, 11]
     assert 'spark.read.format("txlog")' in caught.value.remedy
     by_format = spark.read.format("txlog").load(str(table.uri))
-    assert sorted(row.x for row in by_format.collect()) == [10, 11, 12, 13]
+    assert sorted(row.x for row in by_format.collect()) == [10, 11, 13, 14]
 
 
 def readable() -> list[Case]:

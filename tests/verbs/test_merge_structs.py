@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog.base.errors import SchemaMismatchError, TxlogError
+from txlog.schema.types import VOID, PrimitiveType, StructField, StructType
 
 Kind = Any
 """`"int"`, `("list", kind)`, `("map", kind)`, or `("struct", {name: kind})`."""
@@ -230,3 +231,25 @@ def test_a_column_that_gets_new_fields_may_keep_its_value_or_change_in_one_field
     merger.when_matched_update({"st.a": "source.st.z"}).execute()
     wide = {**VALUE, "in": {"c": 2, "d": 3, "e": None}, "z": None}
     assert table.to_arrow().to_pylist() == [{"id": 1, "st": {**wide, "a": 8}, "items": [wide]}]
+
+
+def test_a_field_without_a_type_has_no_value_that_could_be_lost(tmp_path: Path) -> None:
+    kind = StructType((StructField("a", VOID), StructField("b", PrimitiveType("long"))))
+    fields = (StructField("id", PrimitiveType("long")), StructField("s", kind))
+    table = txlog.Table.create(tmp_path / "t", StructType(fields))
+    table.append(pa.table({"id": [1, 2], "s": [{"b": 1}, {"b": 2}]}))
+    table.update({"s": "named_struct('b', 3)"}, "id = 1")
+    source = pa.table({"id": [2], "s": [{"b": 9}]})
+    table.merge(source, "target.id = source.id").when_matched_update_all().execute()
+    assert [row["s"]["b"] for row in table.to_arrow().sort_by("id").to_pylist()] == [3, 9]
+
+
+@pytest.mark.parametrize("odd", [".a", "[0]", "a.b", "a b", "ü"])
+def test_fields_are_found_by_any_name(tmp_path: Path, odd: str) -> None:
+    kind = pa.struct([(odd, pa.int64()), ("b", pa.int64())])
+    rows = pa.table({"id": [1], "s": pa.array([{odd: 1, "b": 2}], kind)})
+    table = txlog.write(tmp_path / "t", rows, properties={"delta.columnMapping.mode": "name"})
+    table.update({"s.b": "9"})
+    assert table.to_arrow().to_pylist() == [{"id": 1, "s": {odd: 1, "b": 9}}]
+    table.update({f"s.`{odd}`": "7"})
+    assert table.to_arrow().to_pylist() == [{"id": 1, "s": {odd: 7, "b": 9}}]

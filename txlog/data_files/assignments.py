@@ -172,9 +172,9 @@ def _column(rows: pa.RecordBatch, field: StructField) -> pa.Array:
 
 def _field_of(array: pa.Array, name: str) -> pa.Array:
     """Return a field of structs; nulls if they are older than the field."""
-    if pa.types.is_null(array.type) or array.type.get_field_index(name) < 0:
-        return pa.nulls(len(array))
-    return pc.struct_field(array, name)
+    at = -1 if pa.types.is_null(array.type) else array.type.get_field_index(name)
+    # By its place, because Arrow takes names such as `.a` for paths.
+    return pa.nulls(len(array)) if at < 0 else pc.struct_field(array, [at])
 
 
 def _with_own_fields(
@@ -190,7 +190,7 @@ def _with_own_fields(
     for field in own_kind.fields:
         old, given = _field_of(own, field.name), kind.get(field.name)
         if given is not None:
-            new = pc.struct_field(values, given.name)
+            new = _field_of(values, given.name)
             old = _with_own_fields(new, given.type, old, field.type)
         children.append(old)
         names.append(field.name)

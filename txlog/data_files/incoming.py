@@ -421,7 +421,7 @@ def lacking_fields(have: DataType, want: DataType, name: str) -> Iterator[str]:
                 path = f"{name}.{field.name}"
                 if field.name.lower() in given:
                     yield from lacking_fields(given[field.name.lower()], field.type, path)
-                else:
+                elif field.type != VOID:  # It has no stored value to lose.
                     yield path
         case ArrayType(element), ArrayType(target):
             yield from lacking_fields(element, target, f"{name}.element")

@@ -403,7 +403,10 @@ def _missing_data(case: _Case) -> tuple[pa.Table, str]:
         some = inside.take(arrow_array(range(0, inside.num_rows, step), pa.int64()))
         if missing_data(case.store, some).num_rows == some.num_rows:
             others = missing_data(case.store, unlisted.filter(elsewhere))
-            looked = f" ({some.num_rows:,} were looked up, and the others are not in the listing)"
+            looked = (
+                f" ({some.num_rows:,} were looked up; the others are not in the listing, which "
+                "follows no links)"
+            )
             return pa.concat_tables([inside, others]), looked
     return missing_data(case.store, unlisted), ""
 

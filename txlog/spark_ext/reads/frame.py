@@ -35,6 +35,7 @@ from txlog.spark_ext.reads.parquet_columns import (
 )
 from txlog.spark_ext.reads.places import (
     Constant,
+    Volume,
     locations,
     parse_volume,
     partition_text,
@@ -124,8 +125,8 @@ _UNASKED_FILES: Threshold = 50_000  # For so few files, the driver is not asked 
 _USABLE = 0.8  # Of the driver's memory. Fuller, it collects garbage for minutes.
 
 
-def require_room(spark: SparkSession, uris: pa.Array, path: str) -> None:
-    """Raise if the memory of Spark's driver is too small for a list of files.
+def require_room(spark: SparkSession, lists: Sequence[pa.Array], path: str) -> None:
+    """Raise if the memory of Spark's driver is too small for lists of files with these URIs.
 
     The memory of a server of Spark Connect is unknown.
 
@@ -134,15 +135,17 @@ def require_room(spark: SparkSession, uris: pa.Array, path: str) -> None:
     OutOfMemoryError
         The error names the number of files, the memory that they need, and that of the driver.
     """
-    jvm = getattr(spark, "_jvm", None) if len(uris) > _UNASKED_FILES else None
+    files = sum(map(len, lists))
+    jvm = getattr(spark, "_jvm", None) if files > _UNASKED_FILES else None
     if jvm is None:
         return
-    need = _HELD_BY_FILE * len(uris) + _HELD_BY_BYTE * pc.sum(pc.binary_length(uris)).as_py()
+    texts = sum(pc.sum(pc.binary_length(uris)).as_py() or 0 for uris in lists)
+    need = _HELD_BY_FILE * files + _HELD_BY_BYTE * texts
     have = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
     if need > _USABLE * have:
         raise OutOfMemoryError(
             path=without_secrets(path),
-            reason=f"Spark's driver needs about {need >> 20:,} MB for a list of {len(uris):,} "
+            reason=f"Spark's driver needs about {need >> 20:,} MB for a list of {files:,} "
             f"files, and it has {have >> 20:,} MB for everything",
             remedy='Select fewer files with `where`, use spark.read.format("txlog"), write fewer '
             "files with optimize.compact, or start Spark with more `spark.driver.memory`",
@@ -230,12 +233,21 @@ def frame(
         virtual=bool(all_constants) or bool(metadata_columns),
         not_null=not_null,
     )
-    frames = []
+    lists = []
     for part, in_paths in zip(parts, constants, strict=True):
-        virtual = in_paths if in_paths or metadata_columns else None
-        by_id = bool(metadata_columns) or (part.vectors is not None and not part.vectors.is_small)
-        ids = part.rows.ids if by_id else None
-        found = _scan(reads, store, part.rows, virtual, ids, projection.read, options, manifests)
+        has_ids = bool(metadata_columns) or (part.vectors is not None and not part.vectors.is_small)
+        lists.append(
+            _file_lists(
+                store,
+                part.rows,
+                in_paths if in_paths or metadata_columns else None,
+                part.rows.ids if has_ids else None,
+            )
+        )
+    require_room(reads.spark, [one.uris for of_part in lists for one in of_part], store.root)
+    frames = []
+    for part, of_part in zip(parts, lists, strict=True):
+        found = _scan(reads, of_part, projection.read, options, manifests)
         if part.vectors is not None:
             found = alive(reads.spark, found, part.vectors, part.rows.ids)
         frames.append(found)
@@ -281,17 +293,20 @@ def _constants(plan: ReadPlan, part: Part) -> list[Constant]:
     ]
 
 
-def _scan(
-    reads: Reads,
-    store: Store,
-    rows: FragmentRows,
-    constants: list[Constant] | None,
-    ids: pa.Array | None,
-    schema: SparkStruct,
-    options: Mapping[str, str],
-    manifests: str | None,
-) -> DataFrame:
-    """Return all rows of files, as Spark reads them.
+@dataclass(frozen=True)
+class _FileList:
+    """Files of one volume, which Spark reads by a manifest."""
+
+    volume: Volume
+    is_virtual: bool  # Whether the URIs are virtual.
+    uris: pa.Array
+    sizes: pa.Array
+
+
+def _file_lists(
+    store: Store, rows: FragmentRows, constants: list[Constant] | None, ids: pa.Array | None
+) -> list[_FileList]:
+    """Return the lists of files, one for each volume.
 
     Parameters
     ----------
@@ -301,27 +316,42 @@ def _scan(
         The ids in the virtual paths. None: no expression reads them.
     """
     files_at = locations(rows.primaries["path"].combine_chunks(), store)
+    sizes = flat(rows.primaries["size"])
     volumes = files_at["volume"].combine_chunks()
-    frames = []
+    found = []
     table_volume = volume_of(store.root)[0].uri
     for at, uri in enumerate(volumes.dictionary.to_pylist() or [table_volume]):
         in_volume = pc.equal(volumes.indices, at)
         volume, files = parse_volume(uri), files_at.filter(in_volume)
-        reader = reads.reader().schema(schema).options(**options)
         if constants is None:
-            reader = reader.option("recursiveFileLookup", "true")
             uris = real_uris(files, volume)
         else:
-            for name, value in volume.settings.items():
-                reads.set(name, value)
-            reader = reader.option("basePath", volume.root)
             of_files = [replace(one, texts=one.texts.filter(in_volume)) for one in constants]
             of_volume = None if ids is None else ids.filter(in_volume)
             uris = virtual_uris(files, volume, of_volume, of_files)
-        require_room(reads.spark, uris, store.root)
-        parts = manifest_parts(flat(uris), flat(rows.primaries["size"]).filter(in_volume))
-        folder = write_manifest(parts, manifests)
+        found.append(_FileList(volume, constants is not None, flat(uris), sizes.filter(in_volume)))
+    return found
+
+
+def _scan(
+    reads: Reads,
+    lists: Sequence[_FileList],
+    schema: SparkStruct,
+    options: Mapping[str, str],
+    manifests: str | None,
+) -> DataFrame:
+    """Return all rows of files, as Spark reads them."""
+    frames = []
+    for one in lists:
+        reader = reads.reader().schema(schema).options(**options)
+        if one.is_virtual:
+            for name, value in one.volume.settings.items():
+                reads.set(name, value)
+            reader = reader.option("basePath", one.volume.root)
+        else:
+            reader = reader.option("recursiveFileLookup", "true")
+        folder = write_manifest(manifest_parts(one.uris, one.sizes), manifests)
         # Without a scheme, the path would be in `fs.defaultFS`, which may be another file system.
-        path = f"file://{folder}" if constants is None else volume.local(folder)
+        path = one.volume.local(folder) if one.is_virtual else f"file://{folder}"
         frames.append(reads.of_session(reader.format("parquet").load(path)))
     return reduce(DataFrame.unionAll, frames)

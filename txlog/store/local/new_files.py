@@ -99,9 +99,11 @@ class NewFiles:
             self._syncs.popleft().result()
 
     def _start_syncs(self, together: int) -> None:
-        written, self._unsynced = self._unsynced, []
-        for start in range(0, len(written), together):
-            self._start(self._sync, written[start : start + together])
+        while self._unsynced:
+            # What a call takes it closes, whatever fails; `_remove` closes the others.
+            written = self._unsynced[:together]
+            del self._unsynced[:together]
+            self._start(self._sync, written)
 
     def _start(self, sync: Callable[[Any], None], item: Any) -> None:
         if not self._disk.syncs:
