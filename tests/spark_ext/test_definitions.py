@@ -141,24 +141,39 @@ def test_a_query_may_read_the_table_that_it_replaces(run: Run, place: Path) -> N
     assert sorted(txlog.Table(place).to_arrow()["id"].to_pylist()) == [2, 3]
 
 
+def of_properties(table: txlog.Table) -> None:
+    table.alter.set_properties({"a": "b"})
+
+
+def of_appends(table: txlog.Table) -> None:
+    table.append(table.to_arrow().slice(0, 1))
+
+
+def of_deletes(table: txlog.Table) -> None:
+    table.delete("id = 1")
+
+
+@pytest.mark.parametrize("change", [of_properties, of_appends, of_deletes])
+@pytest.mark.parametrize("source", ["", " FROM delta.`{}`"])
 def test_a_table_that_changes_meanwhile_is_not_replaced(
-    spark: "SparkSession", run: Run, place: Path
+    spark: "SparkSession", run: Run, place: Path, change: Callable[[Any], None], source: str
 ) -> None:
     from pyspark.sql import functions as fn
 
     @fn.udf("bigint")
     def slow(value: int) -> int:
         if txlog.Table(place).version == 0:
-            txlog.Table(place).alter.set_properties({"a": "b"})
+            change(txlog.Table(place))
         return value
 
     spark.udf.register("slow_udf", slow)
-    files = {path.name for path in place.rglob("*.parquet")}
+    query = f"SELECT slow_udf(1L) x{source.format(place)}"
     with pytest.raises(txlog.CommitConflictError, match="changed the table while"):
-        run(f"CREATE OR REPLACE TABLE delta.`{place}` USING delta AS SELECT slow_udf(1L) x")
+        run(f"CREATE OR REPLACE TABLE delta.`{place}` USING delta AS {query}")
     table = txlog.Table(place)
     assert (table.version, table.schema.names) == (1, ["id", "p"])
-    assert {path.name for path in place.rglob("*.parquet")} == files
+    live = {Path(one).name for version in (0, 1) for one in table.at(version).scan().file_uris()}
+    assert {path.name for path in place.rglob("*.parquet")} == live
 
 
 def test_a_new_schema_of_a_frame_keeps_what_the_table_says_of_itself(

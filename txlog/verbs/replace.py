@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata, Protocol
+from txlog.base.arrow import pc
+from txlog.base.columns import flat
 from txlog.base.effects import Effects
 from txlog.base.errors import CommitConflictError
 from txlog.commit.intent import Intent, Reads
@@ -26,6 +30,7 @@ from txlog.protocol.mapping import (
     with_schema,
 )
 from txlog.protocol.properties import Properties, carried
+from txlog.reconcile.files import file_keys
 from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
@@ -117,16 +122,26 @@ class ReplaceTable(Operation):
         self._definition = definition
         self._asked = Asked.of(definition.properties or {}, has_rows=False, warns=False)
         self._planned: Replacement | None = None
+        self._written_for: Snapshot | None = None
         self._adds: Sequence[Add] = ()
 
     @classmethod
     def of_files(
-        cls, planned: Replacement, adds: Sequence[Add], *, or_create: bool = False
+        cls,
+        planned: Replacement,
+        adds: Sequence[Add],
+        *,
+        written_for: Snapshot,
+        or_create: bool = False,
     ) -> ReplaceTable:
-        """Take files that were written for a table as it is planned; they are its new rows."""
+        """Take files that were written for a table as it is planned; they are its new rows.
+
+        They may have been computed from rows of the version `written_for`. So a later change of
+        rows is a conflict: it would be lost.
+        """
         made = cls(planned.schema, or_create=or_create)
         made.name += " AS SELECT"
-        made._planned, made._adds = planned, adds
+        made._planned, made._adds, made._written_for = planned, adds, written_for
         return made
 
     def intent(self, base: Snapshot) -> Intent:
@@ -137,13 +152,14 @@ class ReplaceTable(Operation):
         InvalidInputError, UnsupportedFeatureError
             As for `replacement`.
         CommitConflictError
-            The files were written for another definition of the table than that of `base`.
+            The files were written for another definition, or other rows, than those of `base`.
         """
+        rows = load_files(self.context.store, base).live
         new = self._planned
         if new is None:
             effects = self.context.effects
             new = replacement(base, self._schema, self._definition, effects=effects)
-        elif new.before != base.metadata:
+        elif new.before != base.metadata or self._other_rows(base, rows):
             raise CommitConflictError(
                 version=base.version,
                 rule="CON-2",
@@ -152,7 +168,6 @@ class ReplaceTable(Operation):
                 remedy="Nothing was committed; write again",
             )
         protocol = merged_protocol(base.protocol, new.protocol)
-        rows = load_files(self.context.store, base).live
         return Intent(
             operation=self.name,
             kind="overwrite",
@@ -170,6 +185,17 @@ class ReplaceTable(Operation):
                 "numRemovedFiles": rows.num_rows,
             },
         )
+
+    def _other_rows(self, base: Snapshot, rows: pa.Table) -> bool:
+        """Return whether a version has other live files than the one that was written for."""
+        before = self._written_for
+        if before is None or before.version == base.version:
+            return False
+        known, now = load_files(self.context.store, before).live, rows
+        if known.num_rows != now.num_rows:
+            return True
+        found = pc.is_in(flat(file_keys(now)), value_set=flat(file_keys(known)))
+        return not pc.all(found).as_py()
 
     def discard(self) -> None:
         """Delete the files that were written for the table."""

@@ -280,7 +280,9 @@ def _changed(
         raise _conflict(target, latest, "another writer created the table")
     request = target.request
     if target.replacement is not None:
-        replacing = ReplaceTable.of_files(target.replacement, adds, or_create=True)
+        replacing = ReplaceTable.of_files(
+            target.replacement, adds, written_for=target.base, or_create=True
+        )
         return execute(replacing, context, latest, txn=txn, user_metadata=request.user_metadata)
     files = AddedFiles.written(
         adds,
