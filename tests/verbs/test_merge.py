@@ -737,3 +737,24 @@ def test_keys_may_be_structs_and_arrays(
     values = sorted(table.to_arrow()["v"].to_pylist())
     assert set(changed) | {3, 20, 30} <= set(values)
     assert len(values) == 6 - len(changed)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "argument"),
+    [
+        ("when_matched_update", {"updates": {"b": "qq"}}, "updates"),
+        ("when_matched_update", {"updates": {"b": "1"}, "predicate": "qq = 1"}, "predicate"),
+        ("when_matched_delete", {"predicate": "source.qq = 1"}, "predicate"),
+        ("when_not_matched_insert", {"updates": {"b": "target.b"}}, "updates"),
+        ("when_not_matched_by_source_update", {"updates": {"b": "source.c"}}, "updates"),
+        ("when_not_matched_by_source_delete", {"predicate": "source.c = 1"}, "predicate"),
+    ],
+)
+def test_errors_name_the_argument_in_which_a_name_stands(
+    tmp_path: Path, method: str, arguments: dict[str, Any], argument: str
+) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"a": [1], "b": [2]}))
+    merger = table.merge(pa.table({"a": [1], "c": [2]}), "target.a = source.a")
+    with pytest.raises(txlog.InvalidInputError) as caught:
+        getattr(merger, method)(**arguments).execute()
+    assert caught.value.argument == argument

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from txlog.base.errors import InvalidInputError
 from txlog.expressions.tree import quote_name
 from txlog.schema.types import StructField, StructType
 from txlog.verbs.merge.condition import Seen, other_side
@@ -38,6 +39,11 @@ class OneSide:
     is_other: Callable[[str, str], bool]
     written: Callable[[StructField], str]
 
+    def _other_side(self, name: str) -> InvalidInputError:
+        error = other_side(name, self.seen)
+        error.argument = "predicate"  # Spark's plan does not say which text a name is from.
+        return error
+
     def text(self, text: str) -> str:
         """Return an expression in which each name means a column of this side.
 
@@ -54,10 +60,10 @@ class OneSide:
             field = self.own.get(first.name)
             second = parts[1].name if len(parts) > 1 else None
             if second is not None and self.is_other(first.name, second):
-                raise other_side(f"{first.name}.{second}", self.seen)
+                raise self._other_side(f"{first.name}.{second}")
             if field is None:
                 if second is None and self.other.get(first.name) is not None:
-                    raise other_side(first.name, self.seen)
+                    raise self._other_side(first.name)
                 continue
             if self.other.get(first.name) is None or self._is_alias(first.name, second):
                 continue

@@ -12,7 +12,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.base.arrow import numpy_array
-from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
+from txlog.base.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    UnsupportedFeatureError,
+    of_argument,
+)
 from txlog.data_files.assignments import Assignments, assignments
 from txlog.data_files.constraints import has_default, is_generated
 from txlog.expressions.bind import bind, columns_of
@@ -276,16 +281,18 @@ def _bound(
     }[seen]
     condition = as_expression(clause.predicate, zone)
     if condition is not None:
-        condition = bind(sides.resolved(condition, seen), visible)
+        with of_argument("predicate"):
+            condition = bind(sides.resolved(condition, seen), visible)
     if clause.action in ("delete", "fail"):
         return BoundClause(clause.kind, clause.action, condition, None)
     if clause.updates is None:
         given = _all_columns(clause, sides, schema, merges_schema)
     else:
-        given = {
-            _target_name(name, sides): sides.resolved(_expression(name, value, zone), seen)
-            for name, value in clause.updates.items()
-        }
+        with of_argument("updates"):
+            given = {
+                _target_name(name, sides): sides.resolved(_expression(name, value, zone), seen)
+                for name, value in clause.updates.items()
+            }
     if clause.action == "insert":
         require_insertable([col(name).path for name in given], schema)
     values = assignments(

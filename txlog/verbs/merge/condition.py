@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, of_argument
 from txlog.base.threads import cached_property
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.operators import OPERATORS
@@ -198,7 +198,8 @@ def merge_condition(
         It does not fit the columns of both sides, or is not a predicate.
     """
     expression = required_expression(predicate, argument="predicate", zone=zone)
-    whole = bind(sides.resolved(expression), sides.schema)
+    with of_argument("predicate"):
+        whole = bind(sides.resolved(expression), sides.schema)
     keys: list[Key] = []
     rest: list[Expression] = []
     of_target: list[Expression] = []
@@ -269,4 +270,5 @@ def _key(part: Expression, sides: Sides) -> Key | None:
 
 
 def _bad(field: str, reason: str, remedy: str) -> InvalidInputError:
-    return InvalidInputError(argument="predicate", field=field, reason=reason, remedy=remedy)
+    # The caller knows whether it is a condition or a value (`of_argument`).
+    return InvalidInputError(argument="where", field=field, reason=reason, remedy=remedy)
