@@ -124,11 +124,15 @@ class Asked:
     """The command that somebody called.
 
     `table` is its table as it was written. `options` has what users write for each parameter: an
-    option such as `--where`, or the name of an argument such as `SOURCE`.
+    option such as `--where`, or the name of an argument such as `SOURCE`. `others` are tables or
+    files that it names besides. `is_known` is false if the remedy is about a table, but nobody
+    knows which: then there are no commands for it.
     """
 
     table: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+    is_known: bool = True
 
     def option(self, argument: str) -> str | None:
         """Return what users write for an argument of Python; None if the command has no such."""
@@ -347,7 +351,9 @@ def _literal(value: ast.expr) -> Any:
     return value.id.upper() if isinstance(value, ast.Name) else ast.literal_eval(value)
 
 
-def _line(words: list[str], asked: Asked) -> str:
+def _line(words: list[str], asked: Asked) -> str | None:
+    if not asked.is_known:
+        return None  # A command for another table could lose its rows.
     table = asked.table or "TABLE"
     shown = ["txlog", *(_word(table if word == "TABLE" else word) for word in words)]
     return f"`{' '.join(shown)}`"

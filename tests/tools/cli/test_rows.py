@@ -1,6 +1,7 @@
 """`txlog append`, `merge` and `head`: rows of files and of tables."""
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -14,7 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
-from txlog.tools.cli.app import run
+from txlog.base.remedies import Asked
+from txlog.tools.cli.app import asked, run
+from txlog.tools.cli.output import error_text
 
 ROWS = pa.table(
     {
@@ -277,3 +280,40 @@ def test_a_folder_of_files_becomes_a_table(tmp_path: Path, capsys: Any) -> None:
     assert "made version 0" in capsys.readouterr().out
     table = txlog.Table(tmp_path / "lake")
     assert sorted(table.to_arrow()["day"].to_pylist()) == ["01"] * 3 + ["02"] * 3
+
+
+def test_commands_of_a_remedy_name_the_table_that_the_error_is_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("good", "other", "damaged"):
+        txlog.write(name, pa.table({"id": [1]})).append(pa.table({"id": [2]}))
+    Path("damaged/_delta_log/00000000000000000001.json").write_text("{broken", encoding="utf-8")
+    Path("rows.csv").write_text("id\n3\n", encoding="utf-8")
+    query = ["sql", "select * from t", "--table", "g=good", "--table"]
+    uri = (tmp_path / "damaged").as_uri()
+    for words, name in (
+        (["append", "good", "damaged"], "damaged"),
+        (["append", "./damaged/", "good"], "./damaged/"),
+        (["append", "damaged", "rows.csv"], "damaged"),
+        (["merge", "good", "damaged", "--on", "id"], "damaged"),
+        (["create", "new", "damaged"], "damaged"),
+        (["clone", "damaged", "new"], "damaged"),
+        (["clone", "good", "other"], "other"),
+        (["convert", "good"], "good"),
+        ([*query, "t=damaged"], "damaged"),
+        (["count", uri], uri),
+    ):
+        assert run(words) != 0
+        said = capsys.readouterr().err
+        lines = re.findall("`txlog [a-z]+ ([^ `]+)[^`]*`", said)
+        assert lines, words
+        assert set(lines) == {name}, words
+    error = txlog.InvalidInputError(reason="r", remedy="Call restore(1)")
+    for call, advice in (
+        (asked(["vacuum", "good"]), "Call `txlog restore good --version 1`"),
+        (asked(["append", "good", "rows.csv"]), "Call `txlog restore good --version 1`"),
+        (asked(["append", "good", "damaged"]), "Call restore(1) (from Python)"),
+        (Asked(), "Call restore(1) (from Python)"),
+    ):
+        assert f"{advice} (txlog help" in error_text(error, call)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from functools import cache
+from pathlib import PurePath
 from typing import Annotated, Any
 
 import typer
@@ -37,7 +38,7 @@ from txlog.tools.cli.output import (
     print_text,
     working,
 )
-from txlog.tools.cli.rows import append, head, index, lookup, merge, sql, update
+from txlog.tools.cli.rows import FORMATS, append, head, index, lookup, merge, sql, update
 
 _WITHOUT_PROGRESS = {"demo", "ui"}  # Commands that print while they work.
 
@@ -145,8 +146,17 @@ def asked(words: list[str]) -> Asked:
     # Only a parser: a context of the call itself would run the callbacks of options again.
     parser = command.make_parser(command.context_class(command, resilient_parsing=True))
     given, _, _ = parser.parse_args(rest)
-    table = given.get("table")
-    return Asked(table if isinstance(table, str) else None, options_of(command))
+    table: Any = given.get("table") or given.get("folder")
+    if isinstance(table, str):
+        others = [given.get("source"), given.get("target")]
+    else:  # Each with the name that a query has for it.
+        table, others = None, [one.partition("=")[2] for one in table or ()]
+    named = tuple(
+        one
+        for one in others
+        if isinstance(one, str) and PurePath(one).suffix.lower() not in FORMATS
+    )
+    return Asked(table, options_of(command), named)
 
 
 def options_of(command: Any) -> dict[str, str]:

@@ -10,11 +10,13 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from txlog.base.errors import (
+    AlreadyExistsError,
     CommitConflictError,
     DataFileError,
     EngineError,
@@ -32,6 +34,7 @@ from txlog.base.errors import (
 from txlog.base.moments import moment_text
 from txlog.base.remedies import Asked, on_command_line
 from txlog.base.threads import progress
+from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -344,10 +347,34 @@ def newest_of(uri: str) -> Table:
 def error_text(error: TxlogError, asked: Asked) -> str:
     """Return an error in one line, for standard error, in the words of the command line."""
     told = copy(error)
-    told.remedy = on_command_line(error.remedy, asked)
+    told.remedy = on_command_line(error.remedy, _about(error, asked))
     if isinstance(told, InvalidInputError) and told.argument is not None:
         told.argument = asked.option(told.argument)  # What the caller cannot write says nothing.
     return f"txlog: {told} (txlog help {error.code})"
+
+
+def _about(error: TxlogError, asked: Asked) -> Asked:
+    """Return a command with the table that an error is about, which need not be the first of it."""
+    root = error.table
+    path = error.path if isinstance(error, NotFoundError | AlreadyExistsError) else None
+    if root is None and path is not None and scheme_of(path):  # Then the path is a table's root.
+        root = path
+    if root is None:
+        return replace(asked, is_known=asked.table is not None and not asked.others)
+    written = [one for one in (asked.table, *asked.others) if one and _root(one) == _root(root)]
+    return replace(asked, table=written[0] if written else root)
+
+
+def _root(table: str) -> str:
+    """Return the root of a table for comparison with others, without secrets."""
+    if is_file_uri(table):
+        try:
+            return os.path.realpath(file_path(table, decode=True))
+        except InvalidInputError:
+            return table
+    if scheme_of(table) in (None, "file"):
+        return os.path.realpath(table)
+    return without_secrets(table).rstrip("/")
 
 
 def exit_code(error: TxlogError) -> int:

@@ -23,10 +23,11 @@ from txlog.tools.cli.output import (
     working,
 )
 
-_FORMATS = {
+FORMATS = {
     ".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
     ".arrow": "ipc", ".ipc": "ipc", ".feather": "feather", ".orc": "orc",
 }  # fmt: skip
+"""The formats of files with rows, by the extensions of their names."""
 
 
 class Matched(StrEnum):
@@ -167,15 +168,15 @@ def rows_of(source: str, target: pa.Schema) -> Any:
     import pyarrow.dataset
 
     ending = PurePath(source).suffix.lower()
-    if ending not in _FORMATS:
+    if ending not in FORMATS:
         if Table.exists(source):
             return Table(source).scan()
         raise InvalidInputError(
             argument="source",
-            reason=f"{source} is not a table, and its extension is none of {', '.join(_FORMATS)}",
+            reason=f"{source} is not a table, and its extension is none of {', '.join(FORMATS)}",
             remedy="Name a file or a table",
         )
-    kind: Any = _FORMATS[ending]
+    kind: Any = FORMATS[ending]
     if kind == "csv":
         # pyarrow infers timestamps: a type with a zone would require a zone in each text.
         types = {f.name: f.type for f in target if not pa.types.is_timestamp(f.type)}
