@@ -17,6 +17,7 @@ from txlog.table.indexes import TableIndexes
 from txlog.table.maintenance import TableMaintenance, TablePins
 from txlog.table.optimize import TableOptimize
 from txlog.tools.cli.app import app, asked, options_of
+from txlog.tools.ui.pages import told
 from txlog.training.service.problems import on_http, text_of
 
 # SQL, names of settings, and of columns, which a remedy may have without marks.
@@ -44,8 +45,8 @@ def every(command: Any, words: tuple[str, ...] = ()) -> dict[tuple[str, ...], An
     }
 
 
-def parse(line: str) -> None:
-    """Parse a command line, as the program does, without running the command."""
+def parse(line: str) -> dict[str, Any]:
+    """Return the parameters of a command line, parsed as by the program."""
     words = shlex.split(line)
     assert words.pop(0) == "txlog", line
     command = group()
@@ -53,6 +54,7 @@ def parse(line: str) -> None:
         command = command.commands[words.pop(0)]
     context = command.make_context("txlog", [PLACEHOLDERS.get(word, word) for word in words])
     context.close()
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in context.params.items()}
 
 
 LINE = re.compile(r"`(txlog [^`]*)`")
@@ -168,6 +170,41 @@ def test_a_remedy_for_a_command(words: str, remedy: str, said: str) -> None:
 def test_a_call_whose_arguments_no_option_has_is_for_python() -> None:
     for call in ("optimize.compact(max_column_files=0)", "txlog.Table(…, catalog_commits=…)"):
         assert on_command_line(call, Asked("t")) == f"{call} (from Python)"
+
+
+@pytest.mark.parametrize("name", ["-c", "--drop", "TABLE", "a b", "it's", "-"])
+@pytest.mark.parametrize("table", ["-t", "t", "--help"])
+def test_any_name_can_stand_in_a_command(name: str, table: str) -> None:
+    for call in (
+        f"alter.drop_constraint({name!r})",
+        f"alter.drop_feature({name!r}, truncate_history=True)",
+        f"alter.set_nullable({name!r}, nullable=False)",
+        f"pins.delete({name!r})",
+        f"pins.update({name!r})",
+        f"t.delete(where={name!r})",
+        f"indexes.create([{name!r}])",
+    ):
+        (line,) = LINE.findall(on_command_line(f"Call {call} first", Asked(table)))
+        values = parse(line)
+        assert values.pop("table") == table, line
+        assert name in values.values() or [name] in values.values(), line
+
+
+@pytest.mark.parametrize("table", ["/tmp/R&D/t", "/tmp/a?b=c&d=e/t", "lake/x&y=z"])
+def test_a_command_has_the_whole_path_of_a_local_table(table: str) -> None:
+    said = told("Call restore(5); it keeps all rows", table)
+    (line,) = LINE.findall(said)
+    assert shlex.split(line)[2] == table
+    assert said.endswith("; it keeps all rows")
+
+
+def test_a_command_has_no_secrets() -> None:
+    table = "memory://user:secretpw@h/t?token=hidden"
+    for call in ("restore(5)", "t.doctor()", 'mode="append"', "txlog.Table.create"):
+        said = on_command_line(f"Call {call}", Asked(table))
+        assert "memory://" in said
+        assert "secretpw" not in said
+        assert "hidden" not in said
 
 
 def test_names_and_calls_are_used() -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from txlog.base.uris import without_secrets
+
 # The beginnings of dotted names that are Python.
 _HEADS = (
     "t", "table", "Table", "txlog", "pa", "pyarrow", "alter", "optimize", "maintenance", "pins",
@@ -53,6 +55,8 @@ _CODE = re.compile(
     """,
     re.VERBOSE,
 )
+# A command: its names, `TABLE`, arguments; each option with its value is a tuple.
+Words = list[str | tuple[str, ...]]
 _MORE = re.compile(r"\.[A-Za-z_]\w*")
 Made = TypeVar("Made")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -169,69 +173,71 @@ _FLAGS: dict[tuple[str, Any], str] = {
     ("dry_run", False): "delete_files",
 }
 # Arguments with a value for which there is another command.
-_INSTEAD: dict[tuple[str, Any], list[str]] = {("mode", "append"): ["append", "TABLE", "SOURCE"]}
+_INSTEAD: dict[tuple[str, Any], Words] = {("mode", "append"): ["append", "TABLE", "SOURCE"]}
 
 
-def _set(properties: Mapping[str, str] | None = None) -> list[str]:
+def _set(properties: Mapping[str, str] | None = None) -> Words:
     given = [f"{name}={value}" for name, value in (properties or {}).items()]
     return ["set", "TABLE", *(given or ["NAME=VALUE"])]
 
 
-def _repair(dry_run: bool = True, missing_files: bool = False) -> list[str]:
-    flags = [] if dry_run else ["--write"]
-    return ["repair", "TABLE", *flags, *(["--missing-files"] if missing_files else [])]
+def _repair(dry_run: bool = True, missing_files: bool = False) -> Words:
+    flags = [] if dry_run else [("--write",)]
+    return ["repair", "TABLE", *flags, *([("--missing-files",)] if missing_files else [])]
 
 
-def _cleans(command: str) -> Callable[..., list[str]]:
-    def clean(retention_hours: float | None = None, dry_run: bool = True) -> list[str]:
-        hours = [] if retention_hours is None else ["--retention-hours", str(retention_hours)]
-        return [command, "TABLE", *hours, *([] if dry_run else ["--delete"])]
+def _cleans(command: str) -> Callable[..., Words]:
+    def clean(retention_hours: float | None = None, dry_run: bool = True) -> Words:
+        hours = [] if retention_hours is None else [("--retention-hours", str(retention_hours))]
+        return [command, "TABLE", *hours, *([] if dry_run else [("--delete",)])]
 
     return clean
 
 
-def _drop_feature(feature: str = "FEATURE", truncate_history: bool = False) -> list[str]:
-    flags = ["--truncate-history"] if truncate_history else []
+def _drop_feature(feature: str = "FEATURE", truncate_history: bool = False) -> Words:
+    flags = [("--truncate-history",)] if truncate_history else []
     return ["alter", "drop-feature", "TABLE", feature, *flags]
 
 
-def _set_nullable(column: str = "COLUMN", nullable: bool = True) -> list[str]:
-    return ["alter", "nullable", "TABLE", column, *([] if nullable else ["--no"])]
+def _set_nullable(column: str = "COLUMN", nullable: bool = True) -> Words:
+    return ["alter", "nullable", "TABLE", column, *([] if nullable else [("--no",)])]
 
 
-def _index(columns: Any = "COLUMN") -> list[str]:
+def _index(columns: Any = "COLUMN") -> Words:
     names = [columns] if isinstance(columns, str) else list(columns)
     return ["index", "create", "TABLE", *(names if names != [...] else ["COLUMN"])]
 
 
-COMMANDS: dict[str, Callable[..., list[str]]] = {
+COMMANDS: dict[str, Callable[..., Words]] = {
     "Table": lambda _=None: ["show", "TABLE"],
     "alter.add_constraint": lambda _=None: ["constraint", "TABLE", "NAME", "SQL"],
     "alter.add_features": lambda *names: [
         "alter", "add-feature", "TABLE", *(names or ["FEATURE"])
     ],
     "alter.cluster_by": lambda *names: ["alter", "cluster-by", "TABLE", *(names or ["COLUMN"])],
-    "alter.drop_constraint": lambda name="NAME": ["constraint", "TABLE", name, "--drop"],
+    "alter.drop_constraint": lambda name="NAME": ["constraint", "TABLE", name, ("--drop",)],
     "alter.drop_feature": _drop_feature,
     "alter.set_nullable": _set_nullable,
     "alter.set_properties": _set,
     "capabilities": lambda: ["capabilities", "TABLE"],
     "clone": lambda _=None: ["clone", "TABLE", "TARGET"],
-    "create": lambda _=None: ["create", "TABLE", "--column", "NAME=TYPE"],
-    "delete": lambda where="SQL": ["delete", "TABLE", "--where", where],
+    "create": lambda _=None: ["create", "TABLE", ("--column", "NAME=TYPE")],
+    "delete": lambda where="SQL": ["delete", "TABLE", ("--where", where)],
     "doctor": lambda: ["doctor", "TABLE"],
     "history": lambda: ["history", "TABLE"],
     "indexes.create": _index,
     "indexes.drop": lambda name="NAME": ["index", "drop", "TABLE", name],
-    "lookup": lambda: ["lookup", "TABLE", "KEY", "--on", "COLUMN"],
+    "lookup": lambda: ["lookup", "TABLE", "KEY", ("--on", "COLUMN")],
     "maintenance.checkpoint": lambda: ["checkpoint", "TABLE"],
     "maintenance.expire": _cleans("expire"),
     "maintenance.repair": _repair,
     "optimize.compact": lambda: ["compact", "TABLE"],
     "pins.create": lambda name="NAME": ["pin", "TABLE", name],
-    "pins.delete": lambda name="NAME": ["pin", "TABLE", name, "--delete"],
-    "pins.update": lambda name="NAME": ["pin", "TABLE", name, "--version", "VERSION", "--move"],
-    "restore": lambda version="VERSION": ["restore", "TABLE", "--version", str(version)],
+    "pins.delete": lambda name="NAME": ["pin", "TABLE", name, ("--delete",)],
+    "pins.update": lambda name="NAME": [
+        "pin", "TABLE", name, ("--version", "VERSION"), ("--move",)
+    ],
+    "restore": lambda version="VERSION": ["restore", "TABLE", ("--version", str(version))],
     "vacuum": _cleans("vacuum"),
     "versions": lambda: ["versions", "TABLE"],
     "write": lambda: ["create", "TABLE", "SOURCE"],
@@ -351,12 +357,22 @@ def _literal(value: ast.expr) -> Any:
     return value.id.upper() if isinstance(value, ast.Name) else ast.literal_eval(value)
 
 
-def _line(words: list[str], asked: Asked) -> str | None:
+def _line(words: Words, asked: Asked) -> str | None:
+    """Return a command. What begins with `-` and is no option comes last, after `--`."""
     if not asked.is_known:
         return None  # A command for another table could lose its rows.
     table = asked.table or "TABLE"
-    shown = ["txlog", *(_word(table if word == "TABLE" else word) for word in words)]
-    return f"`{' '.join(shown)}`"
+    if "://" in table:  # The path of a local table may look as if it had a query.
+        table = without_secrets(table)
+    place = words.index("TABLE")
+    command = [str(word) for word in words[:place]]
+    given = [table, *(word for word in words[place + 1 :] if isinstance(word, str))]
+    options = [one for word in words if isinstance(word, tuple) for one in word]
+    if any(word.startswith("-") for word in given):
+        shown = [*command, *options, "--", *given]
+    else:
+        shown = [*command, *given, *options]
+    return f"`{' '.join(['txlog', *map(_word, shown)])}`"
 
 
 def _word(text: str) -> str:

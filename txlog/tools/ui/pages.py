@@ -13,7 +13,6 @@ from txlog.base.arrow import pc
 from txlog.base.columns import first_rows
 from txlog.base.errors import TxlogError
 from txlog.base.remedies import Asked, on_command_line
-from txlog.base.uris import without_secrets
 from txlog.tools.report.charts import size_text
 from txlog.tools.report.page import content, number_text, time_text
 from txlog.tools.ui.cells import (
@@ -62,7 +61,7 @@ class Visit:
 
 def told(remedy: str, uri: str | None) -> str:
     """Return a remedy with what to type: pages change no table."""
-    return without_secrets(on_command_line(remedy, Asked(uri))).rstrip(".")
+    return on_command_line(remedy, Asked(uri)).rstrip(".")
 
 
 def _refusal(verb: Capability, uri: str) -> str:
