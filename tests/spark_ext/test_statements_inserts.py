@@ -40,9 +40,23 @@ def test_the_word_default_is_found() -> None:
     for same in (
         "VALUES (1, 'DEFAULT')", "VALUES (1, DEFAULT + 1)", "SELECT 1 AS default", "TABLE t",
         "SELECT `DEFAULT` FROM t", "WITH a AS (SELECT 1) SELECT * FROM a",
-        "VALUES (1), (DEFAULT, 2)",
+        "VALUES (1), (DEFAULT, 2)", "SELECT DISTINCT a, DEFAULT FROM t", "(SELECT a, DEFAULT)",
     ):  # fmt: skip
         assert read_rows(same) == Rows(same)
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["SELECT 2, 3", "(SELECT 2, 3)", "ALL SELECT 2, 3", "DISTINCT (SELECT 2, 3)", "VALUES (2, 3)",
+     "((SELECT 2, 3))", "TABLE u", "FROM u SELECT 2, 3"],
+)  # fmt: skip
+@pytest.mark.parametrize("word", ["UNION", "EXCEPT", "MINUS", "INTERSECT", "union"])
+def test_a_combined_query_keeps_the_word_default(word: str, other: str) -> None:
+    for one in ("SELECT DEFAULT, 1", "SELECT 1, DEFAULT", "SELECT DEFAULT, a FROM t WHERE a = 1"):
+        text = f"{one} {word} {other}"
+        assert read_rows(text) == Rows(text)
+    assert read_rows("SELECT * EXCEPT (a), DEFAULT FROM t").every == {1}
+    assert read_rows(f"SELECT DEFAULT FROM (SELECT 1 {word} {other})").every == {0}
 
 
 @pytest.fixture
@@ -92,6 +106,14 @@ FULL = "map('k', struct(1, struct(2, 3)))"
         "INTO @ (id, n) VALUES (1, DEFAULT + 1)",
         "INTO @ VALUES (1, struct(1, 'x'))",
         "INTO @ (id, s) VALUES (1, 5)",
+        "INTO @ (id, n) SELECT id, DEFAULT FROM (SELECT 1 AS id) UNION ALL SELECT 2, 5",
+        "INTO @ (n, id) SELECT DEFAULT, 1 EXCEPT SELECT 2, 3",
+        "INTO @ (n, id) SELECT DISTINCT DEFAULT, 1",
+        "INTO @ (n, t) VALUES (DEFAULT, 'a') UNION ALL VALUES (1, 'b')",
+        "INTO @ BY NAME SELECT 1 AS id, DEFAULT AS n",
+        "INTO @ (id, n) SELECT default, DEFAULT FROM (SELECT 9 AS default)",
+        "INTO @ (id, n) SELECT 9 AS default, default",
+        "INTO @ (id, n) SELECT id, DEFAULT FROM range(2) ORDER BY id LIMIT 1",
     ],
 )  # fmt: skip
 def test_rows_are_those_of_spark(pair: Callable[[str], tuple[Any, Any]], text: str) -> None:
@@ -155,6 +177,35 @@ def test_defaults_in_updates_and_merges(spark: "SparkSession", tmp_path: Path) -
         with pytest.raises(InvalidInputError):
             sql(spark, f"UPDATE delta.`{place}` SET {wrong}")
     assert txlog.Table(place).version == version
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("(id, x) SELECT id, DEFAULT FROM (SELECT 1 AS id) UNION ALL SELECT 2, 5", "whole value"),
+        ("(id, x) SELECT 2, 5 UNION ALL SELECT 1, DEFAULT", "whole value"),
+        ("(id, x) SELECT 1, DEFAULT INTERSECT SELECT 1, 7", "whole value"),
+        ("(id, x) SELECT DISTINCT 1, DEFAULT", "whole value"),
+        ("(id, x) (SELECT 1, DEFAULT)", "whole value"),
+        ("(id, x) (VALUES (1, DEFAULT))", "whole value"),
+        ("(id, x) VALUES (1, DEFAULT) LIMIT 1", "whole value"),
+        ("(id, x) SELECT 1, DEFAULT + 1", "whole value"),
+        ("BY NAME SELECT 1 AS id, DEFAULT AS x", "whole value"),
+        ("(id, nope) VALUES (5, 1)", "nope.*Choose from id, x"),
+        ("(id, nope) VALUES (5, DEFAULT)", "nope.*Choose from id, x"),
+        ("(id, nope) VALUES (5, DEFAULT), (6, 1)", "nope.*Choose from id, x"),
+        ("(id, ID) VALUES (5, DEFAULT)", "named twice"),
+        ("(id, x) VALUES (5, DEFAULT, 'a'), (6, 1, DEFAULT)", "the query has 3 columns"),
+        ("(id) SELECT DEFAULT, 1, 2", "the query has 3 columns"),
+    ],
+)  # fmt: skip
+def test_rows_that_are_refused(spark: "SparkSession", tmp_path: Path, text: str, said: str) -> None:
+    name = f"delta.`{tmp_path / 'r'}`"
+    sql(spark, f"CREATE TABLE {name} (id INT, x INT DEFAULT 7) USING delta")
+    with pytest.raises(InvalidInputError, match=said):
+        sql(spark, f"INSERT INTO {name} {text}")
+    assert txlog.Table(tmp_path / "r").version == 0
 
 
 @pytest.mark.spark

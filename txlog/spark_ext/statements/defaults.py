@@ -25,6 +25,7 @@ from txlog.spark_ext.statements.statement_text import Reader, tokens_of
 from txlog.verbs.merge.clauses import own_path
 
 if TYPE_CHECKING:
+    from pyspark.errors import AnalysisException
     from pyspark.sql import Column, DataFrame
 
 _DEFAULT = "DEFAULT"
@@ -32,6 +33,19 @@ _AFTER_LIST = tuple(
     (word,)
     for word in ("FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "LATERAL", "WINDOW")
 )
+# `* EXCEPT (a)` combines nothing.
+_COMBINING = (
+    ("UNION",),
+    *(
+        (word, *follower)
+        for word in ("EXCEPT", "MINUS", "INTERSECT")
+        for follower in (
+            ("ALL",), ("DISTINCT",), ("SELECT",), ("VALUES",), ("TABLE",), ("FROM",),
+            ("(", "SELECT"), ("(", "VALUES"), ("(", "TABLE"), ("(", "FROM"), ("(", "WITH"),
+            ("(", "("),
+        )
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,9 +64,23 @@ class Rows:
     every: frozenset[int] = frozenset()
     some: tuple[int, ...] = ()
 
+    @property
+    def is_list(self) -> bool:
+        """Whether the word was in VALUES, where no column can have this name."""
+        return bool(self.every or self.some) and self.text.startswith("VALUES")
+
 
 def read_rows(text: str) -> Rows:
-    """Return `VALUES (1, DEFAULT)` or `SELECT 1, DEFAULT` without the word DEFAULT. Pure."""
+    """Return `VALUES (1, DEFAULT)` or `SELECT 1, DEFAULT` without the word DEFAULT. Pure.
+
+    Other queries are returned as they are, such as a union: in it, the word would stand for the
+    default in some rows, and in other rows, its column has values.
+
+    Raises
+    ------
+    InvalidInputError
+        VALUES with the word DEFAULT is a part of a query.
+    """
     reader = Reader(text, tokens_of(text))
     if reader.accepts("SELECT"):
         return _selected(reader, text)
@@ -66,7 +94,8 @@ def read_rows(text: str) -> Rows:
     places = [{at for at, item in enumerate(row) if item.upper() == _DEFAULT} for row in rows]
     if not any(places) or len({len(row) for row in rows}) > 1:
         return Rows(text)
-    reader.end()
+    if reader.token is not None:
+        raise misplaced_default()
     every = frozenset.intersection(*map(frozenset, places))
     some = tuple(sorted(set().union(*places) - every))
     lines = []
@@ -78,17 +107,44 @@ def read_rows(text: str) -> Rows:
 
 
 def _selected(reader: Reader, text: str) -> Rows:
-    if not reader.accepts("ALL"):
-        reader.accepts("DISTINCT")
+    if not reader.accepts("ALL") and reader.sees("DISTINCT"):
+        return Rows(text)
     first = reader.token
-    items = [reader.until((",",), *_AFTER_LIST)] if first is not None else []
+    if first is None or _is_combined(Reader(text, tokens_of(text), reader.at)):
+        return Rows(text)
+    items = [reader.until((",",), *_AFTER_LIST)]
     while reader.accepts(","):
         items.append(reader.until((",",), *_AFTER_LIST))
     every = frozenset(at for at, item in enumerate(items) if item.upper() == _DEFAULT)
-    if not every or first is None:
+    if not every:
         return Rows(text)
     listed = ", ".join("NULL" if at in every else item for at, item in enumerate(items))
     return Rows(f"{text[: first.start]}{listed}{text[reader.passed :]}", every)
+
+
+def _is_combined(reader: Reader) -> bool:
+    """Return whether a query is combined with another one, after its SELECT."""
+    reader.until(*_COMBINING)
+    return reader.token is not None
+
+
+def lacks_default(error: AnalysisException, text: str) -> bool:
+    """Return whether Spark found no column for the word DEFAULT in a query."""
+    name = (error.getMessageParameters() or {}).get("objectName", "")
+    written = any(token.word == _DEFAULT for token in tokens_of(text))
+    return written and name.strip("`").upper() == _DEFAULT
+
+
+def misplaced_default() -> InvalidInputError:
+    """Return the error for the word DEFAULT where it cannot stand for a column's default."""
+    return InvalidInputError(
+        argument="text",
+        reason="DEFAULT stands for the default of a column only as a whole value in VALUES or in "
+        "the list of one SELECT: without BY NAME, DISTINCT, UNION and the like, and with no "
+        "parentheses around the query",
+        remedy="Insert these rows by an INSERT INTO … VALUES or INSERT INTO … SELECT of their own, "
+        "or do not name the column, which then gets its default",
+    )
 
 
 def without_defaults(frame: DataFrame, rows: Rows, schema: StructType) -> DataFrame:

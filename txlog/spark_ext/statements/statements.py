@@ -14,7 +14,7 @@ from txlog.base.errors import InvalidInputError, TxlogError, require_mappings
 from txlog.base.remedies import in_sql
 from txlog.commit.operation import Outcome
 from txlog.expressions.tree import And, Column, Comparison, Expression, Literal, quote_name
-from txlog.schema.types import StructType
+from txlog.schema.types import StructType, columns_named
 from txlog.spark_ext.catalog import split_name
 from txlog.spark_ext.delta.arguments import checks_retention
 from txlog.spark_ext.delta.delta_table import DeltaTable
@@ -27,6 +27,8 @@ from txlog.spark_ext.statements.defaults import (
     Rows,
     assigned_defaults,
     given_names,
+    lacks_default,
+    misplaced_default,
     read_rows,
     without_defaults,
 )
@@ -267,27 +269,23 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
         by_name = reader.accepts("BY", "NAME")
         names = [name for name in opened.schema.names if fixed.get(name) is None]
         if not by_name and reader.sees("(") and not _is_query(reader):
-            names = [split_name(name)[0] for name in reader.items()]
-        folded = [name.lower() for name in names]
-        twice = [name for name in names if folded.count(name.lower()) > 1]
-        if twice:
-            raise InvalidInputError(
-                argument="text", field=twice[0], reason=f"column {twice[0]} is named twice"
-            )
-        given_rows = Rows(self._rest()) if by_name else read_rows(self._rest())
-        if Reader(given_rows.text, tokens_of(given_rows.text)).finds("INSERT", "INTO"):
+            asked = [split_name(name)[0] for name in reader.items()]
+            columns = columns_named(opened.snapshot.schema, asked, argument="text")
+            names = [column.name for column in columns]
+        text = self._rest()
+        if Reader(text, tokens_of(text)).finds("INSERT", "INTO"):
             raise InvalidInputError(
                 argument="text",
                 reason="the statement inserts into several tables",
                 remedy="Write one INSERT INTO … SELECT … FROM … for each",
             )
-        rows = self._query(f"{self.before} {given_rows.text}")
+        rows, given_rows = self._given_rows(text, by_name=by_name)
         if not by_name:
-            if len(rows.columns) - len(given_rows.some) != len(names):
+            width = len(rows.columns) - len(given_rows.some)
+            if width != len(names):
                 raise InvalidInputError(
                     argument="text",
-                    reason=f"{len(names)} values are inserted, and the query has "
-                    f"{len(rows.columns)} columns",
+                    reason=f"{len(names)} values are inserted, and the query has {width} columns",
                     remedy="Name the columns that get values, in parentheses after the table",
                 )
             rows = rows.toDF(*given_names(names, given_rows))
@@ -311,6 +309,25 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
         mode: Any = "overwrite" if overwrites else "append"
         write(rows, opened.uri, mode=mode, where=where, storage_options=self.storage_options)
         return self._nothing()
+
+    def _given_rows(self, text: str, *, by_name: bool) -> tuple[DataFrame, Rows]:
+        """Return the rows of a query, and the places at which it has the word DEFAULT.
+
+        As for Spark, a column of this name is read where there is one.
+        """
+        from pyspark.errors import AnalysisException
+
+        plain = Rows(text)
+        given = plain if by_name else read_rows(text)
+        if not given.is_list:
+            try:
+                return self._query(f"{self.before} {text}"), plain
+            except AnalysisException as error:
+                if given == plain and lacks_default(error, text):
+                    raise misplaced_default() from error
+                if given == plain:
+                    raise
+        return self._query(f"{self.before} {given.text}"), given
 
     def _truncate(self) -> DataFrame:
         target = self._table()
