@@ -135,15 +135,18 @@ def test_sources_that_are_none(table: txlog.Table, tmp_path: Path, capsys: Any) 
     (tmp_path / "bad.parquet").write_bytes(b"no Parquet")
     (tmp_path / "bad.csv").write_text("n,t\nx,y\n")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "rows.xyz").write_text("n,t")
     for source, code, said in (
         ("none.parquet", 4, "no such file"),
         ("bad.parquet", 2, "cannot be read"),
         ("bad.csv", 2, "cannot be read"),
         ("folder", 2, "is not a table"),
         ("new.xlsx", 2, "is not a table"),
+        ("rows.xyz", 2, "its extension is none of"),
     ):
         assert run(["append", table.uri, str(tmp_path / source)]) == code, source
         assert said in capsys.readouterr().err
+    assert run(["append", table.uri, (tmp_path / "rows.xyz").as_uri()]) == 2
     assert run(["merge", table.uri, str(tmp_path / "t")]) == 2  # Nothing says which rows match.
     assert table.refresh().version == 0
 

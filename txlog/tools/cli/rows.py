@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from enum import StrEnum
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from txlog import Table, WriteOptions
 from txlog import sql as run_query
 from txlog.base.errors import InvalidInputError, NotFoundError
 from txlog.base.texts import version_of
+from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.tools.cli.examine import Dry, Json, TableUri
 from txlog.tools.cli.output import (
     as_rows,
@@ -169,7 +170,7 @@ def rows_of(source: str, target: pa.Schema) -> Any:
 
     ending = PurePath(source).suffix.lower()
     if ending not in FORMATS:
-        if Table.exists(source):
+        if not _is_file(source) and Table.exists(source):
             return Table(source).scan()
         raise InvalidInputError(
             argument="source",
@@ -191,6 +192,12 @@ def rows_of(source: str, target: pa.Schema) -> Any:
         raise InvalidInputError(
             argument="source", reason=f"{source} cannot be read: {error}"
         ) from error
+
+
+def _is_file(source: str) -> bool:
+    if is_file_uri(source):
+        return Path(file_path(source, decode=True)).is_file()
+    return scheme_of(source) in (None, "file") and Path(source).is_file()
 
 
 def lookup(
