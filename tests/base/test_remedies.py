@@ -150,6 +150,11 @@ def test_a_command_is_for_a_call_that_there_is(name: str) -> None:
         ("convert t", 'Pass properties={"a": "b c"}', "Pass --property 'a=b c'"),
         ("datasets prepare r n", 'with form="parquet"', "with --form parquet"),
         ("count t", "Choose from a_b, table", "Choose from a_b, table"),
+        (
+            "compact t",
+            "Choose from sort_by, table.id, restore(5), a='b'. Pass sort_by",
+            "Choose from sort_by, table.id, restore(5), a='b'. Pass --sort-by",
+        ),
         ("count t", "use get(array, index)", "use get(array, index)"),
         (
             "optimize t",

@@ -57,6 +57,8 @@ _CODE = re.compile(
 )
 # A command: its names, `TABLE`, arguments; each option with its value is a tuple.
 Words = list[str | tuple[str, ...]]
+# A list of names in a table or a log, to the end of its sentence. These only look like Python.
+_CHOICES = re.compile(r"\bChoose from (?:(?!\. [A-Z])[^\n])*")
 _MORE = re.compile(r"\.[A-Za-z_]\w*")
 Made = TypeVar("Made")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -71,8 +73,13 @@ def pieces(text: str, names: frozenset[str] = NAMES) -> Iterator[tuple[bool, str
         Words that are Python although nothing but their spelling says so.
     """
     begin = place = 0
+    lists = [found.span() for found in _CHOICES.finditer(text)]
     while found := _CODE.search(text, place):
         start, end = found.span()
+        after = max((last for first, last in lists if first <= start < last), default=None)
+        if after is not None:
+            place = after
+            continue
         kind = found.lastgroup
         place = max(end, start + 1)
         if text[end : end + 1] in _CLOSING and kind != "name":

@@ -382,8 +382,8 @@ def columns_of_same_name(
                 argument="source",
                 field=more[0],
                 reason=f"the table has no column {more[0]}",
-                remedy=f'Choose from {", ".join(schema.names())}, or pass schema_mode="merge", '
-                "which adds the column",
+                remedy='Pass schema_mode="merge", which adds the column, or correct its name. '
+                f"Choose from {', '.join(schema.names())}",
             )
     given: dict[str, str] = {}
     for field in schema.fields:
