@@ -89,6 +89,35 @@ def test_a_wider_type_in_a_definition(run: Run, table: txlog.Table) -> None:
     assert table.refresh().schema.field("n").type == pa.int64()
 
 
+@pytest.mark.parametrize("mode", ["none", "name"])
+def test_a_definition_repeats_a_type_without_its_metadata(
+    run: Run, spark: "SparkSession", tmp_path: Path, mode: str
+) -> None:
+    kind = "STRUCT<a: INT COMMENT 'q', l: ARRAY<STRUCT<b: INT COMMENT 'r'>>, m: MAP<INT, INT>>"
+    name = f"delta.`{tmp_path / 'm'}`"
+    sql(
+        spark,
+        f"CREATE TABLE {name} (id INT, st {kind}) USING delta "
+        f"TBLPROPERTIES ('delta.columnMapping.mode' = '{mode}')",
+    )
+    table = txlog.Table(tmp_path / "m")
+    before = table.snapshot.schema.fields[1]
+    plain = "STRUCT<a: INT, l: ARRAY<STRUCT<b: INT>>, m: MAP<INT, INT>>"
+    run(f"ALTER TABLE {name} CHANGE COLUMN st st {plain} COMMENT 'hi'")
+    run(f"ALTER TABLE {name} CHANGE COLUMN st st {kind} FIRST")
+    field = table.refresh().snapshot.schema.fields[0]
+    assert (field.type, field.metadata["comment"]) == (before.type, "hi")
+    version = table.version
+    for wrong in (
+        plain.replace("a: INT", "a: INT COMMENT 'new'"), plain.replace("b:", "c:"),
+        plain.replace("b: INT", "b: STRING"), plain.replace("a: INT", "a: INT NOT NULL"),
+        plain.replace("MAP<INT, INT>", "MAP<INT, STRING>"), plain.replace("a: INT, ", ""),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError):
+            run(f"ALTER TABLE {name} CHANGE COLUMN st st {wrong} COMMENT 'no'")
+    assert table.refresh().version == version
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -11,6 +11,7 @@ from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.tree import quote_name
 from txlog.fragments.rows import FEATURE as FRAGMENTS
 from txlog.schema.edit import find_field
+from txlog.schema.types import ArrayType, DataType, MapType, StructType
 from txlog.spark_ext.catalog import path_in, split_name
 from txlog.spark_ext.statements.columns import ColumnText, read_column, read_place, type_of
 from txlog.spark_ext.statements.ground import Ground, NotOursError
@@ -22,7 +23,6 @@ from txlog.verbs.schema import AddFields, ChangeColumn
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from txlog.schema.types import DataType
     from txlog.table.alter import TableAlter
     from txlog.table.table import Table
 
@@ -184,14 +184,14 @@ class Alterations(Ground):
             return self._column_change(opened.alter, name)
         column = read_column(reader, placed=True)
         column.added(self.spark)  # Raises if the definition is wrong.
-        kind: DataType | None = type_of(self.spark, column.kind).type
+        kind = type_of(self.spark, column.kind).type
         _, now = find_field(opened.snapshot.schema, tuple(path))
         change = ChangeColumn(
             name,
             metadata=None if column.comment is None else {"comment": column.comment},
             nullable=column.nullable,
             place=column.place,
-            kind=None if kind == now.type else kind,
+            kind=None if _describes(kind, now.type) else kind,
         )
         return partial(execute, opened, change)
 
@@ -226,3 +226,27 @@ class Alterations(Ground):
             "RENAME, CHANGE or ALTER COLUMN; or use Table.alter"
         )
         return error
+
+
+def _describes(given: DataType, now: DataType) -> bool:
+    """Return whether a definition gives the type that a column has, and no new comment in it.
+
+    The fields of the column's type may have more metadata, such as comments and ids: a definition
+    need not repeat comments, and cannot state ids.
+    """
+    match given, now:
+        case StructType(fields), StructType(others) if len(fields) == len(others):
+            return all(
+                (field.name, field.nullable) == (other.name, other.nullable)
+                and field.metadata.items() <= other.metadata.items()
+                and _describes(field.type, other.type)
+                for field, other in zip(fields, others, strict=True)
+            )
+        case ArrayType(), ArrayType():
+            nulls = given.contains_null == now.contains_null
+            return nulls and _describes(given.element, now.element)
+        case MapType(), MapType():
+            nulls = given.value_contains_null == now.value_contains_null
+            parts = ((given.key, now.key), (given.value, now.value))
+            return nulls and all(_describes(*part) for part in parts)
+    return given == now
