@@ -284,16 +284,26 @@ def test_what_is_spark_s_own_stays_so(ours: Ours) -> None:
 @pytest.mark.spark
 def test_over_spark_connect(remote: Callable[..., Any], tmp_path: Path) -> None:
     def work(spark: "SparkSession", path: str) -> Any:
+        from txlog.base.errors import TxlogError
         from txlog.spark_ext import sql
 
         update = f"UPDATE delta.`{path}` SET n = n + 1 WHERE id > 7"
         count = sql(spark, update).collect()[0].num_affected_rows
         query = f"SELECT sum(b.n) AS n FROM delta.`{path}` VERSION AS OF 0 a, delta.`{path}` b"
         nothing = sql(spark, f"VACUUM delta.`{path}` DRY RUN").collect()
-        return count, sql(spark, query).collect()[0].n, nothing
+        total = sql(spark, query).collect()[0].n
+        given = "SELECT default, DEFAULT FROM (SELECT 100 AS default)"
+        sql(spark, f"INSERT INTO delta.`{path}` {given}")
+        sql(spark, f"INSERT INTO delta.`{path}` SELECT 200, DEFAULT")
+        try:
+            sql(spark, f"INSERT INTO delta.`{path}` SELECT DISTINCT 300, DEFAULT")
+        except TxlogError as error:
+            return count, total, nothing, error.code
 
     made = txlog.write(tmp_path / "t", pa.table({"id": range(10), "n": [0] * 10}))
-    assert remote(work, made.uri) == (2, 20, [])
+    assert remote(work, made.uri) == (2, 20, [], "invalid-input")
+    rows = {(row["id"], row["n"]) for row in made.refresh().to_arrow().to_pylist()}
+    assert {row for row in rows if row[0] > 9} == {(100, 100), (200, None)}
 
 
 @pytest.mark.spark
