@@ -658,6 +658,9 @@ CASES: dict[str, Case] = {
     'table/write_table.py: Table.create(…, mode="overwrite")': Case(
         plain, generated_anew, (without_defined,)
     ),
+    "verbs/cluster.py: alter.cluster_by": Case(
+        plain, lambda t: t.optimize.cluster(), (given("a"),)
+    ),
     "verbs/clone.py: alter.set_properties": Case(
         plain, lambda t, **_: t.clone(next_to(t), True, properties=MAPPED),
         (lambda t, code, _fail: evaluated(code, t.clone(next_to(t), True))(MAPPED),),

@@ -206,7 +206,7 @@ def _of_table(snapshot: Snapshot) -> list[tuple[str, ...]]:
         raise InvalidInputError(
             argument="columns",
             reason="the table has no clustering columns",
-            remedy="Name columns",
+            remedy="Set them with alter.cluster_by",
         )
     return [logical_path(snapshot, path) for path in found]
 
