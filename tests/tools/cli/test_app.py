@@ -605,6 +605,20 @@ def test_doctor_and_repair(path: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["doctor", path]) == 0
 
 
+def test_reasons_of_repair_are_in_the_words_of_commands(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (gone,) = txlog.Table(path).scan(where="a = 4").file_uris()
+    Path(gone).unlink()
+    (row,) = as_json(capsys, "repair", path)["repairs"]
+    assert "only --missing-files removes its rows" in row["reason"]
+    last = Path(path) / "_delta_log" / f"{txlog.Table(path).version:020}.json"
+    last.write_text("{broken", encoding="utf-8")
+    assert run(["repair", path, "--json"]) == 0
+    first, *_ = orjson.loads(capsys.readouterr().out)["repairs"]
+    assert f"`txlog restore {shlex.quote(path)} --version 1` makes" in first["reason"]
+
+
 def test_rows_by_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "t")
     txlog.write(path, pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]}))

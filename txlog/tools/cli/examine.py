@@ -175,6 +175,10 @@ def repair(
 ) -> None:
     """Repair the log: checkpoint, checksum and, if requested, entries of missing files."""
     rows = newest_of(table).maintenance.repair(not write, missing_files).to_pylist()
+    asked = Asked(table, {"missing_files": "--missing-files"})
+    for row in rows:
+        if row["decision"] == "skip":  # Then the reason says what to do instead.
+            row["reason"] = on_command_line(row["reason"], asked)
     if json:
         print_json({"written": write, "repairs": rows})
         return
