@@ -527,3 +527,11 @@ def test_of_constraints_that_differ_in_case_one_is_dropped(tmp_path: Path) -> No
     assert "delta.constraints.AB" in table.properties
     table.alter.drop_constraint("Ab")
     assert not [name for name in table.properties if "constraints" in name]
+
+
+def test_an_unknown_column_to_move_after_is_the_argument_after(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"a": [1], "b": [2]}))
+    for after in ("zz", "a"):
+        with pytest.raises(InvalidInputError) as caught:
+            table.alter.move_column("a", after=after)
+        assert (caught.value.argument, caught.value.field) == ("after", after)

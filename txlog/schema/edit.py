@@ -145,7 +145,7 @@ def moved(schema: StructType, path: FieldPath, place: Place) -> StructType:
         else:
             before = kind.get(place[1])
             if before is None or before is field:
-                raise no_field(kind, place[1], at, argument="column")
+                raise no_field(kind, place[1], at, argument="after")
             index = others.index(before) + 1
         return StructType((*others[:index], field, *others[index:]))
 
