@@ -360,8 +360,11 @@ def test_classes_are_there_by_delta_sparks_names_too() -> None:
 def test_names_that_lead_nowhere(spark: "SparkSession", tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no such table"):
         DeltaTable.forName(spark, "default.nothing")
-    for unknown in ("no_such_schema.t", "no_such_catalog.default.t"):
-        with pytest.raises(NotFoundError, match="no such schema"):
+    for unknown, reason in (
+        ("no_such_schema.t", "no such schema"),
+        ("no_such_catalog.default.t", "Spark has no catalog no_such_catalog"),
+    ):
+        with pytest.raises(NotFoundError, match=reason):
             DeltaTable.forName(spark, unknown)
     spark.range(1).createOrReplaceTempView("a_view")
     with pytest.raises(UnsupportedFeatureError, match="temporary view"):
