@@ -153,7 +153,29 @@ def of_deletes(table: txlog.Table) -> None:
     table.delete("id = 1")
 
 
-@pytest.mark.parametrize("change", [of_properties, of_appends, of_deletes])
+def of_all(table: txlog.Table) -> None:
+    table.delete("true")
+
+
+def test_a_version_with_the_same_rows_is_replaced(
+    spark: "SparkSession", run: Run, place: Path
+) -> None:
+    from pyspark.sql import functions as fn
+
+    @fn.udf("bigint")
+    def slow(value: int) -> int:
+        table = txlog.Table(place)
+        if table.version == 0:
+            table.append(table.to_arrow().slice(0, 0), txn=("job", 1))
+        return value
+
+    spark.udf.register("slow_udf", slow)
+    run(f"CREATE OR REPLACE TABLE delta.`{place}` USING delta AS SELECT slow_udf(1L) x")
+    table = txlog.Table(place)
+    assert (table.version, table.to_arrow().to_pylist()) == (2, [{"x": 1}])
+
+
+@pytest.mark.parametrize("change", [of_properties, of_appends, of_deletes, of_all])
 @pytest.mark.parametrize("source", ["", " FROM delta.`{}`"])
 def test_a_table_that_changes_meanwhile_is_not_replaced(
     spark: "SparkSession", run: Run, place: Path, change: Callable[[Any], None], source: str

@@ -34,6 +34,7 @@ from txlog.reconcile.files import file_keys
 from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.time_travel import snapshot_at
 from txlog.verbs.append import write_metrics
 from txlog.verbs.create import new_table
 from txlog.verbs.features import clustering_domain
@@ -122,7 +123,7 @@ class ReplaceTable(Operation):
         self._definition = definition
         self._asked = Asked.of(definition.properties or {}, has_rows=False, warns=False)
         self._planned: Replacement | None = None
-        self._written_for: Snapshot | None = None
+        self._written_for: int | None = None
         self._adds: Sequence[Add] = ()
 
     @classmethod
@@ -131,7 +132,7 @@ class ReplaceTable(Operation):
         planned: Replacement,
         adds: Sequence[Add],
         *,
-        written_for: Snapshot,
+        written_for: int,
         or_create: bool = False,
     ) -> ReplaceTable:
         """Take files that were written for a table as it is planned; they are its new rows.
@@ -188,13 +189,13 @@ class ReplaceTable(Operation):
 
     def _other_rows(self, base: Snapshot, rows: pa.Table) -> bool:
         """Return whether a version has other live files than the one that was written for."""
-        before = self._written_for
-        if before is None or before.version == base.version:
+        if self._written_for in (None, base.version):
             return False
-        known, now = load_files(self.context.store, before).live, rows
-        if known.num_rows != now.num_rows:
+        before = snapshot_at(self.context.store, self._written_for)
+        known = load_files(self.context.store, before).live
+        if known.num_rows != rows.num_rows:
             return True
-        found = pc.is_in(flat(file_keys(now)), value_set=flat(file_keys(known)))
+        found = pc.is_in(flat(file_keys(rows)), value_set=flat(file_keys(known)))
         return not pc.all(found).as_py()
 
     def discard(self) -> None:

@@ -281,7 +281,7 @@ def _changed(
     request = target.request
     if target.replacement is not None:
         replacing = ReplaceTable.of_files(
-            target.replacement, adds, written_for=target.base, or_create=True
+            target.replacement, adds, written_for=target.base.version, or_create=True
         )
         return execute(replacing, context, latest, txn=txn, user_metadata=request.user_metadata)
     files = AddedFiles.written(
