@@ -106,7 +106,7 @@ def test_pages(table: txlog.Table, tmp_path: Path) -> None:
     command.append("--no-open")
     if not has("ui"):
         done = run(*command[1:])
-        assert (done.returncode, done.stdout) == (1, "")
+        assert (done.returncode, done.stdout) == (6, "")
         assert "pip install 'pyspark-txlog[ui]'" in done.stderr
         return
     with subprocess.Popen(
@@ -145,7 +145,7 @@ def test_the_demonstration_says_what_it_needs(tmp_path: Path) -> None:
     if has("spark") or not has("cli"):
         pytest.skip("only an environment with the command line, and without Spark, tells")
     done = run("-m", "txlog", "demo", "--path", str(tmp_path / "flights"))
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (6, "")
     assert "pip install 'pyspark-txlog[demo]'" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "flights").exists()
