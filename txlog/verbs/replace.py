@@ -109,6 +109,7 @@ class ReplaceTable(Operation):
     """
 
     removes_rows = True
+    keeps_files = True  # The next attempt commits the same files, or ends with a conflict.
 
     def __init__(
         self,
@@ -121,7 +122,6 @@ class ReplaceTable(Operation):
         self.name = "CREATE OR REPLACE TABLE" if or_create else "REPLACE TABLE"
         self._schema = schema
         self._definition = definition
-        self._asked = Asked.of(definition.properties or {}, has_rows=False, warns=False)
         self._planned: Replacement | None = None
         self._written_for: int | None = None
         self._adds: Sequence[Add] = ()
