@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from txlog.commit.operation import Operation, Outcome, rehearsing
     from txlog.data_files.incoming import as_reader
     from txlog.data_files.modes import SchemaMode
+    from txlog.data_files.row_files import RowFile, UnitedRows, is_litter, row_files, united_rows
     from txlog.expressions.sql import Where, parse_type, to_sql
     from txlog.log.paths import decode_path, encode_path
     from txlog.parquet.page import require_pages
+    from txlog.scan.dataset import StoreFiles
     from txlog.scan.given import Piece, missing_files, shares
     from txlog.scan.plan import plan_fragments
     from txlog.scan.read import FragmentReader, read_fragment
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
         open_table,
         read_commits,
         removed_files,
+        table_above,
         table_facts,
         write_files,
     )
@@ -108,13 +111,16 @@ __all__ = [
     "ReadPlan",
     "Reads",
     "Remove",
+    "RowFile",
     "SchemaMode",
     "Snapshot",
     "Store",
+    "StoreFiles",
     "StructField",
     "StructType",
     "TableFacts",
     "Txn",
+    "UnitedRows",
     "Where",
     "as_reader",
     "chosen_columns",
@@ -125,6 +131,7 @@ __all__ = [
     "execute",
     "folders_in",
     "is_far",
+    "is_litter",
     "is_older",
     "is_there",
     "map_many",
@@ -143,12 +150,15 @@ __all__ = [
     "removed_files",
     "require_app_version",
     "require_pages",
+    "row_files",
     "shares",
     "store_now_ms",
+    "table_above",
     "table_facts",
     "threads_for",
     "to_sql",
     "type_name",
+    "united_rows",
     "wait_after",
     "write_files",
 ]
@@ -181,13 +191,16 @@ _HOMES = {
     "ReadPlan": "scan.read_plan",
     "Reads": "commit.intent",
     "Remove": "actions.file",
+    "RowFile": "data_files.row_files",
     "SchemaMode": "data_files.modes",
     "Snapshot": "snapshot.snapshot",
     "Store": "store.base",
+    "StoreFiles": "scan.dataset",
     "StructField": "schema.types",
     "StructType": "schema.types",
     "TableFacts": "verbs.facts",
     "Txn": "actions.table",
+    "UnitedRows": "data_files.row_files",
     "Where": "expressions.sql",
     "as_reader": "data_files.incoming",
     "chosen_columns": "scan.read_plan",
@@ -198,6 +211,7 @@ _HOMES = {
     "execute": "table.seam",
     "folders_in": "store.open",
     "is_far": "store.base",
+    "is_litter": "data_files.row_files",
     "is_older": "store.base",
     "is_there": "store.base",
     "map_many": "store.base",
@@ -216,12 +230,15 @@ _HOMES = {
     "removed_files": "table.seam",
     "require_app_version": "commit.app_versions",
     "require_pages": "parquet.page",
+    "row_files": "data_files.row_files",
     "shares": "scan.given",
     "store_now_ms": "store.file_times",
+    "table_above": "table.seam",
     "table_facts": "table.seam",
     "threads_for": "store.base",
     "to_sql": "expressions.sql",
     "type_name": "schema.types",
+    "united_rows": "data_files.row_files",
     "wait_after": "commit.loop",
     "write_files": "table.seam",
 }

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.effects import REAL, Effects
@@ -17,6 +18,7 @@ from txlog.base.errors import (
 )
 from txlog.base.threads import Engine
 from txlog.commit.context import Context
+from txlog.log.names import LOG_FOLDER
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import Store, map_many, threads_for
@@ -314,3 +316,14 @@ def removed_files(table: Table) -> pa.Table:
     """
     names = ["path", "partition_values", "deletion_timestamp"]
     return table._open.files().tombstones.select(names)
+
+
+def table_above(folder: str | os.PathLike[str]) -> Path | None:
+    """Return the folder of the table to which a folder on the local disk belongs, or None.
+
+    The files below such a folder may have rows that the table no longer has.
+    """
+    for above in Path(folder).absolute().parents:
+        if (above / LOG_FOLDER).is_dir():
+            return above
+    return None

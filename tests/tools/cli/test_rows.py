@@ -140,7 +140,7 @@ def test_sources_that_are_none(table: txlog.Table, tmp_path: Path, capsys: Any) 
         ("none.parquet", 4, "no such file"),
         ("bad.parquet", 2, "cannot be read"),
         ("bad.csv", 2, "cannot be read"),
-        ("folder", 2, "is not a table"),
+        ("folder", 4, "no table, and no file with rows"),
         ("new.xlsx", 2, "is not a table"),
         ("rows.xyz", 2, "its extension is none of"),
     ):

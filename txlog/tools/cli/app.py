@@ -38,7 +38,8 @@ from txlog.tools.cli.output import (
     print_text,
     working,
 )
-from txlog.tools.cli.rows import FORMATS, append, head, index, lookup, merge, sql, update
+from txlog.tools.cli.rows import append, head, index, lookup, merge, sql, update
+from txlog.tools.cli.sources import FORMATS
 
 _WITHOUT_PROGRESS = {"demo", "ui"}  # Commands that print while they work.
 

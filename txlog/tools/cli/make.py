@@ -12,7 +12,7 @@ from txlog.extend import Outcome, StructField, StructType
 from txlog.tools.cli.alter import type_of
 from txlog.tools.cli.examine import Dry, Json, TableUri, pairs
 from txlog.tools.cli.output import print_outcome, print_text
-from txlog.tools.cli.rows import rows_of
+from txlog.tools.cli.sources import rows_of
 
 Properties = Annotated[
     list[str] | None,
@@ -26,7 +26,8 @@ def create(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="The first rows: a file (Parquet, CSV, JSON lines, Arrow, ORC), or a table."
+            help="The first rows: a file (Parquet, CSV, JSON lines, Arrow, ORC), a folder of them, "
+            "or a table."
         ),
     ] = None,
     column: Annotated[

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from enum import StrEnum
-from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -12,9 +11,8 @@ import typer
 
 from txlog import Table, WriteOptions
 from txlog import sql as run_query
-from txlog.base.errors import InvalidInputError, NotFoundError
+from txlog.base.errors import InvalidInputError
 from txlog.base.texts import version_of
-from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.tools.cli.examine import Dry, Json, TableUri
 from txlog.tools.cli.output import (
     as_rows,
@@ -23,12 +21,7 @@ from txlog.tools.cli.output import (
     print_text,
     working,
 )
-
-FORMATS = {
-    ".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
-    ".arrow": "ipc", ".ipc": "ipc", ".feather": "feather", ".orc": "orc",
-}  # fmt: skip
-"""The formats of files with rows, by the extensions of their names."""
+from txlog.tools.cli.sources import rows_of
 
 
 class Matched(StrEnum):
@@ -54,7 +47,10 @@ class NotInSource(StrEnum):
 
 
 Source = Annotated[
-    str, typer.Argument(help="A file (Parquet, CSV, JSON lines, Arrow, ORC), or another table.")
+    str,
+    typer.Argument(
+        help="A file (Parquet, CSV, JSON lines, Arrow, ORC), a folder of them, or another table."
+    ),
 ]
 Merges = Annotated[bool, typer.Option("--merge-schema", help="Add new columns.")]
 MismatchFails = Annotated[
@@ -73,7 +69,7 @@ def append(
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
-    """Add the rows of a file, or of another table, in one commit."""
+    """Add the rows of a file, a folder of files, or another table, in one commit."""
     target = Table(table)
     mode: Literal["merge"] | None = "merge" if merge_schema else None
     print_outcome(target.append(rows_of(source, target.schema), schema_mode=mode), json)
@@ -100,7 +96,7 @@ def merge(
     _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
-    """Update, delete and insert rows, with the rows of a file or another table, in one commit.
+    """Update, delete and insert rows, with those of a file, a folder or a table, in one commit.
 
     Columns that the source lacks do not change. In new rows they get their default, else null.
     """
@@ -151,53 +147,6 @@ def _condition(text: str) -> str:
         return text
     name = text if text.startswith("`") else f"`{text}`"
     return f"target.{name} = source.{name}"
-
-
-def rows_of(source: str, target: pa.Schema) -> Any:
-    """Return the rows of a file or a table. The file name's extension names the format.
-
-    Texts in CSV files are converted to the types of the columns.
-
-    Raises
-    ------
-    NotFoundError
-        There is neither such a file nor such a table.
-    InvalidInputError
-        The file name has no known extension, or the file is damaged.
-    """
-    import pyarrow.csv
-    import pyarrow.dataset
-
-    ending = PurePath(source).suffix.lower()
-    if ending not in FORMATS:
-        if not _is_file(source) and Table.exists(source):
-            return Table(source).scan()
-        raise InvalidInputError(
-            argument="source",
-            reason=f"{source} is not a table, and its extension is none of {', '.join(FORMATS)}",
-            remedy="Name a file or a table",
-        )
-    kind: Any = FORMATS[ending]
-    if kind == "csv":
-        # pyarrow infers timestamps: a type with a zone would require a zone in each text.
-        types = {f.name: f.type for f in target if not pa.types.is_timestamp(f.type)}
-        plain = {name: one for name, one in types.items() if not pa.types.is_nested(one)}
-        options = pyarrow.csv.ConvertOptions(column_types=plain)
-        kind = pyarrow.dataset.CsvFileFormat(convert_options=options)
-    try:
-        return pyarrow.dataset.dataset(source, format=kind).scanner().to_reader()
-    except FileNotFoundError as error:
-        raise NotFoundError(path=source, reason="there is no such file") from error
-    except pa.ArrowException as error:
-        raise InvalidInputError(
-            argument="source", reason=f"{source} cannot be read: {error}"
-        ) from error
-
-
-def _is_file(source: str) -> bool:
-    if is_file_uri(source):
-        return Path(file_path(source, decode=True)).is_file()
-    return scheme_of(source) in (None, "file") and Path(source).is_file()
 
 
 def lookup(

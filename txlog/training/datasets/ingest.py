@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from txlog import Table
 from txlog.base.effects import REAL
-from txlog.base.errors import DataFileError, TxlogError
-from txlog.base.uris import without_secrets
-from txlog.extend import Store, as_reader, is_there, open_store
+from txlog.base.errors import DataFileError, NotFoundError, TxlogError
+from txlog.base.uris import scheme_of, without_secrets
+from txlog.extend import Store, as_reader, is_litter, is_there, open_store, table_above
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, Sources, refused
 from txlog.training.datasets.types.base import DatasetType
@@ -120,8 +120,19 @@ def _of_path(kind: DatasetType, text: str, sources: Sources, limits: Limits) -> 
             sources.open(versioned[1], limits)  # This refuses links in the path and below it.
         return _table_at(versioned[1], int(versioned[2]), sources)
     found = sources.open(text, limits)
-    if found.is_folder and any(file.name.startswith(_LOG) for file in found.files):
+    if not found.is_folder:
+        return found
+    if any(file.name.startswith(_LOG) for file in found.files):
         return _table_at(text, None, sources)
+    root, path, shown = sources.locate(text)
+    if scheme_of(root) in (None, "file") and table_above(f"{root}/{path}") is not None:
+        raise refused(
+            f"{shown!r} belongs to a table: its files may have rows that the table no longer has",
+            "Name the table",
+        )
+    found.files = [file for file in found.files if not is_litter(file.name)]
+    if not found.files:
+        raise NotFoundError(path=shown, reason=f"there is no file with data below {shown!r}")
     return found
 
 

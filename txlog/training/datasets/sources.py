@@ -72,6 +72,10 @@ class SourceFile:
                 yield chunk
         self.sha256 = digest.hexdigest()
 
+    def opened(self) -> Any:
+        """Return the file itself for random reading; another process may change it."""
+        return self._opened()
+
     def content(self) -> bytes:
         """Return all bytes."""
         return b"".join(self.chunks())

@@ -371,7 +371,13 @@ NAME = st.text(st.sampled_from("ab é.-_"), min_size=1, max_size=5).filter(
 
 
 @given(
-    places=st.sets(st.tuples(NAME, NAME.map(lambda name: f"{name}.png")), min_size=1, max_size=5),
+    places=st.sets(
+        st.tuples(NAME, NAME.map(lambda name: f"{name}.png")).filter(
+            lambda place: not place[1].startswith("._")  # Litter.
+        ),
+        min_size=1,
+        max_size=5,
+    ),
     packing=st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]),
     zip64=st.booleans(),
 )
@@ -475,7 +481,7 @@ def test_parquet_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"x": [1]}), tmp_path / "in" / "a.parquet")
     pq.write_table(pa.table({"x": ["a"]}), tmp_path / "in" / "b.parquet")
-    with pytest.raises(SchemaMismatchError, match=r"the column x of b\.parquet differs"):
+    with pytest.raises(SchemaMismatchError, match=r"column x is string in b\.parquet"):
         rows("TABLE", tmp_path / "in", tmp_path)
     (tmp_path / "in" / "b.parquet").write_bytes(b"PAR1 and then nothing")
     with pytest.raises(SchemaMismatchError, match=r"b\.parquet is a Parquet file that cannot"):

@@ -16,6 +16,7 @@ from txlog.base.arrow import arrow_array
 from txlog.base.errors import SchemaMismatchError, not_installed
 from txlog.base.threads import map_ahead
 from txlog.base.thresholds import Threshold
+from txlog.extend import is_litter
 from txlog.training.datasets.limits import Limits, fault_of_step
 from txlog.training.datasets.sources import Source, refused
 from txlog.training.datasets.types.archive import member_content, opened_zip, write_zip
@@ -50,8 +51,6 @@ FORMATS = {
     "TIFF": (".tif", ".tiff"),
     "WEBP": (".webp",),
 }
-# Files that file managers leave in folders and zips.
-_LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ def _raw_images(source: Source, limits: Limits) -> Iterator[_Raw]:
             first += batch.num_rows
         return
     if source.is_folder:
-        kept = [file for file in source.files if not _is_litter(file.name)]
+        kept = [file for file in source.files if not is_litter(file.name)]
         for label, filename, file in _by_label(
             ((file.name, file) for file in kept), source.name, limits
         ):
@@ -167,7 +166,7 @@ def _raw_images(source: Source, limits: Limits) -> Iterator[_Raw]:
         return
     (file,) = source.files
     with opened_zip(file, limits) as (archive, members):
-        named = ((one.filename, one) for one in members if not _is_litter(one.filename))
+        named = ((one.filename, one) for one in members if not is_litter(one.filename))
         for label, filename, member in _by_label(named, file.name, limits):
             _require_size(member.filename, member.file_size, limits)
             content = member_content(archive, member, file)
@@ -201,10 +200,6 @@ def _by_label(
         yield label.strip(), filename, value
     if is_empty:
         raise SchemaMismatchError(reason=f"{where} has no image")
-
-
-def _is_litter(name: str) -> bool:
-    return name.rpartition("/")[2] in _LITTER or name.startswith("__MACOSX/")
 
 
 def _require_size(name: str, size: int, limits: Limits) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
 from txlog.base.arrow import pq
-from txlog.base.errors import SchemaMismatchError
-from txlog.extend import require_pages
+from txlog.base.errors import SchemaMismatchError, TxlogError, os_errors
+from txlog.extend import RowFile, require_pages, row_files, united_rows
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, SourceFile
 from txlog.training.datasets.types.base import ObjectFiles, Parts, Rows, require_options
@@ -31,17 +32,21 @@ class TableType:
     training: Mapping[str, pa.Schema | None] = {"examples": None}
 
     def read(self, source: Source, limits: Limits, files: ObjectFiles) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of Arrow data, or of Parquet files in the order of their names."""
+        """Yield the rows of Arrow data, or of Parquet files in the order of their names.
+
+        Folders such as `day=1` are columns. Columns that some files lack are null in their rows.
+        """
         if source.data is not None:
             yield from source.data
             return
-        schema: pa.Schema | None = None
-        for file in source.files:
-            for batch in _of_parquet(file):
-                if schema is not None and not batch.schema.equals(schema):
-                    raise _other_columns(file, batch.schema, schema)
-                schema = batch.schema
-                yield batch
+        named = {file.name: file for file in source.files}
+        found = [RowFile(name) for name in named]
+        if source.is_folder:
+            found = row_files((name for name in named if named[name].size), source.name)
+        united = united_rows(found, (_columns_of(named[one.name]) for one in found))
+        for one in found:
+            for batch in _of_parquet(named[one.name]):
+                yield united.fit(one, batch)
 
     def statistics(self) -> RowCount:
         """Return the counts of a commit without rows."""
@@ -74,38 +79,41 @@ def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _of_parquet(file: SourceFile) -> Iterator[pa.RecordBatch]:
     """Yield an empty batch with the schema of a Parquet file, then the rows of the file."""
-    with file.seekable() as copy:
-        if copy.read(4) != _PARQUET:
+    with file.seekable() as copy, _parquet_errors(file, copy):
+        opened: Any = pq.ParquetFile(copy)
+        schema = opened.schema_arrow
+        yield pa.RecordBatch.from_arrays(
+            [pa.nulls(0, field.type) for field in schema], schema=schema
+        )
+        for number in range(opened.num_row_groups):
+            group = opened.metadata.row_group(number)
+            require_pages(copy, group, opened.metadata.schema, schema.names)
+            yield from opened.iter_batches(row_groups=[number])
+
+
+def _columns_of(file: SourceFile) -> pa.Schema:
+    """Return the columns of a Parquet file by its footer."""
+    with os_errors("open", file.uri):
+        opened = file.opened()
+    with opened, _parquet_errors(file, opened):
+        return pq.ParquetFile(opened).schema_arrow
+
+
+@contextmanager
+def _parquet_errors(file: SourceFile, opened: Any) -> Iterator[None]:
+    """Raise errors of txlog for a file that is not Parquet, or is damaged."""
+    try:
+        magic = opened.read(len(_PARQUET))
+        opened.seek(0)
+        if magic != _PARQUET:
             raise SchemaMismatchError(
                 reason=f"{file.name} is not a Parquet file",
                 remedy="Pass Arrow data, or Parquet files",
             )
-        copy.seek(0)
-        try:
-            opened: Any = pq.ParquetFile(copy)
-            schema = opened.schema_arrow
-            yield pa.RecordBatch.from_arrays(
-                [pa.nulls(0, field.type) for field in schema], schema=schema
-            )
-            for number in range(opened.num_row_groups):
-                group = opened.metadata.row_group(number)
-                require_pages(copy, group, opened.metadata.schema, schema.names)
-                yield from opened.iter_batches(row_groups=[number])
-        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-            raise SchemaMismatchError(
-                reason=f"{file.name} is a Parquet file that cannot be read: {error}"
-            ) from error
-
-
-def _other_columns(file: SourceFile, found: pa.Schema, expected: pa.Schema) -> SchemaMismatchError:
-    different = [
-        field
-        for field in expected
-        if field.name not in found.names or found.field(field.name) != field
-    ]
-    name = (
-        different[0].name if different else next(n for n in found.names if n not in expected.names)
-    )
-    return SchemaMismatchError(
-        field=name, reason=f"the column {name} of {file.name} differs from that of earlier files"
-    )
+        yield
+    except TxlogError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise SchemaMismatchError(
+            reason=f"{file.name} is a Parquet file that cannot be read: {error}"
+        ) from error
