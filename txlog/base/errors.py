@@ -19,6 +19,8 @@ from threading import local
 from types import FrameType, FunctionType
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
+from txlog.base.texts import without_secrets, without_secrets_within
+
 Retry = Literal["never", "as_is", "after_refresh"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -42,6 +44,19 @@ class TxlogError(Exception):
     reason: str = ""  # What is wrong, in one clause.
     remedy: str = ""  # What the caller can do, in one sentence.
     table: str | None = None  # The root of the table. A relative `path` is below it.
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a fact, without the passwords and keys that its URIs contain.
+
+        All errors are cleaned here, so no place that raises one has to think of it.
+        """
+        if name in ("path", "table") and isinstance(value, str):
+            value = without_secrets(value)
+        elif name in _PROSE and isinstance(value, str):
+            value = without_secrets_within(value)
+        elif name == "features":
+            value = tuple(map(without_secrets_within, value))
+        super().__setattr__(name, value)
 
     def __str__(self) -> str:
         facts = ", ".join(
@@ -274,7 +289,7 @@ _IN_WORDS = "_txlog_in_callers_words"
 
 def _shown(value: object) -> str:
     is_plain = isinstance(value, int | str | float | None) and len(repr(value)) < 50
-    return repr(value) if is_plain else type(value).__name__
+    return without_secrets_within(repr(value)) if is_plain else type(value).__name__
 
 
 @dataclass(eq=False, kw_only=True)
@@ -471,7 +486,7 @@ def warn_caller(message: str) -> None:
     """Warn with the line that called txlog. All warnings of txlog are given here."""
     filename, line, module = calling_place() or ("<txlog>", 1, {})
     warnings.warn_explicit(
-        message,
+        without_secrets_within(message),
         TxlogWarning,
         filename,
         line,
@@ -489,7 +504,7 @@ def warn_committed(message: str) -> None:
     try:
         warn_caller(message)
     except TxlogWarning:
-        sys.stderr.write(f"TxlogWarning: {message}\n")
+        sys.stderr.write(f"TxlogWarning: {without_secrets_within(message)}\n")
 
 
 @contextmanager

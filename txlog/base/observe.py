@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar
 from txlog.base.arrow import pc
 from txlog.base.effects import REAL
 from txlog.base.errors import resource_errors
+from txlog.base.texts import without_secrets
 from txlog.base.threads import PROGRESS, doing
-from txlog.base.uris import without_secrets
 from txlog.base.version import __version__
 
 if TYPE_CHECKING:

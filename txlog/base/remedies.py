@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from txlog.base.uris import without_secrets
+from txlog.base.texts import without_secrets
 
 # The beginnings of dotted names that are Python.
 _HEADS = (
@@ -368,9 +368,7 @@ def _line(words: Words, asked: Asked) -> str | None:
     """Return a command. What begins with `-` and is no option comes last, after `--`."""
     if not asked.is_known:
         return None  # A command for another table could lose its rows.
-    table = asked.table or "TABLE"
-    if "://" in table:  # The path of a local table may look as if it had a query.
-        table = without_secrets(table)
+    table = without_secrets(asked.table or "TABLE")
     place = words.index("TABLE")
     command = [str(word) for word in words[:place]]
     given = [table, *(word for word in words[place + 1 :] if isinstance(word, str))]

@@ -2,7 +2,50 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+_SCHEME = r"[a-zA-Z][a-zA-Z0-9+.-]*(?:::[^\s/'\"`]*)?://"
+# A key of S3 may contain slashes. `host:80/` is no password.
+_USER = re.compile(r"(\w*)://([^/\s]*|[^/:@\s]+:(?!\d*/)[^@]*)@")
+_VALUE = re.compile(r"(?:(?<=&)|^)([^=&]+)=[^&]*")
+_CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")  # `abfss://container@account…` has no user.
+_IN_SENTENCE = re.compile(
+    rf"""(?P<quote>['"`])(?P<quoted>{_SCHEME}(?:\\.|(?!(?P=quote)).)*)(?=(?P=quote))"""
+    rf"""|{_SCHEME}\S*[^\s.,;:)'"`\]]"""
+)
+
+
+def without_secrets(uri: str) -> str:
+    """Return a URI for messages, without user, password and values of the query.
+
+    Paths are returned unchanged. In a `file:` URI, `?` belongs to the path.
+    """
+    if "://" not in uri:
+        return uri
+    shown = _USER.sub(_without_user, uri) if "@" in uri else uri
+    place, mark, query = shown.partition("?")  # A password may contain `?`, too.
+    if mark and uri[:5].lower() != "file:":
+        query = _VALUE.sub(r"\1=…", query)
+    return place + mark + query
+
+
+def _without_user(found: re.Match[str]) -> str:
+    is_container = found[1].lower() in _CONTAINERS and ":" not in found[2]
+    return found[0] if is_container else f"{found[1]}://…@"
+
+
+def without_secrets_within(sentence: str) -> str:
+    """Return a sentence with each URI in it as `without_secrets` writes it."""
+    if "://" not in sentence:
+        return sentence
+    return _IN_SENTENCE.sub(_cleaned, sentence)
+
+
+def _cleaned(found: re.Match[str]) -> str:
+    if found["quote"]:
+        return found["quote"] + without_secrets(found["quoted"])
+    return without_secrets(found[0])
 
 
 def is_unicode(text: str) -> bool:

@@ -11,16 +11,6 @@ from txlog.base.errors import InvalidInputError
 _URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)(?:::[^/]*)?://")
 _FILE = re.compile(r"file:", re.IGNORECASE)
 
-_CREDENTIALS = re.compile(r"(?<=://)[^/@]*@")
-_QUERY = re.compile(r"(?<=[?&])([^=&]+)=[^&]*")
-
-
-def without_secrets(uri: str) -> str:
-    """Return a URI for messages, without user, password and values of the query."""
-    if "@" not in uri and "=" not in uri:
-        return uri
-    return _QUERY.sub(r"\1=…", _CREDENTIALS.sub("…@", uri))
-
 
 def scheme_of(path: str) -> str | None:
     """Return the scheme of a URI in lower case, `file` for an absolute path, else None."""
@@ -55,7 +45,7 @@ def file_path(uri: str, *, decode: bool) -> str:
         if host.lower() not in ("", "localhost"):
             raise InvalidInputError(
                 argument="uri",
-                reason=f"{uri!r} names the host {host!r}",
+                reason=f"{uri!r} names the host {host.rpartition('@')[2]!r}",
                 remedy="Write a local file with three slashes: file:///folder",
             )
         plain = slash + rest

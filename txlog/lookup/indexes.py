@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from txlog.base.effects import REAL
 from txlog.base.errors import NotFoundError, TxlogError, warn_caller
-from txlog.base.uris import without_secrets
+from txlog.base.texts import without_secrets
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.paths import decode_path
 from txlog.lookup.keys import AskedKeys, Encodings, Numbers, key_type

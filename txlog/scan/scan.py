@@ -20,9 +20,9 @@ from txlog.base.errors import (
     require_whole,
 )
 from txlog.base.observe import note, observed_batches, reading, short_name
+from txlog.base.texts import without_secrets
 from txlog.base.threads import Engine, Threads, tracked
 from txlog.base.thresholds import Threshold
-from txlog.base.uris import without_secrets
 from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
 from txlog.scan.data_file import BATCH_ROWS, RowRange

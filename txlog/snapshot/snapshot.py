@@ -15,9 +15,9 @@ from txlog.actions.columns import empty_rows
 from txlog.actions.file import Sidecar
 from txlog.actions.table import Metadata, Protocol
 from txlog.base.errors import InvalidInputError, LogCorruptError
+from txlog.base.texts import without_secrets
 from txlog.base.threads import cached_property
 from txlog.base.thresholds import Threshold
-from txlog.base.uris import without_secrets
 from txlog.checkpoint.parquet import Footers
 from txlog.fragments.ids import ID_TAG, highest_id, valid_id
 from txlog.fragments.rows import FEATURE

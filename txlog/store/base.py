@@ -19,7 +19,6 @@ from txlog.base.errors import (
 )
 from txlog.base.threads import Threads, map_ahead
 from txlog.base.thresholds import Threshold
-from txlog.base.uris import without_secrets
 
 # The kinds of object stores by their schemes.
 _KINDS = {
@@ -56,8 +55,8 @@ def is_confined(options: Mapping[str, Any]) -> bool:
 def leads_out(path: str, root: str) -> UnsupportedFeatureError:
     """Return the error for a path that leads out of a confined table."""
     return UnsupportedFeatureError(
-        path=without_secrets(path),
-        table=without_secrets(root),
+        path=path,
+        table=root,
         features=("files outside of the table's folder",),
         reason="the path, or a symbolic link in it, leads out of the table's folder",
         remedy=f"If you trust the table, open it without {PATHS}='inside'",
@@ -281,8 +280,8 @@ class Store(Protocol):
 
 
 def naming(store: Store) -> naming_table:
-    """Return a context manager that adds the table's name, without secrets, to errors."""
-    return naming_table(without_secrets(store.root))
+    """Return a context manager that adds the table's name to errors."""
+    return naming_table(store.root)
 
 
 class BasicStore:

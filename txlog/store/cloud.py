@@ -19,7 +19,7 @@ from txlog.base.errors import (
     TxlogError,
 )
 from txlog.base.threads import Workers, map_ahead
-from txlog.base.uris import scheme_of, without_secrets
+from txlog.base.uris import scheme_of
 from txlog.store.base import ObjectInfo, OpenOutput, Put, known_ms, require_below
 from txlog.store.cloud_options import Place, connect, place_of
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload
@@ -81,7 +81,7 @@ class CloudStore(ServerStore):
         if _used_by not in (None, process):
             raise StoreError(
                 operation="connect",
-                path=without_secrets(self.root),
+                path=self.root,
                 reason="this process was forked from one that uses an object store, and its "
                 "connections do not survive a fork",
                 remedy="Start processes with multiprocessing's method 'spawn' or 'forkserver'",
@@ -248,7 +248,7 @@ class CloudStore(ServerStore):
         raise StoreError(
             operation="create",
             path=path,
-            table=without_secrets(self.root),
+            table=self.root,
             reason="another file has this name" if answer is None else answer.reason,
             remedy="Check the content of that file" if answer is None else "Try again",
         ) from answer

@@ -9,7 +9,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from txlog.base.errors import InvalidInputError, not_installed
-from txlog.base.uris import scheme_of, without_secrets
+from txlog.base.texts import without_secrets_within
+from txlog.base.uris import scheme_of
 from txlog.store.base import kind_of
 
 BACKEND = "txlog.backend"  # The value is `obstore` or `fsspec`.
@@ -76,7 +77,7 @@ def place_of(uri: str) -> Place:
     if not bucket or kind is None:
         raise InvalidInputError(
             argument="uri",
-            reason=f"{without_secrets(uri)!r} names no bucket",
+            reason=f"{uri!r} names no bucket",
             remedy="Write scheme://bucket/folder",
         )
     return Place(kind, bucket, account, key.strip("/"))
@@ -215,7 +216,7 @@ def without_options(text: str, options: Mapping[str, Any]) -> str:
             text = without_options(text, value)
         elif isinstance(value, str) and len(value) > 3 and not _is_shown(str(name), value):
             text = text.replace(value, "…")
-    return without_secrets(text)
+    return without_secrets_within(text)
 
 
 def _is_shown(name: str, value: str) -> bool:

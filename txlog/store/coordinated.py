@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from txlog.base.effects import REAL
 from txlog.base.errors import NotFoundError, OutcomeUnknownError, StoreError, TxlogError
-from txlog.base.uris import without_secrets
 from txlog.log.names import LOG_FOLDER, commit_name, log_path, parse_name
 from txlog.store.base import ObjectInfo, OpenOutput, Put, Store, WrappingStore, is_far, is_there
 from txlog.store.coordinators import CommitCoordinator, CommitEntry
@@ -72,7 +71,7 @@ class CoordinatedStore(WrappingStore):
         if found is None:  # The insert may still succeed.
             raise OutcomeUnknownError(
                 path=path,
-                table=without_secrets(self.root),
+                table=self.root,
                 reason=lost.reason if lost else "the entry of a commit was deleted",
                 remedy="Check whether the commit exists before you write again",
             ) from lost

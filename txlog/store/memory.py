@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.base.errors import NotFoundError, os_errors
-from txlog.base.uris import without_secrets
 from txlog.store.base import BasicStore, ObjectInfo, Put, known_ms, require_below
 
 # fsspec's own create-if-absent checks first and writes then. The lock makes this one step.
@@ -69,9 +68,7 @@ class MemoryStore(BasicStore):
     def _content(self, path: str) -> Any:
         content = _files().store.get(self._key(path))
         if content is None:
-            raise NotFoundError(
-                path=path, reason="there is no such file", table=without_secrets(self.root)
-            )
+            raise NotFoundError(path=path, reason="there is no such file", table=self.root)
         return content
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:

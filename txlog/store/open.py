@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
-from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
+from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.store.base import OWN_OPTIONS, Store, is_confined, leads_out, same_store
 from txlog.store.local.disk import disk_of
 from txlog.store.local.local import LocalStore
@@ -172,10 +172,9 @@ def require_allowed(store: Store, path: str) -> str | None:
     allowed = str(store.options.get(ALLOWED_SCHEMES) or "").lower().split(",")
     if not any(same_store(scheme, name.strip()) for name in allowed):
         raise UnsupportedFeatureError(
-            path=without_secrets(path),
+            path=path,
             features=(scheme,),
-            reason=f"the log of {without_secrets(store.root)} refers to a file in another kind of "
-            f"store, {scheme}",
+            reason=f"the log of {store.root} refers to a file in another kind of store, {scheme}",
             remedy="If you trust the table, open it with "
             f"storage_options={{{ALLOWED_SCHEMES!r}: {scheme!r}}}",
         )

@@ -17,7 +17,7 @@ from txlog.base.errors import (
     UnsupportedFeatureError,
 )
 from txlog.base.threads import map_ahead
-from txlog.base.uris import scheme_of, without_secrets
+from txlog.base.uris import scheme_of
 from txlog.store.base import ObjectInfo, Put, kind_of, require_below
 from txlog.store.cloud_options import fsspec_options
 from txlog.store.file_times import modified_ms
@@ -395,9 +395,7 @@ def _unsupported(
             if extra
             else "Install the package that fsspec needs for this scheme"
         )
-    return UnsupportedFeatureError(
-        path=without_secrets(uri), features=(scheme,), reason=reason, remedy=remedy
-    )
+    return UnsupportedFeatureError(path=uri, features=(scheme,), reason=reason, remedy=remedy)
 
 
 def info_of(entry: Mapping[str, Any], name: str) -> ObjectInfo:

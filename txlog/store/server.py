@@ -14,7 +14,7 @@ from txlog.base.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
-from txlog.base.uris import without_secrets
+from txlog.base.texts import without_secrets
 from txlog.store.base import BasicStore, Store
 from txlog.store.cloud_options import without_options
 
@@ -43,19 +43,18 @@ class ServerStore(BasicStore):
 
     def _error(self, operation: str, path: str, error: Exception) -> TxlogError:
         """Return the `TxlogError` for an error of a library."""
-        shown, table = without_secrets(path), without_secrets(self.root)
         if isinstance(error, FileNotFoundError) and operation not in _WRITES:
-            return NotFoundError(path=shown, reason="there is no such file", table=table)
+            return NotFoundError(path=path, reason="there is no such file", table=self.root)
         if isinstance(error, ValueError) and "parse path" in str(error):  # obstore's check.
             return InvalidInputError(
-                argument="path", reason=f"{shown!r} cannot be the path of a file"
+                argument="path", reason=f"{path!r} cannot be the path of a file"
             )
         # What follows are the settings of obstore's client.
         message = str(error).partition("\n\nDebug source")[0].strip()
         return StoreError(
             operation=operation,
-            path=shown,
-            table=table,
+            path=path,
+            table=self.root,
             reason=f"{type(error).__name__}: {without_options(message, self.options)}",
             remedy="Check the address, the credentials and the connection, and try again",
         )
@@ -63,7 +62,7 @@ class ServerStore(BasicStore):
     def _unknown(self, path: str, reason: str) -> OutcomeUnknownError:
         return OutcomeUnknownError(
             path=path,
-            table=without_secrets(self.root),
+            table=self.root,
             reason=reason,
             remedy="Check whether the file exists before you write it again",
         )
@@ -72,14 +71,14 @@ class ServerStore(BasicStore):
         return StoreError(
             operation="create",
             path=path,
-            table=without_secrets(self.root),
+            table=self.root,
             reason=f"the store could not be probed: {reason}",
             remedy="Check the address and the connection, and try again",
         )
 
     def _without_create(self, reason: str) -> UnsupportedFeatureError:
         return UnsupportedFeatureError(
-            path=without_secrets(self.root),
+            path=self.root,
             features=("atomic create",),
             reason=f"{reason}, so one writer's commit could overwrite another's",
             remedy="Set a commit coordinator with the storage option 'txlog.coordinator', or use "

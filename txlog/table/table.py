@@ -24,6 +24,7 @@ from txlog.base.errors import (
     warn_committed,
 )
 from txlog.base.observe import observed, reading
+from txlog.base.texts import without_secrets
 from txlog.base.threads import Engine
 from txlog.commit.context import Context
 from txlog.snapshot.time_travel import require_out_of_range, snapshot_at
@@ -161,7 +162,7 @@ class Table(Handle, RowVerbs):
         return table
 
     def __repr__(self) -> str:
-        return f"txlog.Table({self.uri!r}, version={self.version})"
+        return f"txlog.Table({without_secrets(self.uri)!r}, version={self.version})"
 
     if not TYPE_CHECKING:  # A type checker knows the names that there are.
 
@@ -452,7 +453,6 @@ class Table(Handle, RowVerbs):
 
     def _repr_html_(self) -> str:
         from txlog.base.html import facts_html, rows_html, titled
-        from txlog.base.uris import without_secrets
         from txlog.snapshot.live_files import has_large_checkpoint
 
         snapshot = self._snapshot

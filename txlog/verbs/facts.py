@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.columns import flat
+from txlog.base.texts import without_secrets
 from txlog.commit.context import Context
 from txlog.fragments.fragment import rows_left
 from txlog.fragments.rows import deleted_counts
@@ -98,7 +99,7 @@ def gather(
     sizes, rows = pc.fill_null(flat(live["size"]), 0), num_records(live)
     partitions = partition_sums(snapshot, live) if snapshot.partition_columns else None
     return TableFacts(
-        uri=context.store.root,
+        uri=without_secrets(context.store.root),
         name=snapshot.metadata.name or context.store.root.rstrip("/").rpartition("/")[2],
         version=snapshot.version,
         made_ms=made_ms,

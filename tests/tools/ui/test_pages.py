@@ -22,7 +22,7 @@ pytest.importorskip("httpx2")
 
 from fastapi.testclient import TestClient
 
-from txlog.tools.ui.app import make_app
+from txlog.tools.ui.app import make_app, problem_of
 
 TOKEN = "a-token-of-the-tests"
 PORT = 8765
@@ -329,6 +329,14 @@ def test_a_fault_of_ours_is_a_page_too(pages: Pages, monkeypatch: pytest.MonkeyP
     found = client.get(f"/tables/{pages.key}/files")
     assert found.status_code == 500
     assert "a secret &lt;detail&gt;" in found.text
+
+
+def test_a_reason_shows_a_path_as_it_is() -> None:
+    shown = problem_of(
+        txlog.NotFoundError(reason="'/data/x=1&y=2' is no table", path="/data/x=1&y=2")
+    )
+    assert shown["reason"] == "'/data/x=1&y=2' is no table"
+    assert shown["facts"] == [("path", "/data/x=1&y=2")]
 
 
 def test_a_table_that_goes_away_is_an_error(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from txlog.base.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
-from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
+from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.data_files.constraints import with_default
 from txlog.data_files.definition import Definition
 from txlog.data_files.identity import Identity
@@ -443,7 +443,7 @@ def _own_folder(spark: SparkSession, name: str) -> str:
     if not is_file_uri(home):
         raise UnsupportedFeatureError(
             path=name,
-            reason=f"the location of its schema is {without_secrets(home) or 'unknown'}, and txlog "
+            reason=f"the location of its schema is {home or 'unknown'}, and txlog "
             "chooses folders only on local disks",
             remedy="Call location(path)",
         )

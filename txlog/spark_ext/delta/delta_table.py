@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from txlog.base.errors import InvalidInputError
+from txlog.base.texts import without_secrets
 from txlog.commit.operation import Operation, Outcome
 from txlog.schema.arrow import arrow_schema
 from txlog.spark_ext.catalog import catalog_entry, is_table_name, path_in, require_in_log
@@ -85,7 +86,7 @@ class DeltaTable:
         return self._table
 
     def __repr__(self) -> str:
-        return f"DeltaTable({self._table.uri!r})"
+        return f"DeltaTable({without_secrets(self._table.uri)!r})"
 
     @classmethod
     def forPath(

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, OutOfMemoryError, StoreError
 from txlog.base.thresholds import Threshold
-from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
+from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.expressions.tree import quote_name
 from txlog.fragments.rows import FragmentRows
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
@@ -90,7 +90,7 @@ def write_manifest(parts: Sequence[bytes | pa.Buffer], folder: str | None) -> st
     if folder is not None and scheme_of(folder) not in (None, "file"):
         raise InvalidInputError(
             argument="manifests",
-            reason=f"{without_secrets(folder)!r} is not a local folder",
+            reason=f"{folder!r} is not a local folder",
             remedy="Name a folder that this process can write to and Spark's driver can read",
         )
     if folder is not None and is_file_uri(folder):
@@ -144,7 +144,7 @@ def require_room(spark: SparkSession, lists: Sequence[pa.Array], path: str) -> N
     have = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
     if need > _USABLE * have:
         raise OutOfMemoryError(
-            path=without_secrets(path),
+            path=path,
             reason=f"Spark's driver needs about {need >> 20:,} MB for a list of {files:,} "
             f"files, and it has {have >> 20:,} MB for everything",
             remedy='Select fewer files with `where`, use spark.read.format("txlog"), write fewer '

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from txlog.base.errors import UnsupportedFeatureError
 from txlog.base.moments import format_moment
-from txlog.base.uris import without_secrets
 from txlog.log.paths import decode_path
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField
 from txlog.stats.partition import format_partition_values
@@ -108,8 +107,8 @@ def volume_of(root: str) -> tuple[Volume, str]:
     scheme = found[1].lower() if found else ""
     if found is None or _HADOOP_SCHEMES.get(scheme, scheme) not in _HADOOP:
         raise UnsupportedFeatureError(
-            path=without_secrets(root),
-            features=(scheme or without_secrets(root),),
+            path=root,
+            features=(scheme or root,),
             reason="Spark's own reader uses Hadoop's file systems, and Hadoop has none for this "
             "store",
             remedy='Use spark.read.format("txlog")',

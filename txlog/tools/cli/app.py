@@ -15,7 +15,7 @@ from txlog import Table
 from txlog.base.errors import TxlogError, UnsupportedFeatureError
 from txlog.base.moments import moment_text
 from txlog.base.remedies import Asked, on_command_line
-from txlog.base.texts import version_of
+from txlog.base.texts import version_of, without_secrets
 from txlog.base.version import __version__
 from txlog.tools.cli.alter import alter
 from txlog.tools.cli.datasets import datasets
@@ -207,7 +207,7 @@ def show(
     found = _open(table, version, timestamp)
     files = found.files()
     fact: dict[str, Any] = {
-        "uri": found.uri,
+        "uri": without_secrets(found.uri),
         "id": found.metadata.id,
         "name": found.metadata.name,
         "version": found.version,

@@ -33,8 +33,9 @@ from txlog.base.errors import (
 )
 from txlog.base.moments import moment_text
 from txlog.base.remedies import Asked, on_command_line
+from txlog.base.texts import without_secrets
 from txlog.base.threads import progress
-from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
+from txlog.base.uris import file_path, is_file_uri, scheme_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

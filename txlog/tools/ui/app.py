@@ -19,10 +19,9 @@ from starlette.exceptions import HTTPException
 
 from txlog import Table
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError, UnsupportedFeatureError
-from txlog.base.texts import version_of
+from txlog.base.texts import version_of, without_secrets
 from txlog.base.threads import Threads
 from txlog.base.thresholds import Threshold
-from txlog.base.uris import without_secrets
 from txlog.tools.report.page import Report, chart_library, file_text, report, templates
 from txlog.tools.ui import datasets, pages
 from txlog.tools.ui.cells import Cell, grid, link
@@ -201,11 +200,11 @@ def problem_of(error: TxlogError) -> dict[str, Any]:
     """Return the facts of an error for a page."""
     facts = [(one.name, getattr(error, one.name)) for one in fields(error)]
     return {
-        "reason": without_secrets(error.reason or error.summary).rstrip("."),
+        "reason": (error.reason or error.summary).rstrip("."),
         "remedy": pages.told(error.remedy, error.table),
         "code": error.code,
         "facts": [
-            (name, without_secrets(str(value)))
+            (name, str(value))
             for name, value in facts
             if name not in ("reason", "remedy") and value not in (None, ())
         ],

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from txlog import Table
 from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError
-from txlog.base.uris import without_secrets
 from txlog.extend import Store, folders_in, map_many, open_sound, open_store
 from txlog.training import Datasets, is_ledger
 
@@ -111,7 +110,7 @@ class Places:
             self.is_complete &= is_complete
             if not folders:
                 raise NotFoundError(
-                    path=without_secrets(store.root),
+                    path=store.root,
                     reason="there is no table here, nor in the folders below",
                     remedy="Name a table, or a folder that contains tables",
                 )

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from txlog.base.errors import require_flags, require_texts, require_whole
+from txlog.base.texts import without_secrets
 from txlog.base.threads import Engine, map_ahead
 from txlog.extend import open_store, require_app_version
 from txlog.training.datasets.dataset import Dataset
@@ -80,7 +81,7 @@ class Datasets:
         return datasets
 
     def __repr__(self) -> str:
-        return f"txlog.training.Datasets({self.root!r})"
+        return f"txlog.training.Datasets({without_secrets(self.root)!r})"
 
     @property
     def root(self) -> str:

@@ -16,7 +16,8 @@ import pyarrow as pa
 from txlog import Table
 from txlog.base.effects import REAL
 from txlog.base.errors import DataFileError, NotFoundError, TxlogError
-from txlog.base.uris import scheme_of, without_secrets
+from txlog.base.texts import without_secrets
+from txlog.base.uris import scheme_of
 from txlog.extend import Store, as_reader, is_litter, is_there, open_store, table_above
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, Sources, refused

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from txlog.base.errors import InvalidInputError, InvalidTypeError
-from txlog.base.uris import without_secrets
+from txlog.base.texts import without_secrets
 from txlog.training.datasets.values import ANSWERED, Commit, Input
 
 DATASET = "txlog-dataset:"

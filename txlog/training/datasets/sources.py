@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import InvalidInputError, NotFoundError, os_errors
+from txlog.base.texts import without_secrets
 from txlog.base.thresholds import Threshold
-from txlog.base.uris import file_path, is_file_uri, scheme_of, without_secrets
+from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.extend import Store, name_in, open_store
 from txlog.training.datasets.limits import Limits, fault_of_path, fault_of_step
 from txlog.training.datasets.values import Input
@@ -195,7 +196,7 @@ class Sources:
             raise refused(f"{text!r} does not name a file or folder")
         if scheme_of(text) in _WEB:
             raise refused(
-                f"{without_secrets(text)!r} is a web address",
+                f"{text!r} is a web address",
                 "Download it, or use the address of an object store, such as s3://",
             )
         if self.allowed is None:
@@ -214,7 +215,7 @@ class Sources:
             )
             if found is None:
                 raise refused(
-                    f"{without_secrets(text)!r} is not in an allowed place",
+                    f"{text!r} is not in an allowed place",
                     f"Begin it with one of {', '.join(sorted(self.allowed)) or '(there is none)'}",
                 )
             alias, root, path = found

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from txlog import Table
 from txlog.base.errors import InvalidInputError, InvalidTypeError, not_installed
+from txlog.base.texts import without_secrets
 from txlog.base.threads import map_ahead
-from txlog.base.uris import without_secrets
 from txlog.extend import Where
 from txlog.training.loader.blocks import BlockReader, Columns, finished
 from txlog.training.loader.epoch_plan import plan_blocks
