@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+from tests.moved import moved
 from txlog.commit import loop
 from txlog.scan.read import FragmentReader
 from txlog.store.local.local import LocalStore
 
 Verb = Callable[[Any], Any]
+LARGE = "txlog.snapshot.live_files:_LARGE_BYTES"
 
 
 def rows(*xs: int, y: int = 0) -> pa.Table:
@@ -120,21 +122,24 @@ def files_below(path: Path) -> set[str]:
     verb=st.sampled_from(sorted(VERBS)),
     winners=st.lists(st.sampled_from(sorted(WINNERS)), min_size=1, max_size=4),
     properties=st.sampled_from(sorted(PROPERTIES)),
+    large=st.booleans(),
 )
-@example("together", ["append", "append", "delete of a new row"], "vectors")
-@example("together", ["append", "append"], "tracked")
-@example("merge", ["append", "append of a key that is inserted", "append"], "plain")
-@example("update", ["append", "delete", "append"], "vectors")
-@example("delete", ["append", "checkpoint", "append"], "rewritten and recorded")
+@example("together", ["append", "append", "delete of a new row"], "vectors", False)
+@example("together", ["append", "append"], "tracked", False)
+@example("merge", ["append", "append of a key that is inserted", "append"], "plain", True)
+@example("update", ["append", "delete", "append"], "vectors", True)
+@example("delete", ["append", "checkpoint", "append"], "rewritten and recorded", True)
 def test_the_rows_are_those_of_the_verb_after_all_winners(
-    verb: str, winners: list[str], properties: str
+    verb: str, winners: list[str], properties: str, large: bool
 ) -> None:
     """The oracle runs the verb alone, on the rows of the version before its commit."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "t")
         made = txlog.write(path, rows(1, 2, 3), properties=PROPERTIES[properties])
         made.append(rows(4, 5))
-        with losing(path, [WINNERS[name] for name in winners]):
+        made.maintenance.checkpoint()
+        size = moved({LARGE: 1}) if large else nullcontext()
+        with size, losing(path, [WINNERS[name] for name in winners]):
             run(path, verb)
         after = txlog.Table(path)
         before = txlog.Table(path, version=after.version - 1)
@@ -164,13 +169,15 @@ def test_the_rows_are_those_of_the_verb_after_all_winners(
 @pytest.mark.spec("CON-29")
 @pytest.mark.parametrize("verb", ["update", "delete", "merge", "together"])
 @pytest.mark.parametrize("properties", ["plain", "vectors"])
+@pytest.mark.parametrize("large", [True, False])
 def test_beside_fast_writers_each_file_is_looked_at_once(
-    verb: str, properties: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verb: str, properties: str, large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many races are lost, the work of the first attempt is not done again."""
     table = txlog.write(tmp_path / "t", rows(1, 2), properties=PROPERTIES[properties])
     for x in range(5):
         table.append(rows(x, 5))
+    table.maintenance.checkpoint()
     opened: Counter[str] = Counter()
     init = FragmentReader.__init__
 
@@ -184,7 +191,8 @@ def test_beside_fast_writers_each_file_is_looked_at_once(
     alone = max(opened.values())
     opened.clear()
     losses = 14  # More than are tried before the first wait.
-    with losing(tmp_path / "t", [WINNERS["append"]] * losses):
+    size = moved({LARGE: 1}) if large else nullcontext()
+    with size, losing(tmp_path / "t", [WINNERS["append"]] * losses):
         run(tmp_path / "t", verb)
     assert len(opened) > losses
     assert max(opened.values()) <= alone

@@ -9,9 +9,9 @@ from functools import partial
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.actions.columns import files_at
 from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
 from txlog.actions.stats_text import StatsText
+from txlog.base.arrow import arrow_array, pc
 from txlog.base.effects import Effects
 from txlog.base.errors import InternalError
 from txlog.base.threads import Engine, map_all
@@ -47,11 +47,12 @@ from txlog.fragments.deletion_vector import (
 from txlog.fragments.fragment import Fragment, is_in_log, rows_left
 from txlog.scan.deletions import load_deletions
 from txlog.scan.files import as_fragments
-from txlog.scan.plan import ScanPlan, plan_scan
+from txlog.scan.lazy_plan import plan_snapshot
+from txlog.scan.plan import ScanPlan
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan, require_table_columns
 from txlog.snapshot.commits import Commit, file_rows
-from txlog.snapshot.live_files import load_files
+from txlog.snapshot.live_files import load_files, rows_at
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.structs import with_json_stats
 from txlog.store.base import Store
@@ -199,20 +200,24 @@ def with_vector(add: Add, vector: DeletionVectorDescriptor, physical_rows: int) 
     )
 
 
-def delete_rows(
-    context: Context, snapshot: Snapshot, where: Expression | None, options: WriteOptions,
-    files: pa.Table | None = None,
-) -> RowChanges:  # fmt: skip
-    """Find a predicate's rows, and write vectors or new files to delete them.
+def plan_changes(context: Context, snapshot: Snapshot, where: Expression | None) -> ScanPlan:
+    """Plan which files of a version an operation looks at; errors as for `plan_scan`.
 
-    `files` are the live `FILE_ROWS` to look at. Default: all of the version.
+    Of a large table the plan reads only what shows this, as that of a scan does.
     """
-    if files is None:
-        files = load_files(context.store, snapshot).live
-    plan = plan_scan(snapshot, files, columns=[], where=where)
-    require_table_columns(plan.reading.where, snapshot, files, row_ids=True)
+    store = context.store
+    return plan_snapshot(
+        store, snapshot, lambda: load_files(store, snapshot).live, columns=[], where=where
+    )
+
+
+def delete_rows(
+    context: Context, snapshot: Snapshot, plan: ScanPlan, options: WriteOptions
+) -> RowChanges:
+    """Find the rows of a plan's predicate, and write vectors or new files to delete them."""
+    require_table_columns(plan.reading.where, snapshot, plan.live, row_ids=True)
     whole, deletes = find_deletes(context.store, plan, context.engine)
-    return apply_deletes(context, snapshot, plan, files, whole, deletes, options)
+    return apply_deletes(context, snapshot, plan, whole, deletes, options)
 
 
 def delete_positions(
@@ -232,15 +237,16 @@ def delete_positions(
     InternalError
         A row is not in the version.
     """
-    files = load_files(context.store, snapshot).live
-    plan = plan_scan(snapshot, files, columns=[])
-    fragments = {fragment.id: fragment for fragment in plan.fragments}
+    plan = plan_changes(context, snapshot, None)
+    wanted_ids = arrow_array(list(rows), pa.int64())
+    chosen = plan.files.filter(pc.is_in(plan.files.rows.ids, value_set=wanted_ids))
+    fragments = {fragment.id: fragment for fragment in chosen.fragments()}
     parts = [(fragments.get(number), wanted) for number, wanted in rows.items() if wanted]
     find = partial(_deletes_at, context.store, plan.reading)
     known = [part for part in parts if _is_known(part[0])]  # These need no reading of files.
     unknown = [part for part in parts if not _is_known(part[0])]
     deletes = [*map(find, known), *context.engine.map(find, unknown)]
-    return apply_deletes(context, snapshot, plan, files, [], deletes, options, records=records)
+    return apply_deletes(context, snapshot, plan, [], deletes, options, records=records)
 
 
 def _is_known(fragment: Fragment | None) -> bool:
@@ -270,7 +276,6 @@ def apply_deletes(
     context: Context,
     snapshot: Snapshot,
     plan: ScanPlan,
-    files: pa.Table,
     whole: Sequence[Fragment],
     deletes: Sequence[FileDeletes],
     options: WriteOptions,
@@ -285,11 +290,11 @@ def apply_deletes(
         Whether to record the deleted rows as changes if the table requires it.
     """
     if not records or not records_changes(snapshot) or all(one.is_whole for one in deletes):
-        return _applied(context, snapshot, plan, files, whole, deletes, options)
+        return _applied(context, snapshot, plan, whole, deletes, options)
     parts = [RowsOf("delete", one.fragment, one.rows) for one in deletes]
     cdc = write_rows_of(context, snapshot, [*parts, *deleted_rows(whole)])
     try:
-        applied = _applied(context, snapshot, plan, files, whole, deletes, options)
+        applied = _applied(context, snapshot, plan, whole, deletes, options)
     except BaseException:
         discard_changes(context.store, cdc)
         raise
@@ -300,7 +305,6 @@ def _applied(
     context: Context,
     snapshot: Snapshot,
     plan: ScanPlan,
-    files: pa.Table,
     whole: Sequence[Fragment],
     deletes: Sequence[FileDeletes],
     options: WriteOptions,
@@ -313,7 +317,7 @@ def _applied(
     leaving = [file.path for fragment in removed for file in fragment.files]
     for one in partial_ones:  # A deletion vector changes only the primary file's `add`.
         leaving.extend(file.path for file in one.fragment.files[: 1 if marks else None])
-    touched = files_at(files, leaving)
+    touched = plan.rows_at(leaving)
     result = RowChanges(
         plan.reading.where,
         tuple(removes_of(touched, now_ms)),
@@ -368,9 +372,8 @@ def united_with(
     """
     if not all(only_deleted(context.store, file_rows([winner])) for winner in winners):
         return None
-    live = load_files(context.store, current).live
     paths = [one.fragment.path for one in deletes.files]
-    rows = files_at(live, paths)
+    rows = rows_at(context.store, current, paths)
     now = {fragment.path: fragment for fragment in as_fragments(rows)}
     united: list[FileDeletes] = []
     for one, path in zip(deletes.files, paths, strict=True):

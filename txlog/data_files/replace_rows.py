@@ -93,7 +93,6 @@ def replace_rows(
     context: Context,
     snapshot: Snapshot,
     plan: ScanPlan,
-    files: pa.Table,
     changes: Sequence[FileChange],
     new_rows: NewRows,
     *,
@@ -110,7 +109,7 @@ def replace_rows(
     Parameters
     ----------
     plan
-        The plan that found the rows; `files` are the live `FILE_ROWS` from which it was made.
+        The plan that found the rows.
     reads
         The columns that `new_rows` needs: it may get more of them. Default: all.
     inserted
@@ -152,7 +151,7 @@ def replace_rows(
         if records_changes(snapshot) and not all(_is_gone(one) for one in changes):
             cdc += _write_images(context, snapshot, steps, changes)
             cdc += write_rows_of(context, snapshot, inserted_rows(new), schema=writing.schema)
-        deletes = _leave_out(context, snapshot, plan, files, changes, options, keeps=keeps)
+        deletes = _leave_out(context, snapshot, plan, changes, options, keeps=keeps)
     except BaseException:
         discard_files(context.store, adds)
         discard_changes(context.store, cdc)
@@ -181,7 +180,6 @@ def _leave_out(
     context: Context,
     snapshot: Snapshot,
     plan: ScanPlan,
-    files: pa.Table,
     changes: Sequence[FileChange],
     options: WriteOptions,
     *,
@@ -189,9 +187,9 @@ def _leave_out(
 ) -> RowChanges:
     deletes = [one.deletes for one in changes]
     if keeps:
-        return apply_deletes(context, snapshot, plan, files, [], deletes, options, records=False)
+        return apply_deletes(context, snapshot, plan, [], deletes, options, records=False)
     fragments = [one.fragment for one in deletes]  # The remaining rows are already written.
-    left_out = apply_deletes(context, snapshot, plan, files, fragments, [], options, records=False)
+    left_out = apply_deletes(context, snapshot, plan, fragments, [], options, records=False)
     return replace(left_out, rows=sum(len(one.rows) for one in deletes))
 
 

@@ -8,14 +8,14 @@ files. `.to_arrow()` reads the same files, ordered by fragment id, which sorts t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import add
 
 import pyarrow as pa
 
-from txlog.actions.columns import FILE_ROWS
+from txlog.actions.columns import FILE_ROWS, files_at
 from txlog.base.arrow import pc
 from txlog.base.columns import flat
 from txlog.base.threads import cached_property
@@ -44,6 +44,7 @@ from txlog.snapshot.live_files import (
     fold_files,
     has_large_checkpoint,
     load_files,
+    rows_at,
 )
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import num_records, require_same_partitions
@@ -120,6 +121,15 @@ class LoggedPlan(ScanPlan):
             if counted is not None:
                 return counted, ()
         return super().count()
+
+    def rows_at(self, paths: Iterable[str]) -> pa.Table:
+        """As for `ScanPlan`. Of the log, only the row groups with files of the plan are read."""
+        wanted = list(dict.fromkeys(paths))
+        sources = None if self.reading.where is None else self._survivors.sources
+        found = rows_at(self.store, self.snapshot, wanted, sources)
+        if found.num_rows < len(wanted):  # A file that is left out would keep its rows.
+            return files_at(load_files(self.store, self.snapshot).live, wanted)
+        return found
 
     def _find(self) -> PlannedFiles:
         if self.reading.where is None:
@@ -285,8 +295,8 @@ def plan_snapshot(
     reading = read_plan(snapshot, columns=columns, where=where)
     if is_large(snapshot, reading):
         return LoggedPlan(reading=reading, store=store, snapshot=snapshot)
-    find = partial(plan_live, snapshot, reading, files())
-    return FoundPlan(reading=reading, find=find)
+    live = files()
+    return FoundPlan(reading=reading, live=live, find=partial(plan_live, snapshot, reading, live))
 
 
 def is_large(snapshot: Snapshot, reading: ReadPlan | None = None) -> bool:

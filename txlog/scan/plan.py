@@ -7,13 +7,14 @@ a large table, `lazy_plan.LoggedPlan`, reads only the needed parts of the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
 
 import pyarrow as pa
 
+from txlog.actions.columns import files_at
 from txlog.actions.stats_text import Path
 from txlog.base.arrow import arrow_array, arrow_scalar, pc
 from txlog.base.columns import flat
@@ -124,9 +125,12 @@ class ScanPlan:
     ----------
     reading
         How each fragment is read: the value that workers get.
+    live
+        The live `FILE_ROWS` from which the plan was made, if the caller has them.
     """
 
     reading: ReadPlan
+    live: pa.Table | None = field(default=None, repr=False, compare=False)
 
     def _find(self) -> PlannedFiles:
         raise NotImplementedError
@@ -160,6 +164,14 @@ class ScanPlan:
     def paths(self) -> pa.ChunkedArray:
         """The logged paths of the files to read, unordered."""
         return self.files.paths
+
+    def rows_at(self, paths: Iterable[str]) -> pa.Table:
+        """Return the live `FILE_ROWS`, with all columns, of some of the plan's files.
+
+        An operation needs these of the files that it changes; few of those that it looks at.
+        """
+        assert self.live is not None
+        return files_at(self.live, paths)
 
     @cached_property
     def fragments(self) -> Sequence[Fragment]:
@@ -290,7 +302,8 @@ def plan_scan(
         A column is not in the table, or the predicate does not fit its schema.
     """
     reading = read_plan(snapshot, columns=columns, where=where)
-    return FoundPlan(reading=reading, find=partial(plan_live, snapshot, reading, files))
+    find = partial(plan_live, snapshot, reading, files)
+    return FoundPlan(reading=reading, live=files, find=find)
 
 
 def plan_fragments(

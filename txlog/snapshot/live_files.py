@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -12,20 +12,22 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import empty_rows
-from txlog.base.arrow import pc
+from txlog.base.arrow import arrow_array, pc
 from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError, NotFoundError, resource_errors
 from txlog.base.threads import prefetch
 from txlog.base.thresholds import Threshold
-from txlog.checkpoint.file_rows import Wanted
+from txlog.checkpoint.file_rows import Wanted, united
 from txlog.checkpoint.parquet import Footers
 from txlog.checkpoint.read import Source, file_batches, read_files, sources_of
 from txlog.fragments.rows import FEATURE, require_fragments_feature
 from txlog.log.names import LogFile, parse_name
+from txlog.log.paths import canonical_keys
 from txlog.reconcile.files import (
     FileState,
     Hashes,
     Newer,
+    are_different,
     are_distinct,
     file_keys,
     key_hashes,
@@ -34,6 +36,7 @@ from txlog.reconcile.files import (
     newest,
     overlay,
     state_of,
+    text_hashes,
 )
 from txlog.snapshot.commits import DamagedError
 from txlog.snapshot.load import explain, load_snapshot, warn_of_damage
@@ -158,6 +161,60 @@ def live_among(
         return pa.concat_tables([empty, *chosen], promote_options="permissive")
 
     return fold_files(store, snapshot, Wanted(tuple(columns)), joined, select=named)
+
+
+def rows_at(
+    store: Store,
+    snapshot: Snapshot,
+    paths: Iterable[str],
+    sources: Sequence[Source] | None = None,
+) -> pa.Table:
+    """Return the live `FILE_ROWS` of some logged paths; a path that is not live has none.
+
+    All columns of them are read, but of other files only a batch at a time is in memory. `sources`
+    and errors are those of `fold_files`.
+    """
+    wanted = pc.unique(arrow_array(list(paths), pa.string()))
+    if not len(wanted):
+        return empty_rows()
+
+    def chosen(files: pa.Table) -> pa.Table:
+        return files.filter(pc.is_in(files["path"], value_set=wanted))
+
+    def whole(batches: Iterator[tuple[Source | None, pa.Table]]) -> pa.Table:
+        found = united([batch for _, batch in batches])
+        if not are_different(file_keys(found)):
+            raise TwiceError
+        return found
+
+    return fold_files(store, snapshot, Wanted(), whole, sources, distinct=False, select=chosen)
+
+
+def path_hashes(store: Store, snapshot: Snapshot) -> Hashes:
+    """Return a hash of the path of each live file of a checkpoint, ascending; errors as above."""
+
+    def hashed(batches: Iterator[tuple[Source | None, pa.Table]]) -> Hashes:
+        found = [
+            text_hashes(flat(canonical_keys(rows["path"])))
+            for source, rows in batches
+            if source is not None
+        ]
+        return np.sort(np.concatenate([np.zeros(0, np.uint64), *found]))
+
+    return fold_files(store, snapshot, Wanted(("path",)), hashed, distinct=False)
+
+
+def has_any_path(store: Store, snapshot: Snapshot, keys: pa.Array) -> bool:
+    """Return whether a live file of a version has one of some canonical paths; errors as above."""
+
+    def named(files: pa.Table) -> pa.Table:
+        return files.filter(pc.is_in(flat(canonical_keys(files["path"])), value_set=keys))
+
+    def any_of(batches: Iterator[tuple[Source | None, pa.Table]]) -> bool:
+        return any(rows.num_rows for _, rows in batches)
+
+    wanted = Wanted(("path",))
+    return fold_files(store, snapshot, wanted, any_of, distinct=False, select=named)
 
 
 def fold_states(

@@ -5,21 +5,27 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
+import numpy as np
 import pyarrow as pa
 
-from txlog.base.arrow import pc
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError, tidied
 from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.operation import Operation
+from txlog.data_files.deletions import plan_changes
 from txlog.data_files.row_changes import RowChanges
+from txlog.expressions.tree import Expression
 from txlog.fragments.rows import FEATURE
 from txlog.log.paths import canonical_keys
-from txlog.reconcile.files import newly_named
-from txlog.snapshot.live_files import load_files, require_sound
+from txlog.reconcile.files import Hashes, newly_named, text_hashes
+from txlog.scan.plan import ScanPlan
+from txlog.snapshot.live_files import has_any_path, path_hashes, require_sound
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
 from txlog.verbs.append import evolved
 
 
@@ -27,8 +33,37 @@ from txlog.verbs.append import evolved
 class _Looked:
     """The version whose files the last attempt looked at."""
 
+    store: Store
     snapshot: Snapshot
-    keys: tuple[pa.ChunkedArray, ...]  # Of the paths of its live files.
+    # Of the paths of its live files. Of a large table only those after the checkpoint: `checkpoint`
+    # has a hash of each of the others, from the first race that is lost.
+    keys: tuple[pa.ChunkedArray, ...]
+    whole: bool
+    checkpoint: list[Hashes] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, store: Store, snapshot: Snapshot, plan: ScanPlan) -> _Looked:
+        rows = snapshot.tail.rows if plan.live is None else plan.live
+        keys = (canonical_keys(rows["path"]),)
+        return cls(store, snapshot, keys, plan.live is not None)
+
+    def _knows(self, keys: pa.ChunkedArray) -> bool:
+        """Return whether one of some paths was live, or was named after the checkpoint."""
+        if any(map(_is_any_in(keys), self.keys)):
+            return True
+        if self.whole or not len(keys):
+            return False
+        if not self.checkpoint:
+            self.checkpoint.append(path_hashes(self.store, self.snapshot))
+        (known,) = self.checkpoint
+        asked = flat(keys)
+        hashes = text_hashes(asked)
+        at = np.minimum(np.searchsorted(known, hashes), max(0, len(known) - 1))
+        alike = known[at] == hashes if len(known) else np.zeros(len(hashes), np.bool_)
+        if not alike.any():
+            return False
+        # Hashes are of the ends of paths: files of different folders may have the same one.
+        return has_any_path(self.store, self.snapshot, asked.filter(arrow_array(alike)))
 
     def added(self, now: Snapshot) -> pa.Table | None:
         """Return the live files that a version has beyond those; None if anything else changed."""
@@ -39,7 +74,7 @@ class _Looked:
             return None  # With fragments, new files may belong to old ones.
         with suppress(LogCorruptError):  # Else deciding again meets the damage, and names it.
             named = newly_named(before.tail.rows, now.tail.rows)
-            if named is None or any(map(_is_any_in(canonical_keys(named["path"])), self.keys)):
+            if named is None or self._knows(canonical_keys(named["path"])):
                 return None
             # The others were added and removed since: no attempt has seen them.
             added = named.filter(named["is_add"])
@@ -49,7 +84,8 @@ class _Looked:
         return None
 
     def with_added(self, now: Snapshot, added: pa.Table) -> _Looked:
-        return _Looked(now, (*self.keys, canonical_keys(added["path"])))
+        keys = (*self.keys, canonical_keys(added["path"]))
+        return replace(self, snapshot=now, keys=keys)
 
 
 def _is_any_in(keys: pa.ChunkedArray) -> Callable[[pa.ChunkedArray], bool]:
@@ -82,11 +118,11 @@ class ChangeRows(Operation):
         """
         return None
 
-    def look(self, base: Snapshot) -> pa.Table:
-        """Return the live `FILE_ROWS` of a version, and remember that they were looked at."""
-        files = load_files(self.context.store, base).live
-        self._looked = _Looked(base, (canonical_keys(files["path"]),))
-        return files
+    def look(self, base: Snapshot, where: Expression | None) -> ScanPlan:
+        """Plan which files of a version to look at, and remember that they were looked at."""
+        plan = plan_changes(self.context, base, where)
+        self._looked = _Looked.of(self.context.store, base, plan)
+        return plan
 
     @abstractmethod
     def metrics(self, changes: RowChanges) -> dict[str, int]:

@@ -15,7 +15,6 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from txlog.actions.columns import files_at
 from txlog.actions.file import Add
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.columns import flat
@@ -25,6 +24,7 @@ from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.data_files.curves import Curve, Numbers, bits_for, column_at, cuts_of, keys, ranks
+from txlog.data_files.deletions import plan_changes
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.rewrite import (
     RewritePlan,
@@ -40,11 +40,9 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression, col
 from txlog.fragments.fragment import Fragment
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import ArrayType, MapType, StructType, type_name
-from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.verbs.mapped_columns import clustering_columns, logical_path
@@ -141,20 +139,19 @@ class Cluster(Rewrite):
         wanted = ClusterOptions(
             tuple(_checked(base, path) for path in paths), self._curve, self._task_bytes
         )
-        files = load_files(self.context.store, base).live
-        scan = plan_scan(base, files, columns=[], where=self._where)
+        scan = plan_changes(self.context, base, self._where)
         require_partition_columns(scan.reading.where, base)
         mark = _mark_of(wanted)
         fragments: Iterable[Fragment] = scan.fragments
         if not self._full:
-            fragments = _unclustered(fragments, files, mark)
+            fragments = _unclustered(fragments, scan.files.rows.primaries, mark)
         plan = plan_rewrite(base, self._options.of_optimize(base.properties))
         groups = _by_partition(fragments)
         replaced = [fragment for group in groups for fragment in group]
         self._write(plan, groups, wanted)
         if not replaced:
             return None
-        rows = files_at(files, (file.path for fragment in replaced for file in fragment.files))
+        rows = scan.rows_at(file.path for fragment in replaced for file in fragment.files)
         cube = {**mark, "ZCUBE_ID": self.context.effects.uuid()}
         change: dict[str, Any] = {"tags": cube}
         if self._columns is None:

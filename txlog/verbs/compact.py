@@ -12,10 +12,10 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from txlog.actions.columns import files_at
 from txlog.base.arrow import pc
 from txlog.base.errors import InvalidInputError, tidied
 from txlog.commit.intent import Intent
+from txlog.data_files.deletions import plan_changes
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.rewrite import (
     RewritePlan,
@@ -32,11 +32,9 @@ from txlog.data_files.write import discard_files
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
-from txlog.scan.plan import plan_scan
 from txlog.scan.read_plan import choose_columns
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField, type_name
-from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.rewrite import Rewrite, optimize_metrics
 
@@ -184,8 +182,7 @@ class Compact(Rewrite):
         """
         require_movable(base)
         sort_by = _sort_columns(base, self._sort_by)
-        files = load_files(self.context.store, base).live
-        plan = plan_scan(base, files, columns=[], where=self._where)
+        plan = plan_changes(self.context, base, self._where)
         require_partition_columns(plan.reading.where, base)
         options = self._options.of_optimize(base.properties)
         wanted = limits(options, *self._asked)
@@ -202,7 +199,7 @@ class Compact(Rewrite):
             self._written.extend(adds)
         if not replaced:
             return None
-        rows = files_at(files, (file.path for fragment in replaced for file in fragment.files))
+        rows = plan.rows_at(file.path for fragment in replaced for file in fragment.files)
         return replace(
             self._moved(base, rows, "compact"),
             isolation="SnapshotIsolation",

@@ -16,6 +16,7 @@ from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.row_changes import RowChanges
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
+from txlog.scan.plan import plan_scan
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.change_rows import ChangeRows
@@ -47,11 +48,12 @@ class Delete(ChangeRows):
         InvalidInputError
             The predicate does not fit the table.
         """
-        return delete_rows(self.context, base, self._where, self._options, self.look(base))
+        return delete_rows(self.context, base, self.look(base, self._where), self._options)
 
     def extended(self, base: Snapshot, changes: RowChanges, added: pa.Table) -> RowChanges | None:
         """Return the changes with those of added files: each row is deleted by its own values."""
-        more = delete_rows(self.context, base, self._where, self._options, added)
+        plan = plan_scan(base, added, columns=[], where=self._where)
+        more = delete_rows(self.context, base, plan, self._options)
         both = changes.with_more(more)
         if both is None:
             more.discard(self.context.store)

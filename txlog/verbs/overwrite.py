@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,11 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata
 from txlog.base.arrow import arrow_array
+from txlog.checkpoint.file_rows import Wanted
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.change_files import inserted_rows, write_rows_of
-from txlog.data_files.deletions import delete_rows, removes_of
+from txlog.data_files.deletions import delete_rows, plan_changes, removes_of
 from txlog.data_files.modes import PartitionMode, SchemaMode, WriteModes
 from txlog.data_files.options import WriteOptions, as_options
 from txlog.data_files.row_changes import RowChanges
@@ -25,10 +26,11 @@ from txlog.protocol.form import logged_partition_value
 from txlog.protocol.mapping import with_schema
 from txlog.protocol.properties import with_dropped
 from txlog.schema.types import DataType, StructType
-from txlog.snapshot.live_files import load_files
+from txlog.snapshot.live_files import fold_files, load_files, rows_at
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import partition_texts
 from txlog.stats.partition import format_partition_values, parse_partition_values
+from txlog.store.base import Store
 from txlog.verbs.append import evolved, require_free_names, write_metrics
 
 
@@ -127,10 +129,13 @@ class Overwrite(Operation):
     def _rows_replaced(self, base: Snapshot) -> RowChanges:
         modes = self._files.modes
         if modes.where is not None:
-            return delete_rows(self.context, base, modes.where, self._options)
-        rows = load_files(self.context.store, base).live
+            plan = plan_changes(self.context, base, modes.where)
+            return delete_rows(self.context, base, plan, self._options)
+        store = self.context.store
         if modes.partition_mode == "dynamic":
-            rows = _in_partitions(rows, self._files.adds, base)
+            rows = rows_at(store, base, _in_partitions(store, self._files.adds, base))
+        else:
+            rows = load_files(store, base).live
         return RowChanges(None, tuple(removes_of(rows, self.context.effects.now_ms())))
 
     def _discard_deletes(self) -> None:
@@ -144,21 +149,31 @@ class Overwrite(Operation):
         self._files.discard(self.context.store)
 
 
-def _in_partitions(rows: pa.Table, adds: list[Add], snapshot: Snapshot) -> pa.Table:
-    """Keep the live files that are in one of the partitions of the new ones.
+def _in_partitions(store: Store, adds: list[Add], snapshot: Snapshot) -> list[str]:
+    """Return the paths of the live files that are in one of the partitions of the new ones.
 
     Partitions are compared by value, because writers spell some types in several ways.
     """
     mode = snapshot.mapping_mode
-    columns, touched = [], []
+    touched = []
     for column in snapshot.partition_fields:
         new = [logged_partition_value(add.partition_values, column, mode) for add in adds]
         touched.append(_respelled(arrow_array(new, pa.string()), column.type))
-        columns.append(_respelled(partition_texts(rows, column, mode), column.type))
     wanted = set(zip(*touched, strict=True))
-    return rows.filter(
-        arrow_array([key in wanted for key in zip(*columns, strict=True)], pa.bool_())
-    )
+
+    def inside(rows: pa.Table) -> pa.Table:
+        columns = [
+            _respelled(partition_texts(rows, column, mode), column.type)
+            for column in snapshot.partition_fields
+        ]
+        keys = zip(*columns, strict=True)
+        return rows.filter(arrow_array([key in wanted for key in keys], pa.bool_()))
+
+    def paths(batches: Iterator[tuple[Any, pa.Table]]) -> list[str]:
+        return [path for _, rows in batches for path in rows["path"].to_pylist()]
+
+    columns = Wanted(("path", "partition_values"))
+    return fold_files(store, snapshot, columns, paths, distinct=False, select=inside)
 
 
 def _respelled(texts: pa.Array, kind: DataType) -> list[str | None]:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
-from txlog.actions.columns import files_at
 from txlog.actions.file import Add, Cdc, Remove
 from txlog.base.errors import clean_after, tidied
 from txlog.commit.context import Context
@@ -31,7 +30,7 @@ from txlog.data_files.write import discard_files
 from txlog.expressions.tree import Or
 from txlog.fragments.ids import ID_TAG, PENDING_ROW_IDS
 from txlog.scan.files import as_fragments
-from txlog.snapshot.live_files import load_files
+from txlog.snapshot.live_files import rows_at
 from txlog.snapshot.snapshot import Snapshot
 
 Value = TypeVar("Value")
@@ -161,8 +160,7 @@ def _changed_rows(context: Context, state: Snapshot, intent: Intent) -> list[Row
     added = {add.path for add in intent.adds}
     removed = {remove.path for remove in intent.removes if remove.data_change}
     new = [add for add in intent.adds if add.data_change and add.path not in removed]
-    files = load_files(context.store, state).live
-    gone = as_fragments(files_at(files, removed - added))
+    gone = as_fragments(rows_at(context.store, state, removed - added))
     return [*inserted_rows(new), *deleted_rows(gone)]
 
 

@@ -15,7 +15,7 @@ from txlog.data_files.replace_rows import FileChange, Places, replace_rows
 from txlog.data_files.row_changes import RowChanges
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
-from txlog.scan.plan import plan_scan
+from txlog.scan.plan import ScanPlan, plan_scan
 from txlog.scan.read_plan import require_table_columns
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.change_rows import ChangeRows
@@ -58,20 +58,20 @@ class Update(ChangeRows):
             error_on_type_mismatch=self._options.error_on_type_mismatch,
             zone=self.context.zone,
         )
-        return self._changes_of(base, self.look(base))
+        return self._changes_of(base, self.look(base, self._where))
 
     def extended(self, base: Snapshot, changes: RowChanges, added: pa.Table) -> RowChanges | None:
         """Return the changes with those of added files: each row changes by its own values."""
-        more = self._changes_of(base, added)
+        plan = plan_scan(base, added, columns=[], where=self._where)
+        more = self._changes_of(base, plan)
         both = changes.with_more(more)
         if both is None:
             more.discard(self.context.store)
         return both
 
-    def _changes_of(self, base: Snapshot, files: pa.Table) -> RowChanges:
+    def _changes_of(self, base: Snapshot, plan: ScanPlan) -> RowChanges:
         assert self._given is not None
-        plan = plan_scan(base, files, columns=[], where=self._where)
-        require_table_columns(plan.reading.where, base, files, row_ids=True)
+        require_table_columns(plan.reading.where, base, plan.live, row_ids=True)
         rows = find_rows(self.context.store, plan, self.context.engine)
         if not rows:
             return RowChanges(plan.reading.where)
@@ -79,7 +79,6 @@ class Update(ChangeRows):
             self.context,
             base,
             plan,
-            files,
             [FileChange(one, one.rows) for one in rows],
             partial(_new_rows, self._given),
             options=self._options,

@@ -117,7 +117,7 @@ class Merge(ChangeRows):
         every = any(clause.kind == "not_matched_by_source" for clause in clauses)
         where = None if every else where_matched(keys, condition, sides)
         self._bound = _Bound(sides, source, keys, condition, clauses, schema, where, every=every)
-        found = self._matched(base, self.look(base))
+        found = self._matched(base, self.look(base, where))
         inserts = _Inserts(found.steps, found.matches)
         self._metrics, self._open = {}, inserts.open
         if not found.changed and not inserts.any():
@@ -134,7 +134,8 @@ class Merge(ChangeRows):
         None if they match one that was inserted, or that is not inserted because of its values.
         """
         assert self._bound is not None
-        found = self._matched(base, added)
+        plan = plan_scan(base, added, columns=[], where=self._bound.where)
+        found = self._matched(base, plan)
         inserts = found.steps.has("not_matched")
         if inserts and any(bool(self._open[one.matched].any()) for one in found.matches):
             return None
@@ -148,16 +149,15 @@ class Merge(ChangeRows):
             self._count(found, both, 0)
         return both
 
-    def _matched(self, base: Snapshot, files: pa.Table) -> _Matched:
-        """Match the rows of live `FILE_ROWS` with the source."""
+    def _matched(self, base: Snapshot, plan: ScanPlan) -> _Matched:
+        """Match the rows of a plan's files with the source."""
         assert self._bound is not None
         bound = self._bound
-        plan = plan_scan(base, files, columns=[], where=bound.where)
         steps = _match_plan(base, plan, bound)
         fragments = plan.values if bound.every or len(bound.keys.rows) else ()
         match = partial(match_fragment, self.context.store, steps)
         matches = list(self.context.engine.map(match, fragments))
-        return _Matched(files, plan, steps, len(fragments), matches)
+        return _Matched(plan, steps, len(fragments), matches)
 
     def _replaced(
         self, base: Snapshot, found: _Matched, inserted: Iterable[pa.RecordBatch]
@@ -169,7 +169,6 @@ class Merge(ChangeRows):
             self.context,
             base,
             found.plan,
-            found.files,
             [FileChange(one.deletes, bitmap_of(one.updated.positions)) for one in found.changed],
             partial(merged_rows, found.steps, updates),
             reads=_kept_columns(found.steps),
@@ -188,7 +187,7 @@ class Merge(ChangeRows):
         gone = sum(len(one.deletes.rows) for one in found.changed)
         counted = merge_metrics(inserted=inserted, updated=updated, gone=gone, changes=changes)
         counted["numTargetFilesScanned"] = found.scanned
-        counted["numTargetFilesSkippedDuringScan"] = found.files.num_rows - found.scanned
+        counted["numTargetFilesSkippedDuringScan"] = found.plan.explanation.files - found.scanned
         names = (
             "numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted",
             "numTargetFilesScanned", "numTargetFilesSkippedDuringScan",
@@ -236,7 +235,6 @@ class _Bound:
 class _Matched:
     """The matches of some files of a version."""
 
-    files: pa.Table  # `FILE_ROWS`.
     plan: ScanPlan
     steps: MatchPlan
     scanned: int  # Fragments.
