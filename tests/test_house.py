@@ -23,9 +23,10 @@ ROOT = HOME.parent
 
 # A room imports only rooms to its left (spec/architecture.md).
 ORDER = (
-    "base.lazy", "base.html", "base.texts", "base.errors", "base.uris", "base.remedies",
-    "base.moments", "base.effects", "base.version", "base.thresholds", "base.threads", "base.arrow",
-    "base.columns", "base.text_bytes", "base.row_codes", "base.observe",
+    "base.lazy", "base.html", "base.texts", "base.errors", "base.frozen", "base.uris",
+    "base.remedies", "base.moments", "base.effects", "base.version", "base.thresholds",
+    "base.threads", "base.arrow", "base.columns", "base.text_bytes", "base.row_codes",
+    "base.observe",
     "schema", "variant", "actions", "log", "protocol", "expressions", "fragments", "parquet",
     "stats", "reconcile",
     "store", "checkpoint", "snapshot",

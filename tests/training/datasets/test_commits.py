@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.training.datasets.plain_type import ROWS, UUID, add, commits, make_ta
 from txlog.actions.table import DomainMetadata
 from txlog.base.errors import (
     InvalidInputError,
+    InvalidTypeError,
     LogCorruptError,
     SchemaMismatchError,
     UnsupportedFeatureError,
@@ -32,8 +34,10 @@ from txlog.snapshot.load import load_snapshot
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
 from txlog.table.table import Table
-from txlog.training.datasets.commits import digest_of, read_rows
-from txlog.training.datasets.values import Commit, Input
+from txlog.training.datasets.commits import Note, digest_of, read_rows
+from txlog.training.datasets.folder import Datasets
+from txlog.training.datasets.training_set import TrainingSet
+from txlog.training.datasets.values import Asked, Commit, Input, Summary
 
 
 @pytest.fixture
@@ -359,3 +363,24 @@ def test_the_uuid_is_no_part_of_what_is_stored(place: Context) -> None:
         "txlog.dataset.commit.1"
     ].configuration  # fmt: skip
     assert Table.exists(place.store.root)
+
+
+VALUES: list[type[Any]] = [Commit, Summary, Asked, TrainingSet, Note]
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_values_that_callers_share_have_no_mapping_that_can_change(kind: type[Any]) -> None:
+    names = [f.name for f in fields(kind) if "Mapping[" in str(f.type)]
+    given = {f.name: {"a": "1"} if f.name in names else "x" for f in fields(kind)}
+    value = kind(**given)
+    for name in set(names) - {"storage_options"}:
+        with pytest.raises(InvalidTypeError):
+            getattr(value, name)["a"] = "2"
+
+
+def test_a_commit_stays_what_it_was(tmp_path: Path) -> None:
+    made = Datasets(tmp_path).create("d", "TABLE", pa.table({"n": [1]}), tags={"k": "old"})
+    with pytest.raises(InvalidTypeError):
+        made.commit(1).tags["k"] = "new"  # type: ignore[index]
+    assert made.commit(1).tags == {"k": "old"}
+    assert made.prepare(tags={"k": "old"}).picked == (1,)

@@ -26,6 +26,7 @@ from txlog.base.errors import (
     TxlogError,
     tidied,
 )
+from txlog.base.frozen import freeze
 from txlog.extend import (
     Add,
     Append,
@@ -149,6 +150,9 @@ class Note:
     inputs: Callable[[], Sequence[Input]]  # It is called after all rows are read.
     code: Code | None = None
     txn: tuple[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        freeze(self)
 
 
 class _Tally:

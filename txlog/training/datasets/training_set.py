@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import InvalidInputError, NotFoundError
+from txlog.base.frozen import freeze
 from txlog.training.datasets.events import canonical
 from txlog.training.datasets.values import Asked, Commit, Failure, Part, State
 
@@ -40,6 +41,9 @@ class TrainingSet:
     statistics: Mapping[str, int] = field(default_factory=dict)
     error: Failure | None = None
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        freeze(self, "storage_options")
 
     def __hash__(self) -> int:
         return hash((self.dataset, self.version_hash, self.state))

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, StrictInt
 
+from txlog.base.frozen import freeze
+
 State = Literal["RUNNING", "READY", "FAILED"]
 FORMS = ("parquet", "csv")
 FORMAT = "1"  # The format of the ledger and of the tables of data sets.
@@ -59,6 +61,9 @@ class Commit:
     hidden: bool = False  # Later training sets do not pick the commit.
     purged: bool = False  # The rows were removed permanently.
 
+    def __post_init__(self) -> None:
+        freeze(self)
+
     def __hash__(self) -> int:
         return hash((self.dataset, self.commit_id, self.digest))
 
@@ -78,6 +83,9 @@ class Summary:
     commits: tuple[Commit, ...] = ()
     names: Mapping[str, int | str] = field(default_factory=dict)  # Of `tag`: a number or a hash.
     deleted: bool = False
+
+    def __post_init__(self) -> None:
+        freeze(self)
 
     def __hash__(self) -> int:
         return hash((self.uuid, len(self.commits)))
@@ -112,6 +120,9 @@ class Asked:
     picked: tuple[tuple[int, str], ...]  # Number and digest of each commit, ascending.
     form: str = "parquet"
     options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        freeze(self)
 
     @property
     def commit_ids(self) -> tuple[int, ...]:

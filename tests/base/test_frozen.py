@@ -1,0 +1,67 @@
+"""Mappings that do not change."""
+
+import copy
+import operator
+import pickle
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txlog.base.errors import InvalidTypeError
+from txlog.base.frozen import FrozenDict, freeze
+
+
+@given(st.dictionaries(st.text(max_size=3), st.booleans()))
+def test_it_equals_a_dict_and_survives_copies(items: dict[str, bool]) -> None:
+    frozen = FrozenDict(items)
+    copies = [pickle.loads(pickle.dumps(frozen)), copy.copy(frozen), copy.deepcopy(frozen)]
+    for one in (frozen, *copies):
+        assert one == items
+        assert isinstance(one, FrozenDict)
+    assert orjson.loads(orjson.dumps(frozen)) == items
+    assert frozen | {"more": True} == {**items, "more": True}
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "__setitem__": lambda one: operator.setitem(one, "a", 2),
+    "__delitem__": lambda one: operator.delitem(one, "a"),
+    "__ior__": lambda one: operator.ior(one, {"b": 2}),
+    "clear": lambda one: one.clear(),
+    "pop": lambda one: one.pop("a"),
+    "popitem": lambda one: one.popitem(),
+    "setdefault": lambda one: one.setdefault("b", 2),
+    "update": lambda one: one.update(b=2),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_change_is_refused(name: str) -> None:
+    frozen = FrozenDict({"a": 1})
+    with pytest.raises(InvalidTypeError, match="does not change"):
+        CHANGES[name](frozen)
+    assert frozen == {"a": 1}
+
+
+def test_no_method_that_changes_a_dict_is_missing() -> None:
+    more = set(dir(MutableMapping)) - set(dir(Mapping))
+    assert {name for name in more if "marker" not in name} <= CHANGES.keys()
+
+
+def test_the_mappings_of_a_value_are_copies() -> None:
+    @dataclass(frozen=True)
+    class Value:
+        tags: dict[str, str]
+        options: dict[str, str]
+
+        def __post_init__(self) -> None:
+            freeze(self, "options")
+
+    tags = {"a": "1"}
+    value = Value(tags, tags)
+    tags["a"] = "2"
+    assert (value.tags, value.options) == ({"a": "1"}, {"a": "2"})
