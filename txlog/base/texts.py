@@ -59,6 +59,38 @@ def is_unicode(text: str) -> bool:
     return True
 
 
+# Control characters but the line feed, separators of lines, changes of direction, lone surrogates.
+_UNSEEN = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """Return a text as a terminal shall show it: characters that would steer it as escapes.
+
+    Line feeds stay. So a value can neither move the cursor nor hide or reorder other text.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def unique_names(names: Iterable[str]) -> list[str]:
+    """Return names in their order, each once: the second `a` is `a_1`."""
+    given = list(names)
+    taken = set(given)
+    found: list[str] = []
+    seen: set[str] = set()
+    for name in given:
+        own, number = name, 0
+        while own in seen or (number and own in taken):
+            number += 1
+            own = f"{name}_{number}"
+        seen.add(own)
+        found.append(own)
+    return found
+
+
 def number_or_name(text: str) -> int | str:
     """Return a text of digits that fits 64 bits as a number, and other texts unchanged."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else text

@@ -31,6 +31,7 @@ from txlog.tools.cli.output import (
     metrics_text,
     newest_of,
     plain_warnings,
+    print_error,
     print_json,
     print_outcome,
     print_rows,
@@ -128,7 +129,7 @@ def run(arguments: list[str] | None = None) -> int:
             _command()(arguments, prog_name="txlog", standalone_mode=True)
     except TxlogError as error:
         words = sys.argv[1:] if arguments is None else arguments
-        print(error_text(error, asked(words)), file=sys.stderr)
+        print_error(error_text(error, asked(words)))
         return exit_code(error)
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 1

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from txlog.base.texts import unique_names
 from txlog.tools.cli.examine import Json, pairs
-from txlog.tools.cli.output import as_rows, clock, print_json, print_rows, print_text
+from txlog.tools.cli.output import as_rows, clock, print_data, print_json, print_rows, print_text
 
 if TYPE_CHECKING:
     from txlog.training import Commit, Dataset, Datasets, Summary, TrainingSet
@@ -185,8 +186,10 @@ def diff(
     kinds = {"removed": found.removed().read_all(), "added": found.added().read_all()}
     if key:
         kinds["changed"] = found.changed()
-    listed = [{"change": kind, **row} for kind, data in kinds.items() for row in as_rows(data)]
-    print_rows(f"{a} → {b}", listed, json)
+    names = kinds["added"].schema.names
+    change = unique_names([*names, "change"])[-1]  # A column of the data set may have this name.
+    listed = [{change: kind, **row} for kind, data in kinds.items() for row in as_rows(data)]
+    print_rows(f"{a} → {b}", listed, json, names=[change, *names])
 
 
 @datasets.command()
@@ -206,7 +209,7 @@ def lineage(
     wanted = _number(commit)
     graph = _dataset(root, name).lineage(wanted, "down" if down else "up", depth)
     if dot:
-        print_text(graph.to_dot())
+        print_data(graph.to_dot())
     elif json:
         print_json(graph.to_json())
     else:

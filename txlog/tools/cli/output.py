@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
+from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -33,7 +34,7 @@ from txlog.base.errors import (
 )
 from txlog.base.moments import moment_text
 from txlog.base.remedies import Asked, on_command_line
-from txlog.base.texts import without_secrets
+from txlog.base.texts import is_unicode, unique_names, visible, without_secrets
 from txlog.base.threads import progress
 from txlog.base.uris import file_path, is_file_uri, scheme_of
 
@@ -67,10 +68,32 @@ _FOLDED = 8  # The smallest width of a column with wrapped texts, in characters.
 _CAPITAL = re.compile(r"(?<!^)([A-Z][a-z]+)")
 
 
+class OutputError(Exception):
+    """The standard output cannot be written: the disk is full, or nothing is open there."""
+
+
 def close_output() -> int:
     """Discard the remaining output; return the exit code for a closed pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return PIPE_CLOSED
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Tell errors of the standard output from those of other files."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(error.strerror) from error
+
+
+def _write(text: str) -> None:
+    """Write text to the standard output as it is, for programs."""
+    _stop_working()
+    with writing():
+        sys.stdout.write(text)
 
 
 def console() -> Console:
@@ -81,18 +104,39 @@ def console() -> Console:
         def on_broken_pipe(self) -> None:
             raise SystemExit(close_output())
 
+        def print(self, *values: Any, **options: Any) -> None:
+            with writing():
+                super().print(*values, **options)
+
     if sys.stdout.isatty():
-        return Console()
+        return Console(emoji=False)
     columns = os.environ.get("COLUMNS", "")
     width = int(columns) if columns.isdecimal() and int(columns) else 200
-    return Console(width=width, force_terminal=False, color_system=None)
+    return Console(width=width, force_terminal=False, color_system=None, emoji=False)
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON, indented; bytes are texts in base 64."""
-    _stop_working()
-    data = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=_as_json)
-    sys.stdout.write(data.decode() + "\n")
+    """Print a value as JSON, indented; bytes are texts in base 64.
+
+    Values that JSON lacks are texts: NaN, Infinity, whole numbers of more than 64 bits.
+    """
+    data = orjson.dumps(_for_json(value), option=orjson.OPT_INDENT_2, default=_as_json)
+    _write(data.decode() + "\n")
+
+
+def _for_json(value: Any) -> Any:
+    """Return a value that orjson writes without loss; it would write NaN as null."""
+    if isinstance(value, dict):
+        return {_for_json(name): _for_json(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_for_json(one) for one in value]
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, str) and not is_unicode(value):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return str(value)
+    return value
 
 
 def _as_json(value: object) -> str:
@@ -100,9 +144,19 @@ def _as_json(value: object) -> str:
 
 
 def print_text(text: str) -> None:
-    """Print a line."""
+    """Print a line for people."""
+    _write(visible(text) + "\n")
+
+
+def print_data(text: str) -> None:
+    """Print text for programs, such as CSV: as it is."""
+    _write(text.encode("utf-8", "backslashreplace").decode() + "\n")
+
+
+def print_error(text: str) -> None:
+    """Print a line on the standard error."""
     _stop_working()
-    sys.stdout.write(text + "\n")
+    print(visible(text), file=sys.stderr)
 
 
 class _Working:
@@ -114,11 +168,12 @@ class _Working:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(30))
+        told = TextColumn("{task.description}", markup=False)
+        columns = (SpinnerColumn(), told, BarColumn(30))
         self._shown = Progress(
             *columns, MofNCompleteColumn(), console=Console(stderr=True), transient=True
         )
-        self.task = self._shown.add_task(text, total=None)
+        self.task = self._shown.add_task(visible(text), total=None)
         self._counting = 0
         self._timer = Timer(_PATIENCE_S, self._shown.start)
         self._timer.daemon = True
@@ -153,7 +208,7 @@ class _Working:
 
     def tell(self, text: str) -> None:
         """Show what is being done."""
-        self._shown.update(self.task, description=text)
+        self._shown.update(self.task, description=visible(text))
 
     def stop(self) -> None:
         """Remove the line."""
@@ -220,11 +275,13 @@ def print_table(
         Other columns whose values are not wrapped.
     """
     from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
     from rich.table import Table as Grid
+    from rich.text import Text
 
+    # `Text`, because rich reads plain strings as markup and drops some control characters.
+    cells = [[visible(_text(value)) for value in row] for row in rows]
     grid = Grid(
-        title=escape(title) or None,
+        title=Text(visible(title)) if title else None,
         show_header=any(names),
         title_justify="left",
         box=SIMPLE_HEAD,
@@ -237,45 +294,50 @@ def print_table(
         number = any(type(value) in (int, float) for value in values) and all(
             value is None or type(value) in (int, float) for value in values
         )
-        wide = max((len(line) for v in values for line in _text(v).split("\n")), default=0)
+        wide = max((len(line) for row in cells for line in row[place].split("\n")), default=0)
         whole_width = max(wide, len(name))
         fixed = number or name in whole
         least += 3 + (whole_width if fixed else min(whole_width, _FOLDED))
         grid.add_column(
-            escape(name),
+            Text(visible(name)),
             justify="right" if number else "left",
             overflow="fold",
             no_wrap=fixed,
         )
-    for row in rows:
-        grid.add_row(*(escape(_text(value)) for value in row))
+    for row in cells:
+        grid.add_row(*map(Text, row))
     _stop_working()
     shown = console()
     if any(names) and least > shown.width:
-        _print_records(shown, title, names, rows)
+        _print_records(shown, title, names, cells)
     else:
         shown.print(grid)
 
 
 def _print_records(
-    shown: Console, title: str, names: Sequence[str], rows: Sequence[Sequence[Any]]
+    shown: Console, title: str, names: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> None:
     """Print each row as lines with a name and a value, for narrow consoles."""
+    from rich.text import Text
+
     for text in [title] if title else []:
-        shown.print(text, markup=False, highlight=False)
+        shown.print(Text(visible(text)))
     for row in rows:
         for name, value in zip(names, row, strict=True):
-            text = _text(value).replace("\n", ", ")
-            shown.print(f"{name}: {text}" if name else text, markup=False, highlight=False)
+            text = value.replace("\n", ", ")
+            shown.print(Text(f"{visible(name)}: {text}" if name else text))
         shown.print()
 
 
 def as_rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return rows as dicts. Values that no Python type can hold are texts."""
+    """Return rows as dicts. Values that no Python type can hold are texts.
+
+    A name that several columns have gets a number: `a`, `a_1`.
+    """
     from txlog.base.columns import python_values
 
     columns = [python_values(column) for column in data.columns]
-    names = data.schema.names
+    names = unique_names(data.schema.names)
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -339,9 +401,8 @@ def newest_of(uri: str) -> Table:
 
     table, damage = open_sound(uri)
     if damage is not None:
-        _stop_working()
         text = error_text(damage, Asked(uri))
-        print(f"This is version {table.version}. {text}", file=sys.stderr)
+        print_error(f"This is version {table.version}. {text}")
     return table
 
 
@@ -396,8 +457,7 @@ def plain_warnings() -> Iterator[None]:
         if not issubclass(category, TxlogWarning):
             before(message, category, *place, **more)
             return
-        _stop_working()
-        print(f"txlog: warning: {message}", file=sys.stderr)
+        print_error(f"txlog: warning: {message}")
 
     warnings.showwarning = show
     try:

@@ -16,9 +16,9 @@ from txlog.base.texts import version_of
 from txlog.tools.cli.examine import Dry, Json, TableUri
 from txlog.tools.cli.output import (
     as_rows,
+    print_data,
     print_outcome,
     print_rows,
-    print_text,
     working,
 )
 from txlog.tools.cli.sources import rows_of
@@ -244,7 +244,7 @@ def _print_csv(rows: pa.Table) -> None:
             reason=f"CSV cannot hold the result: {error}",
             remedy="Select plain columns, or print --json",
         ) from error
-    print_text(text.getvalue().to_pybytes().decode().removesuffix("\n"))
+    print_data(text.getvalue().to_pybytes().decode().removesuffix("\n"))
 
 
 def _names(columns: str | None) -> list[str] | None:
