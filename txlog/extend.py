@@ -24,6 +24,7 @@ from txlog.base.lazy import lazy_names
 if TYPE_CHECKING:
     from txlog.actions.file import Add, Cdc, Remove
     from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
+    from txlog.actions.told import told_pairs, told_text
     from txlog.commit.app_versions import require_app_version
     from txlog.commit.context import Context
     from txlog.commit.intent import Intent, Reads
@@ -157,6 +158,8 @@ __all__ = [
     "table_facts",
     "threads_for",
     "to_sql",
+    "told_pairs",
+    "told_text",
     "type_name",
     "united_rows",
     "wait_after",
@@ -237,6 +240,8 @@ _HOMES = {
     "table_facts": "table.seam",
     "threads_for": "store.base",
     "to_sql": "expressions.sql",
+    "told_pairs": "actions.told",
+    "told_text": "actions.told",
     "type_name": "schema.types",
     "united_rows": "data_files.row_files",
     "wait_after": "commit.loop",

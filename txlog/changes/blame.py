@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from txlog.actions.told import told_text
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.columns import flat
 from txlog.base.errors import InvalidInputError, LogCorruptError
@@ -108,8 +109,8 @@ class Blame(ArrowStream):
             return (version, None, None, None)
         made_ms = times.of_commit(commit)
         info = commit.info.to_json() if commit.info else {}
-        user = info.get("userName") or info.get("userId")
-        return (version, micros_of(made_ms), info.get("operation"), user)
+        user = told_text(info, "userName", "userId")
+        return (version, micros_of(made_ms), told_text(info, "operation"), user)
 
 
 def plan_blame(

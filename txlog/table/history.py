@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from txlog.actions.told import json_of, told_pairs, told_text
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -56,15 +58,15 @@ class History(list[dict[str, Any]]):
 def _shown(entry: Mapping[str, Any]) -> list[Any]:
     from txlog.base.moments import format_moment
 
-    metrics = (entry.get("operationMetrics") or {}).items()
+    metrics = told_pairs(entry, "operationMetrics").items()
     made_ms = entry.get("timestamp")
     return [
         entry.get("version"),
         None if made_ms is None else format_moment(made_ms * 1000, digits=3, separator=" "),
-        entry.get("operation"),
-        ", ".join(f"{name} {value}" for name, value in metrics if str(value) != "0"),
-        entry.get("userMetadata"),
-        entry.get("engineInfo"),
+        told_text(entry, "operation"),
+        ", ".join(f"{name} {value}" for name, value in metrics if value != "0"),
+        told_text(entry, "userMetadata"),
+        told_text(entry, "engineInfo"),
     ]
 
 
@@ -73,13 +75,12 @@ def fitting(value: Any, kind: pa.DataType) -> Any:
 
     For a type of text, a value that is no text is written as JSON.
     """
-    import orjson
     import pyarrow as pa
 
     if value is None:
         return None
     if pa.types.is_string(kind):
-        return value if isinstance(value, str) else orjson.dumps(value).decode()
+        return json_of(value)
     if pa.types.is_boolean(kind):
         return value if isinstance(value, bool) else None
     if pa.types.is_integer(kind):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from txlog.actions.told import told_pairs, told_text
 from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.columns import flat
 from txlog.base.texts import without_secrets
@@ -129,12 +130,12 @@ def gather(
 
 def version_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return a version for the time line: metrics with several names are summed."""
-    metrics = entry.get("operationMetrics") or {}
+    metrics = told_pairs(entry, "operationMetrics")
     return {
         "version": entry["version"],
         "time": entry["timestamp"],
-        "operation": entry.get("operation") or "?",
-        "by": entry.get("userName") or entry.get("engineInfo") or "?",
+        "operation": told_text(entry, "operation") or "?",
+        "by": told_text(entry, "userName", "engineInfo") or "?",
         "added": _first(metrics, _ROWS),
         "deleted": _first(metrics, _DELETED),
         "bytes": _first(metrics, _BYTES),

@@ -1,5 +1,6 @@
 """The pages of tables, in this process: what they show, escape and refuse."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -597,3 +598,13 @@ def test_a_damaged_table_shows_the_newest_version_that_opens(tmp_path: Path) -> 
         assert "version 3" in shown.get(name)
     table.at(3).restore(3)
     assert "version 5, the latest</p>" in shown.get()
+
+
+@pytest.mark.parametrize("value", [[1], {"a": {"b": [1]}}, 5, "text"], ids=str)
+def test_a_commit_may_tell_anything_about_itself(value: Any, tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"n": [1]}))
+    names = ("operation", "operationParameters", "operationMetrics", "engineInfo", "userName")
+    line = {"commitInfo": dict.fromkeys(names, value)}
+    log = tmp_path / "t" / "_delta_log" / f"{1:020}.json"
+    log.write_text(json.dumps(line) + "\n")
+    assert Pages(table.uri).get("history")

@@ -17,6 +17,7 @@ from txlog.base.moments import moment_text
 from txlog.base.remedies import Asked, on_command_line
 from txlog.base.texts import version_of, without_secrets
 from txlog.base.version import __version__
+from txlog.extend import told_pairs, told_text
 from txlog.tools.cli.alter import alter
 from txlog.tools.cli.datasets import datasets
 from txlog.tools.cli.examine import Dry, Json, TableUri, examine, explain, with_examples
@@ -246,9 +247,9 @@ def history(
             [
                 entry["version"],
                 clock(entry["timestamp"]),
-                entry.get("operation"),
-                metrics_text(entry.get("operationMetrics") or {}),
-                entry.get("engineInfo"),
+                told_text(entry, "operation"),
+                metrics_text(told_pairs(entry, "operationMetrics")),
+                told_text(entry, "engineInfo"),
             ]
             for entry in entries
         ],

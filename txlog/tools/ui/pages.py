@@ -13,6 +13,7 @@ from txlog.base.arrow import pc
 from txlog.base.columns import first_rows
 from txlog.base.errors import TxlogError
 from txlog.base.remedies import Asked, on_command_line
+from txlog.extend import told_pairs, told_text
 from txlog.tools.report.charts import size_text
 from txlog.tools.report.page import content, number_text, time_text
 from txlog.tools.ui.cells import (
@@ -236,10 +237,10 @@ def _entry(visit: Visit, entry: Mapping[str, Any]) -> list[Cell]:
     return [
         Cell(str(version), "n", visit.at(version)),
         cell(time_text(entry["timestamp"])),
-        cell(entry.get("operation") or "?"),
-        cell(entry.get("userName") or entry.get("engineInfo")),
-        cell(pairs_text(entry.get("operationParameters"))),
-        cell(pairs_text(entry.get("operationMetrics"))),
+        cell(told_text(entry, "operation") or "?"),
+        cell(told_text(entry, "userName", "engineInfo")),
+        cell(pairs_text(told_pairs(entry, "operationParameters"))),
+        cell(pairs_text(told_pairs(entry, "operationMetrics"))),
         before if version else Cell(""),
     ]
 
