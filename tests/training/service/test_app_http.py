@@ -1,6 +1,7 @@
 """The HTTP service without the client: problems, keys, rights, ranges, the page."""
 
 import json
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from servers import SECRET, localbucket, missing, redirecting
 
 from tests.training.service.servers import grpc_stub, http_client, within, write_intents
-from txlog.base.errors import DataFileError, InvalidInputError, StoreError
+from txlog.base.errors import DataFileError, InvalidInputError, StoreError, TxlogWarning
 from txlog.training import (
     AccessError,
     Datasets,
@@ -141,6 +142,49 @@ def test_a_key_makes_a_retry_one_effect(catalog: Datasets, tmp_path: Path) -> No
     assert len(catalog.dataset(1).commits()) == 2
     bad = client.post("/v1/datasets", json=made, headers={"Idempotency-Key": "x" * 300})
     assert bad.status_code == 422
+
+
+@pytest.mark.spec("DST-61")
+@pytest.mark.parametrize("versions", [(1, 2), (2, 1)], ids=["older first", "newer first"])
+def test_two_requests_of_one_key_at_once_have_one_effect(
+    versions: tuple[int, int], tmp_path: Path
+) -> None:
+    catalog = Datasets(tmp_path / "root", runner=InlineRunner())
+    rows = pa.record_batch({"n": [1]})
+
+    def while_read(other: Callable[[], object]) -> pa.RecordBatchReader:
+        """Return rows; while they are read, the other request comes and is done."""
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            other()
+            yield rows
+
+        return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+    own, other = (("txlog.serve:key", version) for version in versions)
+    with pytest.raises(InvalidInputError, match="belongs to another request"):
+        catalog.create(
+            "a", "TABLE", while_read(lambda: catalog.create("b", "TABLE", rows, txn=other)), txn=own
+        )
+    assert [one.name for one in catalog.list()] == ["b"]
+    made = catalog.dataset("b")
+    with pytest.raises(InvalidInputError, match="belongs to another request"):
+        made.update(while_read(lambda: made.update(rows, "other", txn=other)), "own", txn=own)
+    assert [one.message for one in made.commits()][1:] == ["other"]
+
+
+def test_a_damaged_data_set_leaves_the_page_of_the_others(
+    catalog: Datasets, tmp_path: Path
+) -> None:
+    catalog.create("whole", "TEXT_INTENT", "in/1.csv")
+    uuid = catalog.dataset("intents").uuid
+    for name in (tmp_path / "root" / "data" / uuid / "_delta_log").iterdir():
+        name.unlink()
+    with pytest.warns(TxlogWarning, match="is damaged"):
+        page = within(create_app(Datasets(tmp_path / "root"))).get("/")
+    assert page.status_code == 200
+    assert page.text.count("is damaged") == 1
+    assert "Commits of whole" in page.text
 
 
 @pytest.mark.spec("DST-62")

@@ -11,7 +11,7 @@ from typing import Any
 
 from txlog.base.errors import AlreadyExistsError, CommitConflictError, NotFoundError
 from txlog.training.datasets.events import CLOCKS_DIFFER_MS, DatasetState, LedgerState, SetState
-from txlog.training.datasets.values import Asked, Claim, Failure, Part
+from txlog.training.datasets.values import Asked, Claim, Failure, Part, require_same_request
 
 LEASE_MS = 600_000
 SWEEP_MS = 24 * 3600 * 1000
@@ -135,9 +135,18 @@ def decide(state: LedgerState, command: Command, now_ms: int) -> Decided | None:
 
 
 def by_txn(state: LedgerState, txn: tuple[str, int] | None) -> DatasetState | None:
-    """Return the data set that an application's version made, or None."""
+    """Return the data set that an application's version made, or None.
+
+    Raises
+    ------
+    InvalidInputError
+        The application is an `Idempotency-Key` that belongs to another request.
+    """
     if txn is None:
         return None
+    for one in state.datasets.values():
+        if one.txn is not None and one.txn[0] == txn[0]:
+            require_same_request(txn, one.txn[1])
     return next((one for one in state.datasets.values() if one.txn == tuple(txn)), None)
 
 

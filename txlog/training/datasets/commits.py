@@ -43,7 +43,7 @@ from txlog.extend import (
 from txlog.training.datasets.digest import Digest
 from txlog.training.datasets.events import canonical
 from txlog.training.datasets.types.base import Statistics
-from txlog.training.datasets.values import FORMAT, Code, Commit, Input
+from txlog.training.datasets.values import FORMAT, Code, Commit, Input, require_same_request
 
 COMMIT_ID = "commit_id"
 """The partition column of the table of a data set."""
@@ -215,6 +215,8 @@ class AddCommit(Append):
             raise
 
     def _intent(self, base: Snapshot) -> Intent:
+        if (txn := self._note.txn) is not None:
+            require_same_request(txn, base.transaction_version(txn[0]))
         last = max((c.commit_id for c in commits_of(base, self._note.dataset)), default=0)
         tally = self._tally
         if self.commit is None:

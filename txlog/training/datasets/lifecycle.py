@@ -64,7 +64,7 @@ from txlog.training.datasets.ingest import Ingested, delete_tree, ingest
 from txlog.training.datasets.lineage import as_input
 from txlog.training.datasets.objects import Held, objects_of, remove_unused, set_property
 from txlog.training.datasets.types.base import DatasetType, type_key
-from txlog.training.datasets.values import Code, Commit, Input
+from txlog.training.datasets.values import Code, Commit, Input, require_same_request
 
 T = TypeVar("T")
 _APPEND_ONLY = "delta.appendOnly"
@@ -312,6 +312,7 @@ def _ingest(home: Home, kind: DatasetType, source: Any) -> Ingested:
 
 def _made_before(home: Home, dataset_id: int, snapshot: Snapshot, txn: tuple[str, int]) -> Commit:
     """Return the commit that was made with a `txn`, unless a purge removed bytes of it."""
+    require_same_request(txn, snapshot.transaction_version(txn[0]))
     state = home.ledger.state()
     dataset = state.datasets[dataset_id]
     found = commit_with_txn(snapshot, dataset.uuid, txn)

@@ -132,11 +132,11 @@ class TrainingSet:
 
     def _is_of_files(self) -> bool:
         """Return whether the parts are a table whose rows are files."""
-        from txlog.training.datasets.types import type_of
+        from txlog.training.datasets.types import type_of_rows
 
         if self.form != "parquet":
             return False
-        return bool(getattr(type_of(self.commits[0].type), "as_files", False))
+        return bool(getattr(type_of_rows(self.commits[0].type), "as_files", False))
 
     def _home(self) -> str:
         """Return the folder's root: the parts are in sets/<uuid>/<hash>/<attempt>."""

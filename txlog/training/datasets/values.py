@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, StrictInt
 
+from txlog.base.errors import InvalidInputError
 from txlog.base.frozen import freeze
 
 State = Literal["RUNNING", "READY", "FAILED"]
@@ -20,6 +21,29 @@ CLOSED = ConfigDict(extra="forbid")
 """`__pydantic_config__` of classes of which a request has JSON; further fields are refused."""
 ANSWERED = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
 """`__pydantic_config__` of classes of which a response has JSON, always with all fields."""
+
+
+ONE_REQUEST = "txlog.serve:"
+"""The start of applications whose version is the digest of a request, not a number that grows."""
+
+
+def require_same_request(txn: tuple[str, int] | None, recorded: int | None) -> None:
+    """Refuse a request of a service whose `Idempotency-Key` belongs to another request (DST-61).
+
+    Parameters
+    ----------
+    recorded
+        The version that the application of `txn` has recorded, or None. Compare within the change
+        itself: two requests may come at once.
+    """
+    if txn is None or recorded is None or not txn[0].startswith(ONE_REQUEST):
+        return
+    if txn[1] != recorded:
+        raise InvalidInputError(
+            argument="Idempotency-Key",
+            reason="the key belongs to another request",
+            remedy="Send another key with each new request, and the same with each retry",
+        )
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Rules: spec/datasets.md, DST-60 to DST-66.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Annotated, Any
 
@@ -21,9 +22,10 @@ from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.base.texts import number_or_name
 from txlog.base.version import __version__
 from txlog.training.datasets.folder import Datasets
+from txlog.training.datasets.home import DAMAGED
 from txlog.training.datasets.lineage import Direction, Graph
 from txlog.training.datasets.training_set import TrainingSet
-from txlog.training.datasets.values import Commit, Part, Summary
+from txlog.training.datasets.values import ONE_REQUEST, Commit, Part, Summary
 from txlog.training.service.answers import bounded, on_error, on_fault, on_http, on_invalid
 from txlog.training.service.auth import (
     AccessError,
@@ -149,14 +151,15 @@ def _txn(
     who: Principal,
     key: str | None,
     body: CreateRequest | CommitRequest,
-    recorded: Callable[[str], int | None],
 ) -> tuple[str, int] | None:
     """Return the pair that makes a retried request have one effect.
+
+    The change itself refuses a key that belongs to a request with another body.
 
     Raises
     ------
     InvalidInputError
-        The key is not valid, or belongs to a request with another body.
+        The key is not valid.
     """
     if key is None:
         return None
@@ -164,15 +167,9 @@ def _txn(
         raise InvalidInputError(
             argument="Idempotency-Key", reason="expected 1 to 255 printable ASCII characters"
         )
-    application = f"txlog.serve:{sha256(orjson.dumps([who.name, key])).hexdigest()[:32]}"
+    application = f"{ONE_REQUEST}{sha256(orjson.dumps([who.name, key])).hexdigest()[:32]}"
     plain = orjson.dumps(body.model_dump(), option=orjson.OPT_SORT_KEYS)
     version = int.from_bytes(sha256(plain).digest()[:6], "big")
-    if recorded(application) not in (None, version):
-        raise InvalidInputError(
-            argument="Idempotency-Key",
-            reason=f"the key {key!r} belongs to another request",
-            remedy="Send another key with each new request, and the same with each retry",
-        )
     return application, version
 
 
@@ -193,7 +190,7 @@ def _add_datasets(app: FastAPI) -> None:
             body.source,
             description=body.description,
             message=body.message,
-            txn=_txn(who, key, body, datasets.recorded),
+            txn=_txn(who, key, body),
             **body.arguments(),
         ).summary()
 
@@ -246,9 +243,7 @@ def _add_commits(app: FastAPI) -> None:
             body.source,
             body.message,
             schema_mode=body.schema_mode,
-            txn=_txn(
-                who, key, body, lambda application: found.table().transaction_version(application)
-            ),
+            txn=_txn(who, key, body),
             **body.arguments(),
         )
 
@@ -404,7 +399,10 @@ def _add_rest(app: FastAPI) -> None:
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     def page(datasets: Served, who: Known) -> HTMLResponse:
         found, _ = who.page(datasets, 1000)
-        sets = {one.uuid: datasets.dataset(one.uuid).training_sets() for one in found}
+        sets: dict[str, list[TrainingSet]] = {}
+        for one in found:
+            with suppress(*DAMAGED):  # The page has the others, and `page_of` tells which it lacks.
+                sets[one.uuid] = datasets.dataset(one.uuid).training_sets()
         return HTMLResponse(page_of(found, sets), headers=_PAGE_HEADERS)
 
 

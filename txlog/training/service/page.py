@@ -22,8 +22,8 @@ code { overflow-wrap: anywhere; }
 
 
 def page_of(datasets: Sequence[Summary], sets: Mapping[str, Sequence[TrainingSet]]) -> str:
-    """Return the page; `sets` has the training sets by the data sets' uuids."""
-    body = "".join(_dataset(one, sets.get(one.uuid, ())) for one in datasets)
+    """Return the page; `sets` has the training sets of all but damaged data sets, by uuid."""
+    body = "".join(_dataset(one, sets.get(one.uuid)) for one in datasets)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -32,8 +32,10 @@ def page_of(datasets: Sequence[Summary], sets: Mapping[str, Sequence[TrainingSet
     )
 
 
-def _dataset(one: Summary, sets: Sequence[TrainingSet]) -> str:
+def _dataset(one: Summary, sets: Sequence[TrainingSet] | None) -> str:
     about = f"<p>{escape(one.description)}</p>" if one.description else ""
+    if sets is None:
+        about += "<p><strong>The data set is damaged: its commits cannot be read.</strong></p>"
     commits = _table(
         f"Commits of {one.name}",
         ("Commit", "Made", "Message", "Tags", "Rows", "Statistics"),
@@ -50,7 +52,7 @@ def _dataset(one: Summary, sets: Sequence[TrainingSet]) -> str:
                 escape(made.form),
                 _pairs(made.statistics),
             )
-            for made in sets
+            for made in sets or ()
         ],
     )
     return (

@@ -1,5 +1,6 @@
 """The built-in types: accepted and refused input, and the registry."""
 
+import copy
 import io
 import os
 import struct
@@ -26,6 +27,7 @@ from txlog.base.errors import (
     TxlogError,
 )
 from txlog.store.open import open_store
+from txlog.training import Datasets, InlineRunner
 from txlog.training.datasets import types as registry
 from txlog.training.datasets.ingest import Ingested, ingest
 from txlog.training.datasets.limits import Limits
@@ -551,6 +553,27 @@ def test_types_are_registered_by_one_door() -> None:
         type_of("VIDEO")
     with pytest.raises(NotFoundError, match="scored-text/3"):
         type_of("scored-text/2")
+
+
+@pytest.mark.usefixtures("_same_types")
+def test_a_new_recipe_locks_no_set_of_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.bin").write_bytes(b"a")
+    catalog = Datasets(tmp_path / "root", runner=InlineRunner())
+    made = catalog.create("d", "GENERIC", tmp_path / "in")
+    old = made.prepare()
+    newer = copy.copy(type_of("GENERIC"))
+    newer.version = 2  # type: ignore[misc]
+    register(newer, replace=True)
+    fetched = made.fetch(old.version_hash)
+    (path,) = fetched.download(tmp_path / "out")
+    assert Path(path).read_bytes() == b"a"
+    assert fetched.table().count() == 1
+    assert made.verify()
+    new = made.prepare()
+    assert (new.state, new.version_hash != old.version_hash) == ("READY", True)
+    registry._known.clear()  # Not even a type that is gone locks them.
+    assert len(fetched.download(tmp_path / "again")) >= 1
 
 
 @pytest.mark.usefixtures("_same_types")

@@ -84,6 +84,18 @@ def type_of(name: str) -> DatasetType:
     return kind
 
 
+def type_of_rows(key: str) -> DatasetType | None:
+    """Return the type that reads and writes rows of a key such as `text-intent/1`, or None.
+
+    Only the recipe of training sets has a version. What a commit or a made training set has
+    depends on the type alone, so the versions of the recipe that follow do not lock it.
+    """
+    try:
+        return type_of(key.partition("/")[0])
+    except NotFoundError:
+        return None
+
+
 def stores_objects(name: str, columns: Collection[str]) -> bool:
     """Return whether the column `uri` of rows of a type, with these columns, names objects.
 
@@ -92,11 +104,10 @@ def stores_objects(name: str, columns: Collection[str]) -> bool:
     """
     if OBJECTS not in columns:
         return False
-    try:
-        ingestion = type_of(name).ingestion
-    except NotFoundError:
+    kind = type_of_rows(name)
+    if kind is None:
         return True
-    return ingestion is not None and OBJECTS in ingestion.names
+    return kind.ingestion is not None and OBJECTS in kind.ingestion.names
 
 
 def _register(kind: DatasetType, *, replace: bool) -> None:
