@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from txlog.actions.columns import FILE_ROWS, decode_rows
-from txlog.fragments.ids import PROVISIONAL, fragment_ids, places_of, provisional_ids
+from txlog.fragments.ids import PROVISIONAL, count_places, fragment_ids, ids_at, places_of
 
 PATHS = st.one_of(
     st.text(max_size=12),
@@ -34,6 +34,13 @@ def test_counts_are_those_of_a_sorted_list(
     below, alike = places_of(asked, pa.array(others, pa.string()).slice(offset))
     assert below.tolist() == [bisect_left(held, path) for path in asked]
     assert alike.tolist() == [held.count(path) for path in asked]
+
+
+def provisional_ids(paths: pa.Array, parts: list[pa.Table]) -> pa.Array | None:
+    """Return the ids from counts of each part, which add up."""
+    found = ids_at(paths, [count_places(paths, [part]) for part in parts])
+    assert found == ids_at(paths, [count_places(paths, parts)])
+    return found
 
 
 @settings(max_examples=examples(100), deadline=None)

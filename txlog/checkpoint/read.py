@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ import pyarrow as pa
 from txlog.actions.columns import decode_rows, empty_rows
 from txlog.actions.file import Sidecar
 from txlog.actions.ndjson import rows
+from txlog.base.errors import LogCorruptError
+from txlog.base.thresholds import Threshold
 from txlog.checkpoint.file_rows import ALL, Wanted, group_batches, united
 from txlog.checkpoint.parquet import Footers, Opened, named, opened
 from txlog.log.names import LogFile, log_path
@@ -19,6 +22,7 @@ from txlog.reconcile.files import distinct_rows
 from txlog.store.base import Store, is_far, map_many
 
 _ROW_BYTES = 100  # The approximate size of a file action in bytes.
+_SHARE_BYTES: Threshold = 8 << 20  # Files of more bytes are divided among workers.
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Source:
     rows: int  # An upper limit, because other actions may be included. 0 if unknown.
     row_groups: tuple[int, ...] | None = None  # None means all.
     size: int | None = None  # The size of the whole file in bytes, if the log states it.
+    # The rows of each row group of the file when the row groups were chosen. None: not checked.
+    layout: tuple[int, ...] | None = field(default=None, compare=False)
 
 
 def sources_of(parts: Sequence[LogFile], sidecars: Sequence[Sidecar] = ()) -> list[Source]:
@@ -58,6 +64,52 @@ def list_sources(
 
     found = map_many(store, groups, sources_of(parts, sidecars))
     return [group for of_one in found for group in of_one]
+
+
+def shares_of(
+    store: Store, sources: Sequence[Source], footers: Footers | None = None
+) -> list[Source]:
+    """Return sources as shares for workers: small files, and some row groups of large files.
+
+    Only the footers of large files are read. Each share with row groups states the layout of its
+    file: if the file was replaced since then, reading the share fails, and leaves out no row.
+    Errors are those of `read_files`.
+    """
+
+    def cut(source: Source) -> list[Source]:
+        size = source.size or 0
+        if source.path.endswith(".json") or size <= _SHARE_BYTES:
+            return [source]
+        with opened(store, source.path, source.size, footers) as file:
+            layout = tuple(file.rows(at) for at in file.groups)
+            groups = file.groups if source.row_groups is None else source.row_groups
+            most = max(1, _SHARE_BYTES * sum(layout) // size)  # Rows of a share.
+        shares: list[list[int]] = [[]]
+        held = 0
+        for at in groups:
+            if shares[-1] and held + layout[at] > most:
+                shares.append([])
+                held = 0
+            shares[-1].append(at)
+            held += layout[at]
+        return [
+            Source(source.path, sum(layout[at] for at in share), tuple(share), source.size, layout)
+            for share in shares
+        ]
+
+    return [share for of_one in map_many(store, cut, sources) for share in of_one]
+
+
+def about_rows(store: Store, sources: Sequence[Source], footers: Footers | None = None) -> int:
+    """Return about how many actions some files have, from their sizes and one footer."""
+    size = sum(source.size or 0 for source in sources)
+    largest = max(sources, key=lambda source: source.size or 0, default=None)
+    if largest is None or not largest.size:
+        return 0
+    if not largest.path.endswith(".json"):
+        with suppress(LogCorruptError), opened(store, largest.path, largest.size, footers) as file:
+            return size * sum(map(file.rows, file.groups)) // largest.size
+    return size // _ROW_BYTES
 
 
 def read_files(
@@ -131,6 +183,12 @@ def _source_batches(
         return
     with opened(store, source.path, source.size, footers) as file:
         groups = file.groups if source.row_groups is None else source.row_groups
+        if source.layout not in (None, tuple(map(file.rows, file.groups))):
+            raise LogCorruptError(
+                path=source.path,
+                reason="another writer replaced the checkpoint while it was being read",
+                remedy="Try again",
+            )
         for at in groups:
             if at not in file.groups:
                 continue  # The file was replaced since then. The caller detects the missing rows.

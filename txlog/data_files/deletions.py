@@ -203,11 +203,17 @@ def with_vector(add: Add, vector: DeletionVectorDescriptor, physical_rows: int) 
 def plan_changes(context: Context, snapshot: Snapshot, where: Expression | None) -> ScanPlan:
     """Plan which files of a version an operation looks at; errors as for `plan_scan`.
 
-    Of a large table the plan reads only what shows this, as that of a scan does.
+    Of a large table the plan reads only what shows this, as that of a scan does. Of a very large
+    one, workers of the context's engine read it.
     """
     store = context.store
     return plan_snapshot(
-        store, snapshot, lambda: load_files(store, snapshot).live, columns=[], where=where
+        store,
+        snapshot,
+        lambda: load_files(store, snapshot).live,
+        columns=[],
+        where=where,
+        engine=context.engine,
     )
 
 

@@ -170,20 +170,24 @@ def _provisional(paths: pa.ChunkedArray) -> pa.Array:
     return pc.add(places, PROVISIONAL - 1)
 
 
-def provisional_ids(paths: pa.Array, batches: Iterable[pa.Table]) -> pa.Array | None:
-    """Return the provisional ids of some live files, or None if `fragment_ids` is needed.
+Places: TypeAlias = "tuple[Numbers, Numbers]"
+"""For each wanted path in byte order: how many paths are below it, and how many are equal."""
 
-    It is needed if a file may have a durable id, or if two files have the same path.
+
+def count_places(paths: pa.Array, batches: Iterable[pa.Table]) -> Places | None:
+    """Count the places of some paths among all live files, or a part of them.
+
+    The counts of parts add up to those of all files. None if a file may have a durable id.
 
     Parameters
     ----------
     paths
         The logged paths of the files.
     batches
-        All live files as `FILE_ROWS` with at least the columns `path` and `tags`.
+        Live files as `FILE_ROWS` with at least the columns `path` and `tags`.
     """
-    order = pc.sort_indices(paths.cast(pa.binary()))
-    wanted = paths.cast(pa.binary()).take(order).to_pylist()
+    whole = paths.cast(pa.binary())
+    wanted = whole.take(pc.sort_indices(whole)).to_pylist()
     below, alike = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.int64)
     for batch in batches:
         if tagged_ids(batch).null_count < batch.num_rows:
@@ -192,10 +196,29 @@ def provisional_ids(paths: pa.Array, batches: Iterable[pa.Table]) -> pa.Array | 
             lower, same = places_of(wanted, part)
             below += lower
             alike += same
+    return below, alike
+
+
+def ids_at(paths: pa.Array, counts: Sequence[Places | None]) -> pa.Array | None:
+    """Return the provisional ids of some live files, or None if `fragment_ids` is needed.
+
+    It is needed if a file may have a durable id, or if two files have the same path.
+
+    Parameters
+    ----------
+    counts
+        The results of `count_places` for these paths and all parts of the live files.
+    """
+    below, alike = np.zeros(len(paths), np.int64), np.zeros(len(paths), np.int64)
+    for part in counts:
+        if part is None:
+            return None
+        below += part[0]
+        alike += part[1]
     if (alike != 1).any():
         return None
-    found = np.empty(len(wanted), np.int64)
-    found[numpy_array(order)] = below + PROVISIONAL
+    found = np.empty(len(paths), np.int64)
+    found[numpy_array(pc.sort_indices(paths.cast(pa.binary())))] = below + PROVISIONAL
     return arrow_array(found)
 
 

@@ -10,24 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from operator import add
+from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import FILE_ROWS, files_at
 from txlog.base.arrow import pc
 from txlog.base.columns import flat
-from txlog.base.threads import cached_property
+from txlog.base.threads import Engine, cached_property, is_in_process
+from txlog.base.thresholds import Threshold
 from txlog.checkpoint.file_rows import STRUCTS, Wanted, united
 from txlog.checkpoint.read import Source
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import FRAGMENT_COLUMNS, Fragment
-from txlog.fragments.ids import fragment_ids, provisional_ids
+from txlog.fragments.ids import Places, count_places, fragment_ids, ids_at
 from txlog.fragments.rows import FEATURE, single_files
 from txlog.protocol.form import physical_path
-from txlog.reconcile.files import are_different, file_keys
+from txlog.reconcile.files import Hashes, are_different, file_keys, key_hashes
 from txlog.scan.plan import (
     Explanation,
     FoundPlan,
@@ -40,8 +43,10 @@ from txlog.scan.plan import (
 from txlog.scan.read_plan import ReadPlan, read_plan
 from txlog.snapshot.live_files import (
     ANYWHERE,
+    Select,
     TwiceError,
-    fold_files,
+    about_files,
+    fold_parts,
     has_large_checkpoint,
     load_files,
     rows_at,
@@ -64,6 +69,12 @@ _FRAGMENTS = Wanted((*FRAGMENT_COLUMNS, "stats"), bounds_of=())
 _OF_FRAGMENTS = list(dict.fromkeys([*FRAGMENT_COLUMNS, "dv_id", "tags"]))
 
 Batches = Iterator[tuple[Source | None, pa.Table]]
+Narrow = Callable[[pa.Table], tuple[pa.Table, Explanation]]
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+APART_FROM: Threshold = 2_000_000
+"""From so many file actions on, workers of an engine read the log to plan."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,7 @@ class LoggedPlan(ScanPlan):
 
     store: Store = field(repr=False)
     snapshot: Snapshot = field(repr=False)
+    engine: Engine | None = field(default=None, repr=False)
 
     @property
     def explanation(self) -> Explanation:
@@ -98,7 +110,7 @@ class LoggedPlan(ScanPlan):
         if self.reading.where is None or self.reading.metadata_columns or "files" in vars(self):
             return self.files
         # Without statistics, deletions may require all of the log, and then also `_survivors`.
-        counted = "stats" in self._narrowing[0].columns
+        counted = "stats" in self._wanted.columns
         found = self._readable(self._possible if counted else self._survivors.files)
         return self.files if found is None else found
 
@@ -111,13 +123,13 @@ class LoggedPlan(ScanPlan):
         if "files" in vars(self):
             return self.files.paths
         if self.reading.where is None:
-            return fold_files(self.store, self.snapshot, _PATHS, _paths)
+            return self._fold(_PATHS, _paths, _chained)
         return self._possible["path"]
 
     def count(self) -> tuple[int, Sequence[Fragment]]:
         """Return the number of rows that the log counts, and the fragments that must be read."""
         if self.reading.where is None:
-            counted = fold_files(self.store, self.snapshot, _COUNTS, _counted)
+            counted = self._fold(_COUNTS, _counted, _total)
             if counted is not None:
                 return counted, ()
         return super().count()
@@ -126,10 +138,33 @@ class LoggedPlan(ScanPlan):
         """As for `ScanPlan`. Of the log, only the row groups with files of the plan are read."""
         wanted = list(dict.fromkeys(paths))
         sources = None if self.reading.where is None else self._survivors.sources
-        found = rows_at(self.store, self.snapshot, wanted, sources)
+        found = rows_at(self.store, self.snapshot, wanted, sources, engine=self.engine)
         if found.num_rows < len(wanted):  # A file that is left out would keep its rows.
             return files_at(load_files(self.store, self.snapshot).live, wanted)
         return found
+
+    def _fold(
+        self,
+        wanted: Wanted,
+        fold: Callable[[Batches], Part],
+        join: Callable[[list[Part]], Result],
+        sources: Sequence[Source] | None = None,
+        *,
+        distinct: bool = True,
+        select: Select | None = None,
+    ) -> Result:
+        """Fold the live files, here or in the workers of the engine; see `fold_parts`."""
+        return fold_parts(
+            self.store,
+            self.snapshot,
+            wanted,
+            fold,
+            join,
+            sources,
+            engine=self.engine,
+            distinct=distinct,
+            select=select,
+        )
 
     def _find(self) -> PlannedFiles:
         if self.reading.where is None:
@@ -143,49 +178,46 @@ class LoggedPlan(ScanPlan):
         return plan_live(self.snapshot, self.reading, load_files(self.store, self.snapshot).live)
 
     def _all_files(self) -> PlannedFiles:
-        """Return all files. Statistics are long texts: only the counts of a batch are kept."""
-
-        def kept(batches: Batches) -> tuple[pa.Table, pa.Array]:
-            tables, counts = [], []
-            for _, rows in batches:
-                counts.append(num_records(rows))
-                tables.append(rows.select(_OF_FRAGMENTS))
-            return united(tables), pa.chunked_array(counts, pa.int64())
-
-        files, counts = fold_files(self.store, self.snapshot, _FRAGMENTS, kept)
+        """Return all files."""
+        files, counts = self._fold(_FRAGMENTS, _with_counts, _all_with_counts)
         rows = single_files(files, fragment_ids(files))
         require_same_partitions(rows, self.snapshot.partition_fields, self.snapshot.mapping_mode)
         return plan_rows(self.snapshot, self.reading, rows, flat(counts))
 
     @cached_property
     def _survivors(self) -> _Survivors:
-        wanted, narrow = self._narrowing
-        fold = partial(_survivors, narrow)
-        return fold_files(self.store, self.snapshot, wanted, fold, distinct=False)
+        fold = partial(_survivors, self._narrow)
+        return self._fold(self._wanted, fold, _all_survivors, distinct=False)
 
     @property
-    def _narrowing(self) -> tuple[Wanted, Callable[[pa.Table], tuple[pa.Table, Explanation]]]:
+    def _wanted(self) -> Wanted:
+        """The columns of the log that narrow the files."""
         wanted = wanted_by(self.snapshot, self.reading)
-        return wanted, partial(_narrow, self.snapshot, self.reading, _kept(wanted))
+        if self.engine is None or not self._needs_partitions:
+            return wanted
+        # Workers return all that reading needs.
+        columns = dict.fromkeys([*wanted.columns, "partition_values"])
+        return replace(wanted, columns=tuple(columns))
+
+    @property
+    def _narrow(self) -> Narrow:
+        """Chooses the surviving files of a batch. Workers get it, so it has no files itself."""
+        snapshot = self.snapshot.without_files()
+        return partial(_narrow, snapshot, self.reading, _kept(self._wanted))
+
+    @property
+    def _needs_partitions(self) -> bool:
+        """Whether reading needs partition values."""
+        partitions = self.reading.form.partition_columns
+        return any(column.name in partitions for column in self.reading.needed)
 
     @cached_property
     def _possible(self) -> pa.Table:
         """The files of `_survivors`, without counting the other files."""
         if "_survivors" in vars(self):
             return self._survivors.files
-        wanted, narrow = self._narrowing
-
-        def all_of(batches: Batches) -> pa.Table:
-            return _once([rows for _, rows in batches])
-
-        return fold_files(
-            self.store,
-            self.snapshot,
-            wanted,
-            all_of,
-            distinct=False,
-            select=lambda rows: narrow(rows)[0],
-        )
+        select = partial(_first, self._narrow)
+        return self._fold(self._wanted, _united, _once, distinct=False, select=select)
 
     def _readable(self, files: pa.Table) -> PlannedFiles | None:
         """Return the surviving files for reading, or None if this requires all of the log.
@@ -193,30 +225,27 @@ class LoggedPlan(ScanPlan):
         This is the case if a checkpoint has one of them twice, or no longer has it, or if one has
         deletions and no row count.
         """
-        keys = flat(file_keys(files))
         counted = any(name in files.column_names for name in _STATISTICS)
         if not counted and files["dv_id"].null_count < files.num_rows:
             return None
-        partitions = self.reading.form.partition_columns
-        given = any(column.name in partitions for column in self.reading.needed)
-        names = ["path", "dv_id"]
-        if given and "partition_values" not in files.column_names:
-            names.append("partition_values")
-
-        def same(batches: Batches) -> pa.Table:
-            return united(
-                [
-                    rows.select(names).filter(pc.is_in(file_keys(rows), value_set=keys))
-                    for _, rows in batches
-                ]
-            )
-
-        rows = fold_files(self.store, self.snapshot, Wanted(names), same, distinct=False)
-        at = pc.index_in(keys, value_set=flat(file_keys(rows)))
-        if rows.num_rows != files.num_rows or at.null_count:
-            return None
-        if "partition_values" in names:
-            files = files.append_column("partition_values", rows["partition_values"].take(at))
+        if self._needs_partitions and "partition_values" not in files.column_names:
+            names = ["path", "dv_id", "partition_values"]
+        else:
+            names = ["path", "dv_id"]
+        if self.engine is None:
+            keys = flat(file_keys(files))
+            rows = self._fold(Wanted(names), partial(_same, names, keys), _all_rows, distinct=False)
+            at = pc.index_in(keys, value_set=flat(file_keys(rows)))
+            if rows.num_rows != files.num_rows or at.null_count:
+                return None
+            if "partition_values" in names:
+                values = rows["partition_values"].take(at)
+                files = files.append_column("partition_values", values)
+        else:
+            # All workers get the hashes, which are shorter than the keys.
+            alike = partial(_count_alike, np.sort(key_hashes(files)))
+            if self._fold(Wanted(names), alike, _added, distinct=False) != files.num_rows:
+                return None
         for name in set(FILE_ROWS.names) - set(files.column_names):
             kind = FILE_ROWS.field(name).type
             files = files.append_column(name, pa.nulls(files.num_rows, kind))
@@ -227,22 +256,11 @@ class LoggedPlan(ScanPlan):
 
         None if the checkpoint no longer has one of the files.
         """
-        paths = flat(found.files["path"])
         stored = [name for name in _STATISTICS if name in found.files.column_names]
         names = [name for name in FILE_ROWS.names if name not in stored]
-
-        def chosen(batches: Batches) -> pa.Table:
-            return united(
-                [
-                    rows.filter(pc.is_in(rows["path"], value_set=paths)).select(
-                        [name for name in rows.column_names if name not in stored]
-                    )
-                    for _, rows in batches
-                ]
-            )
-
+        fold = partial(_others, flat(found.files["path"]), stored)
         wanted = Wanted(names, bounds_of=())
-        rows = fold_files(self.store, self.snapshot, wanted, chosen, found.sources, distinct=False)
+        rows = self._fold(wanted, fold, _all_rows, found.sources, distinct=False)
         at = pc.index_in(flat(file_keys(found.files)), value_set=flat(file_keys(rows)))
         if at.null_count:
             return None
@@ -257,27 +275,15 @@ class LoggedPlan(ScanPlan):
         None if the checkpoint of the files proves to be damaged, or has a file twice.
         """
         paths = flat(files["path"])
-        elsewhere: list[Source] = []
-
-        def noted(batches: Batches) -> Iterator[pa.Table]:
-            for source, rows in batches:
-                if source == ANYWHERE:
-                    elsewhere.append(source)
-                yield rows
-
-        def some_ids(batches: Batches) -> pa.Array | None:
-            return provisional_ids(paths, noted(batches))
-
-        def all_ids(batches: Batches) -> pa.Array:
-            live = pa.concat_tables([rows.select(list(wanted.columns)) for rows in noted(batches)])
-            at = pc.index_in(flat(file_keys(files)), value_set=flat(file_keys(live)))
-            return fragment_ids(live).take(at)
-
         wanted = Wanted(("path", "dv_id", "tags"))
-        found = fold_files(self.store, self.snapshot, wanted, some_ids)
-        if found is None:
-            found = fold_files(self.store, self.snapshot, wanted, all_ids)
-        return None if elsewhere else found
+        elsewhere, counts = self._fold(wanted, partial(_places, paths), _all_places)
+        if elsewhere:
+            return None
+        if (found := ids_at(paths, counts)) is not None:
+            return found
+        elsewhere, live = self._fold(wanted, partial(_chosen, tuple(wanted.columns)), _all_chosen)
+        at = pc.index_in(flat(file_keys(files)), value_set=flat(file_keys(live)))
+        return None if elsewhere else fragment_ids(live).take(at)
 
 
 def plan_snapshot(
@@ -287,16 +293,37 @@ def plan_snapshot(
     *,
     columns: list[str] | None = None,
     where: Expression | None = None,
+    engine: Engine | None = None,
 ) -> ScanPlan:
     """Plan a scan; `files`, if given, returns the snapshot's live `FILE_ROWS`.
 
     The other arguments, and errors, are those of `plan_scan`.
+
+    Parameters
+    ----------
+    engine
+        Its workers read the log if it has very many files (`plans_apart`), and only the files that
+        the predicate does not exclude come to this process.
     """
     reading = read_plan(snapshot, columns=columns, where=where)
     if is_large(snapshot, reading):
-        return LoggedPlan(reading=reading, store=store, snapshot=snapshot)
+        apart = engine if engine is not None and plans_apart(store, snapshot, engine) else None
+        return LoggedPlan(reading=reading, store=store, snapshot=snapshot, engine=apart)
     live = files()
     return FoundPlan(reading=reading, live=live, find=partial(plan_live, snapshot, reading, live))
+
+
+def plans_apart(store: Store, snapshot: Snapshot, engine: Engine) -> bool:
+    """Return whether workers of an engine read the log of a snapshot to plan.
+
+    An engine of other processes may have its own number of files, `apart_from`, from which on they
+    do. Without a number above 0 they never do.
+    """
+    if is_in_process(engine) or not has_large_checkpoint(snapshot):
+        return False
+    least = getattr(engine, "apart_from", None)
+    least = APART_FROM if least is None else least
+    return least > 0 and about_files(store, snapshot) >= least
 
 
 def is_large(snapshot: Snapshot, reading: ReadPlan | None = None) -> bool:
@@ -341,17 +368,15 @@ def _narrow(
     return found, plan.explanation
 
 
-def _survivors(
-    narrow: Callable[[pa.Table], tuple[pa.Table, Explanation]], batches: Batches
-) -> _Survivors:
+def _first(narrow: Narrow, rows: pa.Table) -> pa.Table:
+    return narrow(rows)[0]
+
+
+def _survivors(narrow: Narrow, batches: Batches) -> _Survivors | None:
     """Return the surviving files of batches with the columns of `wanted_by`. Pure.
 
-    If a checkpoint has an excluded file twice, it counts twice in the explanation.
-
-    Raises
-    ------
-    TwiceError
-        A surviving file may occur twice.
+    If a checkpoint has an excluded file twice, it counts twice in the explanation. None without
+    batches.
     """
     tables: list[pa.Table] = []
     sources: dict[Source, None] = {}
@@ -362,11 +387,37 @@ def _survivors(
         tables.append(found)
         if source is not None and found.num_rows:
             sources[source] = None
-    assert total is not None  # The tail is a batch, even if it is empty.
-    return _Survivors(_once(tables), tuple(sources), total)
+    return None if total is None else _Survivors(united(tables), tuple(sources), total)
 
 
-def _once(tables: list[pa.Table]) -> pa.Table:
+def _all_survivors(parts: list[_Survivors | None]) -> _Survivors:
+    """Return the survivors of all parts.
+
+    Raises
+    ------
+    TwiceError
+        A surviving file may occur twice.
+    """
+    known = [part for part in parts if part is not None]  # The tail is a batch, even if empty.
+    return _Survivors(
+        _once([*(part.files for part in known)]),
+        tuple(dict.fromkeys(source for part in known for source in part.sources)),
+        reduce(_sum, [part.explanation for part in known]),
+    )
+
+
+def _united(batches: Batches) -> pa.Table | None:
+    """Return the rows of batches, or None without batches. Pure."""
+    tables = [rows for _, rows in batches]
+    return united(tables) if tables else None
+
+
+def _all_rows(parts: list[pa.Table | None]) -> pa.Table:
+    """Return the rows of all parts. Pure."""
+    return united([part for part in parts if part is not None])
+
+
+def _once(parts: list[pa.Table | None]) -> pa.Table:
     """Return distinct files as one table.
 
     Raises
@@ -374,10 +425,95 @@ def _once(tables: list[pa.Table]) -> pa.Table:
     TwiceError
         A file may occur twice.
     """
-    files = united(tables)
+    files = _all_rows(parts)
     if not are_different(file_keys(files)):
         raise TwiceError
     return files
+
+
+def _same(names: list[str], keys: pa.Array, batches: Batches) -> pa.Table | None:
+    """Return the files with some keys. Pure."""
+    found = [
+        rows.select(names).filter(pc.is_in(file_keys(rows), value_set=keys)) for _, rows in batches
+    ]
+    return united(found) if found else None
+
+
+def _count_alike(hashes: Hashes, batches: Batches) -> int:
+    """Return how many files have one of some hashes, which are ascending. Pure."""
+    if not len(hashes):
+        return 0
+    last = len(hashes) - 1
+    count = 0
+    for _, rows in batches:
+        found = key_hashes(rows)
+        at = np.minimum(np.searchsorted(hashes, found), last)
+        count += int(np.count_nonzero(hashes[at] == found))
+    return count
+
+
+def _added(parts: list[int]) -> int:
+    return sum(parts)
+
+
+def _others(paths: pa.Array, stored: Sequence[str], batches: Batches) -> pa.Table | None:
+    """Return the files with some paths, without the columns that are known. Pure."""
+    tables = [
+        rows.filter(pc.is_in(rows["path"], value_set=paths)).select(
+            [name for name in rows.column_names if name not in stored]
+        )
+        for _, rows in batches
+    ]
+    return united(tables) if tables else None
+
+
+def _places(paths: pa.Array, batches: Batches) -> tuple[bool, Places | None]:
+    """Return what `count_places` does, and whether files are of another checkpoint. Pure."""
+    elsewhere: list[Source] = []
+
+    def noted() -> Iterator[pa.Table]:
+        for source, rows in batches:
+            if source == ANYWHERE:
+                elsewhere.append(source)
+            yield rows
+
+    counts = count_places(paths, noted())
+    return bool(elsewhere), counts
+
+
+def _all_places(
+    parts: list[tuple[bool, Places | None]],
+) -> tuple[bool, list[Places | None]]:
+    return any(part[0] for part in parts), [part[1] for part in parts]
+
+
+def _chosen(names: Sequence[str], batches: Batches) -> tuple[bool, pa.Table | None]:
+    """Return columns of files, and whether the files are of another checkpoint. Pure."""
+    found = [(source == ANYWHERE, rows.select(list(names))) for source, rows in batches]
+    rows = pa.concat_tables([rows for _, rows in found]) if found else None
+    return any(elsewhere for elsewhere, _ in found), rows
+
+
+def _all_chosen(parts: list[tuple[bool, pa.Table | None]]) -> tuple[bool, pa.Table]:
+    tables = [rows for _, rows in parts if rows is not None]
+    return any(elsewhere for elsewhere, _ in parts), pa.concat_tables(tables)
+
+
+def _with_counts(batches: Batches) -> tuple[pa.Table, list[pa.Array]] | None:
+    """Return all files with their counts. Statistics are long texts: only counts are kept. Pure."""
+    tables, counts = [], []
+    for _, rows in batches:
+        counts.append(num_records(rows))
+        tables.append(rows.select(_OF_FRAGMENTS))
+    return (united(tables), counts) if tables else None
+
+
+def _all_with_counts(
+    parts: list[tuple[pa.Table, list[pa.Array]] | None],
+) -> tuple[pa.Table, pa.ChunkedArray]:
+    known = [part for part in parts if part is not None]
+    counts = [one for _, of_part in known for one in of_part]
+    return united([files for files, _ in known]), pa.chunked_array(counts, pa.int64())
 
 
 def _plain(rows: pa.Table) -> pa.Table:
@@ -389,10 +525,13 @@ def _plain(rows: pa.Table) -> pa.Table:
     return rows.set_column(place, field, rows["partition_values"].cast(field.type))
 
 
-def _paths(batches: Batches) -> pa.ChunkedArray:
-    """Return the paths of batches as one column. Pure."""
-    chunks = [chunk for _, rows in batches for chunk in rows["path"].chunks]
-    return pa.chunked_array(chunks, pa.string())
+def _paths(batches: Batches) -> list[pa.Array]:
+    """Return the paths of batches. Pure."""
+    return [chunk for _, rows in batches for chunk in rows["path"].chunks]
+
+
+def _chained(parts: list[list[pa.Array]]) -> pa.ChunkedArray:
+    return pa.chunked_array([chunk for part in parts for chunk in part], pa.string())
 
 
 def _counted(batches: Batches) -> int | None:
@@ -404,6 +543,11 @@ def _counted(batches: Batches) -> int | None:
             return None
         total += pc.sum(counts).as_py() or 0
     return total
+
+
+def _total(parts: list[int | None]) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
 
 
 def _sum(one: Explanation, other: Explanation) -> Explanation:

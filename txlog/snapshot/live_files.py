@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +15,18 @@ from txlog.actions.columns import empty_rows
 from txlog.base.arrow import arrow_array, pc
 from txlog.base.columns import flat
 from txlog.base.errors import LogCorruptError, NotFoundError, resource_errors
-from txlog.base.threads import prefetch
+from txlog.base.threads import Engine, prefetch
 from txlog.base.thresholds import Threshold
 from txlog.checkpoint.file_rows import Wanted, united
 from txlog.checkpoint.parquet import Footers
-from txlog.checkpoint.read import Source, file_batches, read_files, sources_of
+from txlog.checkpoint.read import (
+    Source,
+    about_rows,
+    file_batches,
+    read_files,
+    shares_of,
+    sources_of,
+)
 from txlog.fragments.rows import FEATURE, require_fragments_feature
 from txlog.log.names import LogFile, parse_name
 from txlog.log.paths import canonical_keys
@@ -44,6 +51,7 @@ from txlog.snapshot.process import keep_freed_memory
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, naming
 
+Part = TypeVar("Part")
 Result = TypeVar("Result")
 Select = Callable[[pa.Table], pa.Table]
 
@@ -51,6 +59,7 @@ ANYWHERE = Source("", 0)
 """The place of files whose row group is unknown, because the checkpoint was not read directly."""
 
 _LARGE_BYTES: Threshold = 4 << 20
+_NO_HASHES = np.zeros(0, np.uint64)
 # The columns that identify files and that the protocol checks need.
 _ALWAYS = ("is_add", "path", "deletion_vector", "dv_id", "tags")
 
@@ -82,6 +91,15 @@ def has_large_checkpoint(snapshot: Snapshot) -> bool:
     parts = sum(part.size for part in snapshot.checkpoint)
     sidecars = sum(sidecar.size_in_bytes for sidecar in snapshot.sidecars)
     return parts + sidecars >= _LARGE_BYTES
+
+
+def about_files(store: Store, snapshot: Snapshot) -> int:
+    """Return about how many file actions a snapshot has, from the sizes of its files and a footer.
+
+    A damaged checkpoint counts by its size.
+    """
+    sources = sources_of(snapshot.checkpoint, snapshot.sidecars)
+    return about_rows(store, sources, snapshot.footers) + snapshot.tail.num_actions
 
 
 def fold_files(
@@ -120,13 +138,6 @@ def fold_files(
         As `load_files`.
     """
 
-    wanted = Wanted(
-        (*_ALWAYS, *(name for name in wanted.columns if name not in _ALWAYS)),
-        removes=False,
-        bounds_of=wanted.bounds_of,
-        encoded=wanted.encoded,
-    )
-
     def folded(states: Iterator[_Found], current: Snapshot) -> Result:
         if current.checkpoint == snapshot.checkpoint:
             return fold((source, state.live) for source, state in states)
@@ -134,7 +145,135 @@ def fold_files(
         return fold((source and ANYWHERE, state.live) for source, state in states)
 
     chosen = None if ANYWHERE in (sources or ()) else sources
-    return _fold(store, snapshot, wanted, folded, chosen, distinct, select)
+    return _fold(store, snapshot, _live_columns(wanted), folded, chosen, distinct, select)
+
+
+def fold_parts(
+    store: Store,
+    snapshot: Snapshot,
+    wanted: Wanted,
+    fold: Callable[[Iterator[tuple[Source | None, pa.Table]]], Part],
+    join: Callable[[list[Part]], Result],
+    sources: Sequence[Source] | None = None,
+    *,
+    engine: Engine | None,
+    distinct: bool = True,
+    select: Select | None = None,
+) -> Result:
+    """Fold the live files part by part, in workers of an engine, and join the results.
+
+    Each worker reads its share of the checkpoint, which is a file or some row groups of one, and
+    applies the newer commits to it. Only the results of `fold` come back. Every share is in the
+    result: if a worker fails, the call fails, or begins again with other files of the log.
+
+    Parameters
+    ----------
+    fold
+        As for `fold_files`, for a part of the files. Workers get it, so it pickles.
+    join
+        Gets the results of all parts. That of the commits after the checkpoint is the first.
+    engine
+        None: all files are one part, and are folded in this process.
+
+    Raises
+    ------
+    LogCorruptError
+        As `load_files`.
+    EngineError
+        The engine lost its workers.
+    """
+    if engine is None:
+        whole = partial(_joined, fold, join)
+        return fold_files(store, snapshot, wanted, whole, sources, distinct=distinct, select=select)
+    chosen = None if ANYWHERE in (sources or ()) else sources
+    wanted = _live_columns(wanted)
+
+    def read(current: Snapshot) -> Result:
+        same = current.checkpoint == snapshot.checkpoint
+        tail = newest(current.tail.rows)
+        found = state_of(tail)
+        require_sound(current, found.live)
+        first = fold(iter([(None, _selected(found, select).live)]))
+        if not current.checkpoint:
+            return join([first])
+        task = _FoldShare(
+            store=store,
+            snapshot=current.without_files(),
+            newer=newer_of(tail),
+            wanted=wanted,
+            fold=fold,
+            anywhere=not same,
+            distinct=distinct,
+            select=select,
+        )
+        shares = _shares(store, current, chosen if same else None)
+        results = list(engine.map(task, shares))
+        hashes = [seen for _, seen in results if seen is not None]
+        if hashes and not are_distinct(np.concatenate(hashes)):
+            raise TwiceError
+        return join([first, *(part for part, _ in results)])
+
+    with suppress(TwiceError):
+        # To find the newest version that can be read would need all files in this process.
+        return _from_sound_files(store, snapshot, read, explains=False, again=True)
+    found = _selected(load_files(store, snapshot), select)
+    return join([fold(iter([(ANYWHERE, found.live)]))])
+
+
+def _joined(
+    fold: Callable[[Iterator[tuple[Source | None, pa.Table]]], Part],
+    join: Callable[[list[Part]], Result],
+    batches: Iterator[tuple[Source | None, pa.Table]],
+) -> Result:
+    return join([fold(batches)])
+
+
+def _shares(store: Store, snapshot: Snapshot, chosen: Sequence[Source] | None) -> list[Source]:
+    """Return the shares of a checkpoint for workers; of `chosen` row groups, if they are given."""
+    if chosen is None:
+        chosen = sources_of(snapshot.checkpoint, snapshot.sidecars)
+    else:
+        groups: dict[str, list[Source]] = {}
+        for one in chosen:
+            groups.setdefault(one.path, []).append(one)
+        chosen = [_united(of_file) for of_file in groups.values()]
+    return shares_of(store, chosen, snapshot.footers)
+
+
+def _united(sources: Sequence[Source]) -> Source:
+    """Return row groups of one file as one source."""
+    numbers = [group for one in sources for group in one.row_groups or ()]
+    rows = sum(one.rows for one in sources)
+    return replace(sources[0], rows=rows, row_groups=tuple(sorted(numbers)) or None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FoldShare(Generic[Part]):
+    """Fold the live files of a share of a checkpoint: the work of one worker."""
+
+    store: Store
+    snapshot: Snapshot
+    newer: Newer
+    wanted: Wanted
+    fold: Callable[[Iterator[tuple[Source | None, pa.Table]]], Part]
+    anywhere: bool  # Whether row groups have no meaning for the caller.
+    distinct: bool
+    select: Select | None
+
+    def __call__(self, share: Source) -> tuple[Part, Hashes | None]:
+        """Return the result of the fold, and the hashes of all files if they must be distinct."""
+        seen: list[Hashes] = []
+
+        def states() -> Iterator[tuple[Source | None, pa.Table]]:
+            version = self.snapshot.checkpoint[0].version
+            for source, batch in file_batches(self.store, [share], version, self.wanted):
+                if self.distinct:
+                    seen.append(key_hashes(batch))
+                left = _left(self.snapshot, batch, self.newer, self.select)
+                yield (ANYWHERE if self.anywhere else source), left.live
+
+        part = self.fold(states())
+        return part, np.concatenate([_NO_HASHES, *seen]) if self.distinct else None
 
 
 def live_among(
@@ -168,26 +307,43 @@ def rows_at(
     snapshot: Snapshot,
     paths: Iterable[str],
     sources: Sequence[Source] | None = None,
+    engine: Engine | None = None,
 ) -> pa.Table:
     """Return the live `FILE_ROWS` of some logged paths; a path that is not live has none.
 
     All columns of them are read, but of other files only a batch at a time is in memory. `sources`
-    and errors are those of `fold_files`.
+    are those of `fold_files`, and `engine` and errors those of `fold_parts`.
     """
     wanted = pc.unique(arrow_array(list(paths), pa.string()))
     if not len(wanted):
         return empty_rows()
+    return fold_parts(
+        store,
+        snapshot,
+        Wanted(),
+        _rows_of,
+        _different,
+        sources,
+        engine=engine,
+        distinct=False,
+        select=partial(_at_paths, wanted),
+    )
 
-    def chosen(files: pa.Table) -> pa.Table:
-        return files.filter(pc.is_in(files["path"], value_set=wanted))
 
-    def whole(batches: Iterator[tuple[Source | None, pa.Table]]) -> pa.Table:
-        found = united([batch for _, batch in batches])
-        if not are_different(file_keys(found)):
-            raise TwiceError
-        return found
+def _at_paths(paths: pa.Array, files: pa.Table) -> pa.Table:
+    return files.filter(pc.is_in(files["path"], value_set=paths))
 
-    return fold_files(store, snapshot, Wanted(), whole, sources, distinct=False, select=chosen)
+
+def _rows_of(batches: Iterator[tuple[Source | None, pa.Table]]) -> pa.Table | None:
+    tables = [batch for _, batch in batches]
+    return united(tables) if tables else None
+
+
+def _different(parts: list[pa.Table | None]) -> pa.Table:
+    found = united([part for part in parts if part is not None])
+    if not are_different(file_keys(found)):
+        raise TwiceError
+    return found
 
 
 def path_hashes(store: Store, snapshot: Snapshot) -> Hashes:
@@ -215,6 +371,16 @@ def has_any_path(store: Store, snapshot: Snapshot, keys: pa.Array) -> bool:
 
     wanted = Wanted(("path",))
     return fold_files(store, snapshot, wanted, any_of, distinct=False, select=named)
+
+
+def _live_columns(wanted: Wanted) -> Wanted:
+    """Return the wanted columns of live files, and those that identify files."""
+    return Wanted(
+        (*_ALWAYS, *(name for name in wanted.columns if name not in _ALWAYS)),
+        removes=False,
+        bounds_of=wanted.bounds_of,
+        encoded=wanted.encoded,
+    )
 
 
 def fold_states(
@@ -315,21 +481,27 @@ def _from_sound_files(
     read: Callable[[Snapshot], Result],
     *,
     explains: bool = True,
+    again: bool = False,
 ) -> Result:
-    """Call `read` with a snapshot; if a checkpoint is damaged, use other files of the log."""
+    """Call `read` with a snapshot; if a checkpoint is damaged, use other files of the log.
+
+    With `again`, it is first read once more: another writer may have replaced it meanwhile.
+    """
     with naming(store):
         try:
-            return _read_sound(store, snapshot, read)
+            return _read_sound(store, snapshot, read, again=again)
         except LogCorruptError as error:
             if explains and snapshot.catalog is None:
                 explain(store, error, partial(load_files, store, explains=False))
             raise
 
 
-def _read_sound(store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Result]) -> Result:
+def _read_sound(
+    store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Result], *, again: bool
+) -> Result:
     names: list[str] = []
     skipped: list[DamagedError] = []
-    current, again = snapshot, bool(snapshot.footers)
+    current, again = snapshot, again or bool(snapshot.footers)
     while True:
         try:
             found = read(current)

@@ -37,6 +37,7 @@ Result = TypeVar("Result")
 _ITEMS = pa.schema([("task", pa.int32()), ("place", pa.int64()), ("item", pa.binary())])
 _RESULTS = pa.schema([("place", pa.int64()), ("result", pa.binary())])
 _RESULTS_DDL = "place long, result binary"
+PLAN_FILES = "spark.txlog.planFiles"
 _JOB_ITEMS: Threshold = 10_000  # Of so many tasks the items and results are in memory at a time.
 
 
@@ -79,6 +80,28 @@ class SparkEngine:
     def time_zone(self) -> str:
         """The time zone of the session, in which tables with this engine take predicates."""
         return zone_of(self._spark)
+
+    @property
+    def apart_from(self) -> int | None:
+        """The number of files from which on executors plan; None without the session's setting.
+
+        Raises
+        ------
+        InvalidInputError
+            The setting `spark.txlog.planFiles` is not a whole number.
+        """
+        text = self._spark.conf.get(PLAN_FILES, None)
+        if not text:
+            return None
+        try:
+            return int(text)
+        except ValueError as error:
+            raise InvalidInputError(
+                argument=PLAN_FILES,
+                reason=f"{text!r} is not a whole number",
+                remedy="Set it to the number of files from which on executors plan, or to 0 to "
+                "plan in this process",
+            ) from error
 
     def __repr__(self) -> str:
         return "txlog.spark_ext.SparkEngine(…)"

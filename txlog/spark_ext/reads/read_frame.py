@@ -32,7 +32,7 @@ from txlog.schema.types import (
 )
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.time_travel import snapshot_at
-from txlog.spark_ext.engine import format_known, is_on
+from txlog.spark_ext.engine import SparkEngine, format_known, is_on
 from txlog.spark_ext.reads.frame import Part, frame, reads_of
 from txlog.spark_ext.reads.parquet_columns import never_null, own_names
 from txlog.spark_ext.reads.places import passed_over, uris_in, volume_of
@@ -64,6 +64,10 @@ def read(
     txlog plans the read: it excludes files by `where`, takes partition values from the log, and
     applies column mapping. Spark removes deleted rows. The frame shows the version at the time of
     this call, not later commits.
+
+    Of a table with very many files (2,000,000, or the session's setting `spark.txlog.planFiles`),
+    Spark's executors read the log, and only the files that `where` does not exclude come to this
+    process.
 
     Spark's reader cannot do all reads. The others use `spark.read.format("txlog")`, with the same
     rows:
@@ -112,6 +116,8 @@ def read(
         Deleted positions cannot be read.
     OutOfMemoryError
         The memory of Spark's driver is too small for the list of files.
+    EngineError
+        The executors cannot read the log: see `SparkEngine`.
     """
     store = open_store(uri, storage_options)
     require_shared(
@@ -127,6 +133,7 @@ def read(
         lambda: load_files(store, snapshot).live,
         columns=None if columns is None else column_names(columns),
         where=as_expression(where, zone_of(spark)),
+        engine=SparkEngine(spark, local_items=0),
     )
     plan, files = scan.reading, scan.read_files
     condition = None if plan.where is None else as_spark(plan.where)
