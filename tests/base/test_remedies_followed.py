@@ -464,6 +464,11 @@ def add_field(table: txlog.Table, field: Any = None) -> object:
     return table.alter.add_columns([field or pa.field("z", pa.int64(), nullable=False)])
 
 
+def with_tables(table: txlog.Table, code: str, fail: Fail) -> None:
+    text = code.partition("=")[2].replace("…", "t")
+    fail(table, tables=evaluated(text, table))
+
+
 def checkpoint_damaged(path: Path) -> txlog.Table:
     table = plain(path)
     for _ in range(3):
@@ -777,6 +782,9 @@ CASES: dict[str, Case] = {
         plain,
         lambda t: t.alter.set_properties({"txlog.index.i": INDEX}),
         (instead("a"),),
+    ),
+    "table/query.py: tables={'x': …}": Case(
+        plain, lambda _, **named: txlog.sql("SELECT * FROM nope", **named), (with_tables,)
     ),
     "verbs/references.py: pins.update": Case(
         pinned, lambda t: t.pins.create("p"), (instead("p", 1),)

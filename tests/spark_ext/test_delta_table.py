@@ -409,3 +409,26 @@ def test_generated_columns(spark: "SparkSession", tmp_path: Path) -> None:
     with pytest.raises(Exception, match="double_x"):
         wrong.write.format("txlog").mode("append").save(str(tmp_path / "t"))
     assert txlog.Table(tmp_path / "t").count() == 4
+
+
+WRONG: list[tuple[str, Callable[[Any, Any], object]]] = [
+    ("set", lambda t, _: t.update(set={"zz": "1"})),
+    ("set", lambda t, _: t.update(set={"id": "'x'"})),
+    ("set", lambda t, s: t.merge(s, "id = k").whenMatchedUpdate(set={"zz": "1"}).execute()),
+    ("values", lambda t, s: t.merge(s, "id = k").whenNotMatchedInsert(
+        values={"zz": "1"}).execute()),
+    ("retentionHours", lambda t, _: t.vacuum(-1)),
+    ("version", lambda t, _: t.restoreToVersion(99)),
+    ("cols", lambda t, _: t.optimize().executeZOrderBy("zz")),
+    ("partitionFilter", lambda t, _: t.optimize().where("id = 1").executeCompaction()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("argument", "call"), WRONG, ids=map(str, range(len(WRONG))))
+def test_errors_name_the_argument_that_the_caller_wrote(
+    spark: "SparkSession", table: DeltaTable, argument: str, call: Callable[..., object]
+) -> None:
+    source = spark.createDataFrame([(1,)], "k BIGINT")
+    with pytest.raises((InvalidInputError, NotFoundError)) as caught:
+        call(table, source)
+    assert getattr(caught.value, "argument", argument) == argument

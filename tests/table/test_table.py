@@ -342,3 +342,14 @@ def test_an_error_inside_a_property_is_not_taken_for_a_missing_name(
     monkeypatch.setattr(txlog.Table, "version", property(broken))
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'version'"):
         _ = table.version
+
+
+@pytest.mark.parametrize("below", ["", "/t"])
+def test_a_file_is_no_table(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("x")
+    place = f"{tmp_path}/file{below}"
+    assert not txlog.Table.exists(place)
+    with pytest.raises(txlog.NotFoundError):
+        txlog.Table(place)
+    with pytest.raises(txlog.StoreError):
+        txlog.write(place, pa.table({"a": [1]}))

@@ -175,3 +175,51 @@ def test_a_fault_of_stored_rows_is_of_what_was_asked(tmp_path: Path) -> None:
 def wrong(value: object) -> Any:
     """Return a value that types would refuse where it is passed."""
     return value
+
+
+@pytest.mark.parametrize("value", ["zz + 1", "a +", "'x' || missing(a)"])
+def test_a_fault_of_a_generated_column_names_it(tmp_path: Path, value: str) -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    rows = pa.table({"a": [1], "b": [1]})
+    for call in (
+        lambda: txlog.Table.create(tmp_path / "t", schema, generated={"b": value}),
+        lambda: txlog.write(tmp_path / "t", rows, generated={"b": value}),
+    ):
+        with pytest.raises(txlog.InvalidInputError) as caught:
+            call()
+        assert (caught.value.argument, caught.value.field) == ("generated", "b")
+        assert "constraint" not in caught.value.remedy
+    with pytest.raises(txlog.InvalidInputError) as caught:
+        txlog.write(tmp_path / "t", rows, properties={"delta.constraints.c": value})
+    assert caught.value.argument == "properties"
+
+
+@pytest.mark.parametrize("inside", [lambda kind: kind, pa.list_])
+def test_a_remedy_for_structs_suggests_only_fields_that_have_names(
+    tmp_path: Path, inside: Callable[[pa.DataType], pa.DataType]
+) -> None:
+    kind = inside(pa.struct([("b", pa.int64()), ("c", pa.int64())]))
+    row: Any = {"b": 1, "c": 2}
+    is_list = pa.types.is_list(kind)
+    table = txlog.write(
+        tmp_path / "t", pa.table({"s": pa.array([[row] if is_list else row], kind)})
+    )
+    value = "named_struct('b', 1)"
+    with pytest.raises(txlog.SchemaMismatchError) as caught:
+        table.update({"s": f"array({value})" if is_list else value})
+    assert ("single fields" in caught.value.remedy) == (not is_list)
+    if is_list:
+        with pytest.raises(txlog.InvalidInputError, match=r"array.*Name s itself"):
+            table.update({"s.b": "1"})
+    else:
+        table.update({"s.b": "5"})
+
+
+def test_names_are_offered_for_columns_that_order_rows(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"x": [1]}))
+    with pytest.raises(txlog.InvalidInputError, match="Choose from x") as caught:
+        table.optimize.z_order("zz")
+    assert caught.value.argument == "columns"
+    with pytest.raises(txlog.InvalidInputError) as caught:
+        table.optimize.cluster()
+    assert caught.value.argument is None

@@ -242,7 +242,7 @@ def test_a_column_comes_before_a_field_of_the_same_name(tmp_path: Path) -> None:
 
 def test_what_has_no_order_is_refused(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", rows(10), partition_by=["g"])
-    for column, why in (("g", "partition"), ("tags", "order"), ("st", "order"), ("z", "no such")):
+    for column, why in (("g", "partition"), ("tags", "order"), ("st", "order"), ("z", "no column")):
         with pytest.raises(InvalidInputError, match=why):
             table.optimize.z_order([column])
     with pytest.raises(InvalidInputError, match="no column"):

@@ -211,17 +211,19 @@ def require_mappings(**mappings: object) -> None:
 
 # What code that many methods share calls an argument, and what these methods call it.
 _CALLED = {
-    "columns": ("sort_by", "on"),
-    "data": ("source", "updates", "new_values", "constraints", "columns", "column", "uri"),
+    "columns": ("sort_by", "on", "cols"),
+    "data": ("source", "updates", "new_values", "set", "values", "constraints", "columns", "column",
+             "uri"),
     "feature": ("drop", "add"),
     "name": ("column", "columns"),
     "partition_by": ("names",),
+    "retention_hours": ("retentionHours",),
     "timestamp": ("start_timestamp", "end_timestamp"),
-    "updates": ("new_values", "source", "data"),
+    "updates": ("new_values", "set", "values", "source", "data"),
     "uri": ("target", "table"),
     "version": ("start_version", "end_version"),
-    "where": ("predicate", "filter"),
-}
+    "where": ("predicate", "filter", "condition", "partitionFilter"),
+}  # fmt: skip
 
 
 def in_callers_words(function: Function) -> Function:
@@ -572,7 +574,8 @@ REMEDIES = {
 
 def store_error(error: OSError, operation: str, path: str, table: str | None = None) -> TxlogError:
     """Return the `NotFoundError` or `StoreError` for an error of the operating system."""
-    if isinstance(error, FileNotFoundError) and operation not in _MAKES:
+    is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+    if is_missing and operation not in _MAKES:
         return NotFoundError(path=path, reason="there is no such file", table=table)
     return StoreError(
         operation=operation,

@@ -155,7 +155,7 @@ class Asked:
 
 # Arguments of Python, and the parameters of commands with another name.
 _ALSO: dict[str, tuple[str, ...]] = {
-    "columns": ("column",),
+    "columns": ("column", "z_order"),
     "constraints": ("check",),
     "data": ("source",),
     "end_version": ("end",),
@@ -165,6 +165,7 @@ _ALSO: dict[str, tuple[str, ...]] = {
     "predicate": ("on", "where"),
     "schema": ("column",),
     "start_version": ("start",),
+    "tables": ("table",),
     "tags": ("tag",),
     "type": ("kind",),
     "updates": ("set_",),
@@ -353,7 +354,8 @@ def _option(name: str, value: ast.expr, asked: Asked) -> str | None:
     if not option.startswith("-") or given is True:
         return option
     if isinstance(given, dict):
-        values: list[Any] = [f"{name}={one}" for name, one in given.items()]
+        shown = "TABLE" if name == "tables" else "VALUE"
+        values: list[Any] = [f"{key}={shown if one is ... else one}" for key, one in given.items()]
     else:
         values = list(given) if isinstance(given, list | tuple) else [given]
     return " ".join(f"{option} {_word('VALUE' if one is ... else str(one))}" for one in values)

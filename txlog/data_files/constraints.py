@@ -183,6 +183,7 @@ def _parsed(name: str, text: str, schema: StructType, column: str | None) -> Con
     except InvalidInputError as error:
         raise UnsupportedFeatureError(
             features=("checkConstraints",),
+            field=column,
             reason=f"the table's constraint {name} ({text}) cannot be evaluated: {error.reason}",
             remedy=f"Call alter.drop_constraint({name!r}) first, or write with an engine that "
             "supports it"

@@ -449,8 +449,16 @@ def require_whole_structs(have: DataType, want: DataType, name: str, *, argument
             reason=f"the value for column {name} has no field {', '.join(lacking)}, so it does not "
             "say what becomes of stored values",
             remedy=f'Give these fields too, or assign single fields, as in {{"{name}.…": …}}; a '
-            'merge with schema_mode="merge" (withSchemaEvolution on Spark) keeps stored values',
+            'merge with schema_mode="merge" (withSchemaEvolution on Spark) keeps stored values'
+            if all(_is_assignable(want, path.removeprefix(f"{name}.")) for path in lacking)
+            else "Give these fields too",
         )
+
+
+def _is_assignable(kind: DataType, path: str) -> bool:
+    """Return whether a field has a name to assign to; those in arrays and maps have none."""
+    parts = path.split(".")
+    return isinstance(kind, StructType) and len(kind.along(parts)) == len(parts)
 
 
 def fitted(

@@ -194,11 +194,17 @@ def no_field(
     fields = kind.names() if isinstance(kind, StructType) else []
     names = [".".join((*above, one)) for one in fields]
     place = f"{'.'.join(above)} has no field {name}" if above else f"the table has no column {name}"
+    remedy = f"Choose from {', '.join(names)}" if names else ""
+    if not isinstance(kind, StructType):
+        place += f": its type is {type_name(kind)}"
+        whole = f"Name {'.'.join(above)} itself"
+        # `alter` also names what is in arrays and maps.
+        remedy = "Write LIST.element, MAP.key or MAP.value" if argument == "column" else whole
     return InvalidInputError(
         argument=argument,
         field=".".join((*above, name, *below)),
         reason=place,
-        remedy=f"Choose from {', '.join(names)}" if names else "",
+        remedy=remedy,
     )
 
 

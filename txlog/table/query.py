@@ -187,7 +187,8 @@ def _relation(
         raise NotFoundError(
             path=uri,
             reason=f"the query names {'.'.join(parts)!r}, but there is no such table",
-            remedy="Write a path in quotes (FROM 'folder/table'), or pass the name in tables",
+            remedy="Write a path in quotes (FROM 'folder/table'), or pass the table: "
+            f"tables={{{'.'.join(parts)!r}: …}}",
         ) from error
 
 

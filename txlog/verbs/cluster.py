@@ -42,7 +42,7 @@ from txlog.fragments.fragment import Fragment
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.read import FragmentReader
 from txlog.schema.arrow import arrow_schema
-from txlog.schema.types import ArrayType, MapType, StructType, type_name
+from txlog.schema.types import ArrayType, MapType, StructField, StructType, no_field, type_name
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.verbs.mapped_columns import clustering_columns, logical_path
@@ -201,30 +201,36 @@ def _of_table(snapshot: Snapshot) -> list[tuple[str, ...]]:
     found = clustering_columns(snapshot)
     if not found:
         raise InvalidInputError(
-            argument="columns",
             reason="the table has no clustering columns",
             remedy="Set them with alter.cluster_by",
         )
     return [logical_path(snapshot, path) for path in found]
 
 
+def _disorder(snapshot: Snapshot, fields: Sequence[StructField]) -> str:
+    """Return why a column, given by the fields on its path, cannot order rows; empty if it can."""
+    kind = fields[-1].type
+    if fields[0].name in snapshot.partition_columns:
+        return "it is a partition column, and all rows of a partition have the same value"
+    nested = isinstance(kind, StructType | ArrayType | MapType)
+    if nested or type_name(kind) in ("variant", "void"):
+        return f"values of type {type_name(kind)} have no order"
+    return ""
+
+
 def _checked(snapshot: Snapshot, path: Sequence[str]) -> tuple[str, ...]:
     """Return the path, in the schema's spelling, of a column that can order rows."""
     fields = snapshot.schema.along(path)
     if len(fields) < len(path):
-        raise InvalidInputError(
-            argument="columns", field=".".join(path), reason="the table has no such column"
-        )
+        kind = fields[-1].type if fields else snapshot.schema
+        if isinstance(kind, StructType):
+            fit = (one for one in kind.fields if not _disorder(snapshot, [*fields, one]))
+            kind = StructType(tuple(fit))
+        above, name, below = path[: len(fields)], path[len(fields)], path[len(fields) + 1 :]
+        raise no_field(kind, name, above, below, argument="columns")
     found = [field.name for field in fields]
     physical = [field.name_in_files(snapshot.mapping_mode) for field in fields]
-    kind = fields[-1].type
-    problem = ""
-    if found[0] in snapshot.partition_columns:
-        problem = "it is a partition column, and all rows of a partition have the same value"
-    elif isinstance(kind, StructType | ArrayType | MapType) or type_name(kind) in (
-        "variant", "void",
-    ):  # fmt: skip
-        problem = f"values of type {type_name(kind)} have no order"
+    problem = _disorder(snapshot, fields)
     if problem:
         raise InvalidInputError(
             argument="columns", field=".".join(found), reason=problem, remedy="Choose other columns"

@@ -205,8 +205,12 @@ def new_table(
     try:
         constraints_of(metadata, schema)
     except UnsupportedFeatureError as error:
+        argument, remedy = "properties", "Correct the constraint"
+        if error.field is not None:  # It is about a column.
+            is_own = error.field in (definition.generated or {})
+            argument, remedy = ("generated" if is_own else "schema"), "Correct the column"
         raise InvalidInputError(
-            argument="properties", reason=error.reason, remedy="Correct the constraint"
+            argument=argument, field=error.field, reason=error.reason, remedy=remedy
         ) from error
     return new
 

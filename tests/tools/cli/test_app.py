@@ -165,6 +165,7 @@ def test_an_error_is_one_line(
         (["pin", "TABLE", "7"], "NAME"),
         (["create", "new", "--column", "a=int", "--partition-by", "z"], "--partition-by"),
         (["vacuum", "TABLE", "--retention-hours", "1"], "--retention-hours"),
+        (["optimize", "TABLE", "--z-order", "z"], "--z-order"),
     ],
 )
 def test_an_error_names_what_was_typed(
@@ -715,3 +716,30 @@ def test_binary_values_are_base_64_in_json(
     table = txlog.write(tmp_path, pa.table({"b": pa.array([b"\x00\xffa", None]), "n": [1, 2]}))
     rows = as_json(capsys, "head", table.uri)
     assert rows == [{"b": "AP9h", "n": 1}, {"b": None, "n": 2}]
+
+
+def test_a_query_says_how_to_name_a_table(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sql", "SELECT * FROM nope"]) == 4
+    option, value = re.findall(r"(--table) (\S+)", capsys.readouterr().err)[0]
+    assert run(["sql", "SELECT * FROM nope", option, value.replace("TABLE", path)]) == 0
+
+
+def test_a_report_names_commands(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    place = tmp_path / "t"
+    table = txlog.write(place, pa.table({"a": [1]}))
+    (place / table.files()["path"][0].as_py()).unlink()
+    assert any("maintenance." in one.remedy for one in table.doctor())
+    assert run(["report", str(place), "--output", str(tmp_path / "r.html")]) == 0
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "txlog repair" in page
+    assert "maintenance.repair" not in page
+    assert "maintenance.repair" in report(table).html
+
+
+def test_titles_show_no_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    uri = "memory://u:hunter2@x/titled?k=hunter2"
+    txlog.write(uri, pa.table({"a": [1]}))
+    for command in ("show", "capabilities", "history", "files", "head"):
+        assert run([command, uri]) == 0
+    assert "hunter2" not in capsys.readouterr().out

@@ -17,6 +17,7 @@ from txlog.base.errors import (
     InvalidInputError,
     NotFoundError,
     UnsupportedFeatureError,
+    named_for_callers,
 )
 from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.data_files.constraints import with_default
@@ -503,3 +504,6 @@ def _no_type(column: str, text: str, reason: str) -> TypeTextError:
         remedy="Write one type of Spark SQL, such as DECIMAL(10, 2), and call addColumn for each "
         "column",
     )
+
+
+named_for_callers(DeltaTableBuilder)

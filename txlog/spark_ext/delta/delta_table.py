@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, named_for_callers
 from txlog.base.texts import without_secrets
 from txlog.commit.operation import Operation, Outcome
 from txlog.schema.arrow import arrow_schema
@@ -476,3 +476,6 @@ class DeltaTable:
     @property
     def _storage_options(self) -> dict[str, Any]:
         return dict(context_of(self._table).store.options)
+
+
+named_for_callers(DeltaTable)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from txlog.base.errors import InvalidInputError, named_for_callers
 from txlog.spark_ext.delta.arguments import expression_in, updates_in
 from txlog.spark_ext.delta.frames import as_frame
 from txlog.verbs.merge.clauses import Action, Clause, Kind
@@ -130,7 +131,23 @@ class DeltaMergeBuilder:
         AnalysisException
             Spark cannot resolve an expression.
         """
-        outcome = self._run(self._clauses, self._merges_schema, txn)
+        try:
+            outcome = self._run(self._clauses, self._merges_schema, txn)
+        except InvalidInputError as error:
+            words = {"updates": self._assigning(error.field), "predicate": "condition"}
+            error.argument = words.get(error.argument or "", error.argument)
+            raise
         counts = {name: outcome.metrics.get(metric, 0) for name, metric in _METRICS.items()}
         row = {"num_affected_rows": sum(counts.values()), **counts}
         return as_frame(self._spark, [row], _MERGED)
+
+    def _assigning(self, field: str | None) -> str:
+        """Return what callers wrote before the value for a column: `set` or `values`."""
+        name = (field or "").lower()
+        for clause in self._clauses:
+            if any(name == column.lower() for column in clause.updates or ()):
+                return "values" if clause.action == "insert" else "set"
+        return "set"
+
+
+named_for_callers(DeltaMergeBuilder)

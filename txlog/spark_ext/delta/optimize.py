@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, named_for_callers
 from txlog.commit.operation import Outcome
 from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import parse_sql
@@ -104,3 +104,6 @@ class DeltaOptimizeBuilder:
     def _answer(self, outcome: Outcome, *, all_files: bool = False) -> DataFrame:
         row = optimize_row(self._table, outcome, all_files=all_files)
         return as_frame(self._spark, [row], OPTIMIZE)
+
+
+named_for_callers(DeltaOptimizeBuilder)

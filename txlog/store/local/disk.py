@@ -239,6 +239,8 @@ def _key(folder: str) -> tuple[str, int, int] | None:
 
 
 _NAME = attrgetter("name")
+# Below a file there is no folder.
+_NO_FOLDER = (FileNotFoundError, NotADirectoryError)
 
 
 def list_files(folder: str, name: str) -> list[ObjectInfo]:
@@ -253,7 +255,7 @@ def list_files(folder: str, name: str) -> list[ObjectInfo]:
                 at = entry.name
                 if at >= name and _is_file(entry):
                     _add(found, entry, at)
-    except FileNotFoundError:
+    except _NO_FOLDER:
         return []
     found.sort(key=_NAME)
     return found
@@ -268,7 +270,7 @@ def list_names(folder: str, name: str) -> list[str]:
             return sorted([entry.name for entry in found if entry.is_file()])
         except OSError:  # Perhaps a link to itself.
             return sorted([entry.name for entry in found if _is_file(entry)])
-    except FileNotFoundError:
+    except _NO_FOLDER:
         return []
 
 
@@ -295,7 +297,7 @@ def list_below(folder: str) -> list[ObjectInfo]:
                         changed_ms = stat.st_mtime_ns // 1_000_000
                         known = changed_ms if changed_ms > 0 else None  # As `known_ms`.
                         found.append(ObjectInfo(above + entry.name, stat.st_size, known))
-        except FileNotFoundError:
+        except _NO_FOLDER:
             continue  # The folder was removed meanwhile, or it never existed.
     found.sort(key=_NAME)
     return found

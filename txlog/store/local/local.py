@@ -172,7 +172,7 @@ class LocalStore(BasicStore):
             try:
                 with os.scandir(self.resolve(folder)) as entries:
                     return sorted(one.name for one in entries if one.is_dir(follow_symlinks=False))
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return []
 
     @contextmanager

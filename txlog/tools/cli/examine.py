@@ -117,9 +117,13 @@ def report(
     json: Json = False,
 ) -> None:
     """Write a report of a table as one HTML page: history, files, data skipping, findings."""
-    from txlog.tools.report import report as made_report
+    from txlog.tools.report.page import report_in_words
 
-    made = made_report(Table(table), None if sample < 0 else sample)
+    made = report_in_words(
+        Table(table),
+        None if sample < 0 else sample,
+        lambda remedy: on_command_line(remedy, Asked(table)),
+    )
     made.save(output)
     if json:
         print_json({"output": output, "version": made.facts.version, "bytes": len(made.html)})

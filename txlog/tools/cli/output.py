@@ -34,7 +34,13 @@ from txlog.base.errors import (
 )
 from txlog.base.moments import moment_text
 from txlog.base.remedies import Asked, on_command_line
-from txlog.base.texts import is_unicode, unique_names, visible, without_secrets
+from txlog.base.texts import (
+    is_unicode,
+    unique_names,
+    visible,
+    without_secrets,
+    without_secrets_within,
+)
 from txlog.base.threads import progress
 from txlog.base.uris import file_path, is_file_uri, scheme_of
 
@@ -281,7 +287,7 @@ def print_table(
     # `Text`, because rich reads plain strings as markup and drops some control characters.
     cells = [[visible(_text(value)) for value in row] for row in rows]
     grid = Grid(
-        title=Text(visible(title)) if title else None,
+        title=Text(visible(without_secrets_within(title))) if title else None,
         show_header=any(names),
         title_justify="left",
         box=SIMPLE_HEAD,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -73,8 +74,18 @@ def report(table: Table, sample: int | None = 8) -> Report:
     OutOfMemoryError
         The address space of this process is limited to less than the charts need.
     """
+    return report_in_words(table, sample, lambda remedy: remedy)
+
+
+def report_in_words(table: Table, sample: int | None, words: Callable[[str], str]) -> Report:
+    """Return a `report` whose findings have the remedies that `words` makes of those of Python.
+
+    Errors are those of `report`.
+    """
     library = chart_library()
     facts = table_facts(table, sample)
+    findings = [replace(one, remedy=words(one.remedy)) for one in facts.findings]
+    facts = replace(facts, findings=findings)
     return Report(facts, layout(facts, library))
 
 

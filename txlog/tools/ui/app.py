@@ -22,7 +22,7 @@ from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError, Unsu
 from txlog.base.texts import version_of, without_secrets
 from txlog.base.threads import Threads
 from txlog.base.thresholds import Threshold
-from txlog.tools.report.page import Report, chart_library, file_text, report, templates
+from txlog.tools.report.page import Report, chart_library, file_text, report_in_words, templates
 from txlog.tools.ui import datasets, pages
 from txlog.tools.ui.cells import Cell, grid, link
 from txlog.tools.ui.guard import App, Guard, form_secret, is_form_secret
@@ -171,8 +171,14 @@ class Site:
 
     def report(self, visit: Visit) -> Report:
         """Return the report of a version; the last few are cached."""
+
+        def made_for(one: Visit) -> Report:
+            return report_in_words(
+                one.table, pages.SAMPLE, lambda remedy: pages.told(remedy, one.place.uri)
+            )
+
         key = (visit.place.uri, visit.table.version)
-        return self.places.reports.get(key, lambda: report(visit.table, pages.SAMPLE))
+        return self.places.reports.get(key, lambda: made_for(visit))
 
     def table_row(self, place: Place) -> list[Cell]:
         """Return the row of a table for the list; if it cannot be opened, with the reason."""

@@ -364,11 +364,7 @@ def pins(visit: Visit) -> Page:
 
 def report(visit: Visit, made: Any) -> Page:
     """Return the figures, findings and charts of a report."""
-    findings = tuple(
-        replace(one, remedy=told(one.remedy, visit.place.uri)) for one in made.facts.findings
-    )
-    facts = replace(made.facts, findings=findings)
-    return {**content(facts), "download": visit.address("report.html")}
+    return {**content(made.facts), "download": visit.address("report.html")}
 
 
 def table_row(place: Place, table: Table) -> list[Cell]:
