@@ -243,6 +243,15 @@ def test_ranks_come_from_the_environment(
     monkeypatch.setenv("WORLD_SIZE", "4")
     loader = made(table)
     assert (loader.rank, loader.world_size) == (2, 4)
+    for name, other in (("RANK", "WORLD_SIZE"), ("WORLD_SIZE", "RANK")):
+        with monkeypatch.context() as patch:
+            patch.delenv(name)
+            with pytest.raises(InvalidInputError, match=f"WORLD_SIZE, {name} is not set"):
+                made(table)
+            assert made(table, rank=0, world_size=1).world_size == 1
+            if other == "WORLD_SIZE":
+                patch.setenv(other, "1")
+                assert made(table).world_size == 1
     monkeypatch.setenv("RANK", "four")
     with pytest.raises(InvalidInputError, match="the variable RANK is 'four'"):
         made(table)
@@ -274,7 +283,7 @@ def test_blocks_go_by_the_bytes_of_rows(tmp_path: Path) -> None:
         ({"position": 1.0}, "its position is 1.0"),
         ({"seed": 4}, "its seed is 4, this loader's 1"),
         ({"more": 1}, "a state has the fields"),
-        ({"fingerprint": "0" * 16}, "the table, the predicate, or the shuffle's"),
+        ({"fingerprint": "0" * 16}, "the table, its version, the predicate, or the shuffle's"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(
@@ -300,13 +309,16 @@ def test_what_differs_is_said(table: txlog.Table, tmp_path: Path) -> None:
 
     refused(made(table, version=1), "it is of version 1, this loader reads version 2")
     refused(made(table, shuffle=None), "it is of a loader without shuffling")
-    refused(made(table, where="id > 1"), "the table, the predicate, or the shuffle's")
+    refused(made(table, where="id > 1"), "the table, its version, the predicate, or the shuffle's")
     refused(made(table, shuffle=Shuffle(seed=1, lanes=8, window_rows=8, block_rows=16)), "lanes")
     copy = txlog.write(str(tmp_path / "copy"), table)
-    refused(made(copy), "the table, the predicate")
+    refused(made(copy), "the table, its version, the predicate")
     with pytest.raises(InvalidInputError, match="it is of a loader without a predicate"):
         made(table, where="id > 1").load_state_dict(loader.state_dict())
     loader.load_state_dict(made(table, columns=["x"], fill={"x": 0}).state_dict())
+    both = "it is of version 1, this loader reads version 2, and it is of a loader without a pred"
+    with pytest.raises(InvalidInputError, match=both):
+        made(table, where="id > 1").load_state_dict(made(table, version=1).state_dict())
 
 
 # Files ------------------------------------------------------------------------------------

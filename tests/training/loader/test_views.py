@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import math
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
@@ -19,6 +20,7 @@ import txlog
 from tests.examples import examples
 from txlog.base.errors import InvalidInputError
 from txlog.training import Image, Loader, Number, Ragged, RaggedArray, Shuffle, Text, Vector, View
+from txlog.training.loader.views import UnfitError
 
 NAMES = count()
 SHUFFLE = Shuffle(seed=1, lanes=3, window_rows=2, block_rows=4)
@@ -236,3 +238,64 @@ def test_a_batch_may_be_changed_without_changing_the_next_ones() -> None:
     for batch in Loader(table, batch_size=7, shuffle=SHUFFLE, even="pad"):
         assert batch["x"].min() >= 0
         batch["x"][:] = -1
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple),
+    rows=st.integers(1, 5),
+    data=st.data(),
+)
+def test_the_error_of_a_vector_names_its_row(
+    shape: tuple[int, ...], rows: int, data: st.DataObject
+) -> None:
+    """One fault is put at a random place below a random row."""
+    values: Any = np.arange(rows * math.prod(shape)).reshape(rows, *shape).tolist()
+    row = data.draw(st.integers(0, rows - 1))
+    place, depth = values[row], data.draw(st.integers(0, len(shape) - 1))
+    for length in shape[:depth]:
+        parent, at = place, data.draw(st.integers(0, length - 1))
+        place = place[at]
+    fault = data.draw(st.sampled_from(["long", "null"] if depth else ["long"]))
+    if fault == "long":
+        place.append(place[0])
+    else:
+        parent[at] = None
+    kind = pa.int64()
+    for _ in shape:
+        kind = pa.list_(kind)
+    with pytest.raises(UnfitError) as raised:
+        Vector("int64", shape).prepare(pa.array(values, kind), None)
+    assert raised.value.offset == row
+
+
+FILLS: list[tuple[pa.Array, Any, Any, Any]] = [
+    (pa.array([1, None]), 7, None, [1, 7]),
+    (pa.array([1, None]), "x", None, None),
+    (pa.array([1, None]), 2.5, None, None),
+    (pa.array(["a", None]), 1, None, None),
+    (pa.array([[1], None]), "x", None, None),
+    (pa.array([[1], None]), 5, Vector("int64", 1), [[1], [5]]),
+    (pa.array([[[1, 2]], None]), 5, Vector("int64", (1, 2)), [[[1, 2]], [[5, 5]]]),
+    (pa.array([b"\1\0\2\0", None]), 5, Vector("int16", 2), [[1, 2], [5, 5]]),
+    (pa.array([b"\1\0\2\0", None]), 70_000, Vector("int16", 2), None),
+    (pa.array([dt.date(2026, 1, 1), None]), "2026-01-01", None, None),
+]
+
+
+@pytest.mark.parametrize(("values", "fill", "view", "expected"), FILLS, ids=range(len(FILLS)))
+def test_a_fill_fits_its_column_or_is_refused_by_name(
+    values: pa.Array, fill: Any, view: Any, expected: Any
+) -> None:
+    table, views = table_of(c=values), {} if view is None else {"c": view}
+    if expected is not None:
+        assert batch_of(table, views=views, fill={"c": fill})["c"].tolist() == expected
+        return
+    with pytest.raises(InvalidInputError, match="is no value of a column") as raised:
+        batch_of(table, views=views, fill={"c": fill})
+    assert (raised.value.argument, raised.value.field) == ("fill", "c")
+
+
+def test_a_shape_has_a_length_for_each_list() -> None:
+    with pytest.raises(InvalidInputError, match="a shape of 2 lengths was expected"):
+        batch_of(table_of(c=[[[1, 2]]]), views={"c": Vector("int64", 2)})

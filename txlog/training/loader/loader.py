@@ -21,7 +21,7 @@ from txlog.training.loader.images import Image
 from txlog.training.loader.order import FORMAT, Order, Shuffle
 from txlog.training.loader.state import State, refused, require_state
 from txlog.training.loader.stream import Share, stream
-from txlog.training.loader.views import View, default_view, require_view
+from txlog.training.loader.views import View, default_view, fill_scalar, require_view
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -366,6 +366,12 @@ def _views(
     for field in schema:
         view = views.get(field.name) or default_view(field.type)
         require_view(field.name, field.type, view)
+        if fill.get(field.name) is not None:
+            try:
+                fill_scalar(field.type, fill[field.name], view)
+            except InvalidInputError as error:
+                error.field = field.name
+                raise
         found[field.name] = view
     return found
 
@@ -388,6 +394,15 @@ def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             rank, world_size = distributed.get_rank(), distributed.get_world_size()
         else:
+            found = {name: os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")}
+            lacking = [name for name, text in found.items() if not text]
+            if len(lacking) == 1 and found["WORLD_SIZE"] != "1":
+                # With a default, each process would be rank 0, and all would read the same rows.
+                raise InvalidInputError(
+                    argument="rank",
+                    reason=f"of the variables RANK and WORLD_SIZE, {lacking[0]} is not set",
+                    remedy="Set both, pass rank and world_size, or initialise torch.distributed",
+                )
             rank, world_size = _of_environment("RANK", 0), _of_environment("WORLD_SIZE", 1)
     world_size = _whole("world_size", world_size, 1)
     if _whole("rank", rank, 0) >= world_size:

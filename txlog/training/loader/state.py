@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -44,14 +44,28 @@ class Identity:
 
     def difference(self, fingerprint: str) -> str:
         """Return the known differences from the order of another fingerprint."""
-        for version in range(self.version + _VERSIONS):
-            if replace(self, version=version).fingerprint == fingerprint:
-                return f"it is of version {version}, this loader reads version {self.version}"
-        if replace(self, where=None).fingerprint == fingerprint:
-            return "it is of a loader without a predicate"
-        if replace(self, shuffled=None).fingerprint == fingerprint:
-            return "it is of a loader without shuffling"
-        return "the table, the predicate, or the shuffle's numbers of lanes and rows differ"
+        for version in (self.version, *range(self.version + _VERSIONS)):
+            at = replace(self, version=version)
+            for one, without in (
+                (at, ()),
+                (replace(at, where=None), ("a predicate",)),
+                (replace(at, shuffled=None), ("shuffling",)),
+                (replace(at, where=None, shuffled=None), ("a predicate", "shuffling")),
+            ):
+                if one.fingerprint == fingerprint:
+                    return self._said(version, without)
+        return (
+            "the table, its version, the predicate, or the shuffle's numbers of lanes and rows "
+            "differ"
+        )
+
+    def _said(self, version: int, without: Sequence[str]) -> str:
+        said = []
+        if version != self.version:
+            said.append(f"of version {version}, this loader reads version {self.version}")
+        if without:
+            said.append(f"of a loader without {' and '.join(without)}")
+        return f"it is {', and it is '.join(said)}"
 
 
 def require_state(state: Mapping[str, Any]) -> None:

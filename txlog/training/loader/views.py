@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -183,8 +184,13 @@ class Vector:
             return
         if not _is_list(kind):
             raise TypeError("a column of lists or bytes was expected")
+        depth = 0
         while _is_list(kind):
-            kind = kind.value_type
+            kind, depth = kind.value_type, depth + 1
+        if depth not in (1, len(self._shape)):
+            raise TypeError(
+                f"a shape of {depth} lengths was expected, or lists that are not nested"
+            )
         if not _is_numeric(kind):
             raise TypeError("lists of numbers were expected")
         own = numpy_type(kind)
@@ -198,12 +204,11 @@ class Vector:
             wanted = np.dtype(self.dtype).newbyteorder("<")
             data = _of_length(values, self.size * wanted.itemsize, "bytes")
             return np.frombuffer(data, wanted).reshape(count, *self._shape)
-        if _is_list(values.type.value_type):
-            for length in self._shape[:-1]:
-                values = _elements_of_length(values, length)
-            values = _elements_of_length(values, self._shape[-1])
-        else:
-            values = _elements_of_length(values, self.size)
+        nested = _is_list(values.type.value_type)
+        lists = 1  # In a row.
+        for length in self._shape if nested else (self.size,):
+            values = _elements_of_length(values, length, lists)
+            lists *= length
         numbers = numpy_array(_without_nulls(values, fill, lambda at: at // self.size))
         made = _converted(numbers, self.dtype, lambda at: at // self.size)
         return made.reshape(count, *self._shape)
@@ -229,12 +234,13 @@ def _offsets(values: pa.Array) -> NDArray[np.int64]:
     return found[values.offset :].astype(np.int64)
 
 
-def _require_length(offsets: NDArray[np.int64], length: int, what: str) -> None:
+def _require_length(offsets: NDArray[np.int64], length: int, what: str, lists: int = 1) -> None:
     wrong = np.flatnonzero(np.diff(offsets) != length)
     if len(wrong):
         at = int(wrong[0])
         count = int(offsets[at + 1] - offsets[at])
-        raise UnfitError(at, f"a row has {count} {what}, {length} were expected")
+        whose = "a row" if lists == 1 else "a list in a list"
+        raise UnfitError(at // lists, f"{whose} has {count} {what}, {length} were expected")
 
 
 def _of_length(values: pa.Array, length: int, what: str) -> Any:
@@ -247,11 +253,12 @@ def _of_length(values: pa.Array, length: int, what: str) -> Any:
     return memoryview(data)[int(offsets[0]) : int(offsets[-1])]
 
 
-def _elements_of_length(values: pa.Array, length: int) -> pa.Array:
-    """Return the elements of lists of one length, one list after another."""
+def _elements_of_length(values: pa.Array, length: int, lists: int) -> pa.Array:
+    """Return the elements of lists of one length, one list after another; `lists` are in a row."""
     if values.null_count:
-        raise UnfitError(0, "a list in a list is null")
-    _require_length(_offsets(values), length, "elements")
+        at = pc.index(values.is_null(), True).as_py()
+        raise UnfitError(at // lists, "a list in a list is null")
+    _require_length(_offsets(values), length, "elements", lists)
     return values.flatten()
 
 
@@ -398,10 +405,57 @@ def require_view(column: str, kind: pa.DataType, view: View) -> None:
         ) from error
 
 
-def filled(values: pa.Array, fill: Any, view: View) -> pa.Array:
-    """Return the rows of a block with a value for each null.
+def fill_scalar(kind: pa.DataType, fill: Any, view: View) -> pa.Scalar:
+    """Return the value of a null row of a column, by the value that the caller gave for it.
 
-    For a list, `fill` gives the elements: a vector of them, or an empty list.
+    For a list, `fill` gives the elements: those of a vector, or of an empty list. For vectors that
+    are stored as bytes, it is a number, too.
+
+    Raises
+    ------
+    InvalidInputError
+        The value is none of the column's type.
+    """
+    value, element = fill, kind
+    if is_bytes(kind) and isinstance(view, Vector) and not isinstance(fill, bytes):
+        wanted = np.dtype(view.dtype).newbyteorder("<")
+        try:
+            value = np.full(view.size, fill, wanted).tobytes()
+        except (TypeError, ValueError, OverflowError) as error:
+            raise _wrong_fill(pa.from_numpy_dtype(wanted), fill) from error
+    elif _is_list(kind):
+        shape = view._shape if isinstance(view, Vector) else (0,)
+        depth = 0
+        while _is_list(element):
+            element, depth = element.value_type, depth + 1
+        for length in reversed(shape if depth > 1 else (prod(shape),)):
+            value = [value] * length
+        _scalar(element, fill)  # An empty list would hide a wrong element.
+    return _scalar(kind, value)
+
+
+def _scalar(kind: pa.DataType, value: Any) -> pa.Scalar:
+    if value is not None:
+        with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
+            made = arrow_scalar(value, kind)
+            # Arrow cuts fractions off, and takes booleans for numbers.
+            is_whole = not pa.types.is_integer(kind) or made.as_py() == value
+            is_bool = isinstance(value, bool) == pa.types.is_boolean(kind)
+            if made.is_valid and is_whole and is_bool:
+                return made
+    raise _wrong_fill(kind, value)
+
+
+def _wrong_fill(kind: pa.DataType, value: Any) -> InvalidInputError:
+    return InvalidInputError(
+        argument="fill",
+        reason=f"{value!r} is no value of a column of type {kind}",
+        remedy="Give a value of the type; for lists, that of one element",
+    )
+
+
+def filled(values: pa.Array, fill: Any, view: View) -> pa.Array:
+    """Return the rows of a block with a value for each null; `fill` as for `fill_scalar`.
 
     Raises
     ------
@@ -412,6 +466,4 @@ def filled(values: pa.Array, fill: Any, view: View) -> pa.Array:
         return values
     if fill is None:
         raise UnfitError(pc.index(values.is_null(), True).as_py(), "the row is null")
-    if _is_list(values.type):
-        fill = [fill] * view.size if isinstance(view, Vector) else []
-    return pc.fill_null(values, arrow_scalar(fill, values.type))
+    return pc.fill_null(values, fill_scalar(values.type, fill, view))
