@@ -158,6 +158,9 @@ def test_a_folder_of_data_sets_may_be_all_that_is_shown(tmp_path: Path) -> None:
     other = Places([str(txlog.write(tmp_path / "t" / "ledger", rows("x")).uri)])
     assert len(other.find_all()) == 1  # The name alone makes no ledger.
     assert other.catalogs == {}
+    for name in ("ledger2", "data/mine", "sets/mine"):  # They belong to no data set.
+        txlog.write(tmp_path / "sets" / name, rows("x"))
+    assert [one.name for one in places.find_all()] == ["data/mine", "ledger2", "sets/mine"]
 
 
 def test_a_damaged_data_set_leaves_the_others(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from txlog.training import Datasets, is_ledger
 MOST_FOLDERS = 10_000  # The largest number of folders that are listed below one URI.
 _MOST_OPEN = 64  # The largest number of open tables.
 _MOST_KEPT = 8  # The largest number of open versions, catalogs and reports, which need memory.
-_PARTS = ("ledger", "data/", "sets/")  # The folders of the tables in a folder of data sets.
+# The folders of the tables in a folder of data sets.
+_PART = re.compile(r"ledger|(data|sets)/[0-9a-f-]{36}(/.*)?", re.DOTALL)
 
 Value = TypeVar("Value")
 
@@ -124,8 +125,14 @@ class Places:
             for home in homes:
                 place = place_of(store.resolve(home.rstrip("/")), home.rstrip("/"))
                 catalogs[place.key] = place
-            within = tuple(home + part for home in homes for part in _PARTS)
-            listed += [place for folder, place in places.items() if not folder.startswith(within)]
+            listed += [
+                place
+                for folder, place in places.items()
+                if not any(
+                    folder.startswith(home) and _PART.fullmatch(folder[len(home) :])
+                    for home in homes
+                )
+            ]
         self._found = found
         self._by_uri = {place.uri: place for place in found.values()}
         self.catalogs = catalogs

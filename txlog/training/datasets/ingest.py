@@ -58,7 +58,8 @@ def ingest(
     Parameters
     ----------
     source
-        A path or URI of a file, folder or prefix; of a table, with `@v3` for a version of it; a
+        A path or URI of a file, folder or prefix; of a table, with `@v3` for a version of it,
+        unless there is a file or folder of this very name; a
         `Table`; a Spark frame; or any Arrow data.
     store
         The store of the folder's root: large contents are stored in `files/` below it.
@@ -116,11 +117,14 @@ def _of_path(kind: DatasetType, text: str, sources: Sources, limits: Limits) -> 
     if getattr(kind, "as_files", False):
         return sources.open(text, limits)
     versioned = _VERSIONED.fullmatch(text.rstrip("/"))
-    if versioned:
+    try:
+        found = sources.open(text, limits)
+    except NotFoundError:
+        if versioned is None:
+            raise
         if sources.allowed is not None:
             sources.open(versioned[1], limits)  # This refuses links in the path and below it.
         return _table_at(versioned[1], int(versioned[2]), sources)
-    found = sources.open(text, limits)
     if not found.is_folder:
         return found
     if any(file.name.startswith(_LOG) for file in found.files):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -261,7 +261,9 @@ def _anywhere(text: str) -> tuple[str, str, str]:
         if not path or place.endswith(("/", ":")):  # A whole bucket.
             return text.rstrip("/"), "", without_secrets(text.rstrip("/"))
         return place, path, without_secrets(text.rstrip("/"))
-    plain = Path(file_path(text, decode=True) if is_file_uri(text) else text).expanduser()
+    plain = Path(file_path(text, decode=True) if is_file_uri(text) else text)
+    with suppress(RuntimeError):  # `~x.csv` may be a file, and no user has such a name.
+        plain = plain.expanduser()
     try:
         real = plain.resolve()
     except (OSError, RuntimeError) as error:
@@ -317,7 +319,7 @@ def _remote_file(store: Store, path: str, name: str, size: int) -> SourceFile:
 
 def _local_files(root: str, path: str, limits: Limits) -> tuple[list[SourceFile], bool]:
     """Return the files at a path below a folder; raise for links and special files."""
-    root = str(Path(root).expanduser().absolute())
+    root = os.path.abspath(os.path.expanduser(root))  # noqa: PTH100, PTH111  (It never raises.)
     with os_errors("open", path):
         descriptor = _open_below(root, path, _FILE_FLAGS)
         try:

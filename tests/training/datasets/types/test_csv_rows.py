@@ -117,14 +117,16 @@ def test_a_gigantic_field_is_refused_before_it_is_in_memory(start: bytes) -> Non
 @given(
     rows=st.lists(
         st.tuples(
-            st.none() | TEXT, st.lists(st.integers(0, 9), max_size=3), st.none() | st.floats()
+            st.none() | TEXT,
+            st.none() | st.lists(st.integers(0, 9), max_size=3),
+            st.none() | st.floats(),
         ),
         max_size=5,
     )
 )
 @settings(max_examples=examples(200))
 def test_what_is_written_python_reads(
-    rows: list[tuple[str | None, list[int], float | None]],
+    rows: list[tuple[str | None, list[int] | None, float | None]],
 ) -> None:
     texts, ids, numbers = zip(*rows, strict=True) if rows else ((), (), ())
     kinds = [pa.string(), pa.list_(pa.int32()), pa.float64()]
@@ -133,8 +135,15 @@ def test_what_is_written_python_reads(
     written = csv_bytes(batch) + csv_bytes(batch.slice(1))
     found = list(csv.reader(io.StringIO(written.decode(), newline="")))
     assert [row[0] for row in found] == [t or "" for t in (*texts, *texts[1:])]
-    assert [row[1] for row in found] == [";".join(map(str, i)) for i in (*ids, *ids[1:])]
+    assert [row[1] for row in found] == [";".join(map(str, i or ())) for i in (*ids, *ids[1:])]
     assert [row[2] == "" for row in found] == [n is None for n in (*numbers, *numbers[1:])]
+    for name, values in zip("tin", (texts, ids, numbers), strict=True):
+        lines = csv_bytes(batch.select([name])).decode()
+        found = list(csv.reader(io.StringIO(lines, newline="")))
+        assert len(found) == len(values)  # No row is an empty line, which readers skip.
+        assert all(len(row) == 1 for row in found)
+    nulls = pa.record_batch([pa.array([None, []], kinds[1]), pa.array([1, 2])], names=["i", "n"])
+    assert csv_bytes(nulls) == b',1\n"",2\n'
 
 
 def test_bytes_have_no_text() -> None:

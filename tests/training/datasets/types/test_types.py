@@ -6,6 +6,7 @@ import os
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -614,3 +615,67 @@ def _load(entry: Any) -> Any:
 
     module, _, name = entry.value.partition(":")
     return getattr(import_module(module), name)
+
+
+@given(st.data())
+@settings(max_examples=examples(150), deadline=None)
+def test_a_damaged_zip_is_an_error_of_txlog(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "damaged"
+    folder.mkdir(exist_ok=True)
+    content = bytearray(zipped(IMAGES, folder / "i.zip").read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(content) - 1)) if data.draw(st.booleans()) else -1
+        # The end of a zip has the offsets and lengths that its readers trust.
+        at = at if at >= 0 else len(content) - data.draw(st.integers(1, min(120, len(content))))
+        content[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
+    (folder / "i.zip").write_bytes(content[: data.draw(st.sampled_from([None, None, 30, 100]))])
+    with suppress(TxlogError):
+        rows("IMAGE_CLASS", folder / "i.zip", folder)
+
+
+@pytest.mark.parametrize("more", [1, 50])
+def test_a_zip_whose_directory_is_elsewhere_is_an_error_of_txlog(tmp_path: Path, more: int) -> None:
+    content = bytearray(zipped(IMAGES, tmp_path / "i.zip").read_bytes())
+    content[-6] += more  # The offset of the directory: members seem to begin before the file.
+    (tmp_path / "i.zip").write_bytes(content)
+    with pytest.raises(InvalidInputError, match=r"damaged|not a readable zip|overlap"):
+        rows("IMAGE_CLASS", tmp_path / "i.zip", tmp_path)
+
+
+def test_labels_in_two_forms_of_unicode_are_one_label(tmp_path: Path) -> None:
+    one, other = "caf\u00e9", "cafe\u0301"
+    image = next(iter(IMAGES.values()))
+    for label in (one, other):
+        (tmp_path / "in" / label).mkdir(parents=True)
+        (tmp_path / "in" / label / "a.png").write_bytes(image)
+    assert {row["label"] for row in rows("IMAGE_CLASS", tmp_path / "in", tmp_path)} == {one}
+    (tmp_path / "a.csv").write_text(f"u,{one};{other}\nv,{other}\n")
+    found = rows("TEXT_INTENT", tmp_path / "a.csv", tmp_path)
+    assert [row["labels"] for row in found] == [[one, one], [one]]
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_a_file_and_a_folder_of_one_name_are_refused(tmp_path: Path, form: str) -> None:
+    catalog = Datasets(tmp_path / "root", runner=InlineRunner())
+    made = catalog.create("d", "GENERIC", pa.table({"name": ["a", "a.b"], "content": [b"1", b"2"]}))
+    assert made.prepare(form=form).state == "READY"
+    made.update(pa.table({"name": ["a/b"], "content": [b"3"]}))
+    failed = made.prepare(form=form)
+    assert failed.state == "FAILED"
+    assert "'a' is a file, and 'a/b' needs a folder" in str(failed.error)
+
+
+def test_names_of_sources_are_taken_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("~x.csv").write_text("u,a\n")
+    assert [row["labels"] for row in rows("TEXT_INTENT", "~x.csv", tmp_path)] == [["a"]]
+    table = txlog.write(tmp_path / "imgs", pa.table({"n": [0]}))
+    table.append(pa.table({"n": [1]}))
+    assert rows("TABLE", str(tmp_path / "imgs@v0"), tmp_path) == [{"n": 0}]
+    (tmp_path / "imgs@v0").mkdir()
+    pq.write_table(pa.table({"n": [7]}), tmp_path / "imgs@v0" / "a.parquet")
+    assert rows("TABLE", str(tmp_path / "imgs@v0"), tmp_path) == [{"n": 7}]

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import IO, Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from txlog.base.errors import InvalidInputError
+from txlog.base.errors import InvalidInputError, TxlogError
 from txlog.training.datasets.limits import Limits, fault_of_path
 from txlog.training.datasets.sources import SourceFile, refused
 
@@ -20,6 +20,8 @@ _END_BYTES, _COMMENT_BYTES = 22, 65_535
 _ENTRY_BYTES = 320  # The approximate size of a member's entry in the directory at the end.
 _SMALL_BYTES = 1 << 20  # Members up to this size may expand without limit.
 _ENCRYPTED = 1
+# What `zipfile` raises for damaged files: it trusts offsets and lengths that it reads.
+_DAMAGED = (BadZipFile, EOFError, OSError, RuntimeError, ValueError, OverflowError, struct.error)
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -36,10 +38,13 @@ def opened_zip(file: SourceFile, limits: Limits) -> Iterator[tuple[ZipFile, list
     with file.seekable() as copy:
         try:
             _require_directory(copy, file, limits)
-            with ZipFile(copy) as archive:
-                yield archive, _members(archive, file, limits)
-        except (BadZipFile, EOFError, NotImplementedError, struct.error, UnicodeError) as error:
+            archive = ZipFile(copy)
+        except TxlogError:
+            raise
+        except _DAMAGED as error:
             raise refused(f"{file.name} is not a readable zip: {error}") from error
+        with archive:
+            yield archive, _members(archive, file, limits)
 
 
 def member_content(archive: ZipFile, member: ZipInfo, file: SourceFile) -> bytes:
@@ -49,7 +54,7 @@ def member_content(archive: ZipFile, member: ZipInfo, file: SourceFile) -> bytes
     try:
         with archive.open(member) as opened:
             content = opened.read(member.file_size + 1)
-    except (BadZipFile, EOFError, zlib.error, RuntimeError, NotImplementedError) as error:
+    except (*_DAMAGED, zlib.error) as error:
         raise _damaged(file, member, str(error)) from error
     if len(content) != member.file_size:
         raise _damaged(

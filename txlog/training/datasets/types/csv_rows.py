@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.base.arrow import arrow_array, numpy_array, pc
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.base.errors import SchemaMismatchError, UnsupportedFeatureError
 from txlog.training.datasets.limits import Limits
 
@@ -273,7 +273,8 @@ _TO_QUOTE = r'[",\r\n]|^[ \t]|[ \t]$|^$'
 def csv_bytes(batch: pa.RecordBatch) -> bytes:
     """Return rows as CSV without a header. Each row ends with LF.
 
-    A null is an empty field, an empty text is `""`; lists are joined by `;`.
+    A null is an empty field, an empty text or list is `""`; lists are joined by `;`. A row of one
+    null would be an empty line, which readers skip: it is `""`, too.
 
     Raises
     ------
@@ -286,6 +287,8 @@ def csv_bytes(batch: pa.RecordBatch) -> bytes:
     ]
     if not batch.num_rows:
         return b""
+    if len(fields) == 1:
+        fields = [pc.if_else(pc.equal(fields[0], ""), '""', fields[0])]
     lines = pc.binary_join_element_wise(*fields, ",")
     lines = pc.binary_join_element_wise(lines, "", "\n")
     _, offsets, data = lines.buffers()
@@ -301,8 +304,9 @@ def _as_fields(values: pa.Array, name: str) -> pa.Array:
         lists = pa.ListArray.from_arrays(
             arrow_array((offsets - offsets[0]).astype(np.int32)), pc.fill_null(texts, "")
         )
-        values = pc.if_else(pc.is_null(values), "", pc.binary_join(lists, ";"))
-        kind = pa.null() if pa.types.is_integer(kind.value_type) else pa.string()
+        joined = pc.binary_join(lists, ";")
+        values = pc.if_else(pc.is_null(values), arrow_scalar(None, pa.string()), joined)
+        kind = pa.string()
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     texts = _as_texts(values, name)
     if is_text:

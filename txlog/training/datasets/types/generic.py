@@ -152,6 +152,15 @@ def _chosen(rows: Rows, names: str) -> dict[str, tuple[str, int]]:
                     remedy='Pick other commits by tags, or use the last file: {"names": "last"}',
                 )
             chosen[name] = (digest, size)
+    folders = {name[:at] for name in chosen for at, sign in enumerate(name) if sign == "/"}
+    for name in sorted(folders & chosen.keys()):
+        below = next(one for one in sorted(chosen) if one.startswith(f"{name}/"))
+        raise InvalidInputError(
+            argument="options",
+            field="names",
+            reason=f"{name!r} is a file, and {below!r} needs a folder of this name",
+            remedy="Pick other commits by tags",
+        )
     return chosen
 
 

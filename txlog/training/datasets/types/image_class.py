@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +37,7 @@ from txlog.training.datasets.types.text_intent import (
     first_seen,
     label_ids,
     labels_table,
+    normalized,
 )
 
 Named = TypeVar("Named")
@@ -195,9 +197,10 @@ def _by_label(
                 "with images in it",
                 remedy="Zip the content of the folder, not the folder itself" if filename else "",
             )
-        if wrong := fault_of_step(label.strip(), limits.name_bytes):
+        label = unicodedata.normalize("NFC", label.strip())
+        if wrong := fault_of_step(label, limits.name_bytes):
             raise SchemaMismatchError(reason=f"the label of {name!r} in {where} {wrong}")
-        yield label.strip(), filename, value
+        yield label, filename, value
     if is_empty:
         raise SchemaMismatchError(reason=f"{where} has no image")
 
@@ -211,7 +214,7 @@ def _of_columns(batch: pa.RecordBatch, first: int, where: str, limits: Limits) -
     """Yield the images of Arrow data."""
     named = "filename" if "filename" in batch.schema.names else "path"
     names = column_of(batch, named, pa.string(), first).to_pylist()
-    labels = column_of(batch, "label", pa.string(), first).to_pylist()
+    labels = normalized(column_of(batch, "label", pa.string(), first)).to_pylist()
     contents = column_of(batch, "content", pa.large_binary(), first)
     for row, (name, label) in enumerate(zip(names, labels, strict=True)):
         place = f"row {first + row} of {where}"

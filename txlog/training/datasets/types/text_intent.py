@@ -187,6 +187,8 @@ def _checked(
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows; raise if a row has no utterance, no label, or a label that is not valid."""
     utterances, labels = batch.columns
+    labels = pa.ListArray.from_arrays(_offsets(labels), normalized(labels.flatten()))
+    batch = pa.RecordBatch.from_arrays([utterances, labels], schema=TextIntent.ingestion)
 
     def unfit(row: int, column: str, wrong: str) -> SchemaMismatchError:
         where = f"row {place + row}" if isinstance(place, int) else place.where(row)
@@ -210,6 +212,16 @@ def _checked(
             row = int(np.searchsorted(offsets, np.argmax(wrong), side="right")) - 1
             raise unfit(row, "labels", text)
     yield batch
+
+
+def normalized(texts: pa.Array) -> pa.Array:
+    """Return labels in the normal form C of Unicode: other forms show the same characters.
+
+    macOS names folders in another form, so one label would become two classes.
+    """
+    if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
+        return texts
+    return pc.utf8_normalize(texts, "NFC")
 
 
 def _has_control(texts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
