@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import txlog
+from txlog.base.remedies import pieces
 
 HOME = Path(txlog.__file__).parent
 SAMPLE = "x"  # For a value that only a call knows.
@@ -159,3 +160,21 @@ def all_remedies() -> tuple[Remedy, ...]:
                     one = Remedy(module.path, function, node.lineno, text)
                     found.setdefault((one.place, text), one)
     return tuple(found.values())
+
+
+def calls_of(text: str) -> list[str]:
+    """Return the pieces of Python in a remedy."""
+    return [code for is_code, code in pieces(text) if is_code]
+
+
+def remedies_with_calls(*rooms: str) -> dict[str, list[str]]:
+    """Return the remedies below these folders that name Python, each with its places.
+
+    A remedy is called by its file and its pieces of Python.
+    """
+    found: dict[str, list[str]] = {}
+    for one in all_remedies():
+        codes = calls_of(one.text)
+        if codes and one.path.startswith(rooms):
+            found.setdefault(f"{one.path}: {' | '.join(codes)}", []).append(one.place)
+    return found

@@ -1,7 +1,8 @@
 """Each remedy of an error that names a call is followed to the letter; then the call succeeds.
 
 The cases are compared with the sources: a remedy without a case fails here with its place. The
-remedies of `doctor` are followed in `tests/verbs/test_doctor_remedies.py`.
+remedies of `doctor` are followed in `tests/verbs/test_doctor_remedies.py`, those of data sets and
+loaders in `test_remedies_training.py`.
 """
 
 import ast
@@ -21,8 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
-from tests.remedies import all_remedies
-from txlog.base.remedies import Asked, on_command_line, pieces
+from tests.remedies import all_remedies, calls_of
+from txlog.base.remedies import Asked, on_command_line
 from txlog.extend import Operation, PrimitiveType, StructField, StructType, execute
 from txlog.schema.arrow import FIXED_SIZE
 from txlog.tools.cli.app import run as command_line
@@ -819,16 +820,12 @@ ELSEWHERE: Mapping[str, str] = {
 }
 
 
-def pieces_of(text: str) -> list[str]:
-    return [code for is_code, code in pieces(text) if is_code]
-
-
 def keys() -> dict[str, list[str]]:
     """Return the remedies that name Python, with the places where they are written."""
     found: dict[str, list[str]] = {}
     for one in all_remedies():
         products = ("spark_ext/", "training/", "tools/", "verbs/doctor")
-        codes = pieces_of(one.text)
+        codes = calls_of(one.text)
         if codes and not one.path.startswith(products):
             found.setdefault(f"{one.path}: {' | '.join(codes)}", []).append(one.place)
     return found
@@ -852,7 +849,7 @@ def test_a_remedy_can_be_followed(key: str, tmp_path: Path) -> None:
         table = case.make(tmp_path / f"way{number}")
         with pytest.raises(txlog.TxlogError) as caught:
             case.fail(table)
-        codes = pieces_of(caught.value.remedy)
+        codes = calls_of(caught.value.remedy)
         assert len(codes) == len(case.ways) >= len(key.split(" | ")), caught.value
         if way is not None:
             way(table, codes[number], case.fail)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from tests.moved import moved
+from txlog.extend import context_of
 from txlog.verbs.doctor import CHECKS
 
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("s", pa.string())])
@@ -64,10 +65,15 @@ def test_a_sound_table_has_no_findings(tmp_path: Path) -> None:
 @given(
     gone=st.sets(st.integers(0, 5)),
     gone_elsewhere=st.sets(st.integers(0, 2)),
+    linked=st.dictionaries(st.integers(0, 5), st.booleans()),
     looks=st.sampled_from([1, 2, 3, 10_000]),
 )
 def test_few_looks_find_what_a_look_at_each_file_finds(
-    tmp_path_factory: pytest.TempPathFactory, gone: set[int], gone_elsewhere: set[int], looks: int
+    tmp_path_factory: pytest.TempPathFactory,
+    gone: set[int],
+    gone_elsewhere: set[int],
+    linked: dict[int, bool],
+    looks: int,
 ) -> None:
     root = tmp_path_factory.mktemp("t")
     source = txlog.write(root / "s", pa.table({"x": [0, 1, 2], "y": [0] * 3}), partition_by="x")
@@ -79,11 +85,30 @@ def test_few_looks_find_what_a_look_at_each_file_finds(
     lost = [own[at] for at in gone] + [elsewhere[at] for at in gone_elsewhere]
     for path in lost:
         Path(path).unlink()
+    for at, is_folder in linked.items():  # What was moved to another disk, with a link to it.
+        path = Path(own[at]).parent if is_folder else Path(own[at])
+        if path.exists():
+            moved_to = root / f"moved{at}"
+            path.rename(moved_to)
+            path.symlink_to(moved_to)
     with moved({"txlog.verbs.doctor:_LOOKED_UP": looks}):
         found = codes(table)
     assert found["file-missing"].count == len(lost) if lost else "file-missing" not in found
-    said = bool(lost) and "not in the listing" in found["file-missing"].reason
-    assert said == (len(gone) > looks)
+    assert not lost or "not in the listing" not in found["file-missing"].reason
+
+
+@pytest.mark.parametrize("looks", [1, 2, 10_000])
+@pytest.mark.parametrize("gone", [0, 1, 2, 6])
+def test_few_files_of_a_far_store_are_looked_up(gone: int, looks: int) -> None:
+    table = txlog.write(
+        "memory://looked-up", pa.table({"x": range(6), "y": [0] * 6}), partition_by="x"
+    )
+    context_of(table).store.delete(table.files(["path"])["path"].to_pylist()[:gone])
+    with moved({"txlog.verbs.doctor:_LOOKED_UP": looks}):
+        found = codes(table)
+    assert found["file-missing"].count == gone if gone else "file-missing" not in found
+    said = bool(gone) and "not in the listing" in found["file-missing"].reason
+    assert said == (gone > looks)
 
 
 @pytest.mark.spec("VAC-22")

@@ -388,17 +388,35 @@ def _names(store: Store, rows: pa.Table) -> pa.Array:
     return names_below(store.root, flat(canonical_keys(rows["path"])).cast(pa.string()))
 
 
+def _behind_links(store: Store, names: pa.Array) -> pa.Array:
+    """Return whether files of a local disk are there, although a listing without links lacks them.
+
+    Each folder that they need is listed, with the links in it.
+    """
+    folders = pc.unique(pc.replace_substring_regex(names, r"[^/]*$", "")).to_pylist()
+    found = [
+        f"{folder}{name}"
+        for folder in folders
+        for name, _, _ in store.list_briefly(folder.removesuffix("/"), "")
+    ]
+    return pc.is_in(names, value_set=arrow_array(found, pa.string()))
+
+
 def _missing_data(case: _Case) -> tuple[pa.Table, str]:
     """Return the rows of missing data files, and what to say if only some were looked up.
 
     If a whole table was moved or deleted, a look at each file would take hours in a store, and
-    would find nothing that is not in the listing.
+    would find nothing that is not in the listing. Only a local disk has links.
     """
     unlisted = _unlisted(case.store, case.live, case.listed)
     # The listing does not show hidden files, and files outside of the table's folder.
     elsewhere = pc.match_substring_regex(_names(case.store, unlisted), _NOT_LISTED)
     inside = unlisted.filter(pc.invert(elsewhere))
     step = 1 if case.listed is None else -(-inside.num_rows // max(1, _LOOKED_UP))
+    if step > 1 and case.store.local_path("") is not None:
+        others = missing_data(case.store, unlisted.filter(elsewhere))
+        there = _behind_links(case.store, _names(case.store, inside))
+        return pa.concat_tables([inside.filter(pc.invert(there)), others]), ""
     if step > 1:
         some = inside.take(arrow_array(range(0, inside.num_rows, step), pa.int64()))
         if missing_data(case.store, some).num_rows == some.num_rows:
