@@ -117,7 +117,9 @@ def written(found: TableState, **retention: Any) -> tuple[Store, tuple[LogFile, 
     options = {"now_ms": 0, "file_retention_ms": 0, **retention}
     store = open_store(f"memory://{uuid4()}")
     rows = checkpoint_rows(found.controls, [found.files], **options)
-    hint = write(store, found.version, encode_checkpoint(rows))
+    encoded = encode_checkpoint(found.version, rows)
+    write(store, encoded)
+    hint = encoded.hint
     part = parse_name(f"{found.version:020d}.checkpoint.parquet")
     assert part is not None
     return store, (part,), hint
@@ -289,15 +291,18 @@ def test_text_wins_over_a_struct() -> None:
 
 def test_the_hint_never_goes_back() -> None:
     store = open_store(f"memory://{uuid4()}")
-    rows = checkpoint_rows(state().controls, [state().files], now_ms=0, file_retention_ms=0)
-    groups = encode_checkpoint(rows)
+
+    def write_version(version: int) -> None:
+        rows = checkpoint_rows(state().controls, [state().files], now_ms=0, file_retention_ms=0)
+        write(store, encode_checkpoint(version, rows))
+
     for version, hinted in ((5, 5), (3, 5), (5, 5), (7, 7)):
-        write(store, version, groups)
+        write_version(version)
         hint = read_hint(store)
         assert hint is not None
         assert hint.version == hinted
     store.replace(log_path("_last_checkpoint"), b"{")
-    write(store, 4, groups)
+    write_version(4)
     assert read_hint(store) is not None
 
 

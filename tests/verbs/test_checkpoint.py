@@ -1,12 +1,19 @@
 """Checkpoints of a table: when they are due, and what its properties require."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import txlog
+from tests.moved import moved
+from txlog.store.local.local import LocalStore
+from txlog.verbs import checkpoint
 
+LARGE = "txlog.snapshot.live_files:_LARGE_BYTES"
+PARTS = "txlog.verbs.checkpoint:_PARTS_BYTES"
 ROWS = pa.table({"a": [1]})
 
 
@@ -45,3 +52,78 @@ def test_statistics_as_structs_are_written_when_a_checkpoint_is_due(tmp_path: Pa
     found = [add["stats_parsed"]["numRecords"] for add in held["add"].to_pylist() if add]
     assert found == [1, 1]
     assert txlog.Table(tmp_path).count() == 2
+
+
+FEATURE = {"delta.feature.v2Checkpoint": "supported"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "large", "sidecars"),
+    [
+        (FEATURE, True, True),
+        (FEATURE, False, False),
+        (FEATURE | {"delta.checkpointPolicy": "classic"}, True, False),
+        ({"delta.checkpointPolicy": "v2"}, False, True),
+        ({}, True, False),
+    ],
+)
+def test_a_large_table_gets_sidecars_where_its_protocol_has_them(
+    properties: dict[str, str], large: bool, sidecars: bool, tmp_path: Path
+) -> None:
+    table = txlog.write(tmp_path, ROWS, properties=properties)
+    with moved({PARTS: 1 if large else 1 << 40}):
+        table.maintenance.checkpoint()  # The first one is small: there is nothing before it.
+        txlog.Table(tmp_path).append(ROWS)
+        txlog.Table(tmp_path).maintenance.checkpoint()
+    log = tmp_path / "_delta_log"
+    classic = (log / "00000000000000000001.checkpoint.parquet").exists()
+    assert classic is not sidecars
+    assert any(log.glob("_sidecars/*.parquet")) is sidecars
+    for commit in log.glob("*.json"):
+        commit.unlink()
+    assert txlog.Table(tmp_path).count() == 2
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_large_classic_checkpoint_is_never_in_memory_as_a_whole(
+    again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = txlog.write(tmp_path, ROWS)
+    table.append(ROWS)
+    table.maintenance.checkpoint()
+    table.append(ROWS)
+
+    def refused(*_: object) -> None:
+        raise AssertionError("the bytes of the whole checkpoint")
+
+    log = tmp_path / "_delta_log"
+    name = "00000000000000000002.checkpoint.parquet"
+    if again:  # A damaged one is replaced, at once.
+        (log / name).write_bytes(b"damaged")
+    monkeypatch.setattr(checkpoint, "encode_checkpoint", refused)
+    warned = pytest.warns(txlog.TxlogWarning, match="damaged") if again else nullcontext()
+    with moved({LARGE: 1}), warned:
+        txlog.Table(tmp_path).maintenance.checkpoint()
+    assert not list(log.glob(".*"))
+    for commit in log.glob("*.json"):
+        commit.unlink()
+    (log / "00000000000000000001.checkpoint.parquet").unlink()
+    assert txlog.Table(tmp_path).count() == 3
+
+
+def test_a_checkpoint_that_fails_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = txlog.write(tmp_path, ROWS)
+    table.maintenance.checkpoint()
+    table.append(ROWS)
+    before = sorted((tmp_path / "_delta_log").iterdir())
+
+    def fail(*_: object) -> None:
+        raise txlog.StoreError(operation="move", path="x", reason="the disk is full")
+
+    with moved({LARGE: 1}):
+        monkeypatch.setattr(LocalStore, "move", fail)
+        with pytest.raises(txlog.StoreError, match="full"):
+            txlog.Table(tmp_path).maintenance.checkpoint()
+    assert sorted((tmp_path / "_delta_log").iterdir()) == before

@@ -8,8 +8,9 @@ sorted in the whole checkpoint, too, unless it is large and the one before it wa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from io import SEEK_END, BytesIO
+from io import BytesIO, RawIOBase
 from itertools import chain
 from typing import Any
 
@@ -23,7 +24,7 @@ from txlog.actions.ndjson import BLANK, FOOTER_MARK, NAMES, sealed
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.base.arrow import arrow_scalar, empty_table, numpy_array, pc, pq, table_of_rows
 from txlog.base.columns import flat
-from txlog.base.errors import LogCorruptError, NotFoundError
+from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError
 from txlog.base.texts import is_unicode
 from txlog.base.thresholds import Threshold
 from txlog.checkpoint.file_rows import united
@@ -34,7 +35,7 @@ from txlog.reconcile.files import Controls, FileState
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField
 from txlog.stats.structs import typed_partition_values, typed_stats, with_json_stats
-from txlog.store.base import Store
+from txlog.store.base import Store, is_there
 
 _NOT_OF_TOMBSTONES = {"stats", "tags"}  # The fields of `remove` that checkpoints leave out.
 _TYPES: dict[str, pa.DataType] = {
@@ -221,35 +222,83 @@ def _is_unicode(value: Any) -> bool:
     return not isinstance(value, str) or is_unicode(value)
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """The bytes of a classic checkpoint."""
+@dataclass
+class _Counts:
+    rows: int = 0
+    adds: int = 0
 
-    data: bytes
-    rows: int
-    adds: int
-
-
-def encode_checkpoint(groups: Iterable[pa.Table]) -> Encoded:
-    """Encode rows as a classic checkpoint. Pure."""
-    counts = [0, 0]
-
-    def counted() -> Iterator[pa.Table]:
+    def over(self, groups: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Count the rows of tables while they pass."""
         for group in groups:
-            counts[0] += group.num_rows
-            counts[1] += group.num_rows - group["add"].null_count
+            self.rows += group.num_rows
+            self.adds += group.num_rows - group["add"].null_count
             yield group
 
-    return Encoded(encode_groups(counted()), *counts)
+    def hint(self, version: int, size: int) -> Hint:
+        return Hint(version, self.rows, size_in_bytes=size, num_of_add_files=self.adds)
 
 
-def write_checkpoint(store: Store, version: int, found: Encoded) -> Hint:
+@dataclass(frozen=True)
+class Encoded:
+    """The bytes of a classic checkpoint, and the hint to it."""
+
+    data: bytes
+    hint: Hint
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A classic checkpoint that was written under a name which no reader knows."""
+
+    path: str
+    hint: Hint
+
+
+def encode_checkpoint(version: int, groups: Iterable[pa.Table]) -> Encoded:
+    """Encode rows as a classic checkpoint. Pure."""
+    counts = _Counts()
+    data = encode_groups(counts.over(groups))
+    return Encoded(data, counts.hint(version, len(data)))
+
+
+def stage_checkpoint(
+    store: Store, version: int, groups: Iterable[pa.Table], *, uuid: str
+) -> Staged:
+    """Write rows as a classic checkpoint, of which memory holds one row group at a time.
+
+    After an error nothing remains.
+    """
+    path = log_path(f".{_classic_name(version)}.{uuid}.tmp")
+    counts = _Counts()
+    with store.open_output(path) as sink:
+        size = _write_groups(sink, counts.over(groups))
+    return Staged(path, counts.hint(version, size))
+
+
+def _classic_name(version: int) -> str:
+    return f"{version:020d}.checkpoint.parquet"
+
+
+def write_checkpoint(store: Store, found: Encoded | Staged) -> None:
     """Write a checkpoint, and point `_last_checkpoint` to it unless that is already newer."""
-    path = log_path(f"{version:020d}.checkpoint.parquet")
-    store.replace(path, found.data)  # Two checkpoints of a version have the same content.
-    hint = Hint(version, found.rows, size_in_bytes=len(found.data), num_of_add_files=found.adds)
-    leave_hint(store, hint)
-    return hint
+    path = log_path(_classic_name(found.hint.version))
+    # Two checkpoints of a version have the same content.
+    if isinstance(found, Encoded):
+        store.replace(path, found.data)
+    else:
+        _unveil(store, found.path, path)
+    leave_hint(store, found.hint)
+
+
+def _unveil(store: Store, staged: str, path: str) -> None:
+    try:
+        if is_there(store, path):  # It is replaced at once: perhaps no older log can do without it.
+            store.replace(path, store.read(staged))
+        else:
+            store.move([(staged, path)])
+    finally:
+        with suppress(TxlogError):  # Readers ignore it.
+            store.delete([staged])
 
 
 def leave_hint(store: Store, hint: Hint) -> None:
@@ -271,11 +320,54 @@ def encode_groups(groups: Iterable[pa.Table]) -> bytes:
 
     All groups have the same schema, and each one begins a row group.
     """
+    sink = BytesIO()
+    _write_groups(sink, groups)
+    return sink.getvalue()
+
+
+class _Sealing(RawIOBase):
+    """A stream that keeps what is written last, so that the footer gets its seal."""
+
+    def __init__(self, sink: Any) -> None:
+        super().__init__()
+        self._sink = sink
+        self._size = 0
+        self._last: list[bytes] | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._size
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self._size += view.nbytes
+        if self._last is None:
+            self._sink.write(view)
+        else:
+            self._last.append(bytes(view))
+        return view.nbytes
+
+    def keep(self) -> None:
+        """Keep what is written from now on."""
+        self._last = []
+
+    def finish(self) -> int:
+        """Write the rest of the file with a seal; return the size of the file in bytes."""
+        rest = b"".join(self._last or ())
+        start = len(rest) - self._size + footer_start(rest[-FOOTER_END:], self._size)
+        self._sink.write(rest[:start] + sealed(rest[start:], FOOTER_MARK))
+        return self._size
+
+
+def _write_groups(sink: Any, groups: Iterable[pa.Table]) -> int:
+    """Write what `encode_groups` returns; return its size."""
     remaining = iter(groups)
     first = next(remaining)
-    sink = BytesIO()
+    sealing = _Sealing(sink)
     writer = pq.ParquetWriter(
-        sink,
+        sealing,
         first.schema,
         compression="zstd",
         compression_level=1,
@@ -286,15 +378,9 @@ def encode_groups(groups: Iterable[pa.Table]) -> bytes:
     for group in chain([first], remaining):
         if group.num_rows:
             writer.write_table(group, row_group_size=_ROW_GROUP)
+    sealing.keep()  # All row groups are written; the end of the file follows.
     writer.close()
-    # In place, because the file may be large. A seal is as long as its placeholder.
-    size = sink.seek(0, SEEK_END)
-    sink.seek(size - FOOTER_END)
-    start = sink.seek(footer_start(sink.read(), size))
-    footer = sealed(sink.read(), FOOTER_MARK)
-    sink.seek(start)
-    sink.write(footer)
-    return sink.getvalue()
+    return sealing.finish()
 
 
 def _has_checkpoint(store: Store, version: int) -> bool:
@@ -337,6 +423,9 @@ def _without_stats(rows: pa.Table) -> pa.Table:
 def _in_order(rows: pa.Table) -> Iterator[pa.Table]:
     """Yield rows in the order of paths, one row group at a time."""
     order = _order(rows)
+    if order is not None and rows.num_rows <= _ROW_GROUP:
+        yield rows.take(order)  # Column by column, so that only one of them is copied twice.
+        return
     batches = rows.to_batches()
     for start in range(0, rows.num_rows, _ROW_GROUP):
         if order is None:
@@ -351,12 +440,15 @@ def _taken(batches: Sequence[pa.RecordBatch], rows: pa.Array) -> pa.Table:
     stored = rows.take(places)
     starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
     ends = np.searchsorted(numpy_array(stored), starts)
-    found = [
-        batch.take(pc.subtract(stored[first:last], int(start)))
-        for batch, start, first, last in zip(batches, starts, ends, ends[1:], strict=False)
-        if first < last
-    ]
-    return pa.Table.from_batches(found).combine_chunks().take(pc.sort_indices(places))
+    found = pa.Table.from_batches(
+        [
+            batch.take(pc.subtract(stored[first:last], int(start)))
+            for batch, start, first, last in zip(batches, starts, ends, ends[1:], strict=False)
+            if first < last
+        ]
+    )
+    found = found.combine_chunks()  # The parts are freed before the next copy.
+    return found.take(pc.sort_indices(places))
 
 
 def _file_structs(

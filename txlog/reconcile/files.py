@@ -73,11 +73,20 @@ def _last_words(texts: TextBytes) -> Iterator[NDArray[np.uint64]]:
 
 def are_distinct(hashes: Hashes) -> bool:
     """Return whether all hashes are different."""
-    ordered = np.sort(hashes)
+    return are_all_distinct([hashes])
+
+
+def are_all_distinct(parts: list[Hashes]) -> bool:
+    """Return whether all hashes of all parts are different. The list is emptied, to free memory."""
+    ordered = np.concatenate([_NOTHING, *parts])
+    parts.clear()
+    ordered.sort()
     return not bool((ordered[1:] == ordered[:-1]).any())
 
 
 _NOTHING = np.zeros(0, np.uint64)
+
+
 _VECTOR_SHIFT = np.uint64(7)
 
 

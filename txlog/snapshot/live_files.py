@@ -34,8 +34,8 @@ from txlog.reconcile.files import (
     FileState,
     Hashes,
     Newer,
+    are_all_distinct,
     are_different,
-    are_distinct,
     file_keys,
     key_hashes,
     left_of,
@@ -88,9 +88,13 @@ def load_files(store: Store, snapshot: Snapshot, *, explains: bool = True) -> Fi
 
 def has_large_checkpoint(snapshot: Snapshot) -> bool:
     """Return whether a snapshot's checkpoint is so large that it is read by columns."""
+    return checkpoint_bytes(snapshot) >= _LARGE_BYTES
+
+
+def checkpoint_bytes(snapshot: Snapshot) -> int:
+    """Return the size of a snapshot's checkpoint with its sidecars, in bytes."""
     parts = sum(part.size for part in snapshot.checkpoint)
-    sidecars = sum(sidecar.size_in_bytes for sidecar in snapshot.sidecars)
-    return parts + sidecars >= _LARGE_BYTES
+    return parts + sum(sidecar.size_in_bytes for sidecar in snapshot.sidecars)
 
 
 def about_files(store: Store, snapshot: Snapshot) -> int:
@@ -209,7 +213,7 @@ def fold_parts(
         shares = _shares(store, current, chosen if same else None)
         results = list(engine.map(task, shares))
         hashes = [seen for _, seen in results if seen is not None]
-        if hashes and not are_distinct(np.concatenate(hashes)):
+        if not are_all_distinct(hashes):
             raise TwiceError
         return join([first, *(part for part, _ in results)])
 
@@ -457,7 +461,7 @@ def _states(
             if distinct:
                 seen.append(key_hashes(batch))
             yield source, _left(snapshot, batch, newer, select)
-    if seen and not are_distinct(np.concatenate(seen)):
+    if not are_all_distinct(seen):
         raise TwiceError
 
 

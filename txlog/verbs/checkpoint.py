@@ -21,6 +21,7 @@ from txlog.base.errors import (
 )
 from txlog.base.observe import observed
 from txlog.base.threads import map_all
+from txlog.base.thresholds import Threshold
 from txlog.checkpoint.read import Source, list_sources, read_sources
 from txlog.checkpoint.sidecars import (
     PART_ROWS,
@@ -37,7 +38,7 @@ from txlog.checkpoint.sidecars import (
     write_part,
 )
 from txlog.checkpoint.write import (
-    Encoded,
+    Staged,
     Structs,
     action_rows,
     checkpoint_rows,
@@ -45,6 +46,7 @@ from txlog.checkpoint.write import (
     control_rows,
     encode_checkpoint,
     row_group_states,
+    stage_checkpoint,
     write_checkpoint,
 )
 from txlog.commit.context import Context
@@ -55,19 +57,29 @@ from txlog.log.paths import canonical_keys
 from txlog.protocol.access import features_of
 from txlog.reconcile.files import FileState, left_of, newer_of, overlay, reconcile_files
 from txlog.schema.types import StructType
-from txlog.snapshot.live_files import fold_states, has_large_checkpoint, load_files, require_sound
+from txlog.snapshot.live_files import (
+    checkpoint_bytes,
+    fold_states,
+    has_large_checkpoint,
+    load_files,
+    require_sound,
+)
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.structs import stats_type
 from txlog.store.base import Store
 
+# From this size of the previous checkpoint on, sidecars are written where the policy is not set.
+_PARTS_BYTES: Threshold = 256 << 20
+
 
 def checkpoint(context: Context, snapshot: Snapshot) -> None:
     """Write a checkpoint of a version, and point `_last_checkpoint` to it.
 
-    It is a V2 checkpoint if the table has the feature `v2Checkpoint` and its property
-    `delta.checkpointPolicy` is `v2`. Then the engine's workers read the previous checkpoint and
-    write the sidecars, each with a part of the files, so that no process holds all files.
+    It is a V2 checkpoint if the table has the feature `v2Checkpoint`, and its property
+    `delta.checkpointPolicy` is `v2`, or is not set and the table is large. Then the engine's
+    workers read the previous checkpoint and write the sidecars, each with a part of the files, so
+    that no process holds all files.
 
     Raises
     ------
@@ -97,18 +109,22 @@ def _checkpoint(context: Context, snapshot: Snapshot) -> None:
         _require_not_expired(context.store, snapshot, parts, uuid)
         return
 
-    def encoded(states: Iterable[FileState]) -> Encoded:
-        rows = checkpoint_rows(snapshot.controls, states, txn_retention_ms=txn_retention_ms, **kept)
-        return encode_checkpoint(rows)
+    def rows(states: Iterable[FileState]) -> Iterator[pa.Table]:
+        return checkpoint_rows(snapshot.controls, states, txn_retention_ms=txn_retention_ms, **kept)
 
+    store = context.store
     if has_large_checkpoint(snapshot):
-        found = fold_states(
-            context.store, snapshot, lambda states: encoded(row_group_states(states))
-        )
-        write_checkpoint(context.store, snapshot.version, found)
+
+        def staged(states: Iterator[FileState]) -> Staged:
+            uuid = context.effects.uuid()
+            return stage_checkpoint(
+                store, snapshot.version, rows(row_group_states(states)), uuid=uuid
+            )
+
+        write_checkpoint(store, fold_states(store, snapshot, staged))
         return
-    files = load_files(context.store, snapshot)
-    write_checkpoint(context.store, snapshot.version, encoded([files]))
+    files = load_files(store, snapshot)
+    write_checkpoint(store, encode_checkpoint(snapshot.version, rows([files])))
     _write_checksum(context.store, snapshot, files)
 
 
@@ -155,8 +171,11 @@ def _is_there(store: Store, snapshot: Snapshot) -> bool:
 
 def wants_parts(snapshot: Snapshot) -> bool:
     """Return whether a table's checkpoints are V2 checkpoints."""
-    policy = snapshot.properties.get("delta.checkpointPolicy")
-    return policy == "v2" and snapshot.supports("v2Checkpoint")
+    if not snapshot.supports("v2Checkpoint"):
+        return False
+    if "delta.checkpointPolicy" not in snapshot.metadata.configuration:
+        return checkpoint_bytes(snapshot) >= _PARTS_BYTES
+    return bool(snapshot.properties.get("delta.checkpointPolicy") == "v2")
 
 
 def _kept_actions(snapshot: Snapshot, now_ms: int) -> dict[str, Any]:
