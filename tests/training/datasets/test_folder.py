@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -28,7 +29,7 @@ from txlog.base.errors import (
 )
 from txlog.store.open import open_store
 from txlog.training import Code, Dataset, Datasets, InlineRunner, Input, Loader
-from txlog.training.datasets import aside, types
+from txlog.training.datasets import aside, lifecycle, types
 from txlog.training.datasets.commands import Create
 from txlog.training.datasets.commits import AddCommit, read_rows
 from txlog.training.datasets.ingest import StoredObjects
@@ -961,7 +962,7 @@ NEEDED: dict[str, Any] = {
     "confirm": "no", "target": 1, "commit": 1, "source": rows_of("a"), "application": "a",
 }  # fmt: skip
 TAKEN = {("list", "deleted", "True"), ("diff", "key", "['x']"), ("diff", "key", "b'x'"),
-         ("update", "inputs", "['x']")}  # fmt: skip
+         ("update", "inputs", "['x']"), ("dataset", "purged", "True")}  # fmt: skip
 
 
 def test_arguments_of_a_wrong_type_are_named(catalog: Datasets, ds: Dataset) -> None:
@@ -1060,3 +1061,25 @@ def test_provenance_is_in_the_training_set_itself(ds: Dataset) -> None:
     ds.update(rows_of("x"), inputs=["s3://in/x.csv"])
     graph = ds.prepare().provenance()
     assert [node.kind for node in graph.nodes] == ["training set", *["commit"] * 4, "file"]
+
+
+def test_a_purge_is_repeated_by_the_name(catalog: Datasets, ds: Dataset) -> None:
+    place = Path(catalog.root) / "data" / ds.uuid
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lifecycle, "delete_tree", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            catalog.dataset("t").purge(confirm="t")
+    assert place.exists()
+    with pytest.raises(NotFoundError, match="no data set 't'"):
+        catalog.dataset("t")
+    for wanted in ("t", 1, ds.uuid):
+        catalog.dataset(wanted, purged=True).purge(confirm="t")
+    assert not list(place.glob("**/*.parquet"))
+    catalog.create("t", "TABLE", rows_of("a"))
+    assert catalog.dataset("t", purged=True).dataset_id == 2  # One that is there goes first.
+
+
+def test_a_deleted_data_set_says_how_to_get_it_back(catalog: Datasets, ds: Dataset) -> None:
+    ds.delete()
+    with pytest.raises(NotFoundError, match=r"'t' \(1\) is deleted.*Undelete it by its number, 1"):
+        catalog.dataset("t")

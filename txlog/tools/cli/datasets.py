@@ -271,7 +271,7 @@ def purge(
     commit: Annotated[str | None, typer.Option(help="Only this commit.")] = None,
 ) -> None:
     """Remove the bytes of a data set, or of a commit, permanently."""
-    _dataset(root, name).purge(_number(commit), confirm=confirm)
+    _dataset(root, name, purged=True).purge(_number(commit), confirm=confirm)
 
 
 @datasets.command()
@@ -347,10 +347,11 @@ def _catalog(root: str) -> Datasets:
     return Datasets(root, runner=InlineRunner())
 
 
-def _dataset(root: str, name: str) -> Dataset:
+def _dataset(root: str, name: str, *, purged: bool = False) -> Dataset:
     found = _catalog(root)
     names = {one.name for one in found.list(limit=1 << 30)} if name.isdecimal() else set()
-    return found.dataset(int(name) if name.isdecimal() and name not in names else name)
+    wanted = int(name) if name.isdecimal() and name not in names else name
+    return found.dataset(wanted, purged=purged)
 
 
 def _txn(text: str | None) -> tuple[str, int] | None:

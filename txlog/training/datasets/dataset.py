@@ -12,6 +12,7 @@ from txlog.base.errors import (
     InvalidTypeError,
     NotFoundError,
     require_mappings,
+    require_texts,
     require_whole,
 )
 from txlog.base.moments import require_duration
@@ -220,7 +221,7 @@ class Dataset:
             raise InvalidInputError(
                 argument="form", reason=f"one of {', '.join(FORMS)} was expected, not {form!r}"
             )
-        wanted = home.limits.require_tags(tags or {})
+        wanted = home.limits.require_tags({} if tags is None else tags)
         picked = pick(home.commits(state), number_of(state, commit), wanted)
         asked = ask(
             self.uuid, type_key(type_of(self.type)), picked, form, _options(home.limits, options)
@@ -247,6 +248,7 @@ class Dataset:
         NotFoundError
             It was never requested, or one of its commits is purged.
         """
+        require_texts(version_hash=version_hash)
         require_duration("wait_s", wait_s)
         effects = self._home.effects
         until = effects.monotonic_s() + wait_s
@@ -306,11 +308,11 @@ class Dataset:
 
     def hide(self, commit: int | str) -> None:
         """Exclude a commit from later training sets; existing ones keep it."""
-        self._mark("hidden", self.commit(commit).commit_id)
+        self._mark("hidden", self.commit(_named(commit, "commit")).commit_id)
 
     def show(self, commit: int | str) -> None:
         """Undo `hide`."""
-        self._mark("shown", self.commit(commit).commit_id)
+        self._mark("shown", self.commit(_named(commit, "commit")).commit_id)
 
     def delete(self) -> None:
         """Omit the data set from lists, and refuse changes; `undelete` brings it back."""
@@ -371,7 +373,8 @@ class Dataset:
         keys = (key,) if isinstance(key, str) else tuple(key or ())
         state = self._state()
         commits = self._home.commits(state)
-        before, after = (self._side(state, commits, one) for one in (a, b))
+        sides = (_named(a, "a"), _named(b, "b"))
+        before, after = (self._side(state, commits, one) for one in sides)
         return Diff(before, after, keys, self.table)
 
     def lineage(
@@ -423,6 +426,13 @@ class Dataset:
         if isinstance(target, str):
             return self.fetch(target).commits
         return tuple(pick(commits, number_of(state, target)))
+
+
+def _named(wanted: int | str, argument: str) -> int | str:
+    """Return a number or name; None would mean the last commit, which nobody named."""
+    if wanted is None:
+        raise InvalidTypeError(argument=argument, reason="a number or a name was expected")
+    return wanted
 
 
 def _options(limits: Limits, options: Mapping[str, str] | None) -> dict[str, str]:

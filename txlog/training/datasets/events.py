@@ -98,23 +98,42 @@ class LedgerState:
             raise self.unknown(dataset_id)
         return found
 
-    def find(self, wanted: int | str) -> DatasetState:
+    def find(self, wanted: int | str, *, purged: bool = False) -> DatasetState:
         """Return a data set by its number or uuid, or by its name if it is not deleted.
+
+        Parameters
+        ----------
+        purged
+            If there is none, return the last one that was purged, to finish the purge.
 
         Raises
         ------
         NotFoundError
             There is no such data set; the error lists the existing ones.
         """
-        if isinstance(wanted, int) and not isinstance(wanted, bool):
-            return self.dataset(wanted)
+        is_number = isinstance(wanted, int) and not isinstance(wanted, bool)
         for one in self.datasets.values():
-            if not one.purged and (one.uuid == wanted or (one.name == wanted and not one.deleted)):
+            if one.purged:
+                continue
+            if is_number:
+                if one.dataset_id == wanted:
+                    return one
+            elif one.uuid == wanted or (one.name == wanted and not one.deleted):
                 return one
+        if purged:
+            for one in reversed(list(self.datasets.values())):
+                if one.purged and wanted in (one.uuid, one.dataset_id if is_number else one.name):
+                    return one
         raise self.unknown(wanted)
 
     def unknown(self, wanted: int | str) -> NotFoundError:
         """Return the error for a data set that does not exist."""
+        for one in self.datasets.values():
+            if one.deleted and not one.purged and one.name == wanted:
+                return NotFoundError(
+                    reason=f"the data set {wanted!r} ({one.dataset_id}) is deleted",
+                    remedy=f"Undelete it by its number, {one.dataset_id}, or choose another name",
+                )
         known = [f"{d.name} ({d.dataset_id})" for d in self.datasets.values() if not d.deleted]
         listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
         return NotFoundError(

@@ -154,15 +154,22 @@ class Datasets:
         ]
         return max(made, default=None)
 
-    def dataset(self, wanted: int | str) -> Dataset:
+    def dataset(self, wanted: int | str, *, purged: bool = False) -> Dataset:
         """Return a data set by its number, its uuid, or its name if it is not deleted.
+
+        Parameters
+        ----------
+        purged
+            If there is none, return the last one that was purged, to finish a purge that was
+            interrupted.
 
         Raises
         ------
         NotFoundError
             There is no such data set; the error lists the existing ones.
         """
-        return Dataset._of(self._home, self._home.ledger.state().find(wanted))
+        require_flags(purged=purged)
+        return Dataset._of(self._home, self._home.ledger.state().find(wanted, purged=purged))
 
     def list(
         self,

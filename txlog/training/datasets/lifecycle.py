@@ -101,7 +101,11 @@ def commit_request(
 ) -> CommitRequest:
     """Return the checked arguments of an update; errors name the argument."""
     home.limits.require_text("message", message)
-    checked = home.limits.require_tags(tags or {})
+    checked = home.limits.require_tags({} if tags is None else tags)
+    if isinstance(inputs, str | bytes) or not isinstance(inputs, Sequence):
+        raise InvalidTypeError(
+            argument="inputs", reason=f"a list was expected, not {type(inputs).__name__}"
+        )
     named = tuple(as_input(one) for one in inputs)
     for one in named:
         for text in (one.uri, one.role, one.digest or ""):

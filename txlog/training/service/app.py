@@ -225,7 +225,8 @@ def _add_datasets(app: FastAPI) -> None:
     @app.post("/v1/datasets/{dataset}:purge", status_code=204, responses=_WITHOUT_BODY)
     def purge(dataset: DatasetPath, body: PurgeRequest, datasets: Served, who: Known) -> None:
         """Remove the bytes of a commit, or of the whole data set, permanently."""
-        who.dataset(datasets, dataset, "admin").purge(body.commit, confirm=body.confirm)
+        found = who.dataset(datasets, dataset, "admin", purged=True)
+        found.purge(body.commit, confirm=body.confirm)
 
 
 def _add_commits(app: FastAPI) -> None:

@@ -66,8 +66,10 @@ class Principal:
         """Return whether a data set of this name may be used."""
         return self.datasets is None or name in self.datasets
 
-    def dataset(self, datasets: Datasets, wanted: str, right: Right) -> Dataset:
-        """Return a data set by its number or name.
+    def dataset(
+        self, datasets: Datasets, wanted: str, right: Right, *, purged: bool = False
+    ) -> Dataset:
+        """Return a data set by its number or name; `purged` as for `Datasets.dataset`.
 
         A sender with rights for some data sets learns nothing about the others, not even their
         names.
@@ -81,7 +83,7 @@ class Principal:
         """
         self.require(right)
         try:
-            found = datasets.dataset(number_or_name(wanted))
+            found = datasets.dataset(number_or_name(wanted), purged=purged)
         except NotFoundError:
             if self.datasets is None:
                 raise

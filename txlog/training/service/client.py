@@ -17,10 +17,12 @@ from txlog.base.arrow import pq
 from txlog.base.errors import NotFoundError, UnsupportedFeatureError
 from txlog.base.moments import require_duration
 from txlog.base.thresholds import Threshold
+from txlog.training.datasets.limits import DEFAULT_LIMITS
 from txlog.training.datasets.lineage import Direction, Graph, as_input
 from txlog.training.datasets.prepare import fetch_file, unpack
 from txlog.training.datasets.training_set import TrainingSet
 from txlog.training.datasets.values import Code, Commit, Input, Part, Summary
+from txlog.training.service.arguments import checked
 from txlog.training.service.connection import TRIES, Connection
 from txlog.training.service.models import (
     DiffModel,
@@ -74,6 +76,7 @@ def connect(
     return RemoteDatasets(Connection(client))
 
 
+@checked
 class RemoteDatasets:
     """The data sets of a server, as `Datasets` has them.
 
@@ -190,6 +193,7 @@ class RemoteTrainingSet(TrainingSet):
         )
 
 
+@checked
 class RemoteDataset:
     """A data set of a server, as `Dataset` has it.
 
@@ -285,6 +289,7 @@ class RemoteDataset:
 
     def tag(self, name: str, target: int | str | None) -> None:
         """Give a name to a commit or a training set; None removes it."""
+        DEFAULT_LIMITS.require_name("name", name)  # A slash would be another address.
         path = f"/tags/{_step(name)}"
         if target is None:
             self._send("DELETE", path)
