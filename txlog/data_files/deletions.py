@@ -233,17 +233,23 @@ def delete_positions(
     options: WriteOptions,
     *,
     records: bool = True,
+    where: Expression | None = None,
 ) -> RowChanges:
     """Delete rows, given by fragment id and position, with vectors or new files.
 
-    `records` is that of `apply_deletes`.
+    Parameters
+    ----------
+    records
+        As for `apply_deletes`.
+    where
+        Bound: true for all of the rows, if that is known. Files that it excludes are not planned.
 
     Raises
     ------
     InternalError
         A row is not in the version.
     """
-    plan = plan_changes(context, snapshot, None)
+    plan = plan_changes(context, snapshot, where)
     wanted_ids = arrow_array(list(rows), pa.int64())
     chosen = plan.files.filter(pc.is_in(plan.files.rows.ids, value_set=wanted_ids))
     fragments = {fragment.id: fragment for fragment in chosen.fragments()}

@@ -161,7 +161,9 @@ class SparkChange(ChangeRows):
             if written.touched.twice is not None:
                 raise several_match(_row_text(self.context, base, written.touched.twice))
             gone = written.touched.gone
-            deletes = delete_positions(self.context, base, gone, self._options, records=False)
+            deletes = delete_positions(
+                self.context, base, gone, self._options, records=False, where=change.where
+            )
         if not gone:  # For new rows, readers take changes from the adds.
             discard_changes(task.store, written.cdc)
             written.cdc = []

@@ -1,0 +1,145 @@
+"""Changes of tables with so many files that executors plan them."""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+
+import txlog
+from tests.examples import examples
+from tests.moved import moved
+from tests.predicates import predicates_over
+from tests.verbs.test_change_rows_large_tables import PROPERTIES, STEPS, VERBS, committed, rows
+from txlog.snapshot import live_files
+from txlog.spark_ext import SparkEngine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+LARGE = {"txlog.snapshot.live_files:_LARGE_BYTES": 1}
+APART = {
+    **LARGE,
+    "txlog.scan.lazy_plan:APART_FROM": 1,
+    "txlog.checkpoint.read:_SHARE_BYTES": 1,
+}
+SMALL = {"txlog.checkpoint.write:_ROW_GROUP": 2, "txlog.checkpoint.sidecars:PART_ROWS": 2}
+SIZES = ("numOutputBytes", "FileSize", "numAddedBytes", "TimeMs")
+
+
+class Workers:
+    """An engine of other processes, as far as pickles can tell."""
+
+    in_process = False
+
+    def __init__(self) -> None:
+        self.functions: list[str] = []
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        self.functions.append(type(function).__name__)
+        packed = cloudpickle.dumps(function)
+        for item in items:
+            result = cloudpickle.loads(packed)(cloudpickle.loads(cloudpickle.dumps(item)))
+            yield cloudpickle.loads(cloudpickle.dumps(result))
+
+
+def done(path: Path, verb: str, where: txlog.Expression | None, engine: Any) -> Any:
+    with moved(LARGE if engine is None else APART):
+        try:
+            outcome = VERBS[verb](txlog.Table(path, engine=engine), where)
+        except txlog.TxlogError as error:
+            return type(error).__name__, str(error).replace(str(path), "")
+    metrics = {k: v for k, v in outcome.metrics.items() if not any(one in k for one in SIZES)}
+    return metrics, committed(path)
+
+
+@pytest.mark.spec("SPK-32")
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    steps=st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6),
+    properties=st.sampled_from(sorted(PROPERTIES)),
+    partitioned=st.booleans(),
+    verb=st.sampled_from(sorted(VERBS)),
+    where=st.none()
+    | predicates_over({"x": st.integers(0, 21), "p": st.integers(0, 2), "t": st.just("t2")}),
+)
+def test_a_change_that_workers_plan_is_that_of_one_process(
+    steps: list[str], properties: str, partitioned: bool, verb: str, where: txlog.Expression | None
+) -> None:
+    with TemporaryDirectory() as folder, moved(SMALL):
+        path = Path(folder, "apart")
+        table = txlog.write(
+            path,
+            rows(1, 2, 3),
+            partition_by="p" if partitioned else None,
+            properties=PROPERTIES[properties],
+        )
+        for step in [*steps[:-1], "checkpoint", steps[-1]]:
+            STEPS[step](table)
+        shutil.copytree(path, path.with_name("here"))
+        expected = done(path.with_name("here"), verb, where, None)
+        assert done(path, verb, where, Workers()) == expected
+
+
+# The partitions of new rows choose the files of a dynamic overwrite, and no predicate does.
+@pytest.mark.parametrize("verb", sorted({*VERBS} - {"dynamic"}))
+def test_no_change_loads_the_log_where_workers_do(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = txlog.write(tmp_path, rows(*range(9)), partition_by="p")
+    table.append(rows(1, 2, 4))
+    table.maintenance.checkpoint()
+
+    def refused(*_: Any) -> Any:
+        raise AssertionError("the whole log is read")
+
+    monkeypatch.setattr(live_files, "read_files", refused)
+    engine = Workers()
+    with moved(APART):
+        VERBS[verb](txlog.Table(tmp_path, engine=engine), txlog.col("x") == 1)
+    assert "_FoldShare" in engine.functions
+    assert txlog.Table(tmp_path).version == table.version + 1
+
+
+@pytest.mark.spec("SPK-32")
+def test_changes_on_spark(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delete, update and merge of `DeltaTable`, and the verbs of an engine."""
+    from txlog.spark_ext import DeltaTable
+
+    shares = []
+    run = SparkEngine._run
+
+    def watched(self: SparkEngine, work: bytes, items: Any) -> Any:
+        shares.append(len(items))
+        return run(self, work, items)
+
+    monkeypatch.setattr(SparkEngine, "_run", watched)
+    found = []
+    for name in ("here", "apart"):
+        path = tmp_path / name
+        with moved(SMALL | LARGE):
+            table = txlog.write(path, rows(*range(12)), partition_by="p")
+            table.append(rows(20, 21, 22))
+            table.maintenance.checkpoint()
+        shares.clear()
+        with moved(APART if name == "apart" else LARGE):
+            delta = DeltaTable.forPath(spark, str(path))
+            delta.delete("x % 5 = 1")
+            assert bool(shares) is (name == "apart")
+            delta.update("x + 0 > 9", {"t": "concat(t, '!')"})
+            source = spark.range(8, 25).selectExpr("id AS x", "id % 3 AS p", "'s' AS t")
+            merging = delta.alias("a").merge(source.alias("b"), "a.x = b.x AND a.p = b.p")
+            merging.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+            held = txlog.Table(path, engine=SparkEngine(spark, local_items=0))
+            held.optimize.compact()
+            held.delete("x = 24")
+        found.append(sorted(map(str, txlog.Table(path).to_arrow().to_pylist())))
+    assert found[0] == found[1]
