@@ -23,8 +23,6 @@ from txlog.snapshot.commits import is_gone
 from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import version_from
-from txlog.stats.files import fragment_bounds
-from txlog.stats.skip import keep
 from txlog.store.base import Store
 from txlog.stream.offsets import (
     Limits,
@@ -190,7 +188,13 @@ class TableStream:
         self.schema = self._table.schema
         self.plan = _read_plan(self._table, options)
         self._ahead = CommitsAhead(store, pass_over=not options.fail_on_data_loss, effects=effects)
-        self._versions = StreamVersions(store, self._table, options.policy, changes=options.changes)
+        self._versions = StreamVersions(
+            store,
+            self._table,
+            options.policy,
+            changes=options.changes,
+            reading=self.plan,
+        )
         self._head = self._table.version  # The latest version that is known to exist.
         self._last: int | None = None
         self._at: StreamOffset | None = None
@@ -363,17 +367,9 @@ class TableStream:
 
     def _possible(self, rows: FragmentRows) -> FragmentRows:
         """Omit fragments that the predicate excludes."""
-        where = self.plan.where
-        if where is None:
+        if self.plan.where is None:
             return rows
-        bounds = fragment_bounds(
-            rows,
-            self._table.schema,
-            self._table.partition_columns,
-            where,
-            mapping_mode=self._table.mapping_mode,
-        )
-        return rows.filter(keep(where, bounds))
+        return rows.filter(self._versions.possible(rows))
 
 
 def _read_plan(table: Snapshot, options: StreamOptions) -> ReadPlan:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from txlog.actions.table import Metadata, Protocol
-from txlog.base.arrow import arrow_array
+from txlog.base.arrow import arrow_array, arrow_scalar, pc
+from txlog.base.columns import flat
 from txlog.base.errors import (
     CommitConflictError,
     LogCorruptError,
@@ -18,20 +21,30 @@ from txlog.base.thresholds import Threshold
 from txlog.changes.change_plan import ChangeFile, changed_files
 from txlog.changes.changes import RemovedValues, require_enabled
 from txlog.changes.forms import differences, faults_between, tightened
-from txlog.fragments.rows import FEATURE, require_fragments_feature
+from txlog.checkpoint.file_rows import Wanted, united
+from txlog.fragments.fragment import FRAGMENT_COLUMNS
+from txlog.fragments.rows import FEATURE, FragmentRows, require_fragments_feature, single_files
 from txlog.log.names import LogFile
 from txlog.protocol.access import is_stamped, require_readable, supports
 from txlog.protocol.form import ReadForm, form_of
 from txlog.reconcile.files import Controls, controls_of
+from txlog.scan.lazy_plan import is_large, wanted_by
+from txlog.scan.read_plan import ReadPlan
 from txlog.snapshot.commits import Commit, file_rows, read_commit
-from txlog.snapshot.live_files import load_files
+from txlog.snapshot.live_files import fold_files, load_files
 from txlog.snapshot.load import list_commits, list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import file_times, made_ms, stamped_from
+from txlog.stats.files import fragment_bounds, num_records
+from txlog.stats.skip import keep
 from txlog.store.base import Store
 from txlog.stream.offsets import StreamOffset
 from txlog.stream.version_files import ChangePolicy, FileUnits, commit_units, snapshot_units
 
+POSSIBLE = "possible"
+"""A column of the files of a large version: the result of `StreamVersions.possible`."""
+
+_OF_UNITS = [*FRAGMENT_COLUMNS, "modification_time", "tags", "dv_id"]
 _KEPT_UNITS: Threshold = 200_000
 _KEPT_VERSIONS: Threshold = 4_000
 
@@ -57,8 +70,16 @@ class StreamVersions:
     """
 
     def __init__(
-        self, store: Store, table: Snapshot, policy: ChangePolicy, *, changes: bool
+        self,
+        store: Store,
+        table: Snapshot,
+        policy: ChangePolicy,
+        *,
+        changes: bool,
+        reading: ReadPlan,
     ) -> None:
+        """Take the table's current version, and the plan of what the stream reads of it."""
+        self._reading = reading
         self._store = store
         self._table = table
         self._form = table.form
@@ -83,7 +104,10 @@ class StreamVersions:
         if self._snapshot is None or self._snapshot.version != version:
             table = self._loaded(version)
             self._require_form(table.controls, version)
-            live = load_files(self._store, table).live
+            if is_large(table):
+                live = self._narrow_files(table)
+            else:
+                live = load_files(self._store, table).live
             units = snapshot_units(live, listed=table.supports(FEATURE))
             self._snapshot = VersionUnits(
                 version,
@@ -93,6 +117,42 @@ class StreamVersions:
                 units.sizes,
             )
         return self._snapshot
+
+    def _narrow_files(self, snapshot: Snapshot) -> pa.Table:
+        """Return the live `FILE_ROWS` of a large version, with counts in place of statistics.
+
+        They stay in memory until all of them are read, and statistics are long texts. So the
+        predicate is asked now.
+        """
+        asked = wanted_by(self._table, self._reading)
+        columns = dict.fromkeys((*_OF_UNITS, *asked.columns, "stats"))
+        wanted = Wanted(tuple(columns), bounds_of=asked.bounds_of or ())
+
+        def narrow(rows: pa.Table) -> pa.Table:
+            texts = pc.cast(num_records(rows), pa.string())
+            counts = pc.binary_join_element_wise('{"numRecords":', texts, "}", "")
+            kept = rows.select(_OF_UNITS).append_column("stats", counts)
+            if self._reading.where is None:
+                return kept
+            found = self.possible(single_files(rows, pa.arange(0, rows.num_rows)))
+            return kept.append_column(POSSIBLE, found)
+
+        def all_of(batches: Iterator[tuple[Any, pa.Table]]) -> pa.Table:
+            return united([narrow(rows) for _, rows in batches])
+
+        return fold_files(self._store, snapshot, wanted, all_of)
+
+    def possible(self, rows: FragmentRows) -> pa.Array:
+        """Return whether each fragment may have rows for which the predicate is true."""
+        if POSSIBLE in rows.primaries.column_names:
+            return flat(rows.primaries[POSSIBLE])
+        table, where = self._table, self._reading.where
+        if where is None:
+            return pa.repeat(arrow_scalar(True), len(rows.ids))
+        bounds = fragment_bounds(
+            rows, table.schema, table.partition_columns, where, mapping_mode=table.mapping_mode
+        )
+        return keep(where, bounds)
 
     def _loaded(self, version: int) -> Snapshot:
         if version == self._table.version:
