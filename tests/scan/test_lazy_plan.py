@@ -437,3 +437,17 @@ def test_files_of_many_commits_are_listed_as_those_of_few(
     monkeypatch.setattr("txlog.scan.files._MANY_FILES", many)
     assert sorted_rows(txlog.Table(tmp_path).files(QUICK)) == sorted_rows(whole)
     assert txlog.Table(tmp_path).files(["path", "fragment_id"]).num_rows == whole.num_rows
+
+
+def test_paths_of_all_files_need_neither_ids_nor_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = txlog.write(tmp_path, pa.table({"x": [1]}))
+    table.append(pa.table({"x": [2]}))
+    expected = sorted(table.scan(where="x > 0").file_uris())
+
+    def refused(*_: Any) -> Any:
+        raise AssertionError("ids and counts are computed")
+
+    monkeypatch.setattr("txlog.scan.lazy_plan.plan_live", refused)
+    assert sorted(txlog.Table(tmp_path).scan().file_uris()) == expected

@@ -310,7 +310,8 @@ def plan_snapshot(
         apart = engine if engine is not None and plans_apart(store, snapshot, engine) else None
         return LoggedPlan(reading=reading, store=store, snapshot=snapshot, engine=apart)
     live = files()
-    return FoundPlan(reading=reading, live=live, find=partial(plan_live, snapshot, reading, live))
+    find = partial(plan_live, snapshot, reading, live)
+    return FoundPlan(reading=reading, live=live, find=find, single=not snapshot.supports(FEATURE))
 
 
 def plans_apart(store: Store, snapshot: Snapshot, engine: Engine) -> bool:

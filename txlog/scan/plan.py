@@ -213,9 +213,18 @@ class FoundPlan(ScanPlan):
     """A scan of files that the caller has or can get without reading the log."""
 
     find: Callable[[], PlannedFiles] = field(repr=False, compare=False)
+    # Whether each file is a fragment of its own, so that no other file tells whether it is read.
+    single: bool = field(default=False, compare=False)
 
     def _find(self) -> PlannedFiles:
         return self.find()
+
+    @property
+    def paths(self) -> pa.ChunkedArray:
+        """The logged paths of the files to read, unordered."""
+        if self.single and self.live is not None and self.reading.where is None:
+            return self.live["path"]  # Neither ids nor counts are needed.
+        return self.files.paths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,7 +312,7 @@ def plan_scan(
     """
     reading = read_plan(snapshot, columns=columns, where=where)
     find = partial(plan_live, snapshot, reading, files)
-    return FoundPlan(reading=reading, live=files, find=find)
+    return FoundPlan(reading=reading, live=files, find=find, single=not snapshot.supports(FEATURE))
 
 
 def plan_fragments(
