@@ -21,6 +21,26 @@ def within(numbers: pa.Array, least: int, most: int) -> pa.Array:
     return pc.if_else(fits, numbers, None)
 
 
+def holds_text(kind: pa.DataType) -> bool:
+    """Return whether values of an Arrow type are or contain texts."""
+    if pa.types.is_nested(kind):
+        return any(holds_text(kind.field(at).type) for at in range(kind.num_fields))
+    if pa.types.is_dictionary(kind):
+        return holds_text(kind.value_type)
+    return any(of(kind) for of in (pa.types.is_string, pa.types.is_large_string))
+
+
+def is_readable(array: pa.Array) -> bool:
+    """Return whether all texts in an array are UTF-8, as Arrow does not check by itself."""
+    if not holds_text(array.type):
+        return True
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 _EXACT_DIGITS = 15  # Whole numbers and powers of ten up to so many digits are doubles.
 
 

@@ -164,10 +164,13 @@ def _rows(context: Context, plan: ReadPlan, part: RowsOf) -> Iterator[pa.RecordB
     ):
         if part.rows is None:
             alive = alive_mask(deleted, start, batch.num_rows)
-            yield batch if alive is None else batch.filter(alive)
+            live = batch if alive is None else batch.filter(alive)
+            reader.require_texts(live)
+            yield live
             continue
         chosen = chosen_rows(part.rows, start, batch)
         if chosen is not None:
+            reader.require_texts(chosen)
             yield chosen
 
 

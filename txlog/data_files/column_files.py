@@ -98,6 +98,7 @@ class ColumnWriter:
         ):
             alive = alive_mask(deleted, start, batch.num_rows)
             live = batch if alive is None else batch.filter(alive)
+            reader.require_texts(live)
             values = self._values(live, schema)
             arrays = [a if alive is None else _spread(a, alive) for a in values.columns]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.base.columns import flat
+from txlog.base.columns import flat, is_readable
 from txlog.base.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError, of_argument
 from txlog.data_files.constraints import (
     default_value,
@@ -566,6 +566,13 @@ def fit_column(
             f"{type_name(field.type)}: {error}",
             remedy=_TOO_FINE if "timestamp[ns" in str(error) else remedy,
         ) from error
+    if not is_readable(fit):
+        raise SchemaMismatchError(
+            argument="data",
+            field=field.name,
+            reason=f"column {field.name} has text that is not UTF-8",
+            remedy="Decode its bytes by their encoding, or write them to a binary column",
+        )
     if not field.nullable or pa.types.is_nested(target):
         require_no_null(fit, field, field.name)
     return fit

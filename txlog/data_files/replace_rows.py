@@ -227,17 +227,23 @@ def _rows_read(
         others = alive_mask(change.updated, start, batch.num_rows)
         if others is None:  # No row of the batch gets new values.
             if not steps.keeps:
-                yield _as_written(steps, batch if stay is None else batch.filter(stay))
+                left = batch if stay is None else batch.filter(stay)
+                reader.require_texts(left)
+                yield _as_written(steps, left)
             continue
         mask = pc.invert(others)
         places = pc.indices_nonzero(mask).cast(pa.uint64())
-        new = _updated(steps, [(change.fragment, pc.add(places, start))], batch.filter(mask))
+        old = batch.filter(mask)
+        reader.require_texts(old)
+        new = _updated(steps, [(change.fragment, pc.add(places, start))], old)
         if steps.keeps:
             yield new
             continue
         assert stay is not None  # Updated rows do not remain.
         places = pa.concat_arrays([places, pc.indices_nonzero(stay).cast(pa.uint64())])
-        both = pa.Table.from_batches([new, _as_written(steps, batch.filter(stay))])
+        left = batch.filter(stay)
+        reader.require_texts(left)
+        both = pa.Table.from_batches([new, _as_written(steps, left)])
         yield from both.take(pc.sort_indices(places)).to_batches()
 
 

@@ -137,6 +137,7 @@ def moved_rows(
     ):
         alive = alive_mask(without, start, batch.num_rows)
         kept = batch if alive is None else pc.filter(batch, alive)
+        reader.require_texts(kept)
         columns = kept.columns
         if plan.layout.moved:  # The last two are the ids and versions.
             columns = [*columns[:-2], *map(settled_ids, columns[-2:])]

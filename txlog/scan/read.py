@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.base.arrow import arrow_array, arrow_scalar, pc, pq
-from txlog.base.errors import DataFileError, warn_caller
+from txlog.base.columns import is_readable
+from txlog.base.errors import DataFileError, InvalidInputError, warn_caller
 from txlog.expressions.bind import columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.tree import Expression
@@ -140,10 +141,35 @@ class FragmentReader:
             for start, batch in self.batches(
                 needed, prune=True, batch_rows=BATCH_ROWS, threads=False
             ):
-                rows = pc.indices_nonzero(is_true(plan.where, batch))
+                with self.blamed(batch):
+                    rows = pc.indices_nonzero(is_true(plan.where, batch))
                 found |= as_bitmap(pc.add(pc.cast(rows, pa.uint64()), start))
         deleted = self.deletions()
         return (found if deleted is None else found - deleted), total
+
+    def require_texts(self, rows: pa.RecordBatch) -> None:
+        """Raise if rows of this fragment have text that is not UTF-8.
+
+        Rows are read whatever bytes their texts have, but no value can be computed from such a
+        text, and no file is written with one.
+
+        Raises
+        ------
+        DataFileError
+            The error names the file and the column.
+        """
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            if not is_readable(column):
+                raise unreadable_text(self._fragment.path, self._plan.version, name)
+
+    @contextmanager
+    def blamed(self, rows: pa.RecordBatch) -> Iterator[None]:
+        """Blame the file for a value that cannot be computed from rows, if it has such a text."""
+        try:
+            yield
+        except InvalidInputError:
+            self.require_texts(rows)
+            raise
 
     def page_end(self, position: int) -> int | None:
         """Return the position behind the page of the largest column in which a row is.
@@ -279,6 +305,16 @@ class FragmentReader:
         )
 
 
+def unreadable_text(path: str, version: int | None, column: str) -> DataFileError:
+    """Return the error of a file with a text that is not UTF-8."""
+    return DataFileError(
+        path=path,
+        version=version,
+        reason=f"column {column} has text that is not UTF-8",
+        remedy="Delete the rows with this text, or restore the file from a copy",
+    )
+
+
 def in_table(
     plan: ReadPlan,
     needed: Sequence[StructField],
@@ -342,7 +378,8 @@ def read_fragment(
     for start, batch in reader.batches(
         plan.needed, prune=True, batch_rows=batch_rows, threads=threads, rows=rows
     ):
-        found = matching_rows(batch, alive_mask(deleted, start, batch.num_rows), plan.where)
+        with reader.blamed(batch):
+            found = matching_rows(batch, alive_mask(deleted, start, batch.num_rows), plan.where)
         if found.num_rows:
             yield chosen_columns(plan, found)
 

@@ -391,6 +391,7 @@ def _sampled(
     ):
         places = arrow_array(np.arange(-start % stride, batch.num_rows, stride), pa.int64())
         rows = batch.take(places)
+        reader.require_texts(rows)
         parts.append(
             pa.table(
                 [column_at(rows, path) for path in wanted.columns],

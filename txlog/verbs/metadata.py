@@ -10,6 +10,7 @@ from typing import Any
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
 from txlog.base.arrow import pc
+from txlog.base.columns import python_values
 from txlog.base.errors import (
     InvalidInputError,
     SchemaMismatchError,
@@ -141,7 +142,8 @@ def require_true(context: Context, base: Snapshot, predicate: Expression) -> Non
     count = scan.count()
     if not count:
         return
-    row = scan.head(1).to_pylist()[0]
+    first = scan.head(1)
+    row = {name: python_values(first[name])[0] for name in first.schema.names}
     raise SchemaMismatchError(
         argument="data",
         path=base.root,

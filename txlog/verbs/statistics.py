@@ -226,6 +226,7 @@ def _computed(store: Store, plan: ReadPlan, job: _Job) -> str:
     names = parquet_schema(in_files(StructType(needed), plan.form.mapping_mode))
     if needed or fragment.deletion is not None:
         for _, rows in reader.batches(needed, prune=False, batch_rows=BATCH_ROWS, threads=False):
+            reader.require_texts(rows)
             collector.update(with_names(rows, names) if needed else rows)
     return stats_json(collector.finish())
 

@@ -104,6 +104,7 @@ def match_fragment(store: Store, plan: MatchPlan, fragment: Fragment) -> Fragmen
         positions = np.arange(start, start + batch.num_rows, dtype=np.int64)
         if alive is not None:
             batch, positions = batch.filter(alive), positions[numpy_array(alive)]
+        reader.require_texts(batch)
         rows = named(batch, plan.sides.target_alias)
         ours, theirs = _pairs(plan, rows)
         matched.append(theirs)
