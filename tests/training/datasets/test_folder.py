@@ -648,7 +648,7 @@ def test_a_clock_that_jumps_by_a_day_costs_no_data_set(
     whole = files_of(old)
     record = Ledger.record
 
-    def sweeping(ledger: Ledger, command: Any) -> Any:
+    def sweeping(ledger: Ledger, command: Any, *who: Any) -> Any:
         if isinstance(command, Create):
             monkeypatch.setattr(Ledger, "record", record)
             if jumped == "the clock of the files":
@@ -656,7 +656,7 @@ def test_a_clock_that_jumps_by_a_day_costs_no_data_set(
             MovedClock.hours = 25
             old.sweep()
             MovedClock.hours = 0
-        return record(ledger, command)
+        return record(ledger, command, *who)
 
     monkeypatch.setattr(Ledger, "record", sweeping)
     if jumped == "the clock of the files":
@@ -856,10 +856,10 @@ def test_a_purge_in_the_middle_of_create_costs_no_content(
     data = pa.table({"name": ["f"], "content": [b"more than nine"]})
     one, record = catalog.create("one", "GENERIC", data), Ledger.record
 
-    def purging(ledger: Ledger, command: Any) -> Any:
+    def purging(ledger: Ledger, command: Any, *who: Any) -> Any:
         if isinstance(command, Create):
             one.purge(confirm="one")
-        return record(ledger, command)
+        return record(ledger, command, *who)
 
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "record", purging)
@@ -960,6 +960,7 @@ def test_verify_reads_the_contents_beside_the_rows(tmp_path: Path) -> None:
 NEEDED: dict[str, Any] = {
     "name": "n", "type": "TABLE", "wanted": 1, "version_hash": "v1", "a": 1, "b": 1,
     "confirm": "no", "target": 1, "commit": 1, "source": rows_of("a"), "application": "a",
+    "user": "ann",
 }  # fmt: skip
 TAKEN = {("list", "deleted", "True"), ("diff", "key", "['x']"), ("diff", "key", "b'x'"),
          ("update", "inputs", "['x']"), ("dataset", "purged", "True")}  # fmt: skip

@@ -32,6 +32,7 @@ from txlog.base.errors import (
     TxlogError,
 )
 from txlog.training import Datasets, Input, create_app
+from txlog.training.datasets.home import os_user
 from txlog.training.service.messages import PROTO, file_descriptor, messages
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "dataset-service.md"
@@ -188,6 +189,8 @@ def commit_told(commit: dict[str, Any], source: str) -> dict[str, Any]:
     assert re.fullmatch("[0-9a-f]{64}", commit.pop("digest"))
     assert commit.pop("created_ms") > 0
     assert len(commit.pop("dataset")) == 36
+    assert commit.pop("user") == os_user()  # Without tokens: the user of the server.
+    assert commit.pop("client") == "HTTP, testclient"
     (given,) = commit.pop("inputs")
     assert (given["uri"], given["role"], len(given["digest"])) == (source, "source", 64)
     return commit

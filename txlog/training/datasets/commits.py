@@ -43,7 +43,15 @@ from txlog.extend import (
 from txlog.training.datasets.digest import Digest
 from txlog.training.datasets.events import canonical
 from txlog.training.datasets.types.base import Statistics
-from txlog.training.datasets.values import FORMAT, Code, Commit, Input, require_same_request
+from txlog.training.datasets.values import (
+    FORMAT,
+    NOBODY,
+    Code,
+    Commit,
+    Input,
+    Who,
+    require_same_request,
+)
 
 COMMIT_ID = "commit_id"
 """The partition column of the table of a data set."""
@@ -106,6 +114,8 @@ def _decoded(dataset: str, domain: str, text: str, root: str) -> Commit:
             statistics=facts["statistics"],
             inputs=tuple(Input(**one) for one in facts["inputs"]),
             code=None if code is None else Code(**code),
+            user=facts.get("user"),
+            client=facts.get("client"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LogCorruptError(
@@ -134,6 +144,7 @@ def _configuration(commit: Commit, txn: tuple[str, int] | None) -> str:
         "tags": dict(commit.tags),
         "type": commit.type,
     }
+    facts |= Who(commit.user, commit.client).to_json()
     if txn is not None:
         facts["txn"] = list(txn)
     return canonical(facts)
@@ -150,6 +161,7 @@ class Note:
     inputs: Callable[[], Sequence[Input]]  # It is called after all rows are read.
     code: Code | None = None
     txn: tuple[str, int] | None = None
+    who: Who = NOBODY
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -267,6 +279,8 @@ class AddCommit(Append):
             statistics=tally.statistics.result(),
             inputs=tuple(note.inputs()),
             code=note.code,
+            user=note.who.user,
+            client=note.who.client,
         )
 
     def _renumber(self, adds: Sequence[Add], number: int) -> None:

@@ -226,7 +226,7 @@ class Dataset:
         asked = ask(
             self.uuid, type_key(type_of(self.type)), picked, form, _options(home.limits, options)
         )
-        after, is_new = home.ledger.try_record(Ask(self.dataset_id, asked))
+        after, is_new = home.ledger.try_record(Ask(self.dataset_id, asked), home.who)
         known = after.dataset(self.dataset_id)
         if is_new or known.sets[asked.version_hash].is_free(home.effects.now_ms()):
             submit(home.job(known, asked), home.ledger, home.runner, home.engine)
@@ -304,7 +304,7 @@ class Dataset:
         self._require_live()
         if isinstance(target, int):
             self.commit(target)
-        self._home.ledger.record(Tag(self.dataset_id, name, target))
+        self._home.record(Tag(self.dataset_id, name, target))
 
     def hide(self, commit: int | str) -> None:
         """Exclude a commit from later training sets; existing ones keep it."""
@@ -416,7 +416,7 @@ class Dataset:
         return state
 
     def _mark(self, kind: str, commit_id: int | None = None) -> None:
-        self._home.ledger.record(Mark(kind, self.dataset_id, commit_id))
+        self._home.record(Mark(kind, self.dataset_id, commit_id))
 
     def _side(
         self, state: DatasetState, commits: list[Commit], wanted: int | str

@@ -6,12 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import require_flags, require_texts, require_whole
 from txlog.base.texts import without_secrets
 from txlog.base.threads import Engine, map_ahead
 from txlog.extend import open_store, require_app_version
+from txlog.training.datasets.audit import audit_of
 from txlog.training.datasets.dataset import Dataset
 from txlog.training.datasets.events import pending
 from txlog.training.datasets.home import Home
@@ -21,7 +22,10 @@ from txlog.training.datasets.prepare import Runner, ThreadRunner, submit
 from txlog.training.datasets.sources import Sources
 from txlog.training.datasets.sweep import sweep_leftovers
 from txlog.training.datasets.types import type_of
-from txlog.training.datasets.values import Code, Summary
+from txlog.training.datasets.values import Code, Summary, Who
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Datasets:
@@ -44,6 +48,9 @@ class Datasets:
         The engine for work over many files; as for `Table`.
     runner
         The runner that makes training sets. Default: two threads of this process.
+    user
+        Who makes the changes, for commits, the ledger and the tables' history. Default: the user of
+        the operating system. A service records the name of each request's token.
 
     Examples
     --------
@@ -62,6 +69,7 @@ class Datasets:
         *,
         limits: Limits = DEFAULT_LIMITS,
         by: str | None = None,
+        user: str | None = None,
     ) -> None:
         if not isinstance(sources, Sources):
             sources = Sources(sources, storage_options)
@@ -73,6 +81,8 @@ class Datasets:
             engine=engine,
             by=by,
         )
+        if user is not None:
+            self._home = self._home.acting(Who(limits.require_name("user", user)))
 
     @classmethod
     def _of(cls, home: Home) -> Datasets:
@@ -87,6 +97,28 @@ class Datasets:
     def root(self) -> str:
         """The folder, as an absolute path or a URI."""
         return self._home.root
+
+    def acting_as(self, user: str | None, client: str | None = None) -> Datasets:
+        """Return the same data sets for another user, as a server does for each request.
+
+        Changes by the returned object are recorded with this user and client. None keeps those of
+        this object: the user of the operating system, and txlog.
+        """
+        for argument, text in (("user", user), ("client", client)):
+            if text is not None:
+                self._home.limits.require_text(argument, text)
+        return Datasets._of(self._home.acting(Who(user, client)))
+
+    def audit(self) -> pa.Table:
+        """Return who changed what and when, in the order of the times.
+
+        Columns: `time` (UTC, by the clock of the process that did it), `user` and `client` (null if
+        unknown), `action`, `dataset_id`, `dataset` (the name), `commit`, `training_set` (the hash)
+        and `details` (JSON). Actions are `committed`, and those of the ledger that somebody asked
+        for: `created`, `deleted`, `undeleted`, `purged`, `hidden`, `shown`, `tagged`, `asked`.
+        Commits of a data set that is purged as a whole are gone.
+        """
+        return audit_of(self._home)
 
     def create(
         self,

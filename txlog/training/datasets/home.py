@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -19,10 +21,12 @@ from txlog.base.errors import (
 )
 from txlog.base.threads import Engine
 from txlog.base.thresholds import Threshold
+from txlog.base.version import __version__
 from txlog.extend import Context, Snapshot, Store, open_store, open_table, threads_for
 from txlog.training.datasets.aside import open_object
+from txlog.training.datasets.commands import Command
 from txlog.training.datasets.commits import COMMIT_ID, FORMAT_PROPERTY, commits_of
-from txlog.training.datasets.events import DatasetState, SetState
+from txlog.training.datasets.events import DatasetState, LedgerState, SetState, printable
 from txlog.training.datasets.ingest import object_path
 from txlog.training.datasets.ledger import Ledger
 from txlog.training.datasets.limits import Limits
@@ -30,7 +34,7 @@ from txlog.training.datasets.lineage import Found
 from txlog.training.datasets.prepare import Runner, ThreadRunner
 from txlog.training.datasets.sources import Sources
 from txlog.training.datasets.training_set import TrainingSet
-from txlog.training.datasets.values import FORMAT, Asked, Commit, Job, Summary
+from txlog.training.datasets.values import FORMAT, Asked, Commit, Job, Summary, Who
 
 T = TypeVar("T")
 DAMAGED = (DataFileError, LogCorruptError, NotFoundError, UnsupportedFeatureError)
@@ -53,8 +57,10 @@ class Home:
         engine: Engine | None = None,
         effects: Effects = REAL,
         by: str | None = None,
+        who: Who | None = None,
     ) -> None:
         self.store = store
+        self.who = who or Who(os_user(), f"txlog/{__version__}")
         self.sources = sources
         self.limits = limits
         self.runner = runner
@@ -65,7 +71,17 @@ class Home:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The engine and the runner are not pickled, as for a table.
-        return _reopened, (self.store, self.sources, self.limits)
+        return _reopened, (self.store, self.sources, self.limits, self.who)
+
+    def acting(self, who: Who) -> Home:
+        """Return the same folder for another user or client; both share what is known."""
+        other = copy(self)
+        other.who = Who(who.user or self.who.user, who.client or self.who.client)
+        return other
+
+    def record(self, command: Command) -> LedgerState:
+        """Append the event of a command of this user; errors as for `Ledger.record`."""
+        return self.ledger.record(command, self.who)
 
     @property
     def root(self) -> str:
@@ -247,8 +263,16 @@ class Home:
         return Found(commits, sets)
 
 
-def _reopened(store: Store, sources: Sources, limits: Limits) -> Home:
-    return Home(store, sources=sources, limits=limits, runner=ThreadRunner())
+def _reopened(store: Store, sources: Sources, limits: Limits, who: Who) -> Home:
+    return Home(store, sources=sources, limits=limits, runner=ThreadRunner(), who=who)
+
+
+def os_user() -> str | None:
+    """Return the name of the user of this process; None if the system does not know it."""
+    try:
+        return printable(getpass.getuser())
+    except (OSError, KeyError, ImportError):  # A container may have no entry for the user's number.
+        return None
 
 
 def _require_known_format(snapshot: Snapshot) -> None:

@@ -39,7 +39,7 @@ from txlog.extend import (
 )
 from txlog.training.datasets.commands import LEASE_MS, ClaimSet, Command, Finish, decide
 from txlog.training.datasets.events import Event, LedgerState, canonical, fold, printable
-from txlog.training.datasets.values import FORMAT, Claim, Failure, Part
+from txlog.training.datasets.values import FORMAT, NOBODY, Claim, Failure, Part, Who
 
 APP = "txlog.datasets.ledger"
 MARK = "txlog.dataset.ledger"
@@ -112,7 +112,7 @@ class Ledger:
         table = self._opened()
         return [] if table is None else _events(table, after)
 
-    def record(self, command: Command) -> LedgerState:
+    def record(self, command: Command, who: Who = NOBODY) -> LedgerState:
         """Append the event of a command, and return the state after it.
 
         Raises
@@ -122,9 +122,9 @@ class Ledger:
         TxlogError
             The command is refused; see `decide`. Nothing was appended.
         """
-        return self.try_record(command)[0]
+        return self.try_record(command, who)[0]
 
-    def try_record(self, command: Command) -> tuple[LedgerState, bool]:
+    def try_record(self, command: Command, who: Who = NOBODY) -> tuple[LedgerState, bool]:
         """Do the same, and return also whether an event was appended: False if none was needed."""
         effects = self._context.effects
         started = effects.monotonic_s()
@@ -136,7 +136,8 @@ class Ledger:
                 decided = decide(self._state, command, now_ms)
                 if decided is None:
                     return self._state, False
-                event = Event(self._state.n + 1, now_ms, self.by, *decided)
+                kind, body = decided
+                event = Event(self._state.n + 1, now_ms, self.by, kind, {**body, **who.to_json()})
                 if self._append(event):
                     self._state = fold(self._state, [event])
                     self._compact_if_due()

@@ -64,7 +64,7 @@ from txlog.training.datasets.ingest import Ingested, delete_tree, ingest
 from txlog.training.datasets.lineage import as_input
 from txlog.training.datasets.objects import Held, objects_of, remove_unused, set_property
 from txlog.training.datasets.types.base import DatasetType, type_key
-from txlog.training.datasets.values import Code, Commit, Input, require_same_request
+from txlog.training.datasets.values import NOBODY, Code, Commit, Input, Who, require_same_request
 
 T = TypeVar("T")
 _APPEND_ONLY = "delta.appendOnly"
@@ -81,6 +81,7 @@ class CommitRequest:
     inputs: tuple[Input, ...]
     code: Code | None
     txn: tuple[str, int] | None = None
+    who: Who = NOBODY
 
     def note(self, uuid: str, kind: DatasetType, read: Ingested) -> Note:
         """Return the note of the commit. Its inputs include the source, after it was read."""
@@ -88,7 +89,19 @@ class CommitRequest:
         def inputs() -> Sequence[Input]:
             return [replace(one, uri=printable(one.uri)) for one in (*read.inputs(), *self.inputs)]
 
-        return Note(uuid, type_key(kind), self.message, self.tags, inputs, self.code, self.txn)
+        return Note(
+            uuid, type_key(kind), self.message, self.tags, inputs, self.code, self.txn, self.who
+        )
+
+    @property
+    def commit_info(self) -> dict[str, Any]:
+        """Who and why, as fields of the table's `commitInfo`."""
+        facts = {
+            "client": self.who.client,
+            "userMetadata": self.message,
+            "userName": self.who.user,
+        }
+        return {name: text for name, text in facts.items() if text}
 
 
 def commit_request(
@@ -128,7 +141,7 @@ def commit_request(
         home.limits.require_text("code", known.version or "")
     if txn is not None:
         home.limits.require_text("txn", txn[0])
-    return CommitRequest(message, checked, named, known, txn)
+    return CommitRequest(message, checked, named, known, txn, home.who)
 
 
 # Adding --------------------------------------------------------------------------------------
@@ -194,7 +207,7 @@ def _register(home: Home, command: Create, objects: Held | None) -> LedgerState:
     while True:
         cleared = None if objects is None else objects.cleared
         try:
-            return home.ledger.record(replace(command, cleared=cleared))
+            return home.record(replace(command, cleared=cleared))
         except CommitConflictError as error:
             if error.rule != CLEARED_RULE or objects is None:
                 raise
@@ -236,7 +249,7 @@ def _make_table(
     note = request.note(command.uuid, kind, read)
     operation = AddCommit(read.reader, note, kind.statistics())
     objects = Held(home, read.objects, cleared)
-    execute(table, operation, user_metadata=request.message or None, refresh=False)
+    execute(table, operation, user_metadata=request.commit_info, refresh=False)
     return table.snapshot, objects
 
 
@@ -278,7 +291,7 @@ def _update(
     )
     try:
         outcome = execute(
-            table, operation, txn=txn, user_metadata=request.message or None, refresh=False
+            table, operation, txn=txn, user_metadata=request.commit_info, refresh=False
         )
     except OutcomeUnknownError:
         _require_not_purged(home, state.dataset_id)
@@ -374,7 +387,7 @@ def _require_not_purged(home: Home, dataset_id: int) -> DatasetState:
 
 def purge_dataset(home: Home, dataset: DatasetState) -> None:
     """Remove a data set: its table, its training sets, and objects that only it refers to."""
-    home.ledger.record(Mark("purged", dataset.dataset_id))
+    home.record(Mark("purged", dataset.dataset_id))
     objects: set[str] = set()
     with suppress(NotFoundError, LogCorruptError, DataFileError):
         # An interrupted purge may have left half of the table. Its objects were deleted before.
@@ -387,7 +400,7 @@ def purge_dataset(home: Home, dataset: DatasetState) -> None:
 
 def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
     """Remove the rows of a commit, and the training sets that contain them."""
-    home.ledger.record(Mark("purged", dataset.dataset_id, commit_id))
+    home.record(Mark("purged", dataset.dataset_id, commit_id))
     is_it = col(COMMIT_ID) == lit(commit_id)
     remove_unused(home, objects_of(home, dataset, is_it))
     sets = home.store_of(f"sets/{dataset.uuid}")
@@ -396,12 +409,15 @@ def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
     kept = home.ledger.state().dataset(dataset.dataset_id).sets
     sets.delete([name for name in made if name.partition("/")[0] not in kept])
     table = home.table(dataset.uuid)
-    _delete_rows(table, is_it, f"purge commit {commit_id}")
+    why = {**home.who.to_json(), "userMetadata": f"purge commit {commit_id}"}
+    if "user" in why:
+        why["userName"] = why.pop("user")
+    _delete_rows(table, is_it, why)
     home.keep(dataset.uuid, table.snapshot)
     context_of(table).store.delete(_files_of(table, commit_id))
 
 
-def _delete_rows(table: Table, where: Expression, why: str) -> None:
+def _delete_rows(table: Table, where: Expression, why: dict[str, Any]) -> None:
     """Delete rows of an append-only table: unset the property, delete, set it again."""
     while table.count(where):
         set_property(table, _APPEND_ONLY, "false")

@@ -47,6 +47,23 @@ def require_same_request(txn: tuple[str, int] | None, recorded: int | None) -> N
 
 
 @dataclass(frozen=True)
+class Who:
+    """Who does something, and by which program; None: unknown."""
+
+    user: str | None = None
+    client: str | None = None
+
+    def to_json(self) -> dict[str, str]:
+        """Return the known facts."""
+        facts = {"client": self.client, "user": self.user}
+        return {name: text for name, text in facts.items() if text is not None}
+
+
+NOBODY = Who()
+"""The author of what no person asked for."""
+
+
+@dataclass(frozen=True)
 class Input:
     """An input of a commit: a file, a table at a version, or a commit of a data set."""
 
@@ -84,6 +101,8 @@ class Commit:
     code: Code | None = None
     hidden: bool = False  # Later training sets do not pick the commit.
     purged: bool = False  # The rows were removed permanently.
+    user: str | None = None  # Who made it.
+    client: str | None = None  # The program by which it was made.
 
     def __post_init__(self) -> None:
         freeze(self)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from txlog.base.effects import REAL
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.base.texts import number_or_name
 from txlog.base.version import __version__
+from txlog.training.datasets.events import printable
 from txlog.training.datasets.folder import Datasets
 from txlog.training.datasets.home import DAMAGED
 from txlog.training.datasets.lineage import Direction, Graph
@@ -115,9 +117,12 @@ def create_app(
 def _principal(request: Request, authorization: Annotated[str | None, Header()] = None) -> Any:
     kind, _, token = (authorization or "").partition(" ")
     given = token.strip() if kind.lower() == "bearer" else None
-    return request.app.state.authenticator.authenticate(given)
+    known = request.app.state.authenticator.authenticate(given)
+    agent = printable(request.headers.get("user-agent", ""))[:_AGENT_CHARACTERS]
+    return replace(known, client=f"HTTP, {agent}" if agent else "HTTP")
 
 
+_AGENT_CHARACTERS = 200
 Known = Annotated[Principal, Depends(_principal)]
 
 
@@ -184,15 +189,19 @@ def _add_datasets(app: FastAPI) -> None:
     def create(body: CreateRequest, datasets: Served, who: Known, key: Key = None) -> Summary:
         """Create a data set, with a first commit if there is a source."""
         who.require_create(body.name)
-        return datasets.create(
-            body.name,
-            body.type,
-            body.source,
-            description=body.description,
-            message=body.message,
-            txn=_txn(who, key, body),
-            **body.arguments(),
-        ).summary()
+        return (
+            who.acting(datasets)
+            .create(
+                body.name,
+                body.type,
+                body.source,
+                description=body.description,
+                message=body.message,
+                txn=_txn(who, key, body),
+                **body.arguments(),
+            )
+            .summary()
+        )
 
     @app.get("/v1/datasets")
     def list_datasets(

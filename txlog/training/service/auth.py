@@ -46,6 +46,12 @@ class Principal:
     name: str
     right: Right
     datasets: frozenset[str] | None = None  # The names of allowed data sets. None: all.
+    has_token: bool = True  # Otherwise the changes are those of the server's own user.
+    client: str | None = None  # The program that sent the request.
+
+    def acting(self, datasets: Datasets) -> Datasets:
+        """Return data sets whose changes are recorded with the sender."""
+        return datasets.acting_as(self.name if self.has_token else None, self.client)
 
     def require(self, right: Right) -> None:
         """Raise unless the sender has the right or a larger one.
@@ -83,7 +89,7 @@ class Principal:
         """
         self.require(right)
         try:
-            found = datasets.dataset(number_or_name(wanted), purged=purged)
+            found = self.acting(datasets).dataset(number_or_name(wanted), purged=purged)
         except NotFoundError:
             if self.datasets is None:
                 raise
@@ -187,7 +193,7 @@ class Everybody:
 
     def authenticate(self, token: str | None) -> Principal:
         """Return a principal with all rights."""
-        return Principal("anybody", "admin")
+        return Principal("anybody", "admin", has_token=False)
 
 
 class TokenFile:

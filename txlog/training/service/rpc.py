@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -128,11 +129,12 @@ class _Methods:
         """Return the sender of a request; errors as for `Authenticator`."""
         given = dict(context.invocation_metadata()).get("authorization", "")
         kind, _, token = str(given).partition(" ")
-        return self._authenticator.authenticate(token if kind.lower() == "bearer" else None)
+        known = self._authenticator.authenticate(token if kind.lower() == "bearer" else None)
+        return replace(known, client="gRPC")
 
     def CreateDataset(self, who: Principal, request: Any) -> Any:  # noqa: N802 (The file's name.)
         who.require_create(request.name)
-        made = self._datasets.create(
+        made = who.acting(self._datasets).create(
             request.name,
             _type_name(request.dataset_type),
             _source(request),

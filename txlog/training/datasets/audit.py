@@ -1,0 +1,75 @@
+"""Who changed what: the events of the ledger and the commits of all data sets, as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.base.arrow import table_of_rows
+from txlog.training.datasets.events import canonical
+from txlog.training.datasets.home import Home
+
+AUDIT = pa.schema(
+    [
+        pa.field("time", pa.timestamp("us", "UTC"), False),
+        ("user", pa.string()),
+        ("client", pa.string()),
+        pa.field("action", pa.string(), False),
+        pa.field("dataset_id", pa.int64(), False),
+        pa.field("dataset", pa.string(), False),
+        ("commit", pa.int64()),
+        ("training_set", pa.string()),
+        ("details", pa.string()),
+    ]
+)
+_ASKED_FOR = frozenset(
+    {"created", "deleted", "undeleted", "purged", "hidden", "shown", "tagged", "asked"}
+)
+_COLUMNS = frozenset({"id", "user", "client", "commit", "hash", "picked", "uuid"})
+
+
+def audit_of(home: Home) -> pa.Table:
+    """Return a row for each change that somebody asked for, in the order of the times."""
+    rows = [*_events(home), *_commits(home)]
+    rows.sort(key=lambda row: row["time"])
+    return table_of_rows(rows, AUDIT)
+
+
+def _events(home: Home) -> Iterator[dict[str, Any]]:
+    events = home.ledger.events()
+    names = {one.dataset_id: one.name for one in home.ledger.state().datasets.values()}
+    for event in events:
+        if event.kind not in _ASKED_FOR:
+            continue
+        body = event.body
+        details = {name: value for name, value in body.items() if name not in _COLUMNS}
+        yield {
+            "time": event.at_ms * 1000,
+            "user": body.get("user"),
+            "client": body.get("client"),
+            "action": event.kind,
+            "dataset_id": body["id"],
+            "dataset": names[body["id"]],
+            "commit": body.get("commit"),
+            "training_set": body.get("hash"),
+            "details": canonical(details) if details else None,
+        }
+
+
+def _commits(home: Home) -> Iterator[dict[str, Any]]:
+    for state in home.ledger.state().datasets.values():
+        known = None if state.purged else home.if_whole(state, home.commits)
+        for one in known or ():
+            yield {
+                "time": one.created_ms * 1000,
+                "user": one.user,
+                "client": one.client,
+                "action": "committed",
+                "dataset_id": state.dataset_id,
+                "dataset": state.name,
+                "commit": one.commit_id,
+                "training_set": None,
+                "details": canonical({"message": one.message, "rows": one.rows}),
+            }
