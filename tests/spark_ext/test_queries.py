@@ -60,6 +60,26 @@ def run(spark: "SparkSession", table: txlog.Table) -> Iterator[Run]:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("TABLE delta.`@`", 3),
+        ("WITH w AS (TABLE delta.`@`) TABLE w", 3),
+        ("SELECT 1 FROM queried_t WHERE id IN ((TABLE queried_n))", 1),
+        ("TABLE queried_t UNION ALL TABLE delta.`@`", 6),
+        ("(TABLE queried_t) EXCEPT (TABLE delta.`@`)", 0),
+        ("SELECT * FROM (TABLE delta.`@`) AS x, explode(array(1, 2))", 6),
+    ],
+)
+def test_short_queries_at_each_place(
+    run: Run, spark: "SparkSession", query: str, count: int
+) -> None:
+    spark.range(1, 2).createOrReplaceTempView("queried_n")
+    assert len(run(query)) == count
+    spark.catalog.dropTempView("queried_n")
+
+
+@pytest.mark.spark
 def test_changes_after_with_and_from(run: Run, table: txlog.Table) -> None:
     def rows() -> list[Any]:
         return sorted(tuple(row.values()) for row in table.refresh().to_arrow().to_pylist())

@@ -32,6 +32,7 @@ from txlog.stats.files import partition_texts
 from txlog.stats.partition import format_partition_values, parse_partition_values
 from txlog.store.base import Store
 from txlog.verbs.append import evolved, require_free_names, write_metrics
+from txlog.verbs.same_rows import Replaced, every_file, possible_files, require_same_rows
 
 
 class Overwrite(Operation):
@@ -46,6 +47,7 @@ class Overwrite(Operation):
         files: AddedFiles,
         *,
         options: WriteOptions | None = None,
+        computed_from: int | None = None,
     ) -> None:
         """Take the new rows, whose modes say which rows they replace.
 
@@ -53,8 +55,11 @@ class Overwrite(Operation):
         ----------
         options
             The sizes of files for the remaining rows of files in which rows are replaced.
+        computed_from
+            The version of the table from whose rows the new rows are. None: from no rows of it.
         """
         self._files = files
+        self._computed_from = computed_from
         self._options = as_options(options)
         self._deletes: RowChanges | None = None
 
@@ -68,6 +73,7 @@ class Overwrite(Operation):
         schema_mode: SchemaMode = None,
         options: WriteOptions | None = None,
         partition_by: Sequence[str] | None = None,
+        computed_from: int | None = None,
     ) -> Overwrite:
         """Replace rows by the rows of data: anything that supports Arrow.
 
@@ -80,7 +86,8 @@ class Overwrite(Operation):
             schema_mode=schema_mode,
             partition_by=partition_by,
         )
-        return cls(AddedFiles(data, modes=modes, options=options), options=options)
+        files = AddedFiles(data, modes=modes, options=options)
+        return cls(files, options=options, computed_from=computed_from)
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the rows to remove and the files to add.
@@ -91,9 +98,13 @@ class Overwrite(Operation):
             The arguments contradict each other or the table.
         SchemaMismatchError, CommitConflictError
             As for `AddedFiles.fit`.
+        CommitConflictError
+            The new rows are from a version that had other rows to replace (CON-30).
         """
         self._discard_deletes()
         schema, modes = self._files.fit(self.context, base), self._files.modes
+        if self._computed_from is not None:
+            require_same_rows(self.context.store, base, self._computed_from, self._replaced())
         metadata, domains = _definition(base, schema, self._files)
         deletes = self._deletes = self._rows_replaced(base)
         if deletes.cdc:  # If there are change files, they must include the new rows, too.
@@ -125,6 +136,14 @@ class Overwrite(Operation):
                 "numRemovedFiles": len(deletes.removes),
             },
         )
+
+    def _replaced(self) -> Replaced:
+        """Return the choice of the files in which this write replaces rows."""
+        if self._files.modes.where is not None:
+            return possible_files(self._files.modes.where)
+        if self._files.modes.partition_mode == "dynamic":
+            return lambda snapshot, rows: _in_partitions(rows, self._files.adds, snapshot)
+        return every_file
 
     def _rows_replaced(self, base: Snapshot) -> RowChanges:
         modes = self._files.modes

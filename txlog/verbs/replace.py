@@ -6,12 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata, Protocol
-from txlog.base.arrow import pc
-from txlog.base.columns import flat
 from txlog.base.effects import Effects
 from txlog.base.errors import CommitConflictError
 from txlog.commit.intent import Intent, Reads
@@ -30,15 +26,14 @@ from txlog.protocol.mapping import (
     with_schema,
 )
 from txlog.protocol.properties import Properties, carried
-from txlog.reconcile.files import file_keys
 from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.time_travel import snapshot_at
 from txlog.verbs.append import write_metrics
 from txlog.verbs.create import new_table
 from txlog.verbs.features import clustering_domain
 from txlog.verbs.properties import Asked
+from txlog.verbs.same_rows import every_file, has_other_files
 
 
 @dataclass(frozen=True)
@@ -160,7 +155,7 @@ class ReplaceTable(Operation):
         if new is None:
             effects = self.context.effects
             new = replacement(base, self._schema, self._definition, effects=effects)
-        elif new.before != base.metadata or self._other_rows(base, rows):
+        elif new.before != base.metadata or self._has_other_rows(base):
             raise CommitConflictError(
                 version=base.version,
                 rule="CON-2",
@@ -187,16 +182,11 @@ class ReplaceTable(Operation):
             },
         )
 
-    def _other_rows(self, base: Snapshot, rows: pa.Table) -> bool:
+    def _has_other_rows(self, base: Snapshot) -> bool:
         """Return whether a version has other live files than the one that was written for."""
-        if self._written_for in (None, base.version):
+        if self._written_for is None:
             return False
-        before = snapshot_at(self.context.store, self._written_for)
-        known = load_files(self.context.store, before).live
-        if known.num_rows != rows.num_rows:
-            return True
-        found = pc.is_in(flat(file_keys(rows)), value_set=flat(file_keys(known)))
-        return not pc.all(found).as_py()
+        return has_other_files(self.context.store, base, self._written_for, every_file)
 
     def discard(self) -> None:
         """Delete the files that were written for the table."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -206,6 +207,7 @@ def frame(
     where: Column | None,
     manifests: str | None,
     not_null: Collection[str] = (),
+    marks: Mapping[str, str] = MappingProxyType({}),
 ) -> DataFrame:
     """Return the rows of fragments that a plan selects, with the plan's columns.
 
@@ -217,8 +219,10 @@ def frame(
         The plan's predicate, if it must be evaluated for each row.
     manifests
         As for `read`.
+    marks
+        Options that the plan of the frame is to keep.
     """
-    options = dict(_READING)
+    options = {**_READING, **marks}
     if has_inner_floats(plan.needed):
         options |= _NO_BOUNDS
     metadata_columns = plan.metadata_columns

@@ -34,6 +34,7 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.spark_ext.engine import SparkEngine, format_known, is_on
 from txlog.spark_ext.reads.frame import Part, frame, reads_of
+from txlog.spark_ext.reads.marks import marks_of
 from txlog.spark_ext.reads.parquet_columns import never_null, own_names
 from txlog.spark_ext.reads.places import passed_over, uris_in, volume_of
 from txlog.spark_ext.reads.predicates import as_spark
@@ -127,6 +128,9 @@ def read(
     )
     moment = moment_text(spark, timestamp) if isinstance(timestamp, str) else timestamp
     snapshot = snapshot_at(store, version, moment)
+    # The rows of a version that the caller has chosen may replace those of later ones.
+    is_latest = version is None and moment is None
+    marks = marks_of(store.root, snapshot.version) if is_latest else {}
     scan = plan_snapshot(
         store,
         snapshot,
@@ -140,7 +144,7 @@ def read(
     beyond = needs_python(plan, files.rows) or (plan.where is not None and condition is None)
     reads = reads_of(spark, plan)
     if beyond or reads is None or not _can_list(spark, store, files.rows):
-        return _by_python(spark, store, plan)
+        return _by_python(spark, store, plan, marks)
     if pc.all(files.certain).as_py():
         condition = None
     deleted = pc.greater(deleted_counts(files.rows.primaries), 0)
@@ -157,11 +161,18 @@ def read(
         if manifests is None:
             manifests = spark.conf.get(MANIFESTS, None)
         found = frame(
-            reads, store, plan, parts, where=condition, manifests=manifests, not_null=not_null
+            reads,
+            store,
+            plan,
+            parts,
+            where=condition,
+            manifests=manifests,
+            not_null=not_null,
+            marks=marks,
         )
         frames.append(found)
     if vectors is None:
-        frames.append(_by_python(spark, store, plan, with_deletions=True))
+        frames.append(_by_python(spark, store, plan, marks, with_deletions=True))
         # All sides of a union must have the same collation.
         frames = [_typed(rows, plan, not_null) for rows in frames]
     return _typed(reduce(DataFrame.unionAll, frames), plan, not_null)
@@ -273,10 +284,15 @@ def _fields(column: StructField) -> Iterator[StructField]:
 
 
 def _by_python(
-    spark: SparkSession, store: Store, plan: ReadPlan, *, with_deletions: bool = False
+    spark: SparkSession,
+    store: Store,
+    plan: ReadPlan,
+    marks: Mapping[str, str],
+    *,
+    with_deletions: bool = False,
 ) -> DataFrame:
     """Read through the data source, which uses txlog's own reader."""
-    reader = spark.read.format("txlog").option("versionAsOf", plan.version)
+    reader = spark.read.format("txlog").options(**marks).option("versionAsOf", plan.version)
     reader = reader.option("columns", json.dumps([_named(plan, one.name) for one in plan.columns]))
     if plan.where is not None:
         # Bound: what depends on the zone of the session names it.

@@ -126,7 +126,11 @@ def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Batc
         assumed = assumed_zone(
             "replaceWhere", request.where, table.schema, options.text("timeZone")
         )
-    return BatchWriter(plan_target(store, request, schema, table), txn, assumed)
+    target = plan_target(store, request, schema, table)
+    if table is not None and overwrite:
+        # Spark does not tell a data source what the frame reads. It may be this table.
+        target = replace(target, computed_from=table.version)
+    return BatchWriter(target, txn, assumed)
 
 
 @option_names(where="replaceWhere", schema_mode="overwriteSchema")

@@ -37,9 +37,7 @@ class Queries(Ground):
 
     def _embedded(self, text: str) -> tuple[str, dict[str, Any]]:
         """Return a query for `spark.sql`, with the frames that it names in braces."""
-        first = next(iter(tokens_of(text)), None)
-        if first is not None and first.word == "TABLE":  # `TABLE t` is short for this.
-            text = f"SELECT * FROM{text[first.end :]}"
+        text = _without_short_queries(text)
         pieces, frames, done = list[str](), dict[str, Any](), 0
         for one in references(text):
             frame = self._frame(one)
@@ -171,6 +169,25 @@ def _view_of(reader: Reader) -> _View | None:
     if not reader.accepts("AS"):
         return None
     return _View(name[-1], replaces, is_global, is_temporary)
+
+
+_COMBINING = ("", "UNION", "EXCEPT", "MINUS", "INTERSECT", "ALL", "DISTINCT")
+# Before a parenthesis with a query. After other names it has arguments, as in `f(TABLE t)`.
+_BEFORE_QUERIES = (*_COMBINING, "AS", "IN", "EXISTS", "FROM", "JOIN", "(", ",", "=", "USING")
+
+
+def _without_short_queries(text: str) -> str:
+    """Return a query with `SELECT * FROM t` in place of `TABLE t`, which sqlglot cannot parse."""
+    pieces, done = list[str](), 0
+    tokens = tokens_of(text)
+    words = ["", "", *(token.word or "`" for token in tokens)]
+    for at, token in enumerate(tokens):
+        is_named = at + 1 < len(tokens) and tokens[at + 1].is_name
+        is_inside = words[at + 1] == "(" and words[at] in _BEFORE_QUERIES
+        if token.word == "TABLE" and is_named and (is_inside or words[at + 1] in _COMBINING):
+            pieces += [text[done : token.start], "SELECT * FROM"]
+            done = token.end
+    return "".join([*pieces, text[done:]])
 
 
 def last_part(name: str) -> str | None:

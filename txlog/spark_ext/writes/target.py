@@ -280,8 +280,9 @@ def _changed(
         raise _conflict(target, latest, "another writer created the table")
     request = target.request
     if target.replacement is not None:
+        read = target.base.version if target.computed_from is None else target.computed_from
         replacing = ReplaceTable.of_files(
-            target.replacement, adds, written_for=target.base.version, or_create=True
+            target.replacement, adds, written_for=read, or_create=True
         )
         return execute(replacing, context, latest, txn=txn, user_metadata=request.user_metadata)
     files = AddedFiles.written(
@@ -295,7 +296,7 @@ def _changed(
     )
     operation: Operation
     if request.mode == "overwrite":
-        operation = Overwrite(files, options=request.options)
+        operation = Overwrite(files, options=request.options, computed_from=target.computed_from)
     else:
         operation = Append.of_files(files)
     operation = _of_stream(operation, request)

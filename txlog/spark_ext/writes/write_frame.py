@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -52,6 +53,7 @@ from txlog.spark_ext.engine import before_commit, map_in_arrow, not_fitting
 from txlog.spark_ext.session_settings import with_settings
 from txlog.spark_ext.spark_types import neutral
 from txlog.spark_ext.transactions import transaction
+from txlog.spark_ext.writes.own_reads import version_read
 from txlog.spark_ext.writes.target import commit_files, plan_target
 from txlog.spark_ext.writes.write_tasks import (
     SESSION_PARTITION_MODE,
@@ -205,6 +207,8 @@ def _committed(
             raise already_exists(store)
     target = plan_target(store, request, df.schema, table)
     target = target.in_session(df.sparkSession.conf.get(SESSION_PARTITION_MODE, None))
+    if table is not None and request.mode == "overwrite":
+        target = replace(target, computed_from=version_read(df, store, table.version))
     with before_commit():
         # A second action on this frame would write all files again.
         given = neutral(df)

@@ -91,6 +91,7 @@ class Target:
     base: Snapshot | None  # The version for which files are written, without its list of files.
     numbered: tuple[str, ...] = ()  # Identity columns that the rows leave out.
     replacement: Replacement | None = None  # What the table becomes, if it is replaced.
+    computed_from: int | None = None  # The version of the table that the frame reads, if it does.
 
     @property
     def written_for(self) -> str:

@@ -1,0 +1,128 @@
+"""Which version of a table a frame reads that is written to the same table.
+
+Its rows replace those of that version. If another writer has changed these, the write would undo
+it, and Spark does not say of a frame what it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from txlog.base.errors import TxlogError
+from txlog.spark_ext.reads.marks import READ_TABLE, READ_VERSION
+from txlog.store.open import open_store
+from txlog.store.places import same_place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from txlog.store.base import Store
+
+_CLASSIC, _CONNECT = "_jdf", "_plan"  # There is no public way to get the plan of a frame.
+_OWN_FORMAT = "txlog"
+_OF_CHOICE = ("versionasof", "timestampasof", "endingversion", "endingtimestamp")
+
+
+@dataclass(frozen=True)
+class _Relation:
+    """Files, or a table of the data source, with its options in lower case."""
+
+    options: Mapping[str, str]
+    is_source: bool  # Whether it is a table of txlog's data source.
+
+
+def version_read(df: DataFrame, store: Store, latest: int) -> int | None:
+    """Return the earliest version of a table that a frame reads, or None if it does not read it.
+
+    A version that the caller has chosen does not count: its rows are meant to replace later ones.
+    The data source reads the latest version when the frame is computed, which is `latest` or a
+    later one. On Spark Connect, names of views and tables of the server count as reads of it.
+    """
+    found = [
+        version
+        for one in _relations(df)
+        if (version := latest if one is None else _version(one, store, latest)) is not None
+    ]
+    return min(found, default=None)
+
+
+def _version(one: _Relation, store: Store, latest: int) -> int | None:
+    """Return the version of a table that a relation reads, or None."""
+    chosen = one.options.get(READ_TABLE.lower())
+    if chosen is not None:
+        version = int(one.options[READ_VERSION.lower()])
+        return version if same_place(chosen, store.root) else None
+    path = one.options.get("path")
+    if not one.is_source or path is None or any(name in one.options for name in _OF_CHOICE):
+        return None
+    try:
+        root = open_store(path, store.options).root
+    except TxlogError:  # It is in another kind of store.
+        return None
+    return latest if same_place(root, store.root) else None
+
+
+def _relations(df: DataFrame) -> Iterator[_Relation | None]:
+    """Yield what a frame reads; None is a name or a text that only a server knows."""
+    if hasattr(df, _CLASSIC):
+        yield from _of_plan(getattr(df, _CLASSIC).queryExecution().analyzed())
+    else:
+        session: Any = df.sparkSession
+        yield from _of_message(getattr(df, _CONNECT).to_proto(session.client))
+
+
+def _of_plan(plan: Any) -> Iterator[_Relation]:
+    """Yield the relations of a plan of the JVM and of its subqueries."""
+    for leaf in _each(plan.collectLeaves()):
+        kind = leaf.getClass().getSimpleName()
+        if kind == "LogicalRelation" and hasattr(leaf.relation(), "options"):
+            options = leaf.relation().options()
+            names = ("path", READ_TABLE, READ_VERSION)
+            found = {name.lower(): options.get(name.lower()) for name in names}
+            given = {name: str(one.get()) for name, one in found.items() if one.isDefined()}
+            yield _Relation(given, is_source=False)
+        elif kind == "DataSourceV2Relation":
+            given = {
+                str(name).lower(): str(value)
+                for name, value in dict(leaf.options().asCaseSensitiveMap()).items()
+            }
+            yield _Relation(given, leaf.table().name().lower() == _OWN_FORMAT)
+    for inner in _each(plan.subqueriesAll()):
+        yield from _of_plan(inner)
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    """Yield the members of a sequence of Scala."""
+    found = sequence.iterator()
+    while found.hasNext():
+        yield found.next()
+
+
+def _of_message(message: Any) -> Iterator[_Relation | None]:
+    """Yield the relations in a message of Spark Connect, at any depth."""
+    name = message.DESCRIPTOR.name
+    if name == "DataSource":
+        options = {key.lower(): value for key, value in message.options.items()}
+        options |= {"path": message.paths[0]} if len(message.paths) == 1 else {}
+        yield _Relation(options, message.format.lower() == _OWN_FORMAT)
+        return
+    if name in ("NamedTable", "SQL"):
+        yield None
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        for inner in _members(value):
+            if hasattr(inner, "ListFields"):
+                yield from _of_message(inner)
+
+
+def _members(value: Any) -> Iterator[Any]:
+    """Yield the messages in a field's value: a message, or several, or those of a mapping."""
+    if hasattr(value, "ListFields"):
+        yield value
+    elif hasattr(value, "values"):
+        yield from value.values()
+    else:
+        yield from value
