@@ -56,7 +56,7 @@ from txlog.verbs.references import DropPin, FinishClone, ForgetClone, RegisterCl
 from txlog.verbs.repair import RemoveLostFiles
 from txlog.verbs.replace import ReplaceTable
 from txlog.verbs.restore import Restore
-from txlog.verbs.schema import AddFields, ChangeColumn, SetDefault, SyncIdentity
+from txlog.verbs.schema import AddFields, ChangeColumn, ReplaceFields, SetDefault, SyncIdentity
 from txlog.verbs.statistics import ComputeStatistics
 from txlog.verbs.transaction import Transaction
 from txlog.verbs.trash import DeletionNote
@@ -407,6 +407,9 @@ CASES: dict[str, Case] = {
         make=base(delta__feature__txlog__fragments="supported"),
     ),
     "add a column": on(lambda t: t.alter.add_columns({"y": pa.int64()}, txn=TXN), AddFields),
+    "list the columns anew": of(
+        lambda t: ReplaceFields(t.snapshot.schema.fields[::-1]), ReplaceFields
+    ),
     "rename a column": on(
         lambda t: t.alter.rename_column("n", "number", txn=TXN),
         RenameColumn,

@@ -188,3 +188,37 @@ def test_tables_of_column_files_get_columns_at_the_end(run: Run, table: txlog.Ta
     run("ALTER TABLE altered_t ADD COLUMN e INT")
     run("ALTER TABLE altered_t ALTER COLUMN e FIRST")
     assert table.refresh().schema.names == ["e", "id", "s", "x"]
+
+
+def test_columns_are_listed_anew(spark: "SparkSession", tmp_path: Path) -> None:
+    rows = pa.table({"id": [1], "s": ["x"]})
+    table = txlog.write(tmp_path / "t", rows)
+    name = f"delta.`{table.uri}`"
+    sql(spark, f"ALTER TABLE {name} REPLACE COLUMNS (n INT, S STRING COMMENT 'c', id BIGINT)")
+    assert table.refresh().to_arrow().to_pylist() == [{"n": None, "s": "x", "id": 1}]
+    assert table.version == 1
+    assert table.snapshot.schema.fields[1].metadata == {"comment": "c"}
+    for columns, reason in (
+        ("(n INT, id BIGINT)", "lacks the columns s"),
+        ("(n INT, s STRING, id INT)", "id is long, not integer"),
+        ("(n INT, s STRING, id BIGINT, k INT NOT NULL)", "must be nullable"),
+        ("(n INT, s STRING, id BIGINT, ID BIGINT)", "ID|id"),
+        ("(n INT, s STRING, id BIGINT, a.b INT)", "nested"),
+    ):
+        with pytest.raises(InvalidInputError, match=reason):
+            sql(spark, f"ALTER TABLE {name} REPLACE COLUMNS {columns}")
+    assert table.refresh().version == 1
+
+
+def test_statistics_are_computed(spark: "SparkSession", tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "p": ["x", "y"], "s": ["a", "b"]})
+    none = {"delta.dataSkippingNumIndexedCols": "0"}
+    table = txlog.write(tmp_path / "t", rows, partition_by="p", properties=none)
+    name = f"delta.`{table.uri}`"
+    for text in ("NOSCAN", "FOR COLUMNS id", "FOR COLUMNS (s)"):
+        sql(spark, f"ANALYZE TABLE {name} PARTITION (p = 'x') COMPUTE STATISTICS {text}")
+    assert table.refresh().version == 2
+    table.alter.unset_properties(["delta.dataSkippingNumIndexedCols"])
+    sql(spark, f"ANALYZE TABLE {name} COMPUTE DELTA STATISTICS")
+    assert table.scan(where="id = 2").file_uris() != table.scan().file_uris()
+    assert len(table.refresh().scan(where="id > 2").file_uris()) == 0

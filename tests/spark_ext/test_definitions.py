@@ -288,3 +288,36 @@ def test_options_of_a_store_reach_new_tables(spark: "SparkSession", tmp_path: Pa
         text = f"CREATE TABLE delta.`{tmp_path / 'o'}` (id INT) USING delta"
         sql(spark, text, storage_options=options)
     assert asked == [options]
+
+
+def test_a_dropped_name_may_be_used_again(
+    run: Run, spark: "SparkSession", place: Path, tmp_path: Path
+) -> None:
+    run("CREATE TABLE defined_a (id INT) USING delta")
+    run("INSERT INTO defined_a VALUES (1)")
+    folder = txlog.spark_ext.table_location(spark, "defined_a")
+    with pytest.raises(AlreadyExistsError):
+        run("CREATE TABLE defined_a (s STRING) USING delta")
+    run("DROP TABLE defined_a")
+    run("CREATE TABLE defined_a (s STRING) USING delta")
+    assert run("SELECT * FROM defined_a") == []
+    table = txlog.Table(folder)
+    assert (table.schema.names, table.at(1).count()) == (["s"], 1)
+    run("DROP TABLE defined_a")
+    run("CREATE TABLE defined_a USING delta AS SELECT 2 AS n")
+    assert run("SELECT * FROM defined_a") == [(2,)]
+    spark.sql("DROP TABLE defined_a")  # Of another session, as far as the statements know.
+    with pytest.raises(AlreadyExistsError):
+        run("CREATE TABLE defined_a (s STRING) USING delta")
+    run(f"CREATE TABLE defined_b USING delta LOCATION '{place}'")
+    run("DROP TABLE defined_b")
+    with pytest.raises(AlreadyExistsError):
+        run(f"CREATE TABLE defined_b (s STRING) USING delta LOCATION '{place}'")
+    assert txlog.Table(place).count() == 2
+
+
+def test_an_equal_table_at_a_location_is_kept(run: Run, place: Path) -> None:
+    run(
+        f"CREATE TABLE IF NOT EXISTS defined_a (id BIGINT, p STRING) USING txlog LOCATION '{place}'"
+    )
+    assert run("SELECT count(*) FROM defined_a") == [(2,)]

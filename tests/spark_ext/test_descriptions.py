@@ -1,5 +1,6 @@
 """Statements that describe tables, compared with those of Spark for its own tables."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -175,3 +176,33 @@ def test_what_is_not_described(spark: "SparkSession", tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError):
             sql(spark, f"CREATE TABLE delta.`{tmp_path / 'wrong'}` (x INT {wrong}) USING delta")
     assert not txlog.Table.exists(tmp_path / "wrong")
+
+
+def test_tables_as_json_are_as_in_spark(spark: "SparkSession") -> None:
+    columns = (
+        "(id INT NOT NULL COMMENT 'k', d DECIMAL(5, 2), t TIMESTAMP, n TIMESTAMP_NTZ, x DATE, "
+        "s STRUCT<a: INT COMMENT 'c', b: ARRAY<STRING>>, m MAP<STRING, BIGINT>, h STRING, "
+        "y BINARY, f BOOLEAN)"
+    )
+    told = []
+    for kind in ("delta", "parquet"):
+        name = f"described_{kind}"
+        sql(spark, f"CREATE TABLE {name} {columns} USING {kind} COMMENT 'all' PARTITIONED BY (h)")
+        (row,) = sql(spark, f"DESCRIBE EXTENDED {name} AS JSON").collect()
+        told.append(json.loads(row.json_metadata))
+        spark.sql(f"DROP TABLE {name}")
+    ours, theirs = told
+    by_name = [{column["name"]: column for column in one["columns"]} for one in told]
+    for one in by_name[1].values():  # Spark's files lose it.
+        one["nullable"] = by_name[0][one["name"]]["nullable"]
+    assert by_name[0] == by_name[1]
+    for key in ("catalog_name", "namespace", "schema_name", "comment", "partition_columns"):
+        assert ours[key] == theirs[key], key
+    assert (ours["table_name"], ours["provider"]) == ("described_delta", "delta")
+
+
+def test_lists_of_tables_name_the_format_of_delta(spark: "SparkSession") -> None:
+    sql(spark, "CREATE TABLE described_t (id INT) USING delta COMMENT 'Provider: txlog'")
+    (row,) = sql(spark, "SHOW TABLE EXTENDED LIKE 'described_t'").collect()
+    assert "\nProvider: delta\n" in row.information
+    spark.sql("DROP TABLE described_t")

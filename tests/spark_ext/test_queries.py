@@ -213,3 +213,33 @@ def test_over_spark_connect(remote: Callable[..., Any], tmp_path: Path) -> None:
         [("id", "int", None), ("s", "struct<a:int>", None)],
         [(1, 8)],
     ]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_views_of_the_catalog_show_the_latest_rows(
+    run: Run, spark: "SparkSession", table: txlog.Table
+) -> None:
+    text = "SELECT a.id, b.s FROM queried_t a JOIN queried_t AS b ON a.id = b.id, queried_p"
+    run("INSERT INTO queried_p VALUES (1, 'x')")
+    run(f"CREATE VIEW IF NOT EXISTS queried_v (k COMMENT 'key', s) COMMENT 'AS' AS {text}")
+    run("CREATE OR REPLACE VIEW queried_w AS WITH w AS (TABLE queried_t) SELECT * FROM w")
+    try:
+        table.append(pa.table({"id": [4], "s": ["d"]}))
+        for name in ("queried_v", "queried_w"):
+            assert spark.table(name).count() == 4
+            assert len(run(f"SELECT * FROM {name}")) == 4
+        assert spark.table("queried_v").columns == ["k", "s"]
+        for query in ("TABLE delta.`@`", "SELECT * FROM queried_t VERSION AS OF 0"):
+            with pytest.raises(UnsupportedFeatureError, match="cannot keep the view"):
+                run(f"CREATE VIEW queried_x AS {query}")
+        with pytest.raises(UnsupportedFeatureError, match="options of the store"):
+            sql(spark, "CREATE VIEW queried_x AS TABLE queried_t", storage_options={"a": "b"})
+    finally:
+        spark.sql("DROP VIEW queried_v")
+        spark.sql("DROP VIEW queried_w")
+
+
+@pytest.mark.spark
+def test_changes_of_no_table_name_the_table(run: Run) -> None:
+    with pytest.raises(NotFoundError, match="nowhere"):
+        run("SELECT * FROM table_changes('nowhere', 0)")

@@ -277,6 +277,62 @@ class ChangeColumn(ChangeSchema):
         return {"column": described, **above}
 
 
+class ReplaceFields(ChangeSchema):
+    """Put the columns into another order, comment on them, and add nullable ones.
+
+    Each existing column is in the new list, with its type, and keeps its metadata but the comment.
+    """
+
+    name = "REPLACE COLUMNS"
+
+    def __init__(self, fields: Sequence[StructField]) -> None:
+        self._fields = tuple(fields)
+
+    def schema(self, base: Snapshot) -> StructType:
+        """Return the columns in their new order.
+
+        Raises
+        ------
+        InvalidInputError
+            A column is missing or there twice, or has another type, or a new one is not nullable.
+        """
+        names = [field.name.lower() for field in self._fields]
+        lost = [one for one in base.schema.names() if one.lower() not in names]
+        if lost:
+            raise InvalidInputError(
+                argument="columns",
+                field=lost[0],
+                reason=f"the new list lacks the columns {', '.join(lost)}",
+                remedy="Name all columns, and drop columns with alter.drop_columns",
+            )
+        return StructType(tuple(self._replaced(base, field) for field in self._fields))
+
+    def _replaced(self, base: Snapshot, given: StructField) -> StructField:
+        field = base.schema.get(given.name)
+        if field is None:
+            AddFields([((), given)])  # It raises if the column cannot be added.
+            return given
+        if type_name(field.type) != type_name(given.type):
+            raise InvalidInputError(
+                argument="columns",
+                field=field.name,
+                reason=f"{field.name} is {type_name(field.type)}, not {type_name(given.type)}",
+                remedy="Repeat its type, and widen it with alter.widen_type",
+            )
+        kept = {name: text for name, text in field.metadata.items() if name != "comment"}
+        comment = given.metadata.get("comment")
+        return replace(field, metadata=kept if comment is None else {**kept, "comment": comment})
+
+    def parameters(self, base: Snapshot) -> Mapping[str, Any]:
+        """Return the columns in Delta's form."""
+        return {
+            "columns": [
+                {"column": {"name": field.name, "type": type_name(field.type)}}
+                for field in self._fields
+            ]
+        }
+
+
 class SetDefault(ChangeSchema):
     """Set the default of a column, for rows that are written without it; None removes it."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 from pyspark.sql.types import StructType
 
@@ -16,6 +17,7 @@ from txlog.base.errors import (
     AlreadyExistsError,
     InvalidInputError,
     NotFoundError,
+    TxlogError,
     UnsupportedFeatureError,
     named_for_callers,
 )
@@ -230,7 +232,7 @@ class DeltaTableBuilder(Generic[Handle]):
         location = self._place()
         if self._how == "replace":
             self._open(location)  # Raises if there is none.
-        if self._how in ("createOrReplace", "replace"):
+        if self._how in ("createOrReplace", "replace") or self._is_left(location):
             definition = Definition(**self._definition())
             write_defined(frame, location, definition, storage_options=self._options)
         else:
@@ -295,6 +297,7 @@ class DeltaTableBuilder(Generic[Handle]):
     def _register(self, uri: str) -> None:
         if self._name is not None:
             register_table(self._spark, self._name, uri)
+            _LEFT.get(self._spark, set()).discard(open_store(uri).root)
 
     def _open(self, location: str) -> Table:
         """Return the existing table; the error of a missing one names what the caller wrote."""
@@ -307,7 +310,8 @@ class DeltaTableBuilder(Generic[Handle]):
             raise
 
     def _made(self, location: str) -> Table:
-        if self._how != "replace":
+        is_left = self._is_left(location)
+        if self._how != "replace" and not is_left:
             try:
                 return Table.create(
                     location, self._schema(), storage_options=self._options, **self._definition()
@@ -318,7 +322,7 @@ class DeltaTableBuilder(Generic[Handle]):
                         error.reason = f"the table {self._name} already exists"
                     raise
         table = self._open(location)
-        if self._how == "createIfNotExists":
+        if self._how == "createIfNotExists" and not is_left:
             return table
         operation = ReplaceTable(
             self._schema(),
@@ -344,6 +348,10 @@ class DeltaTableBuilder(Generic[Handle]):
         require_storable(schema, argument="cols")
         return schema
 
+    def _is_left(self, location: str) -> bool:
+        """Return whether the table at a place is what `DROP TABLE` in this session left there."""
+        return self._location is None and open_store(location).root in _LEFT.get(self._spark, ())
+
     def _place(self) -> str:
         """Return the path of the table. Nothing is created."""
         if self._name is None:
@@ -366,6 +374,25 @@ class DeltaTableBuilder(Generic[Handle]):
                 remedy="Choose another name, or drop this name from the catalog; its files remain",
             )
         return _without_other_files(self._location)
+
+
+# Tables in folders of schemas whose names this session has dropped. `DROP TABLE` keeps files, and a
+# new table of the name replaces them, as if it was made anew.
+_LEFT: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
+
+
+def note_dropped(spark: SparkSession, name: str, location: str) -> None:
+    """Let the next table of a dropped name replace the table in the folder of its schema.
+
+    A table at another place stays as it is.
+    """
+    try:
+        own = open_store(_own_folder(spark, name)).root
+    except TxlogError:  # The name has no folder.
+        return
+    root = open_store(location).root
+    if same_place(own, root):
+        _LEFT.setdefault(spark, set()).add(root)
 
 
 def one_field(spark: SparkSession, definition: str) -> StructField:

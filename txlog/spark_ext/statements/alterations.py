@@ -11,14 +11,14 @@ from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.tree import quote_name
 from txlog.fragments.rows import FEATURE as FRAGMENTS
 from txlog.schema.edit import find_field
-from txlog.schema.types import ArrayType, DataType, MapType, StructType
+from txlog.schema.types import ArrayType, DataType, MapType, StructField, StructType
 from txlog.spark_ext.catalog import path_in, split_name
 from txlog.spark_ext.statements.columns import ColumnText, read_column, read_place, type_of
 from txlog.spark_ext.statements.ground import Ground, NotOursError
 from txlog.spark_ext.statements.statement_text import Reader, tokens_of
 from txlog.spark_ext.writes.merge import SparkTable, table
 from txlog.table.seam import execute
-from txlog.verbs.schema import AddFields, ChangeColumn
+from txlog.verbs.schema import AddFields, ChangeColumn, ReplaceFields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -111,6 +111,8 @@ class Alterations(Ground):
         if reader.accepts("ADD", "COLUMNS") or reader.accepts("ADD", "COLUMN"):
             self._refuse_if()
             return self._additions(opened)
+        if reader.accepts("REPLACE", "COLUMNS"):
+            return self._replacements(opened)
         if reader.accepts("DROP", "COLUMNS"):
             self._refuse_if()
             return partial(alter.drop_columns, reader.items())
@@ -160,6 +162,23 @@ class Alterations(Ground):
             for column, field in zip(found, fields, strict=True)
         ]
         return partial(execute, opened, AddFields(pairs, places))
+
+    def _replacements(self, opened: Table) -> Callable[[], object]:
+        """Read all columns, in parentheses."""
+        fields = list[StructField]()
+        for text in self.reader.items(types=True):
+            part = Reader(text, tokens_of(text))
+            column = read_column(part)
+            part.end()
+            if len(column.path) > 1:
+                raise InvalidInputError(
+                    argument="text",
+                    field=column.name,
+                    reason=f"{column.name} is nested, and the list has the columns of the table",
+                    remedy="ALTER COLUMN and ADD COLUMN change fields of structs",
+                )
+            fields.append(replace(column.added(self.spark), name=column.path[0]))
+        return partial(execute, opened, ReplaceFields(fields))
 
     def _refuse_if(self) -> None:
         """Refuse `IF EXISTS` before columns: without it, IF would be the name of one."""
@@ -222,8 +241,8 @@ class Alterations(Ground):
     def _unknown_change(self) -> InvalidInputError:
         error = self.reader.unexpected("a change that txlog supports")
         error.remedy = (
-            "Write SET or UNSET TBLPROPERTIES, ADD or DROP CONSTRAINT, CLUSTER BY, or ADD, DROP, "
-            "RENAME, CHANGE or ALTER COLUMN; or use Table.alter"
+            "Write SET or UNSET TBLPROPERTIES, ADD or DROP CONSTRAINT, CLUSTER BY, ADD, DROP, "
+            "RENAME, CHANGE or ALTER COLUMN, or REPLACE COLUMNS; or use Table.alter"
         )
         return error
 

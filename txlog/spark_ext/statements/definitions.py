@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from txlog.base.errors import UnsupportedFeatureError
 from txlog.spark_ext.catalog import path_in, split_name
-from txlog.spark_ext.delta.builder import DeltaTableBuilder
+from txlog.spark_ext.delta.builder import DeltaTableBuilder, note_dropped
 from txlog.spark_ext.delta.delta_table import DeltaTable
 from txlog.spark_ext.statements.columns import read_column
 from txlog.spark_ext.statements.descriptions import creation
@@ -162,15 +162,20 @@ class Definitions(Ground):
         return self._nothing()
 
     def _drop(self) -> DataFrame:
-        """Refuse to drop a table at a path, after DROP TABLE. Spark drops names."""
+        """Let Spark drop a name, after DROP TABLE; refuse to drop a table at a path."""
         reader = self.reader
         keeps_silent = reader.accepts("IF", "EXISTS")
         name = reader.table()
         path = path_in(name)
-        if path is None:
+        place = self._place(name) if path is None else None
+        if path is None and place is None:
             raise NotOursError
         reader.accepts("PURGE")
         reader.end()
+        if path is None:
+            dropped = self.spark.sql(self.text)
+            note_dropped(self.spark, name, str(place))
+            return dropped
         if keeps_silent and not Table.exists(path, self.storage_options):
             return self._nothing()
         self._opened(name)  # Raises if there is none.

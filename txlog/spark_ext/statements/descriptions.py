@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import orjson
 import pyarrow as pa
 
 from txlog.base.errors import InvalidInputError
@@ -53,6 +54,7 @@ _COLUMNS = _texts("col_name", "data_type", "comment")
 _ONE_COLUMN = _texts("info_name", "info_value")
 _NAMES = _texts("col_name")
 _PARTITIONS = _texts("partition")
+_JSON = _texts("json_metadata")
 _STATEMENT = _texts("createtab_stmt")
 _PROPERTIES = _texts("key", "value")
 _OTHERS = (  # What DESCRIBE describes beside tables.
@@ -76,6 +78,9 @@ class Descriptions(Ground):
         extended = reader.accepts("EXTENDED") or reader.accepts("FORMATTED")
         name = reader.table()
         opened = self._opened(name).refresh()
+        if extended and reader.accepts("AS", "JSON"):
+            reader.end()
+            return self._rows(_JSON, [(orjson.dumps(self._as_json(name, opened)).decode(),)])
         column = None if reader.token is None else reader.name()
         reader.end()
         if column is not None:
@@ -85,6 +90,29 @@ class Descriptions(Ground):
             rows += [("", "", ""), ("# Detailed Table Information", "", "")]
             rows += [(fact, text, "") for fact, text in self._details(name, opened)]
         return self._rows(_COLUMNS, [*rows, *_defaults(opened.snapshot)])
+
+    def _as_json(self, name: str, opened: Table) -> dict[str, Any]:
+        """Return what `DESCRIBE EXTENDED` says, in the form of Spark's JSON."""
+        base, named = opened.snapshot, {}
+        if path_in(name) is None:
+            catalog, schema, table = self._full_name(name)
+            named = {
+                "table_name": table, "catalog_name": catalog, "namespace": [schema],
+                "schema_name": schema,
+            }  # fmt: skip
+        clustered = [".".join(logical_path(base, path)) for path in clustering_columns(base)]
+        facts = {
+            **named,
+            "columns": [_column_as_json(field) for field in base.schema.fields],
+            "location": opened.uri,
+            "comment": base.metadata.description,
+            "provider": "delta",
+            "table_properties": dict(shown_properties(base)),
+            "partition_columns": base.partition_columns,
+            "clustering_columns": clustered,
+            "type": "EXTERNAL",
+        }
+        return {key: value for key, value in facts.items() if value not in (None, [])}
 
     def _details(self, name: str, opened: Table) -> Iterable[tuple[str, str]]:
         if path_in(name) is None:
@@ -150,6 +178,16 @@ class Descriptions(Ground):
         folders = [_folder(row) for row in opened.partitions(where).to_pylist()]
         return self._rows(_PARTITIONS, [(folder,) for folder in sorted(folders)])
 
+    def _tables(self) -> DataFrame:
+        """Show tables with their facts, after SHOW TABLE EXTENDED; ours have Delta's format."""
+        from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
+
+        shown = self.spark.sql(self.text)
+        if "information" not in shown.columns:
+            return shown
+        ours = F.regexp_replace("information", "(?m)^Provider: txlog$", "Provider: delta")
+        return shown.withColumn("information", ours)
+
     def _creation(self) -> DataFrame:
         """Show the statement that creates such a table, after SHOW CREATE TABLE."""
         reader = self.reader
@@ -181,6 +219,52 @@ class Descriptions(Ground):
     def _rows(self, schema: pa.Schema, rows: Sequence[Sequence[str | None]]) -> DataFrame:
         found = [dict(zip(schema.names, row, strict=True)) for row in rows]
         return as_frame(self.spark, found, schema)
+
+
+def _column_as_json(field: StructField) -> dict[str, Any]:
+    found = spark_schema(StructType((field,))).fields[0]
+    facts = {
+        "name": field.name,
+        "type": _type_as_json(found.dataType),
+        "comment": field.metadata.get("comment"),
+        "nullable": field.nullable,
+        "default": field.metadata.get(CURRENT_DEFAULT),
+    }
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def _type_as_json(kind: Any) -> dict[str, Any]:
+    """Return a type of Spark in the form in which Spark describes it as JSON."""
+    name = kind.typeName()
+    match name:
+        case "struct":
+            fields = [
+                {
+                    "name": one.name,
+                    "type": _type_as_json(one.dataType),
+                    "nullable": one.nullable,
+                    **({"comment": one.metadata["comment"]} if "comment" in one.metadata else {}),
+                }
+                for one in kind.fields
+            ]
+            return {"name": name, "fields": fields}
+        case "array":
+            element = _type_as_json(kind.elementType)
+            return {"name": name, "element_type": element, "element_nullable": kind.containsNull}
+        case "map":
+            return {
+                "name": name,
+                "key_type": _type_as_json(kind.keyType),
+                "value_type": _type_as_json(kind.valueType),
+                "value_nullable": kind.valueContainsNull,
+            }
+        case "decimal":
+            return {"name": name, "precision": kind.precision, "scale": kind.scale}
+        case "string":
+            return {"name": name, "collation": kind.collation}
+        case "timestamp":
+            return {"name": "timestamp_ltz"}
+    return {"name": kind.simpleString()}
 
 
 def describe_columns(base: Snapshot) -> list[Described]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
@@ -32,7 +32,8 @@ class Ground(ABC):
     before: str = ""  # The beginning of its query, if the statement has it before its first word.
     defined: frozenset[str] = frozenset()  # The names that this WITH defines, in lower case.
 
-    view: tuple[str, str, dict[str, Any]] | None = None  # Through which it changes a table.
+    # The views through which it changes tables: their names, with the places of the tables.
+    views: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
 
     @abstractmethod
     def _moment(self, moment: Moment | None) -> tuple[int | None, int | None]:
@@ -76,13 +77,12 @@ class Ground(ABC):
             raise NotOursError
         place, options = found
         options = {**options, **self.storage_options}
-        self.view = name, place, options
+        self.views.append((name, place, options))
         return table(self.spark, place, storage_options=options)
 
     def _show(self) -> None:
-        """Let the view by which the statement has changed a table show the new version."""
-        if self.view is not None:
-            name, place, options = self.view
+        """Let the views by which the statement has changed tables show the new versions."""
+        for name, place, options in self.views:
             create_view(self.spark, split_name(name)[0], place, storage_options=options)
 
     def _rest(self) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.base.moments import format_moment
 from txlog.expressions.tree import quote_name
-from txlog.spark_ext.catalog import split_name
+from txlog.spark_ext.catalog import path_in, split_name, table_location
 from txlog.spark_ext.engine import format_known
 from txlog.spark_ext.reads import read
 from txlog.spark_ext.reads.read_frame import as_option
@@ -52,6 +52,8 @@ class Queries(Ground):
     def _frame(self, one: Reference) -> DataFrame | None:
         """Return the rows of a table in a query; None if Spark finds it by its name."""
         place = self._place(one.name)
+        if place is None and one.changes is not None:
+            place = table_location(self.spark, one.name)  # It raises.
         if place is None:
             return None
         if one.changes is not None:
@@ -129,12 +131,7 @@ class Queries(Ground):
         if not frames:
             return self.spark.sql(self.text)
         if not view.is_temporary:
-            raise UnsupportedFeatureError(
-                reason=f"Spark's catalog cannot keep the view {view.name}, because Spark alone "
-                "does not find the tables in its query",
-                remedy="CREATE TEMPORARY VIEW, spark_ext.create_view, or write SELECT … FROM t "
-                "WITH ('path'='…') for a table of the catalog",
-            )
+            return self.spark.sql(self.text[:start] + self._lasting(self.text[start:], view.name))
         frame = self.spark.sql(embedded, **frames)
         if view.is_global and view.replaces:
             frame.createOrReplaceGlobalTempView(view.name)
@@ -145,6 +142,43 @@ class Queries(Ground):
         else:
             frame.createTempView(view.name)
         return self._nothing()
+
+    def _lasting(self, text: str, view: str) -> str:
+        """Return the query of a view that Spark's catalog keeps: it names tables with their paths.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The query names a table by its path, a version, or changes, which such a view cannot.
+        """
+        text = _without_short_queries(text)
+        pieces, done = list[str](), 0
+        for one in references(text):
+            place = self._place(one.name)
+            if place is None:
+                continue
+            if path_in(one.name) is not None or one.moment is not None or one.changes is not None:
+                raise UnsupportedFeatureError(
+                    reason=f"Spark's catalog cannot keep the view {view}, because Spark alone "
+                    f"does not find {one.name} as the query names it",
+                    remedy="Name the table as the catalog has it, without a version, or write "
+                    "CREATE TEMPORARY VIEW (spark_ext.create_view)",
+                )
+            if self.storage_options:
+                raise UnsupportedFeatureError(
+                    reason=f"the view {view} would keep the options of the store in Spark's "
+                    "catalog, which shows them to all of its users",
+                    remedy="Write CREATE TEMPORARY VIEW (spark_ext.create_view)",
+                )
+            pieces += [text[done : one.end], f" WITH ('path'={_constant(place)})"]
+            done = one.end
+        return "".join([*pieces, text[done:]])
+
+
+def _constant(text: str) -> str:
+    """Return a text as a constant of SQL."""
+    escaped_text = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped_text}'"
 
 
 @dataclass(frozen=True)
@@ -165,7 +199,10 @@ def _view_of(reader: Reader) -> _View | None:
     is_temporary = reader.accepts("TEMPORARY") or reader.accepts("TEMP")
     if not reader.accepts("VIEW"):
         return None
+    reader.accepts("IF", "NOT", "EXISTS")
     name = split_name(reader.name())
+    if not is_temporary and not reader.sees("AS"):  # Spark reads the columns and the comment.
+        reader.finds("AS")
     if not reader.accepts("AS"):
         return None
     return _View(name[-1], replaces, is_global, is_temporary)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -127,6 +128,7 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
             (("REORG", "TABLE"), self._reorg),
             (("TRUNCATE", "TABLE"), self._truncate),
             (("VACUUM",), self._vacuum),
+            (("ANALYZE", "TABLE"), self._analyze),
             (("RESTORE",), self._restore),
             (("GENERATE",), self._generate),
             (("DESCRIBE", "HISTORY"), self._history),
@@ -141,6 +143,7 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
             (("CONVERT", "TO", "DELTA"), self._convert),
             (("SHOW", "TBLPROPERTIES"), self._shown_properties),
             (("SHOW", "COLUMNS"), self._columns),
+            (("SHOW", "TABLE", "EXTENDED"), self._tables),
             (("SHOW", "PARTITIONS"), self._partitions),
             (("SHOW", "CREATE", "TABLE"), self._creation),
             (("DESCRIBE",), self._describe),
@@ -251,7 +254,19 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
         return as_frame(self.spark, [row], _AFFECTED)
 
     def _insert(self) -> DataFrame:
-        """Insert the rows of a query, which may begin before INSERT with WITH or FROM."""
+        """Insert the rows of a query, which may begin before INSERT with WITH or FROM.
+
+        After FROM there may be several INSERT, each with its own SELECT.
+        """
+        writes = [self._insertion()]
+        while self.reader.accepts("INSERT"):
+            writes.append(self._insertion())
+        for written in writes:
+            written()
+        return self._nothing()
+
+    def _insertion(self) -> Callable[[], object]:
+        """Read the table and the query of one INSERT; return a function that writes the rows."""
         reader = self.reader
         overwrites = reader.accepts("OVERWRITE")
         if not overwrites:
@@ -272,13 +287,7 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
             asked = [split_name(name)[0] for name in reader.items()]
             columns = columns_named(opened.snapshot.schema, asked, argument="text")
             names = [column.name for column in columns]
-        text = self._rest()
-        if Reader(text, tokens_of(text)).finds("INSERT", "INTO"):
-            raise InvalidInputError(
-                argument="text",
-                reason="the statement inserts into several tables",
-                remedy="Write one INSERT INTO … SELECT … FROM … for each",
-            )
+        text = reader.until(("INSERT", "INTO"), ("INSERT", "OVERWRITE"))
         rows, given_rows = self._given_rows(text, by_name=by_name)
         if not by_name:
             width = len(rows.columns) - len(given_rows.some)
@@ -307,8 +316,8 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
             parts = [Comparison("<=>", Column((name,)), value) for name, value in given.items()]
             where = And(tuple(parts))
         mode: Any = "overwrite" if overwrites else "append"
-        write(rows, opened.uri, mode=mode, where=where, storage_options=self.storage_options)
-        return self._nothing()
+        options = self.storage_options
+        return partial(write, rows, opened.uri, mode=mode, where=where, storage_options=options)
 
     def _given_rows(self, text: str, *, by_name: bool) -> tuple[DataFrame, Rows]:
         """Return the rows of a query, and the places at which it has the word DEFAULT.
@@ -356,6 +365,31 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
             return builder.executeZOrderBy(*names)
         self.reader.end()
         return builder.executeCompaction()
+
+    def _analyze(self) -> DataFrame:
+        """Add statistics that files lack, after ANALYZE TABLE. Spark's catalog keeps none."""
+        reader = self.reader
+        opened = self._opened(reader.table()).refresh()
+        where: Expression | None = None
+        if reader.accepts("PARTITION"):
+            given = partition_of(reader, opened.snapshot, zone_of(self.spark))
+            parts = [
+                Comparison("<=>", Column((name,)), value)
+                for name, value in given.items()
+                if value is not None
+            ]
+            where = And(tuple(parts)) if parts[1:] else next(iter(parts), None)
+        reader.expect("COMPUTE")
+        reader.accepts("DELTA")
+        reader.expect("STATISTICS")
+        columns: list[str] | None = None
+        only_counts = reader.accepts("NOSCAN")
+        if not only_counts and not reader.accepts("FOR", "ALL", "COLUMNS"):
+            columns = reader.names() if reader.accepts("FOR", "COLUMNS") else None
+        reader.end()
+        if not only_counts:  # The log has the sizes of all files.
+            opened.optimize.compute_statistics(columns, where=where)
+        return self._nothing()
 
     def _vacuum(self) -> DataFrame:
         reader = self.reader
