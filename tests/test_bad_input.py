@@ -50,7 +50,7 @@ FITS: dict[str, Any] = {
     "operation": txlog.FragmentOperation.Append([]), "predicate": "a = 9", "properties": {},
     "reader": 1, "schema": ROWS.schema, "source": ROWS, "start_version": 0, "texts": ["1"],
     "table": "memory://bad-input", "type": pa.int64(), "updates": {"a": "1"}, "values": [1],
-    "version": 0, "where": "a = 9", "writer": 2,
+    "version": 0, "where": "a = 9", "writer": 2, "computed_from": 0,
 }  # fmt: skip
 # The last three are for anything that Arrow or Python can hold.
 UNCHECKED = {"transaction", "keys", "value", "load_ipython_extension"}

@@ -1,6 +1,8 @@
 """Overwrites that change schema and partitioning together, and `Table.create` over a table."""
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -140,3 +142,70 @@ def test_what_names_a_column_that_stays_stays(tmp_path: Path) -> None:
     assert table.properties["delta.dataSkippingStatsColumns"] == "a, b"
     assert len(table.indexes.list()) == 1
     assert table.optimize.cluster().version is not None
+
+
+ORDERS = ("before", "between", "after")
+
+
+@pytest.mark.spec("CON-30")
+@pytest.mark.parametrize("when", ORDERS)
+@pytest.mark.parametrize("winner", ["append", "delete", "compact", "property"])
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"where": "p = 'a'"}, {"partition_mode": "dynamic"}, {"schema_mode": "overwrite"}],
+    ids=str,
+)
+def test_rows_computed_from_a_version_undo_nothing(
+    tmp_path: Path, how: dict[str, Any], winner: str, when: str
+) -> None:
+    table = txlog.write(tmp_path / "t", OLD, partition_by="p")
+    table.append(OLD)
+
+    def wins() -> None:
+        other = txlog.Table(table.uri)
+        if winner == "append":
+            other.append(pa.table({"n": [99], "p": ["a"]}))
+        elif winner == "delete":
+            other.delete("n = 1")
+        elif winner == "compact":
+            other.optimize.compact()
+        else:
+            other.alter.set_properties({"owner": "me"})
+
+    if when == "before":
+        wins()
+    table.refresh()
+    rows = table.to_arrow(where="p = 'a'")
+    if when == "between":
+        wins()
+    write = partial(txlog.write, table.uri, rows, "overwrite", computed_from=table.version, **how)
+    if when == "between" and winner != "property":
+        before = table.refresh().to_arrow().sort_by("n")
+        with pytest.raises(txlog.CommitConflictError, match="CON-30"):
+            write()
+        with pytest.raises(txlog.CommitConflictError, match="changed the rows"):
+            table.overwrite(rows, computed_from=1, **how)
+        assert table.refresh().to_arrow().sort_by("n") == before
+        table.overwrite(rows, **how)
+        return
+    made = write()
+    if when == "after":
+        wins()
+    numbers = made.refresh().to_arrow()["n"].to_pylist()
+    assert (99 in numbers) == (winner == "append")
+    assert (1 in numbers) == (winner != "delete")
+
+
+def test_rows_elsewhere_do_not_matter_to_computed_ones(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", OLD, partition_by="p")
+    rows = table.to_arrow(where="p = 'b'")
+    txlog.Table(table.uri).append(pa.table({"n": [99], "p": ["a"]}))
+    table.overwrite(rows, "p = 'b'", computed_from=0)
+    table.overwrite(rows, partition_mode="dynamic", computed_from=0 + 2)
+    assert sorted(table.to_arrow()["n"].to_pylist()) == [1, 2, 3, 99]
+
+
+def test_a_version_that_is_gone_has_other_rows(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", OLD)
+    with pytest.raises(txlog.CommitConflictError, match="CON-30"):
+        table.overwrite(OLD, computed_from=7)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from txlog.base.errors import named_for_callers
+from txlog.base.errors import named_for_callers, require_whole
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AnyAppVersion, AppVersion
@@ -100,6 +100,7 @@ class RowVerbs(ABC):
         partition_mode: PartitionMode = "static",
         partition_by: Sequence[str] | str | None = None,
         schema_mode: SchemaMode = None,
+        computed_from: int | None = None,
         options: WriteOptions | None = None,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
@@ -116,6 +117,11 @@ class RowVerbs(ABC):
             The new partition columns of the table, with `schema_mode="overwrite"`.
         schema_mode
             `overwrite` replaces the schema too, `merge` adds columns.
+        computed_from
+            The version of this table from whose rows the data is computed, such as
+            `t.version` for a filter of `t.scan()`. If another writer has changed rows that are
+            replaced since then, the call raises `CommitConflictError`, because the overwrite would
+            undo that. None: the data replaces the rows of every version.
 
         The other arguments and the errors are those of `append`.
         """
@@ -123,6 +129,8 @@ class RowVerbs(ABC):
         from txlog.expressions.sql import as_expression
         from txlog.verbs.overwrite import Overwrite
 
+        if computed_from is not None:
+            computed_from = require_whole("computed_from", computed_from)
         operation = Overwrite.of_data(
             data,
             where=as_expression(where, self._zone),
@@ -130,6 +138,7 @@ class RowVerbs(ABC):
             schema_mode=schema_mode,
             partition_by=None if partition_by is None else as_names(partition_by),
             options=options,
+            computed_from=computed_from,
         )
         return self._run(operation, txn, user_metadata)
 

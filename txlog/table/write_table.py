@@ -13,6 +13,7 @@ from txlog.base.errors import (
     InvalidInputError,
     in_callers_words,
     require_flags,
+    require_whole,
     resource_errors,
 )
 from txlog.base.threads import Engine
@@ -54,6 +55,7 @@ def write(
     where: Where = None,
     partition_mode: PartitionMode = "static",
     schema_mode: SchemaMode = None,
+    computed_from: int | None = None,
     options: WriteOptions | None = None,
     txn: AppVersion | None = None,
     user_metadata: UserMetadata | None = None,
@@ -86,6 +88,8 @@ def write(
         mode=mode, where=predicate, partition_mode=partition_mode, schema_mode=schema_mode
     )
     require_app_version(txn)
+    if computed_from is not None:
+        computed_from = require_whole("computed_from", computed_from)
     definition = Definition(
         partition_by=partition_by,
         cluster_by=cluster_by,
@@ -138,7 +142,12 @@ def write(
     else:
         columns = partition_by if modes.replaces_schema else None
         table.overwrite(
-            data, predicate, partition_mode=partition_mode, partition_by=columns, **shared
+            data,
+            predicate,
+            partition_mode=partition_mode,
+            partition_by=columns,
+            computed_from=computed_from,
+            **shared,
         )
     return table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -142,7 +142,7 @@ class Overwrite(Operation):
         if self._files.modes.where is not None:
             return possible_files(self._files.modes.where)
         if self._files.modes.partition_mode == "dynamic":
-            return lambda snapshot, rows: _in_partitions(rows, self._files.adds, snapshot)
+            return lambda snapshot, rows: _inside(self._files.adds, snapshot)(rows)
         return every_file
 
     def _rows_replaced(self, base: Snapshot) -> RowChanges:
@@ -169,7 +169,17 @@ class Overwrite(Operation):
 
 
 def _in_partitions(store: Store, adds: list[Add], snapshot: Snapshot) -> list[str]:
-    """Return the paths of the live files that are in one of the partitions of the new ones.
+    """Return the paths of the live files that are in one of the partitions of the new ones."""
+
+    def paths(batches: Iterator[tuple[Any, pa.Table]]) -> list[str]:
+        return [path for _, rows in batches for path in rows["path"].to_pylist()]
+
+    columns, inside = Wanted(("path", "partition_values")), _inside(adds, snapshot)
+    return fold_files(store, snapshot, columns, paths, distinct=False, select=inside)
+
+
+def _inside(adds: list[Add], snapshot: Snapshot) -> Callable[[pa.Table], pa.Table]:
+    """Return the choice of the files that are in one of the partitions of new ones.
 
     Partitions are compared by value, because writers spell some types in several ways.
     """
@@ -188,11 +198,7 @@ def _in_partitions(store: Store, adds: list[Add], snapshot: Snapshot) -> list[st
         keys = zip(*columns, strict=True)
         return rows.filter(arrow_array([key in wanted for key in keys], pa.bool_()))
 
-    def paths(batches: Iterator[tuple[Any, pa.Table]]) -> list[str]:
-        return [path for _, rows in batches for path in rows["path"].to_pylist()]
-
-    columns = Wanted(("path", "partition_values"))
-    return fold_files(store, snapshot, columns, paths, distinct=False, select=inside)
+    return inside
 
 
 def _respelled(texts: pa.Array, kind: DataType) -> list[str | None]:
