@@ -1,17 +1,19 @@
-"""Costs per column and per file: wide tables, many small files, and Spark's reads of many files.
+"""Costs per column and per file: wide tables, many small files, large logs, and Spark's reads.
 
     python benchmarks/lake.py
     python benchmarks/lake.py --parts spark --files 100000 1000000
 
 Each run is a process of its own; imports and a first small call are not timed. deltalake does the
 same beside txlog, on a table of its own. The data files of the tables for Spark do not exist: what
-is timed is the call that makes the frame, in which Spark reads the list of files.
+is timed is the call that makes the frame, in which Spark reads the list of files. Nor do those of
+large logs: what is measured there is planning, committing, and writing checkpoints.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -128,20 +130,87 @@ def spark_read(columns: list[str], size: int, folder: Path, memory: str) -> dict
     return {"seconds": seconds, "cpu": 0.0, "heap": held / 1e6}
 
 
+WARM = 10_000  # The files of the table for the first call.
+ONE_PARTITION = "region = 'r03' and day = '2026-01-05'"
+
+
+def of_log(case: str, size: int, root: Path, folder: Path) -> Callable[[], Any]:
+    """Return work on a table of `size` files in 1,000 partitions, with a V2 checkpoint."""
+    import txlog
+
+    made = folder / f"files-{size}"
+    shutil.copytree(made, root, copy_function=os.link)
+    table = txlog.Table(root)
+    works: dict[str, Callable[[], Any]] = {
+        "log, plan of a partition": lambda: table.scan(where=ONE_PARTITION).fragments(),
+        "log, delete of a partition": lambda: table.delete(ONE_PARTITION),
+        "log, checkpoint": lambda: table.maintenance.checkpoint(),
+        "log, first batch of a stream": lambda: first_batch(root),
+    }
+    return works[case]
+
+
+def first_batch(root: Path) -> None:
+    from txlog.store.local.local import LocalStore
+    from txlog.stream.offsets import UNDECIDED, Limits
+    from txlog.stream.stream import StreamOptions, TableStream
+
+    stream = TableStream(LocalStore(str(root)), StreamOptions(limits=Limits(files=1_000)))
+    end = stream.latest(UNDECIDED)
+    assert len(stream.work(UNDECIDED, end)) == 1_000
+
+
+def bulk_table(case: str, size: int, folder: Path) -> Path:
+    return folder / f"{case.partition(', ')[2].replace(' ', '-')}-{size}"
+
+
+def make(case: str, size: int, folder: Path) -> None:
+    """Write the tables of a case. Their writer needs much memory, so it is a process of its own."""
+    for files in (WARM, size):
+        if case in LOG and not (root := folder / f"files-{files}").exists():
+            log_tables.write_sidecars(root, files)
+        if case in BULK and not (root := bulk_table(case, files, folder)).exists():
+            log_tables.write_shape(root, files, case.partition(", ")[2])
+
+
+def of_bulk(case: str, size: int, folder: Path, engine: str) -> Callable[[], Any]:
+    """Return opening and listing a table of 20 commits."""
+    root = bulk_table(case, size, folder)
+    if engine == "txlog":
+        import txlog
+
+        return lambda: txlog.Table(root).scan().file_uris()
+    from deltalake import DeltaTable
+
+    return lambda: DeltaTable(root).file_uris()
+
+
+LOG = (
+    "log, plan of a partition", "log, delete of a partition", "log, checkpoint",
+    "log, first batch of a stream",
+)  # fmt: skip
+BULK = tuple(f"bulk, {shape}" for shape in log_tables.SHAPES)
 SPARK = {"not partitioned": ["id", "n0"], "partitioned": ["id", "day"]}
 
 
 def once(part: str, case: str, engine: str, size: int, given: argparse.Namespace) -> Any:
     if part == "spark":
         return spark_read(SPARK[case], size, given.folder, given.memory)
+    if part == "make":
+        return make(case, size, given.folder)
     root = given.folder / "work"
     for warm in (True, False):
         shutil.rmtree(root, ignore_errors=True)
-        work = ENGINES[engine](case, 10 if warm else size, root)
+        if part == "log":
+            work = of_log(case, WARM if warm else size, root, given.folder)
+        elif part == "bulk":
+            work = of_bulk(case, WARM if warm else size, given.folder, engine)
+        else:
+            work = ENGINES[engine](case, 10 if warm else size, root)
         cpu, start = time.process_time(), time.perf_counter()
         work()
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    shutil.rmtree(root)
+    shutil.rmtree(root, ignore_errors=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     return {"seconds": seconds, "cpu": cpu, "heap": peak}
 
@@ -162,8 +231,10 @@ def main() -> None:
     parser.add_argument("--columns", type=int, nargs="+", default=[500, 2_000, 10_000])
     parser.add_argument("--partitions", type=int, nargs="+", default=[3_000])
     parser.add_argument("--files", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--log-files", type=int, nargs="+", default=[1_000_000, 3_000_000])
+    parser.add_argument("--bulk-files", type=int, nargs="+", default=[200_000])
     parser.add_argument("--memory", default="3g", help="of Spark's driver")
-    parser.add_argument("--parts", nargs="+", default=["wide", "small", "spark"])
+    parser.add_argument("--parts", nargs="+", default=["wide", "small", "log", "bulk", "spark"])
     parser.add_argument("--dry", action="store_true", help="only print")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -175,6 +246,8 @@ def main() -> None:
     cases = [
         *(("wide", case, size) for case in WIDE for size in given.columns),
         *(("small", case, size) for case in SMALL for size in given.partitions),
+        *(("log", case, size) for size in given.log_files for case in LOG),
+        *(("bulk", case, size) for size in given.bulk_files for case in BULK),
         *(("spark", case, size) for size in given.files for case in SPARK),
     ]
     lines = ["| | columns or files | s | CPU s | MB | deltalake s | CPU s | MB | ratio, CPU |"]
@@ -182,8 +255,10 @@ def main() -> None:
     for part, case, size in cases:
         if part not in given.parts:
             continue
-        engines = ["txlog"] if part == "spark" else list(ENGINES)
+        engines = ["txlog"] if part in ("spark", "log") else list(ENGINES)
         runs: dict[str, list[Any]] = {engine: [] for engine in engines}
+        if part in ("log", "bulk"):
+            measured("make", case, "", size, given)
         for _ in range(given.repeat):
             for engine in engines:
                 runs[engine].append(measured(part, case, engine, size, given))
@@ -192,7 +267,7 @@ def main() -> None:
             for engine, of in runs.items()
         }
         cells = [f"{s:.2f} | {c:.2f} | {m:,.0f}" for s, c, m in found.values()]
-        if part == "spark":
+        if len(engines) == 1:
             cells.append(" | | | ")
         else:
             cells.append(f"{found['txlog'][1] / found['deltalake'][1]:.2f}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,68 @@ def write_bulk(root: Path, files: int, dumps: Callable[[Any], str]) -> None:
             lines.append(dumps({"add": add | {"stats": dumps(stats)}}))
         text = "".join(f"{line}\n" for line in lines)
         (log / f"{version:020}.json").write_text(text, encoding="utf-8")
+
+
+PATH_LENGTH = 120
+TYPED = {
+    **dict.fromkeys(("t0", "t1"), "string"),
+    **dict.fromkeys(("d0", "d1", "d2"), "decimal(18,2)"),
+    **dict.fromkeys(("at0", "at1", "at2"), "timestamp"),
+}
+
+
+def long_path(add: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return an action whose path has 120 characters, with the name that Spark gives a file."""
+    path = f"{add['partitionValues']['region']}/part-{number % 200:05}-"
+    path += f"{uuid.UUID(int=number * 2**90 + number)}-c000.snappy.parquet"
+    return add | {"path": f"region={'x' * (PATH_LENGTH - len(path) - 7)}{path}"}
+
+
+def typed(add: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return an action with statistics of strings, decimals and timestamps."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    for at, (name, kind) in enumerate(TYPED.items()):
+        dice = (number * 2654435761) % 2**32 >> at
+        if kind == "string":
+            low[name], high[name] = f"customer Ä {dice:010}", f"customer ß {dice:010}"
+        elif kind == "timestamp":
+            low[name], high[name] = (
+                f"2026-0{month}-{1 + number % 28:02}T00:{number % 60:02}:{at:02}.123Z"
+                for month in (1, 2)
+            )
+        else:
+            low[name], high[name] = dice / 100, dice / 100 + 1000.25
+    stats = {"numRecords": ROWS_PER_FILE, "minValues": low, "maxValues": high}
+    return add | {"stats": compact(stats | {"nullCount": dict.fromkeys(low, 0)})}
+
+
+SHAPES: dict[str, Callable[[dict[str, Any], int], dict[str, Any]]] = {
+    "long paths": long_path,
+    "typed statistics": typed,
+}
+
+
+def write_shape(root: Path, files: int, shape: str) -> None:
+    """Write a table of 20 large commits whose actions have another shape."""
+    log = root / "_delta_log"
+    log.mkdir(parents=True)
+    per_commit = files // BULK_COMMITS
+    head = first_lines({})
+    if shape == "typed statistics":
+        kinds = {"region": "string", "day": "date", **TYPED}
+        fields = [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in kinds.items()
+        ]
+        head[1]["metaData"]["schemaString"] = compact({"type": "struct", "fields": fields})
+    for version in range(BULK_COMMITS):
+        first = version * per_commit
+        made = (
+            {"add": SHAPES[shape](add, number)}
+            for number, add in enumerate(adds(first, per_commit), start=first)
+        )
+        write_commit(log, version, [info(version), *(head if version == 0 else ()), *made])
 
 
 def compact(value: Any) -> str:
