@@ -23,6 +23,7 @@ from txlog.commit.context import Context
 from txlog.snapshot import live_files
 from txlog.snapshot.load import load_snapshot
 from txlog.store.local.local import LocalStore
+from txlog.verbs import compact
 from txlog.verbs.delete import Delete
 
 LARGE = "txlog.snapshot.live_files:_LARGE_BYTES"
@@ -38,6 +39,7 @@ PROPERTIES: dict[str, dict[str, str]] = {
     "sidecars": {"delta.enableDeletionVectors": "true", "delta.checkpointPolicy": "v2"},
     "recorded": {"delta.enableChangeDataFeed": "true"},
 }
+VECTORS = PROPERTIES["vectors"]
 Verb = Callable[[txlog.Table, txlog.Expression | None], Any]
 
 
@@ -76,6 +78,9 @@ VERBS: dict[str, Verb] = {
     "overwrite": lambda table, where: table.overwrite(rows(1), where=of_partition(where)),
     "dynamic": lambda table, _: table.overwrite(rows(2, 7), partition_mode="dynamic"),
     "compact": lambda table, where: table.optimize.compact(where=of_partition(where)),
+    "compact deletions": lambda table, where: table.optimize.compact(
+        where=of_partition(where), min_file_bytes=1, max_deleted_fraction=0.2
+    ),
     "z-order": lambda table, where: table.optimize.z_order(["x"], where=of_partition(where)),
 }
 SIZES = ("numOutputBytes", "FileSize", "numAddedBytes", "TimeMs")
@@ -128,6 +133,7 @@ def done(path: Path, verb: str, where: txlog.Expression | None, *, large: bool) 
 )
 @example(["append", "checkpoint"], "structs", True, "delete", txlog.col("x") == 2)
 @example(["append", "delete", "checkpoint", "append one"], "sidecars", True, "dynamic", None)
+@example(["append", "delete", "checkpoint", "delete"], "vectors", True, "compact deletions", None)
 def test_a_change_is_that_of_a_plan_that_reads_the_whole_log(
     steps: list[str], properties: str, partitioned: bool, verb: str, where: txlog.Expression | None
 ) -> None:
@@ -149,7 +155,7 @@ def test_a_change_is_that_of_a_plan_that_reads_the_whole_log(
         assert found == expected
 
 
-@pytest.mark.parametrize("verb", sorted(VERBS))
+@pytest.mark.parametrize("verb", sorted({*VERBS} - {"compact deletions"}))
 def test_no_change_loads_all_columns_of_all_files(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +170,33 @@ def test_no_change_loads_all_columns_of_all_files(
     with moved({LARGE: 1}):
         VERBS[verb](txlog.Table(tmp_path), txlog.col("x") == 1)
     assert txlog.Table(tmp_path).version == table.version + 1
+
+
+def test_a_compaction_makes_values_of_small_and_fragmented_files_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = txlog.write(tmp_path, rows(*range(9)), partition_by="p", properties=VECTORS)
+    table.append(rows(1, 2, 4))
+    table.delete("x = 8")
+    deleted = [path for path, gone in looked_at(table) if gone]
+    table.maintenance.checkpoint()
+    offered: list[list[str]] = []
+    choose = compact.choose_groups
+
+    def noted(fragments: Any, *args: Any, **kwargs: Any) -> Any:
+        offered.append([fragment.path for fragment in fragments])
+        return choose(fragments, *args, **kwargs)
+
+    monkeypatch.setattr(compact, "choose_groups", noted)
+    with moved({LARGE: 1}):
+        txlog.Table(tmp_path).optimize.compact(min_file_bytes=1, max_deleted_fraction=1.0)
+    assert len(deleted) == 1
+    assert offered == [deleted]
+
+
+def looked_at(table: txlog.Table) -> list[tuple[str, int]]:
+    files = table.files(["path", "num_deleted"]).to_pydict()
+    return list(zip(files["path"], files["num_deleted"], strict=True))
 
 
 @pytest.mark.spec("CON-29")

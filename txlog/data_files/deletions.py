@@ -52,7 +52,7 @@ from txlog.scan.plan import ScanPlan
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan, require_table_columns
 from txlog.snapshot.commits import Commit, file_rows
-from txlog.snapshot.live_files import load_files, rows_at
+from txlog.snapshot.live_files import Select, load_files, rows_at
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.structs import with_json_stats
 from txlog.store.base import Store
@@ -200,11 +200,13 @@ def with_vector(add: Add, vector: DeletionVectorDescriptor, physical_rows: int) 
     )
 
 
-def plan_changes(context: Context, snapshot: Snapshot, where: Expression | None) -> ScanPlan:
+def plan_changes(
+    context: Context, snapshot: Snapshot, where: Expression | None, chosen: Select | None = None
+) -> ScanPlan:
     """Plan which files of a version an operation looks at; errors as for `plan_scan`.
 
     Of a large table the plan reads only what shows this, as that of a scan does. Of a very large
-    one, workers of the context's engine read it.
+    one, workers of the context's engine read it. `chosen` is that of `plan_snapshot`.
     """
     store = context.store
     return plan_snapshot(
@@ -214,6 +216,7 @@ def plan_changes(context: Context, snapshot: Snapshot, where: Expression | None)
         columns=[],
         where=where,
         engine=context.engine,
+        chosen=chosen,
     )
 
 

@@ -93,21 +93,32 @@ class LoggedPlan(ScanPlan):
     Without a predicate, `paths` reads the paths, `count` the statistics, and `files` only the
     counts of statistics. With a predicate, a few columns of the log determine the surviving files;
     other columns are read only for these.
+
+    Parameters
+    ----------
+    chosen
+        Leaves out files of a batch by their `NARROW` columns, before the predicate does.
     """
 
     store: Store = field(repr=False)
     snapshot: Snapshot = field(repr=False)
     engine: Engine | None = field(default=None, repr=False)
+    chosen: Select | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def _is_all(self) -> bool:
+        """Whether no file is left out."""
+        return self.reading.where is None and self.chosen is None
 
     @property
     def explanation(self) -> Explanation:
         """What the scan reads and what it skips."""
-        return (self.files if self.reading.where is None else self._survivors).explanation
+        return (self.files if self._is_all else self._survivors).explanation
 
     @cached_property
     def read_files(self) -> PlannedFiles:
         """As for `ScanPlan`."""
-        if self.reading.where is None or self.reading.metadata_columns or "files" in vars(self):
+        if self._is_all or self.reading.metadata_columns or "files" in vars(self):
             return self.files
         # Without statistics, deletions may require all of the log, and then also `_survivors`.
         counted = "stats" in self._wanted.columns
@@ -122,13 +133,13 @@ class LoggedPlan(ScanPlan):
         """
         if "files" in vars(self):
             return self.files.paths
-        if self.reading.where is None:
+        if self._is_all:
             return self._fold(_PATHS, _paths, _chained)
         return self._possible["path"]
 
     def count(self) -> tuple[int, Sequence[Fragment]]:
         """Return the number of rows that the log counts, and the fragments that must be read."""
-        if self.reading.where is None:
+        if self._is_all:
             counted = self._fold(_COUNTS, _counted, _total)
             if counted is not None:
                 return counted, ()
@@ -137,7 +148,7 @@ class LoggedPlan(ScanPlan):
     def rows_at(self, paths: Iterable[str]) -> pa.Table:
         """As for `ScanPlan`. Of the log, only the row groups with files of the plan are read."""
         wanted = list(dict.fromkeys(paths))
-        sources = None if self.reading.where is None else self._survivors.sources
+        sources = None if self._is_all else self._survivors.sources
         found = rows_at(self.store, self.snapshot, wanted, sources, engine=self.engine)
         if found.num_rows < len(wanted):  # A file that is left out would keep its rows.
             return files_at(load_files(self.store, self.snapshot).live, wanted)
@@ -167,7 +178,7 @@ class LoggedPlan(ScanPlan):
         )
 
     def _find(self) -> PlannedFiles:
-        if self.reading.where is None:
+        if self._is_all:
             return self._all_files()
         found = self._survivors
         files = self._whole(found)
@@ -203,7 +214,7 @@ class LoggedPlan(ScanPlan):
     def _narrow(self) -> Narrow:
         """Chooses the surviving files of a batch. Workers get it, so it has no files itself."""
         snapshot = self.snapshot.without_files()
-        return partial(_narrow, snapshot, self.reading, _kept(self._wanted))
+        return partial(_narrow, snapshot, self.reading, _kept(self._wanted), self.chosen)
 
     @property
     def _needs_partitions(self) -> bool:
@@ -294,6 +305,7 @@ def plan_snapshot(
     columns: list[str] | None = None,
     where: Expression | None = None,
     engine: Engine | None = None,
+    chosen: Select | None = None,
 ) -> ScanPlan:
     """Plan a scan; `files`, if given, returns the snapshot's live `FILE_ROWS`.
 
@@ -304,11 +316,16 @@ def plan_snapshot(
     engine
         Its workers read the log if it has very many files (`plans_apart`), and only the files that
         the predicate does not exclude come to this process.
+    chosen
+        Returns the rows of `FILE_ROWS` with the columns `NARROW` that the caller has a use for. Of
+        a large table only these are planned, and counted; otherwise all.
     """
     reading = read_plan(snapshot, columns=columns, where=where)
     if is_large(snapshot, reading):
         apart = engine if engine is not None and plans_apart(store, snapshot, engine) else None
-        return LoggedPlan(reading=reading, store=store, snapshot=snapshot, engine=apart)
+        return LoggedPlan(
+            reading=reading, store=store, snapshot=snapshot, engine=apart, chosen=chosen
+        )
     live = files()
     find = partial(plan_live, snapshot, reading, live)
     return FoundPlan(reading=reading, live=live, find=find, single=not snapshot.supports(FEATURE))
@@ -359,11 +376,19 @@ def _kept(wanted: Wanted) -> list[str]:
 
 
 def _narrow(
-    snapshot: Snapshot, reading: ReadPlan, kept: Sequence[str], rows: pa.Table
+    snapshot: Snapshot,
+    reading: ReadPlan,
+    kept: Sequence[str],
+    chosen: Select | None,
+    rows: pa.Table,
 ) -> tuple[pa.Table, Explanation]:
     """Return the surviving files of a batch, with the columns to keep that exist. Pure."""
-    # No predicate uses ids here, so the ids have no meaning.
-    plan = plan_rows(snapshot, reading, single_files(rows, pa.arange(0, rows.num_rows)))
+    if chosen is not None:
+        rows = chosen(rows)
+    # No predicate uses ids here, so the ids have no meaning. Without one no counts are needed.
+    single = single_files(rows, pa.arange(0, rows.num_rows))
+    counts = pa.nulls(rows.num_rows, pa.int64()) if reading.where is None else None
+    plan = plan_rows(snapshot, reading, single, counts)
     found = plan.rows.primaries
     found = _plain(found.select([name for name in kept if name in found.column_names]))
     return found, plan.explanation

@@ -63,6 +63,11 @@ class Limits:
         rows = fragment.physical_rows
         return bool(rows) and fragment.num_deletions / (rows or 1) > self.max_deleted
 
+    def possible(self, files: pa.Table) -> pa.Table:
+        """Return the `FILE_ROWS` that may be small or fragmented, by their sizes and vectors."""
+        small = pc.less(files["size"], self.min_bytes)
+        return files.filter(pc.or_(small, files["dv_id"].is_valid()))
+
     def is_small(self, fragment: Fragment) -> bool:
         """Whether a fragment's files are too small."""
         return bytes_of(fragment) < self.min_bytes
@@ -182,10 +187,10 @@ class Compact(Rewrite):
         """
         require_movable(base)
         sort_by = _sort_columns(base, self._sort_by)
-        plan = plan_changes(self.context, base, self._where)
-        require_partition_columns(plan.reading.where, base)
         options = self._options.of_optimize(base.properties)
         wanted = limits(options, *self._asked)
+        plan = plan_changes(self.context, base, self._where, wanted.possible)
+        require_partition_columns(plan.reading.where, base)
         groups = choose_groups(plan.fragments, wanted, alone=bool(sort_by))
         replaced: list[Fragment] = []
         rewriting = plan_rewrite(base, options)
