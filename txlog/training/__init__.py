@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from txlog.training.loader.images import Image
     from txlog.training.loader.loader import Even, Loader
     from txlog.training.loader.order import Shuffle
+    from txlog.training.loader.splits import split_where
     from txlog.training.loader.views import Number, Ragged, RaggedArray, Text, Vector, View
     from txlog.training.service.app import create_app
     from txlog.training.service.auth import (
@@ -66,6 +67,7 @@ _LOADER = {
     "Text": "loader.views",
     "Vector": "loader.views",
     "View": "loader.views",
+    "split_where": "loader.splits",
 }
 _DATASETS = {
     "Code": "datasets.values",
@@ -150,6 +152,7 @@ __all__ = [
     "new_token",
     "register",
     "serve",
+    "split_where",
     "token_entry",
 ]
 
