@@ -25,7 +25,7 @@ TIME = ("interval 3 days", "soon")
 # A valid value, and an invalid one (None: every text is valid).
 VALUES: dict[str, tuple[str, str | None]] = {
     "delta.appendOnly": ("false", "perhaps"),
-    "delta.autoOptimize.autoCompact": ("auto", None),
+    "delta.autoOptimize.autoCompact": ("auto", "sometimes"),
     "delta.autoOptimize.optimizeWrite": FLAG,
     "delta.checkpoint.writeStatsAsJson": FLAG,
     "delta.checkpoint.writeStatsAsStruct": FLAG,

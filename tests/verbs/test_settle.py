@@ -1,6 +1,7 @@
 """What follows a commit, for each that commits: tables, vacuum."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -161,3 +162,43 @@ def test_each_commit_of_a_dropped_feature_is_settled_once(
     monkeypatch.setattr(settle_module, "_write_checkpoint", counting)
     table.alter.drop_feature(feature, truncate_history=True)
     assert sorted(settled) == list(range(first, table.version + 1))
+
+
+@pytest.mark.parametrize("value", ["true", "auto", "false", None])
+def test_small_files_are_compacted_where_a_property_requests_it(
+    value: str | None, tmp_path: Path
+) -> None:
+    properties = {"delta.checkpointInterval": "60"}
+    if value is not None:
+        properties["delta.autoOptimize.autoCompact"] = value
+    few = pa.table({"p": [1], "x": [-1]})
+    table = txlog.write(tmp_path, few, partition_by="p", properties=properties)
+    for x in range(60):
+        outcome = table.append(pa.table({"p": [0], "x": [x]}))
+    compacts = value in ("true", "auto")
+    assert outcome.version == 60
+    table = txlog.Table(tmp_path)
+    assert table.version == 60 + compacts
+    counts = Counter(path.partition("/")[0] for path in table.files()["path"].to_pylist())
+    assert counts == {"p=0": 1 if compacts else 60, "p=1": 1}
+    assert sorted(table.to_arrow()["x"].to_pylist()) == list(range(-1, 60))
+    text = Path(tmp_path, "_delta_log", f"{table.version:020d}.json").read_text()
+    assert ('"auto":"true"' in text) is compacts
+    for x in range(3):  # The table goes on, and few small files stay as they are.
+        table.append(pa.table({"p": [0], "x": [x]}))
+    assert txlog.Table(tmp_path).count() == 64
+
+
+def test_a_compaction_that_fails_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = {"delta.checkpointInterval": "2", "delta.autoOptimize.autoCompact": "true"}
+    table = txlog.write(tmp_path, pa.table({"x": [0]}), properties=properties)
+    table.append(pa.table({"x": [1]}))
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("txlog.verbs.compact.choose_groups", fail)
+    with pytest.warns(txlog.TxlogWarning, match="version 2 is committed, but small files"):
+        assert table.append(pa.table({"x": [2]})).version == 2

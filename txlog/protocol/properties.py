@@ -116,6 +116,13 @@ def _checkpoint_policy(text: str) -> str:
     return text
 
 
+def _auto_compact(text: str) -> bool:
+    folded = text.strip().lower()
+    if folded not in ("true", "false", "auto", "legacy"):  # Those of Databricks.
+        raise ValueError("expected true, false, auto or legacy")
+    return folded != "false"
+
+
 def _codec(text: str) -> str:
     if text.lower() not in _CODECS:
         raise ValueError(f"expected one of {', '.join(_CODECS)}")
@@ -125,6 +132,7 @@ def _codec(text: str) -> str:
 # Property → the parser of its text and its default.
 _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.appendOnly": (_flag, False),
+    "delta.autoOptimize.autoCompact": (_auto_compact, False),
     "delta.checkpointInterval": (_positive, 100),  # As in delta-rs; Spark has 10.
     "delta.checkpointPolicy": (_checkpoint_policy, "classic"),
     "delta.checkpoint.writeStatsAsJson": (_flag, True),
@@ -356,7 +364,6 @@ _PREFIXES = (CHECK_PREFIX, FEATURE_PREFIX, INDEX_PREFIX)  # Property names that 
 # Properties that guide other engines when they write or clean up. txlog stores them. They have no
 # effect on the rows or on reading.
 KEPT: dict[str, Callable[[str], Any]] = {
-    "delta.autoOptimize.autoCompact": _text,  # true, false, auto, legacy.
     "delta.autoOptimize.optimizeWrite": _flag,
     "delta.isolationLevel": _text,
     "delta.randomizeFilePrefixes": _flag,

@@ -40,6 +40,8 @@ from txlog.verbs.rewrite import Rewrite, optimize_metrics
 
 MAX_DELETED_FRACTION = 0.05
 MAX_COLUMN_FILES = 8
+AUTO_FILES = 50
+"""The least number of files that `delta.autoOptimize.autoCompact` makes one, as in Databricks."""
 
 
 _SMALL = 0.75  # A fraction of the target size.
@@ -152,6 +154,7 @@ class Compact(Rewrite):
         max_column_files: int = MAX_COLUMN_FILES,
         sort_by: Sequence[str] = (),
         options: WriteOptions | None = None,
+        auto_from: int | None = None,
     ) -> None:
         """Take limits.
 
@@ -162,12 +165,15 @@ class Compact(Rewrite):
         sort_by
             Columns by which the rows of each new file are sorted. A small unsorted file is
             rewritten even if it is the only one.
+        auto_from
+            A property of the table requests it: only groups of so many files are rewritten.
 
         Raises
         ------
         InvalidInputError
             A limit is not a number of its kind.
         """
+        self._auto_from = auto_from
         self._options = as_options(options)
         self._where = where
         self._sort_by = tuple(sort_by)
@@ -191,7 +197,11 @@ class Compact(Rewrite):
         wanted = limits(options, *self._asked)
         plan = plan_changes(self.context, base, self._where, wanted.possible)
         require_partition_columns(plan.reading.where, base)
-        groups = choose_groups(plan.fragments, wanted, alone=bool(sort_by))
+        groups = [
+            group
+            for group in choose_groups(plan.fragments, wanted, alone=bool(sort_by))
+            if len(group) >= (self._auto_from or 1)
+        ]
         replaced: list[Fragment] = []
         rewriting = plan_rewrite(base, options)
         for group, adds in rewrite_all(self.context, rewriting, groups, sort_by=sort_by):
@@ -211,7 +221,7 @@ class Compact(Rewrite):
             parameters={
                 "predicate": [] if plan.reading.where is None else [to_sql(plan.reading.where)],
                 "zOrderBy": [],
-                "auto": False,
+                "auto": self._auto_from is not None,
             },
             metrics=optimize_metrics(rows, self._written),
         )
