@@ -211,3 +211,16 @@ def test_a_value_that_cannot_be_computed_is_no_failure_of_the_engine(
         assert "logs" not in caught.value.remedy
         assert "again" not in caught.value.remedy
     assert table.refresh().version == 0
+
+
+def test_results_that_are_too_large_for_the_driver_have_a_remedy() -> None:
+    said = (
+        "Total size of serialized results of 12 tasks (1034.3 MiB) is bigger than "
+        "spark.driver.maxResultSize (1024.0 MiB)"
+    )
+    text = f"Job aborted due to stage failure: {said}\nDriver stacktrace:\n\tat java"
+    found = engine_error(RuntimeError(text))
+    assert isinstance(found, txlog.EngineError)
+    assert said in found.reason
+    assert "predicate" in found.remedy
+    assert "maxResultSize" in found.remedy

@@ -209,6 +209,9 @@ _ABORTED = re.compile(r"Job aborted due to stage failure: (.*)")
 _CRASHED = re.compile(
     r"Python worker exited unexpectedly|ExecutorLostFailure|executor lost|java\.io\.EOFException"
 )
+_TOO_LARGE = re.compile(
+    r"Total size of serialized results of .*? is bigger than spark\.driver\.maxResultSize[^\n]*"
+)
 _NO_MODULE = re.compile(r"ModuleNotFoundError: (No module named \S+)")
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(\S.*)")
 
@@ -302,6 +305,12 @@ def _failure(error: Exception, text: str) -> EngineError:
             reason=f"executors lack a module: {missing[1]}",
             remedy="Install the driver's version of txlog, and the modules that your functions "
             "import, in the Python of the executors (PYSPARK_PYTHON)",
+        )
+    if large := _TOO_LARGE.search(text):
+        return EngineError(
+            reason=f"the results of executors are too large for the driver: {large[0]}",
+            remedy="Do less at a time, for example with a predicate that selects fewer files, or "
+            "raise spark.driver.maxResultSize",
         )
     if raised := _RAISED.findall(text):
         return EngineError(
