@@ -222,3 +222,26 @@ def test_statistics_are_computed(spark: "SparkSession", tmp_path: Path) -> None:
     sql(spark, f"ANALYZE TABLE {name} COMPUTE DELTA STATISTICS")
     assert table.scan(where="id = 2").file_uris() != table.scan().file_uris()
     assert len(table.refresh().scan(where="id > 2").file_uris()) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ALTER TABLE @ ADD CONSTRAINT c CHECK (nothing > 1)",
+        "ALTER TABLE @ RENAME COLUMN nothing TO n",
+        "ALTER TABLE @ SET TBLPROPERTIES ('delta.appendOnly' = 'x')",
+        "UPDATE @ SET nothing = 1",
+        "INSERT OVERWRITE @ PARTITION (nothing = 1) SELECT 1",
+        "OPTIMIZE @ ZORDER BY (nothing)",
+        "VACUUM @ RETAIN -1 HOURS",
+        "RESTORE TABLE @ TO VERSION AS OF 9",
+        "SELECT * FROM table_changes('nothing', 0)",
+    ],
+)
+def test_errors_name_the_statement_and_no_argument_of_a_call(
+    spark: "SparkSession", tmp_path: Path, text: str
+) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"id": [1]}))
+    with pytest.raises(TxlogError) as caught:
+        sql(spark, text.replace("@", f"delta.`{table.uri}`"))
+    assert getattr(caught.value, "argument", "text") == "text"

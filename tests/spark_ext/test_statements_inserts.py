@@ -34,13 +34,15 @@ def test_the_word_default_is_found() -> None:
         (0, 1, 2),
     )  # fmt: skip
     assert read_rows("VALUES 1, DEFAULT").some == (0,)
+    with pytest.raises(InvalidInputError, match="have 1 and 2 values"):
+        read_rows("VALUES (1), (DEFAULT, 2)")
     assert read_rows("SELECT a, DEFAULT, (SELECT 1, 2) FROM t WHERE b = 1") == Rows(
         "SELECT a, NULL, (SELECT 1, 2) FROM t WHERE b = 1", frozenset({1})
     )
     for same in (
         "VALUES (1, 'DEFAULT')", "VALUES (1, DEFAULT + 1)", "SELECT 1 AS default", "TABLE t",
         "SELECT `DEFAULT` FROM t", "WITH a AS (SELECT 1) SELECT * FROM a",
-        "VALUES (1), (DEFAULT, 2)", "SELECT DISTINCT a, DEFAULT FROM t", "(SELECT a, DEFAULT)",
+        "VALUES (1), (3, 2)", "SELECT DISTINCT a, DEFAULT FROM t", "(SELECT a, DEFAULT)",
     ):  # fmt: skip
         assert read_rows(same) == Rows(same)
 
@@ -138,12 +140,12 @@ def test_defaults_of_generated_columns(spark: "SparkSession", tmp_path: Path) ->
     assert sorted(row["k"] for row in rows) == [1, 2, 3]
     with pytest.raises(InvalidInputError, match="are generated"):
         sql(spark, f"INSERT INTO delta.`{place}` (k, n) VALUES (DEFAULT, 5), (9, 6)")
+    with pytest.raises(InvalidInputError, match="k numbers rows when they are inserted"):
+        sql(spark, f"UPDATE delta.`{place}` SET k = DEFAULT")
     sql(spark, f"UPDATE delta.`{place}` SET n = DEFAULT, twice = DEFAULT WHERE n = 5")
     assert {(row["n"], row["twice"]) for row in txlog.Table(place).to_arrow().to_pylist()} == {
         (2, 4)
     }
-    with pytest.raises(InvalidInputError, match="are generated"):
-        sql(spark, f"UPDATE delta.`{place}` SET k = DEFAULT")
 
 
 @pytest.mark.spark

@@ -1,5 +1,6 @@
 """Overwrites that change schema and partitioning together, and `Table.create` over a table."""
 
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -209,3 +210,18 @@ def test_a_version_that_is_gone_has_other_rows(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", OLD)
     with pytest.raises(txlog.CommitConflictError, match="CON-30"):
         table.overwrite(OLD, computed_from=7)
+
+
+def test_a_predicate_of_write_has_the_zone_that_is_given(tmp_path: Path) -> None:
+    times = [datetime(2024, 1, day, hour, tzinfo=UTC) for day, hour in ((2, 1), (2, 15), (3, 2))]
+    rows = pa.table({"at": pa.array(times, pa.timestamp("us", "UTC")), "n": [1, 2, 3]})
+    of_day = "at >= TIMESTAMP'2024-01-02 00:00:00' AND at < TIMESTAMP'2024-01-03 00:00:00'"
+    for zone, left in (("America/New_York", [1]), (None, [3]), ("UTC", [3])):
+        path = tmp_path / str(zone).replace("/", "-")
+        txlog.write(path, rows)
+        made = txlog.write(path, rows.slice(1, 1), "overwrite", where=of_day, time_zone=zone)
+        assert sorted(made.to_arrow()["n"].to_pylist()) == sorted([2, *left])
+        assert made.count(of_day) == 1
+    with pytest.raises(InvalidInputError):
+        txlog.write(tmp_path / "x", rows, time_zone="Nowhere/City")
+    assert not (tmp_path / "x").exists()

@@ -26,6 +26,7 @@ from txlog.data_files.identity import Identity
 from txlog.data_files.modes import PartitionMode, SchemaMode, WriteMode, WriteModes
 from txlog.data_files.options import WriteOptions, as_names, as_options, as_schema
 from txlog.expressions.sql import Where, as_expression
+from txlog.expressions.zones import known_zone
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.protocol.access import features_of
 from txlog.protocol.properties import VERSIONS
@@ -61,6 +62,7 @@ def write(
     user_metadata: UserMetadata | None = None,
     storage_options: Mapping[str, Any] | None = None,
     engine: Engine | None = None,
+    time_zone: str | None = None,
 ) -> Table:
     """Write data to a table, create the table if it does not exist, and return it.
 
@@ -78,11 +80,15 @@ def write(
         `schema_mode="overwrite"` it gets these partition columns.
     engine
         As for `Table`. The data itself is written by this process.
+    time_zone
+        As for `Table`: the zone of dates and times in `where`, and of the table that is returned.
 
     The other arguments and the errors are those of `Table.append` and `Table.overwrite`.
     """
     store = open_store(uri, storage_options)
-    context = Context(store, engine=engine or threads_for(store))
+    if time_zone is not None:
+        known_zone(time_zone)  # It raises.
+    context = Context(store, engine=engine or threads_for(store), time_zone=time_zone)
     predicate = as_expression(where, context.zone)
     modes = WriteModes(
         mode=mode, where=predicate, partition_mode=partition_mode, schema_mode=schema_mode

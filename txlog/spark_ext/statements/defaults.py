@@ -79,7 +79,7 @@ def read_rows(text: str) -> Rows:
     Raises
     ------
     InvalidInputError
-        VALUES with the word DEFAULT is a part of a query.
+        VALUES with the word DEFAULT is a part of a query, or its rows have different lengths.
     """
     reader = Reader(text, tokens_of(text))
     if reader.accepts("SELECT"):
@@ -92,8 +92,15 @@ def read_rows(text: str) -> Rows:
         if not reader.accepts(","):
             break
     places = [{at for at, item in enumerate(row) if item.upper() == _DEFAULT} for row in rows]
-    if not any(places) or len({len(row) for row in rows}) > 1:
+    if not any(places):
         return Rows(text)
+    widths = sorted({len(row) for row in rows})
+    if widths[1:]:  # Spark would not know the word.
+        raise InvalidInputError(
+            argument="text",
+            reason=f"the rows of VALUES have {' and '.join(map(str, widths))} values",
+            remedy="Give each row the same number of values",
+        )
     if reader.token is not None:
         raise misplaced_default()
     every = frozenset.intersection(*map(frozenset, places))
@@ -231,6 +238,14 @@ def assigned_defaults(
                 field=name,
                 reason=f"{name} is nested, and only columns of the table have defaults",
                 remedy="Write NULL, or a value",
+            )
+        if not inserts and field.is_identity:
+            raise InvalidInputError(
+                argument="text",
+                field=field.name,
+                reason=f"{field.name} numbers rows when they are inserted, and an update gives no "
+                "new numbers",
+                remedy="Do not set the column, or set it to a value",
             )
         if not inserts and not is_generated(field):
             found[name] = default_column(field)

@@ -103,6 +103,8 @@ def sql(
         return run._by_spark()
     except TxlogError as error:
         error.remedy = in_sql(error.remedy, error.table)
+        if isinstance(error, InvalidInputError) and error.argument != "storage_options":
+            error.argument = "text"  # Which argument of which call it became, callers do not see.
         raise
 
 
