@@ -18,7 +18,7 @@ class FrozenDict(dict[K, V]):
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise InvalidTypeError(
             reason="this mapping belongs to a value that does not change",
-            remedy="Change a copy of it: dict(…)",
+            remedy="Copy it into another mapping, and change that one",
         )
 
     __setitem__ = __delitem__ = __ior__ = _refuse
