@@ -2,7 +2,7 @@
 
 The cases are compared with the sources: a remedy without a case fails here with its place. The
 remedies of `doctor` are followed in `tests/verbs/test_doctor_remedies.py`, those of data sets and
-loaders in `test_remedies_training.py`.
+loaders in `test_remedies_training.py`, and those of Spark in `test_remedies_spark.py`.
 """
 
 import ast

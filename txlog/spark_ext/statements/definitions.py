@@ -183,8 +183,8 @@ class Definitions(Ground):
             path=path,
             reason="DROP TABLE removes a name from Spark's catalog, and keeps the files of the "
             "table: a path has no name to remove",
-            remedy="TRUNCATE TABLE deletes all rows (Table.delete). To remove a table, delete its "
-            "folder with the tools of its store",
+            remedy='TRUNCATE TABLE deletes all rows, as Table.delete("true") does. To remove a '
+            "table, delete its folder with the tools of its store",
         )
 
     def _convert(self) -> DataFrame:
