@@ -250,6 +250,13 @@ def _(path: Path) -> None:
     assert batch["c"].tolist() == [1, 7, 3]
 
 
+@case("training/loader/loader.py: world_size")
+def _(path: Path) -> None:
+    table = txlog.write(path / "t", ROWS)
+    (code,) = refused(lambda: Loader(table, batch_size=1, rank=0))
+    assert len(list(Loader(table, batch_size=1, rank=0, **{code: 1}))) == 2
+
+
 @case("training/loader/state.py: state_dict()")
 def _(path: Path) -> None:
     loader = Loader(txlog.write(path / "t", ROWS), batch_size=1)

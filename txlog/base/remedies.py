@@ -35,7 +35,7 @@ NAMES = frozenset(
     {
         "catalog_commits", "deleted_fragment_ids", "except_cols", "merge_columns",
         "new_values", "partition_by", "replace_columns", "truncate_history",
-        "write_fragments",
+        "world_size", "write_fragments",
     }
 )  # fmt: skip
 """Names of methods and arguments that remedies have without dots and brackets."""
