@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from hypothesis.stateful import (
 
 import txlog
 from tests.examples import examples
+from tests.moved import moved
 from txlog.lookup.indexes import SegmentCache
 from txlog.lookup.segments import CoveredFile, CoveredRun, encode_segment, parse_segment
 from txlog.protocol.properties import IndexDefinition
@@ -681,11 +682,21 @@ def test_any_text_is_a_definition_or_refused() -> None:
     assert 0 < kept < 1_500
 
 
-class AgainstAFilter(RuleBasedStateMachine):
-    """Look-ups at every version, against the rows that plain Python keeps."""
+# Tables of a few rows use their index.
+ALWAYS_USED = {
+    "txlog.lookup.indexed:_LEAST_BYTES": 0,
+    "txlog.lookup.indexed:_LEAST_SHARE": 1,
+    "txlog.lookup.indexed:_MOST_TIMES": 1 << 20,
+}
 
-    @initialize(target_rows=st.integers(0, 12), is_shared=st.booleans())
-    def begin(self, target_rows: int, is_shared: bool) -> None:
+
+class AgainstAFilter(RuleBasedStateMachine):
+    """Look-ups, scans and changes by key, against the rows that plain Python keeps."""
+
+    @initialize(target_rows=st.integers(0, 12), is_shared=st.booleans(), uses=st.booleans())
+    def begin(self, target_rows: int, is_shared: bool, uses: bool) -> None:
+        self.undo = ExitStack()
+        self.undo.enter_context(moved(ALWAYS_USED if uses else {}))
         self.root = Path(tempfile.mkdtemp(prefix="txlog-index-"))
         self.draw = random.Random(target_rows)
         properties = {"delta.enableDeletionVectors": "true", "txlog.pageRows": "2"}
@@ -726,6 +737,34 @@ class AgainstAFilter(RuleBasedStateMachine):
         before = self.now
         self.table.delete(txlog.col("k") == key)
         self.took([one for one in before if one != key])
+
+    @rule(keys=st.lists(st.integers(0, 15), max_size=4), other=st.booleans())
+    def delete_some(self, keys: list[int], other: bool) -> None:
+        before = self.now
+        where = txlog.col("k").isin(keys)
+        self.table.delete(where & (txlog.col("k") < 4) if other else where)
+        self.took([one for one in before if one not in keys or (other and (one or 0) >= 4)])
+
+    @rule(key=st.integers(0, 15))
+    def update(self, key: int) -> None:
+        before = self.now
+        outcome = self.table.update({"k": "15 - k"}, f"k = {key}")
+        assert outcome.metrics.get("numUpdatedRows", 0) == before.count(key)
+        self.took([15 - key if one == key else one for one in before])
+
+    @rule(keys=st.lists(st.integers(0, 15), min_size=1, max_size=6, unique=True))
+    def upsert(self, keys: list[int]) -> None:
+        before = self.now
+        self.table.upsert(rows(*keys), on="k")
+        self.took(before + [key for key in keys if key not in before])
+
+    @rule(keys=st.lists(st.integers(0, 15), min_size=1, max_size=6, unique=True))
+    def merge(self, keys: list[int]) -> None:
+        before = self.now
+        merged = self.table.merge(rows(*keys), "t.k = s.k AND s.k < 8", "s", "t")
+        merged.when_matched_delete("t.k <> 2").execute()
+        gone = [key for key in keys if key < 8 and key != 2]
+        self.took([one for one in before if one not in gone])
 
     @rule(keys=st.lists(st.integers(0, 15), max_size=6))
     def overwrite(self, keys: list[int]) -> None:
@@ -831,6 +870,13 @@ class AgainstAFilter(RuleBasedStateMachine):
                 for _ in range(held.count(key))
             ]
             assert list(zip(found["_key"], found["k"], strict=True)) == wanted
+            asked = [key for key in keys if key is not None]
+            where = txlog.col("k").isin(asked) & (txlog.col("k") != 15)
+            expected = sorted(one for one in held if one in asked and one != 15)
+            scan = table.scan(["k"], where)
+            assert sorted(scan.to_arrow()["k"].to_pylist()) == expected, scan.explain()
+            assert scan.to_arrow().equals(table.scan(["k"], where, use_index=False).to_arrow())
+            assert table.count(where) == len(expected)
 
     @invariant()
     def versions_answer_like_a_filter(self) -> None:
@@ -846,6 +892,7 @@ class AgainstAFilter(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "root"):
             try:
+                self.undo.close()
                 for version in getattr(self, "versions", ()):
                     self.require_filter(version)
             finally:

@@ -150,7 +150,7 @@ def test_requests_of_the_first_look_up(far_table: Path, tmp_path: Path) -> None:
         for expected in (["list_after", "read"], ["list_after"]):
             store.reset()
             again = open_table(store)
-            again._index_cache = str(tmp_path)
+            again._context.lookups.folder = str(tmp_path)
             assert again.lookup([1], on="k").num_rows == 1
             assert calls_of_segments(store) == expected
 
@@ -175,7 +175,7 @@ def test_segments_that_are_gone_are_not_kept(tmp_path: Path) -> None:
     def kept_after_looking_up() -> set[str]:
         for table in tables:
             opened = open_table(far(Path(table.uri)))
-            opened._index_cache = str(kept)
+            opened._context.lookups.folder = str(kept)
             assert opened.lookup([1], on="k")["v"].to_pylist() == ["a"]
             assert opened.lookup(["c"], on="v")["k"].to_pylist() == [3]
         return {path.name for path in kept.rglob("*.idx")}
@@ -197,7 +197,7 @@ def test_segments_that_are_gone_are_not_kept(tmp_path: Path) -> None:
     for table in tables:
         table.indexes.drop("v")
         opened = open_table(far(Path(table.uri)))
-        opened._index_cache = str(kept)
+        opened._context.lookups.folder = str(kept)
         assert opened.lookup([1], on="k").num_rows == 1
     assert {path.name for path in kept.rglob("*.idx")} == {
         path.name for path in tmp_path.glob("?/_txlog_index/*/*.idx")
@@ -225,5 +225,5 @@ def test_the_cache_of_segments_is_an_argument(tmp_path: Path) -> None:
     assert not (tmp_path / "kept").exists()  # The store is this machine's own disk.
     import pickle
 
-    assert pickle.loads(pickle.dumps(opened))._index_cache == str(tmp_path / "kept")
+    assert pickle.loads(pickle.dumps(opened))._context.lookups.folder == str(tmp_path / "kept")
     assert isinstance(opened._lookup(opened._open, None), Lookup)

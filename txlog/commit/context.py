@@ -3,11 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from txlog.base.effects import REAL, Effects
 from txlog.base.errors import InvalidInputError, InvalidTypeError
 from txlog.base.threads import Engine, Threads, is_in_process
+from txlog.protocol.properties import INDEX_PREFIX
 from txlog.store.base import Store
+
+if TYPE_CHECKING:
+    from txlog.lookup.indexed import GivenKeys
+    from txlog.lookup.lookup import LookupCache
+    from txlog.scan.plan import ScanPlan
+    from txlog.snapshot.snapshot import Snapshot
+
+
+class Lookups:
+    """The cache of look-ups of a table, which is made at its first use. It pickles empty.
+
+    Parameters
+    ----------
+    folder
+        A local folder for index segments from remote stores.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.folder = folder
+        self.made: LookupCache | None = None
+
+    def cache(self) -> LookupCache:
+        """Return the cache."""
+        from txlog.lookup.lookup import LookupCache
+
+        if self.made is None:
+            self.made = LookupCache(segment_folder=self.folder)
+        return self.made
+
+    def __reduce__(self) -> tuple[type[Lookups], tuple[str | None]]:
+        return Lookups, (self.folder,)
 
 
 @dataclass(frozen=True)
@@ -18,11 +51,25 @@ class Context:
     effects: Effects = REAL
     engine: Engine = field(default_factory=Threads)
     time_zone: str | None = None  # Of predicates and values in SQL. None: that of the engine.
+    lookups: Lookups = field(default_factory=Lookups, repr=False, compare=False)
 
     @property
     def zone(self) -> str | None:
         """The time zone of predicates: a Spark session has one, else it is UTC (None)."""
         return self.time_zone or getattr(self.engine, "time_zone", None)
+
+    def indexed(
+        self, snapshot: Snapshot, plan: ScanPlan, keys: GivenKeys | None = None
+    ) -> ScanPlan:
+        """Return a plan of a verb, with an index if there is one for its rows.
+
+        `keys` are those of `txlog.lookup.indexed.indexed_plan`.
+        """
+        if not any(name.startswith(INDEX_PREFIX) for name in snapshot.metadata.configuration):
+            return plan
+        from txlog.lookup.indexed import indexed_plan
+
+        return indexed_plan(self.store, snapshot, plan, self.lookups.cache(), keys=keys)
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.engine, "map", None)):

@@ -225,6 +225,8 @@ def delete_rows(
 ) -> RowChanges:
     """Find the rows of a plan's predicate, and write vectors or new files to delete them."""
     require_table_columns(plan.reading.where, snapshot, plan.live, row_ids=True)
+    if options.use_index:
+        plan = context.indexed(snapshot, plan)
     whole, deletes = find_deletes(context.store, plan, context.engine)
     return apply_deletes(context, snapshot, plan, whole, deletes, options)
 

@@ -311,6 +311,9 @@ class WriteOptions:
         For `update`, `merge` and `upsert`: if false, a computed value is cast to the type of its
         column, which may round it, and becomes null where that fails. Other verbs refuse values
         that a column cannot store in any case.
+    use_index
+        For `delete`, `update`, `merge` and `upsert`: find rows by an index over their key columns,
+        where this is less than statistics leave. The rows are the same if false.
 
     Raises
     ------
@@ -322,9 +325,10 @@ class WriteOptions:
     max_rows_per_file: int | None = None
     writer_properties: WriterProperties | None = None
     error_on_type_mismatch: bool = True
+    use_index: bool = True
 
     def __post_init__(self) -> None:
-        require_flags(error_on_type_mismatch=self.error_on_type_mismatch)
+        require_flags(error_on_type_mismatch=self.error_on_type_mismatch, use_index=self.use_index)
         for name in ("target_file_bytes", "max_rows_per_file"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 1 <= value < 1 << 63):

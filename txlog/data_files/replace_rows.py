@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.actions.file import Add, Cdc
-from txlog.base.arrow import pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.threads import in_shares, map_all
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
@@ -63,6 +64,8 @@ _GROUP_BYTES: Threshold = 256 * 1024 * 1024
 _REWRITTEN_BYTES: Threshold = 64 * 1024 * 1024
 _GROUP_FILES: Threshold = 4096
 _TOGETHER_ROWS: Threshold = 16_384  # Rows of several fragments that are computed together.
+# Of a file in which fewer than one of as many rows change, only the pages of these are read.
+_PAGED_SHARE: Threshold = 8
 
 
 @dataclass(frozen=True)
@@ -218,6 +221,14 @@ def _rows_read(
     context: Context, steps: _ChangePlan, change: FileChange
 ) -> Iterator[pa.RecordBatch]:
     reader = FragmentReader(context.store, steps.read, change.fragment)
+    few = _PAGED_SHARE * len(change.updated) <= change.deletes.physical_rows
+    if steps.keeps and few:  # Only the pages with these rows are read.
+        numbers = numpy_array(as_array(change.updated).cast(pa.int64()))
+        for positions, batch in reader.at(steps.columns, numbers, BATCH_ROWS):
+            reader.require_texts(batch)
+            places = arrow_array(positions.astype(np.uint64))
+            yield _updated(steps, [(change.fragment, places)], batch)
+        return
     only = change.updated if steps.keeps else None
     gone = change.deletes.rows | change.deletes.deleted
     for start, batch in reader.batches(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -191,11 +191,13 @@ class SegmentCache:
         key_columns: Sequence[StructField],
         defined: Collection[str],
         table: str | None = None,
+        may_read: Callable[[int], bool] = lambda _: True,
     ) -> Coverage:
         """Return the coverage of fragments by indexes; segments are listed if more are needed.
 
         `defined` are the names of all indexes of the table: of others nothing is kept. `table` is
-        its id.
+        its id. `may_read` is asked with the bytes of an index's segments that were not read yet; if
+        it says no, only those that were read are used.
         """
         self._table = table
         self._sweep_dropped(store, defined)
@@ -203,23 +205,30 @@ class SegmentCache:
         known = [one for path, one in list(self._read.items()) if path.split("/")[1] in indexes]
         found = cover(fragments, [one for one in known if one is not None], columns, types, table)
         if found.uncovered and indexes:
-            segments = [one for name in indexes for one in self.segments(store, name)]
+            segments = [one for name in indexes for one in self.segments(store, name, may_read)]
             found = cover(fragments, segments, columns, types, table)
         return found
 
-    def segments(self, store: Store, index: str) -> list[Segment]:
-        """Return the current segments of an index, without those that cannot be read."""
+    def segments(
+        self, store: Store, index: str, may_read: Callable[[int], bool] = lambda _: True
+    ) -> list[Segment]:
+        """Return the current segments of an index, without those that cannot be read.
+
+        `may_read` is that of `coverage`.
+        """
         try:
-            return self._segments(store, index)
+            return self._segments(store, index, may_read)
         except (TxlogError, OSError) as error:
             _warn(f"the segments of the index {index} cannot be listed: {error}")
             return []
 
-    def _segments(self, store: Store, index: str) -> list[Segment]:
+    def _segments(self, store: Store, index: str, may_read: Callable[[int], bool]) -> list[Segment]:
         for attempt in (1, 2):
             listed = list_segments(store, index)
             new = [one for one in listed if one[0] not in self._read]
             gone = False
+            if new and not may_read(sum(size for _, size in new)):
+                new = []
             load = partial(self._load, store)
             for (path, _), (segment, state) in zip(
                 new, map_many(store, load, new, size=lambda one: one[1]), strict=True

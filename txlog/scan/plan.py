@@ -53,20 +53,26 @@ class Explanation:
     files_to_read: int
     files_with_deletions: int  # The number among the files to read.
     bytes_to_read: int  # An upper limit, because row groups and columns are skipped, too.
+    pruned_by_index: int = 0
+    index: str | None = (
+        None  # What an index over columns of the predicate did; None: there is none.
+    )
 
     def __str__(self) -> str:
-        return "\n".join(
-            [
-                f"Scan of version {self.version}",
-                f"  columns: {', '.join(self.columns)}",
-                f"  where: {self.predicate or 'all rows'}",
-                f"  files: {self.files_to_read} of {self.files}",
-                f"    bytes at most: {self.bytes_to_read:,}",
-                f"    left out by partition values: {self.pruned_by_partition}",
-                f"    left out by statistics: {self.pruned_by_statistics}",
-                f"    with deleted rows: {self.files_with_deletions}",
-            ]
-        )
+        lines = [
+            f"Scan of version {self.version}",
+            f"  columns: {', '.join(self.columns)}",
+            f"  where: {self.predicate or 'all rows'}",
+            f"  files: {self.files_to_read} of {self.files}",
+            f"    bytes at most: {self.bytes_to_read:,}",
+            f"    left out by partition values: {self.pruned_by_partition}",
+            f"    left out by statistics: {self.pruned_by_statistics}",
+            f"    with deleted rows: {self.files_with_deletions}",
+        ]
+        if self.index is not None:
+            lines[-1:-1] = [f"    left out by the index: {self.pruned_by_index}"]
+            lines.append(f"  index {self.index}")
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         from txlog.base.html import facts_html, titled
@@ -78,7 +84,9 @@ class Explanation:
             "bytes at most": self.bytes_to_read,
             "left out by partition values": self.pruned_by_partition,
             "left out by statistics": self.pruned_by_statistics,
+            **({} if self.index is None else {"left out by the index": self.pruned_by_index}),
             "with deleted rows": self.files_with_deletions,
+            **({} if self.index is None else {"index": self.index}),
         }
         return titled(f"Scan of version {self.version}", facts_html(facts))
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.base.arrow import arrow_array, arrow_scalar, pc, pq
+from txlog.base.arrow import arrow_array, arrow_scalar, numpy_array, pc, pq
 from txlog.base.columns import is_readable
 from txlog.base.errors import DataFileError, InvalidInputError, warn_caller
 from txlog.expressions.bind import columns_of
@@ -126,6 +126,23 @@ class FragmentReader:
             part = self._fragment, arrow_array(numbers)
             return in_table(self._plan, needed, files, raws, [part])
 
+    def possible(self, deleted: BitMap64 | None) -> Numbers | None:
+        """Return the positions of rows that may match and are not deleted; None: any may match."""
+        positions = self._plan.candidates_in(self._fragment)
+        if positions is None or deleted is None:
+            return positions
+        left: Numbers = positions[[at not in deleted for at in positions.tolist()]]
+        return left
+
+    def at(
+        self, needed: tuple[StructField, ...], positions: Numbers, batch_rows: int
+    ) -> Iterator[tuple[Numbers, pa.RecordBatch]]:
+        """Yield physical rows at ascending positions, in batches; missing ones are skipped."""
+        for start in range(0, len(positions), batch_rows):
+            some = positions[start : start + batch_rows]
+            batch = self.rows_at(needed, some)
+            yield some[: batch.num_rows], batch
+
     def matching(self) -> tuple[BitMap64, int]:
         """Return the positions of the live rows for which the plan's predicate is true.
 
@@ -133,18 +150,25 @@ class FragmentReader:
         """
         plan, total = self._plan, self.count_rows()
         found = BitMap64()
+        deleted = self.deletions()
+        possible = self.possible(deleted)
         if plan.where is None:
             found = BitMap64(range(total))
         else:
             read = {path[0] for path in columns_of(plan.where)}
             needed = tuple(column for column in plan.needed if column.name in read)
+            if possible is not None:
+                for positions, batch in self.at(needed, possible, BATCH_ROWS):
+                    with self.blamed(batch):
+                        true = numpy_array(is_true(plan.where, batch))
+                    found |= BitMap64(positions[true].tolist())
+                return found, total
             for start, batch in self.batches(
                 needed, prune=True, batch_rows=BATCH_ROWS, threads=False
             ):
                 with self.blamed(batch):
                     rows = pc.indices_nonzero(is_true(plan.where, batch))
                 found |= as_bitmap(pc.add(pc.cast(rows, pa.uint64()), start))
-        deleted = self.deletions()
         return (found if deleted is None else found - deleted), total
 
     def require_texts(self, rows: pa.RecordBatch) -> None:
@@ -375,6 +399,14 @@ def read_fragment(
     """
     reader = FragmentReader(store, plan, fragment)
     deleted = reader.deletions()
+    possible = None if rows is not None else reader.possible(deleted)
+    if possible is not None:
+        for _, batch in reader.at(plan.needed, possible, batch_rows):
+            with reader.blamed(batch):
+                found = matching_rows(batch, None, plan.where)
+            if found.num_rows:
+                yield chosen_columns(plan, found)
+        return
     for start, batch in reader.batches(
         plan.needed, prune=True, batch_rows=batch_rows, threads=threads, rows=rows
     ):

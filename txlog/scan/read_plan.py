@@ -36,6 +36,8 @@ from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from txlog.fragments.fragment import Fragment
+    from txlog.parquet.footer import Numbers
     from txlog.scan.pages import FooterCache
     from txlog.scan.resolve import PartitionValues, Resolved
 
@@ -69,6 +71,37 @@ class ReadMemo:
         return ReadMemo, ()
 
 
+class Candidates:
+    """The rows that may match a predicate, where something other than statistics knows them.
+
+    They are found at their first use.
+
+    Parameters
+    ----------
+    where
+        The predicate. A plan with another one does not use them.
+    find
+        Returns ascending positions by the logged paths of fragments' primary files. All rows of
+        other fragments may match.
+    """
+
+    def __init__(self, where: Expression, find: Callable[[], Mapping[str, Numbers]]) -> None:
+        self.where = where
+        self._find = find
+
+    @cached_property
+    def positions(self) -> Mapping[str, Numbers]:
+        """The positions, by paths."""
+        return self._find()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _found_candidates, (self.where, self.positions)
+
+
+def _found_candidates(where: Expression, positions: Mapping[str, Numbers]) -> Candidates:
+    return Candidates(where, lambda: positions)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReadPlan:
     """How to read a fragment: it pickles, so any worker can do it without the log."""
@@ -84,7 +117,14 @@ class ReadPlan:
     # only the fields that are read.
     nested: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixes: bool = False  # Whether the result has fixed-size lists, as in the Arrow data.
+    candidates: Candidates | None = field(default=None, repr=False, compare=False)
     memo: ReadMemo = field(default_factory=ReadMemo, repr=False, compare=False)
+
+    def candidates_in(self, fragment: Fragment) -> Numbers | None:
+        """Return the positions of the rows that may match; None: any row of the fragment may."""
+        if self.candidates is None or self.candidates.where is not self.where:
+            return None
+        return self.candidates.positions.get(fragment.path)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields alone: what was computed from them is computed again."""

@@ -108,8 +108,6 @@ class Handle:
 
     _context: Context
     _outcome: Outcome | None
-    _lookup_cache: LookupCache | None = None
-    _index_cache: str | None = None
     _open: OpenVersion
 
     @property
@@ -148,11 +146,7 @@ class Handle:
             return left.snapshot, left.cause
 
     def _cached(self) -> LookupCache:
-        from txlog.lookup.lookup import LookupCache
-
-        if self._lookup_cache is None:
-            self._lookup_cache = LookupCache(segment_folder=self._index_cache)
-        return self._lookup_cache
+        return self._context.lookups.cache()
 
     def _run(
         self,
@@ -175,9 +169,9 @@ class Handle:
 
         self._move(done.snapshot)
         self._outcome = done.outcome
-        cache = self._lookup_cache
-        segments = None if cache is None else cache.segments
-        settle(self._context, done, segments, segment_folder=self._index_cache)
+        lookups = self._context.lookups
+        segments = None if lookups.made is None else lookups.made.segments
+        settle(self._context, done, segments, segment_folder=lookups.folder)
         return done.outcome
 
 

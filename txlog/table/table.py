@@ -26,7 +26,7 @@ from txlog.base.errors import (
 from txlog.base.observe import observed, reading
 from txlog.base.texts import without_secrets
 from txlog.base.threads import Engine
-from txlog.commit.context import Context
+from txlog.commit.context import Context, Lookups
 from txlog.snapshot.time_travel import require_out_of_range, snapshot_at
 from txlog.store.base import threads_for
 from txlog.store.open import open_store
@@ -136,7 +136,10 @@ class Table(Handle, RowVerbs):
 
             known_zone(time_zone)  # It raises.
         store = open_store(uri, storage_options)
-        context = Context(store, engine=engine or threads_for(store), time_zone=time_zone)
+        lookups = Lookups(None if index_cache is None else os.fspath(index_cache))
+        context = Context(
+            store, engine=engine or threads_for(store), time_zone=time_zone, lookups=lookups
+        )
         with resource_errors(), observed("OPEN", store.root, "open") as seen:
             snapshot = snapshot_at(
                 store, version, timestamp, out_of_range=out_of_range, catalog=catalog_commits
@@ -144,7 +147,6 @@ class Table(Handle, RowVerbs):
             seen.note("opened", {"version": snapshot.version})
         self._context = context
         self._outcome: Outcome | None = None
-        self._index_cache = None if index_cache is None else os.fspath(index_cache)
         self._stand_at(snapshot)
 
     @classmethod
@@ -190,13 +192,11 @@ class Table(Handle, RowVerbs):
         return {
             "context": self._context,
             "snapshot": snapshot,
-            "index_cache": self._index_cache,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._context = state["context"]
         self._outcome = None
-        self._index_cache = state["index_cache"]
         self._stand_at(state["snapshot"])
 
     @staticmethod
@@ -440,9 +440,7 @@ class Table(Handle, RowVerbs):
             snapshot = snapshot_at(
                 self._context.store, version, timestamp, out_of_range=out_of_range, catalog=catalog
             )
-        table = Table._of(self._context, snapshot)
-        table._index_cache = self._index_cache
-        return table
+        return Table._of(self._context, snapshot)
 
     def refresh(self) -> Table:
         """Move to the latest version, and return this table."""
@@ -697,7 +695,13 @@ class Table(Handle, RowVerbs):
 
     # Rows ---------------------------------------------------------------------------------------
 
-    def scan(self, columns: list[str] | None = None, where: Where = None) -> Scan:
+    def scan(
+        self,
+        columns: list[str] | None = None,
+        where: Where = None,
+        *,
+        use_index: bool = True,
+    ) -> Scan:
         """Plan a scan of this version; nothing is read until its rows are asked for.
 
         Parameters
@@ -710,12 +714,17 @@ class Table(Handle, RowVerbs):
             'UA'"`), an expression (`col("dep_delay") > 60`), or filters as in pyarrow and
             deltalake: `[("dep_delay", ">", 60), ("carrier", "in", ["UA"])]`. All filters of a list
             must be true, or all filters of one of several lists.
+        use_index
+            If the predicate compares the key columns of an index with values (`=`, `<=>`, `IN`),
+            read only the rows that the index names, where this is less than statistics leave.
+            `explain()` says what the index does. False: do not use it. The rows are the same.
 
         Raises
         ------
         InvalidInputError
             A column is not in the table, or the predicate does not fit it.
         """
+        require_flags(use_index=use_index)
         from txlog.expressions.sql import as_expression
         from txlog.scan.lazy_plan import plan_snapshot
         from txlog.scan.scan import Scan
@@ -728,7 +737,24 @@ class Table(Handle, RowVerbs):
             columns=columns,
             where=as_expression(where, self._zone),
         )
+        if use_index and where is not None and version.indexes():
+            plan = self._indexed(version, plan)
         return Scan(self._context.store, plan.for_arrow(), self._context.engine)
+
+    def _indexed(self, version: OpenVersion, plan: ScanPlan) -> ScanPlan:
+        """Return a plan that uses an index of a version if its predicate gives keys."""
+        from txlog.lookup.indexed import indexed_plan
+        from txlog.scan.lazy_plan import is_large
+
+        large = is_large(version.snapshot)
+        return indexed_plan(
+            self._context.store,
+            version.snapshot,
+            plan,
+            self._cached(),
+            fragments=None if large else lambda: tuple(version.fragments()),
+            coverages=version.coverages,
+        )
 
     def to_arrow(self, columns: list[str] | None = None, where: Where = None) -> pa.Table:
         """Return the rows as one Arrow table; arguments as for `scan`."""
@@ -795,10 +821,13 @@ class Table(Handle, RowVerbs):
         from txlog.scan.plan import plan_scan
 
         version, predicate = self._open, as_expression(where, self._zone)
+        plan = plan_scan(version.snapshot, version.files().live, where=predicate)
+        if version.indexes():
+            plan = self._indexed(version, plan)
         return as_dataset(
             self._context.store,
             version.snapshot,
-            plan_scan(version.snapshot, version.files().live, where=predicate),
+            plan,
             schema=schema,
             as_large_types=as_large_types,
             parquet_read_options=parquet_read_options,
@@ -1388,7 +1417,7 @@ class Table(Handle, RowVerbs):
 
 def _in_index_order(version: OpenVersion, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return key columns in the order of an index over them, if there is none in their own."""
-    from txlog.verbs.indexes import logical_columns
+    from txlog.lookup.indexed import logical_columns
 
     orders = [logical_columns(version.snapshot, one) or () for one in version.indexes()]
     same = [found for found in orders if sorted(found) == sorted(names)]

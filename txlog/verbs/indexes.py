@@ -18,6 +18,7 @@ from txlog.base.errors import (
 from txlog.base.thresholds import Threshold
 from txlog.commit.context import Context
 from txlog.fragments.fragment import Fragment
+from txlog.lookup.indexed import logical_columns
 from txlog.lookup.indexes import SegmentCache, cover, covering_file
 from txlog.lookup.keys import key_type, require_key_columns
 from txlog.lookup.runs import RunBuilder
@@ -104,16 +105,6 @@ class IndexReport:
     bytes: int
     segments_before: int
     segments_after: int
-
-
-def logical_columns(snapshot: Snapshot, definition: IndexDefinition) -> tuple[str, ...] | None:
-    """Return the names of an index's columns; None if the table has lost one."""
-    names = {
-        column.name_in_files(snapshot.mapping_mode): column.name
-        for column in snapshot.schema.fields
-    }
-    found = [names.get(name) for name in definition.columns]
-    return None if None in found else tuple(name for name in found if name is not None)
 
 
 def indexed_columns(snapshot: Snapshot) -> tuple[str, ...]:

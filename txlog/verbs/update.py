@@ -72,6 +72,8 @@ class Update(ChangeRows):
     def _changes_of(self, base: Snapshot, plan: ScanPlan) -> RowChanges:
         assert self._given is not None
         require_table_columns(plan.reading.where, base, plan.live, row_ids=True)
+        if self._options.use_index:
+            plan = self.context.indexed(base, plan)
         rows = find_rows(self.context.store, plan, self.context.engine)
         if not rows:
             return RowChanges(plan.reading.where)

@@ -182,7 +182,7 @@ CORE = Understood(
     frozenset({"kind", "action", "predicate", "updates", "except_cols", "partial", "keeps_fields",
                "data", "on", "source_alias", "target_alias", "schema_mode", "options",
                "target_file_bytes", "max_rows_per_file", "writer_properties",
-               "error_on_type_mismatch"}),
+               "error_on_type_mismatch", "use_index"}),
     ACTIONS,
 )  # fmt: skip
 

@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.base.arrow import numpy_array, pc
+from txlog.base.arrow import arrow_array, numpy_array, pc
 from txlog.base.columns import flat
 from txlog.base.thresholds import Threshold
 from txlog.expressions.comparisons import alike, as_double
 from txlog.expressions.evaluate import evaluate
 from txlog.expressions.tree import And, Column, Expression
 from txlog.expressions.type_rules import is_number
+from txlog.lookup.indexed import RowKeys
 from txlog.lookup.keys import within
 from txlog.schema.arrow import arrow_type
 from txlog.verbs.merge.condition import Condition, Key, Sides, by_own_names
@@ -119,6 +120,20 @@ class SourceKeys:
         kept = np.arange(source.num_rows) if valid is None else np.flatnonzero(valid)
         order = kept[np.argsort(codes[kept], kind="stable")]
         return cls(tuple(columns), tuple(known), codes[order], order)
+
+    def given(self, sides: Sides) -> RowKeys:
+        """Return the distinct keys by the target's columns, as far as these are compared alone."""
+        if any(known is not None for known in self.known):
+            return RowKeys({})
+        left = np.unique(self.codes)
+        arrays: dict[str, pa.Array] = {}
+        for column in reversed(self.columns):
+            count = max(1, len(column.distinct))
+            places, left = left % count, left // count
+            target = column.key.target
+            if isinstance(target, Column) and len(target.path) == 1 and not column.key.nulls_match:
+                arrays[sides.name(target.path[0])] = column.distinct.take(arrow_array(places))
+        return RowKeys(arrays)
 
     def pairs(self, rows: pa.RecordBatch) -> Iterator[tuple[Indices, Indices]]:
         """Yield rows of the target, and the rows of the source with the same key, pair by pair."""

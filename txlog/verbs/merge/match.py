@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,13 +97,7 @@ def match_fragment(store: Store, plan: MatchPlan, fragment: Fragment) -> Fragmen
     matched: list[Indices] = []
     waiting = 0  # The length of `matched` since it was last reduced to distinct rows.
     hits: list[_Hits] = []
-    for start, batch in reader.batches(
-        plan.columns, prune=plan.prune, batch_rows=BATCH_ROWS, threads=False
-    ):
-        alive = alive_mask(deleted, start, batch.num_rows)
-        positions = np.arange(start, start + batch.num_rows, dtype=np.int64)
-        if alive is not None:
-            batch, positions = batch.filter(alive), positions[numpy_array(alive)]
+    for positions, batch in _live_rows(reader, plan, deleted):
         reader.require_texts(batch)
         rows = named(batch, plan.sides.target_alias)
         ours, theirs = _pairs(plan, rows)
@@ -118,6 +112,24 @@ def match_fragment(store: Store, plan: MatchPlan, fragment: Fragment) -> Fragmen
             if len(one.rows)
         )
     return _together(plan, fragment, reader, deleted, hits, matched)
+
+
+def _live_rows(
+    reader: FragmentReader, plan: MatchPlan, deleted: BitMap64 | None
+) -> Iterator[tuple[Indices, pa.RecordBatch]]:
+    """Yield the rows of a fragment that may match and are not deleted, with their positions."""
+    possible = reader.possible(deleted) if plan.prune else None
+    if possible is not None:
+        yield from reader.at(plan.columns, possible, BATCH_ROWS)
+        return
+    for start, batch in reader.batches(
+        plan.columns, prune=plan.prune, batch_rows=BATCH_ROWS, threads=False
+    ):
+        alive = alive_mask(deleted, start, batch.num_rows)
+        positions = np.arange(start, start + batch.num_rows, dtype=np.int64)
+        if alive is not None:
+            batch, positions = batch.filter(alive), positions[numpy_array(alive)]
+        yield positions, batch
 
 
 def _together(

@@ -153,6 +153,8 @@ class Merge(ChangeRows):
         """Match the rows of a plan's files with the source."""
         assert self._bound is not None
         bound = self._bound
+        if self._options.use_index and not bound.every:
+            plan = self.context.indexed(base, plan, bound.keys.given(bound.sides))
         steps = _match_plan(base, plan, bound)
         fragments = plan.values if bound.every or len(bound.keys.rows) else ()
         match = partial(match_fragment, self.context.store, steps)

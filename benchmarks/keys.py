@@ -1,0 +1,197 @@
+"""Changes and reads by key, with an index, without it, and by deltalake.
+
+    python benchmarks/keys.py --rows 20000000 --files 100
+
+The keys of all files are a random permutation: each file may have each key, and statistics exclude
+none. Each run is a process of its own with a copy of the table; imports and a run on a small
+table are not timed, but opening the table is. "kept" means that the same process has read one key
+before, so that the index is in memory. The last columns are the CPU seconds without the index, and
+of deltalake, as multiples of those with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from math import nan
+from pathlib import Path
+from statistics import median
+from tempfile import gettempdir
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from bench import commit, machine, put_section
+
+TITLE = "Changes and reads by key"
+ENGINES = ("index", "no index", "deltalake")
+WORKS = ("where", "where, kept", "delete", "update", "upsert")
+
+
+def rows(keys: Any, rng: Any) -> pa.Table:
+    """Return rows with keys: 16 characters of text and three numbers each."""
+    size = len(keys)
+    return pa.table(
+        {
+            "id": keys,
+            "name": pa.array([f"{number:016x}" for number in rng.integers(0, 1 << 60, size)]),
+            "amount": rng.random(size),
+            "count": rng.integers(0, 1_000, size),
+            "at": pa.array(rng.integers(0, 1 << 40, size), pa.timestamp("us", "UTC")),
+        }
+    )
+
+
+def make(root: Path, total: int, files: int, page_rows: int) -> None:
+    import txlog
+
+    rng = np.random.default_rng(7)
+    options = {"txlog.durability": "relaxed"}
+    properties: dict[str, str] | None = {"txlog.pageRows": str(page_rows)}
+    for part in np.array_split(rng.permutation(total), files):
+        table = rows(part, rng)
+        txlog.write(root, table, mode="append", storage_options=options, properties=properties)
+        properties = None
+    no_index = root.with_name(root.name.replace("index", "no index"))
+    shutil.copytree(root, no_index, copy_function=os.link)
+    txlog.Table(root, storage_options=options).indexes.create("id")
+
+
+def asked(count: int, total: int) -> Any:
+    return np.random.default_rng(11).choice(total, count, replace=False)
+
+
+def by_txlog(work: str, root: Path, keys: Any) -> Callable[[], Any]:
+    import pyarrow.dataset  # noqa: F401  # An import that some reads need.
+
+    import txlog
+
+    chosen = txlog.col("id").isin(keys.tolist())
+    kept = txlog.Table(root, storage_options={"txlog.durability": "relaxed"})
+    if work == "where, kept":
+        kept.to_arrow(where=txlog.col("id") == int(keys[0]) + 1)
+
+    def opened() -> txlog.Table:
+        return txlog.Table(root, storage_options={"txlog.durability": "relaxed"})
+
+    source = rows(keys, np.random.default_rng(12))
+    works: dict[str, Callable[[], Any]] = {
+        "where": lambda: opened().to_arrow(where=chosen).num_rows,
+        "where, kept": lambda: kept.to_arrow(where=chosen).num_rows,
+        "delete": lambda: opened().delete(chosen).metrics["numDeletedRows"],
+        "update": lambda: opened().update({"count": "-1"}, chosen).metrics["numUpdatedRows"],
+        "upsert": lambda: opened().upsert(source, on="id").metrics["numTargetRowsUpdated"],
+    }
+    return works[work]
+
+
+def by_deltalake(work: str, root: Path, keys: Any) -> Callable[[], Any]:
+    from deltalake import DeltaTable
+
+    where = f"id IN ({', '.join(map(str, keys.tolist()))})"
+    pairs = [("id", "in", keys.tolist())]
+    source = rows(keys, np.random.default_rng(12))
+
+    def upsert() -> Any:
+        merging = DeltaTable(root).merge(source, "s.id = t.id", source_alias="s", target_alias="t")
+        done = merging.when_matched_update_all().when_not_matched_insert_all().execute()
+        return done["num_target_rows_updated"]
+
+    kept = DeltaTable(root)
+    works: dict[str, Callable[[], Any]] = {
+        "where": lambda: DeltaTable(root).to_pyarrow_table(filters=pairs).num_rows,
+        "where, kept": lambda: kept.to_pyarrow_table(filters=pairs).num_rows,
+        "delete": lambda: DeltaTable(root).delete(where)["num_deleted_rows"],
+        "update": lambda: DeltaTable(root).update({"count": "-1"}, predicate=where)[
+            "num_updated_rows"
+        ],
+        "upsert": upsert,
+    }
+    return works[work]
+
+
+def once(work: str, engine: str, count: int, given: argparse.Namespace) -> dict[str, float]:
+    root = given.folder / "work"
+    for made, total, wanted in (("small ", 20_000, 1), ("", given.rows, count)):
+        shutil.rmtree(root, ignore_errors=True)
+        made += engine.replace("deltalake", "no index")
+        shutil.copytree(given.folder / made, root, copy_function=os.link)
+        keys = asked(wanted, total)
+        call = (by_deltalake if engine == "deltalake" else by_txlog)(work, root, keys)
+        cpu, start = time.process_time(), time.perf_counter()
+        found = call()
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        assert found == wanted, (found, wanted)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    return {"seconds": seconds, "cpu": cpu, "peak": peak}
+
+
+def measured(work: str, engine: str, count: int, given: argparse.Namespace) -> dict[str, float]:
+    command = [sys.executable, __file__, "--folder", str(given.folder)]
+    command += ["--rows", str(given.rows), "--only", json.dumps([work, engine, count])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"{work} of {engine} failed:\n{done.stderr[-500:]}", file=sys.stderr)
+        return {"seconds": nan, "cpu": nan, "peak": nan}
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path(gettempdir()) / "txlog-keys")
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--files", type=int, default=100)
+    parser.add_argument("--page-rows", type=int, default=1_024, help="txlog.pageRows")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--keys", type=int, nargs="+", default=[1, 1_000, 100_000])
+    parser.add_argument("--works", nargs="+", default=WORKS)
+    parser.add_argument("--dry", action="store_true", help="only print")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    if given.only:
+        print(json.dumps(once(*json.loads(given.only), given)))
+        return
+    if not (given.folder / "index").exists():
+        make(given.folder / "small index", 20_000, 2, given.page_rows)
+        make(given.folder / "index", given.rows, given.files, given.page_rows)
+    lines = [
+        "| | keys | index s | CPU | MB | no index s | CPU | MB | deltalake s | CPU | MB | x | x |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for work in given.works:
+        for count in given.keys:
+            runs: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}
+            for _ in range(given.repeat):
+                for engine in ENGINES:
+                    runs[engine].append(measured(work, engine, count, given))
+            found = {
+                engine: [median(run[what] for run in of) for what in ("seconds", "cpu", "peak")]
+                for engine, of in runs.items()
+            }
+            cells = [f"{s:.3f} | {c:.3f} | {m:,.0f}" for s, c, m in found.values()]
+            cpu = {engine: values[1] for engine, values in found.items()}
+            cells += [f"{cpu[one] / cpu['index']:.1f}" for one in ("no index", "deltalake")]
+            lines.append(f"| {work} | {count:,} | {' | '.join(cells)} |")
+            print(lines[-1], flush=True)
+    told = (
+        f"{datetime.now(UTC):%Y-%m-%d}, commit {commit()}. {given.rows:,} rows in {given.files} "
+        f"files, pages of {given.page_rows:,} rows. Medians of {given.repeat} runs. {machine()}."
+    )
+    text = "\n".join([f"## {TITLE}", "", told, "", *lines]) + "\n"
+    print("\n" + text)
+    if not given.dry:
+        put_section(text)
+
+
+if __name__ == "__main__":
+    main()

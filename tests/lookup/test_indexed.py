@@ -1,0 +1,292 @@
+"""Scans and changes that an index narrows have the rows of those without it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import txlog
+from tests.examples import examples
+from tests.moved import moved
+from txlog import col
+from txlog.data_files.options import WriteOptions
+from txlog.lookup.indexed import PredicateKeys, RowKeys, asked_index
+from txlog.scan.plan import Explanation
+from txlog.store.open import open_store
+from txlog.testing import CountingStore, open_table
+
+ALWAYS_USED = {
+    "txlog.lookup.indexed:_LEAST_BYTES": 0,
+    "txlog.lookup.indexed:_LEAST_SHARE": 1,
+    "txlog.lookup.indexed:_MOST_TIMES": 1 << 20,
+}
+FIRST = datetime(2024, 1, 1, tzinfo=UTC)
+VALUES: dict[str, list[Any]] = {
+    "i": [None, 0, 1, 2, 3, -7, 2**31 - 1],
+    "l": [None, 0, 1, 2**53, 2**53 + 1, -(2**63), 2**63 - 1],
+    "m": [None, Decimal("0.00"), Decimal("1.50"), Decimal("-2.25"), Decimal("99999999.99")],
+    "s": [None, "", "a", "a ", "\N{GREEK SMALL LETTER ALPHA}" * 9, "abcdefgh", "abcdefghi"],
+    "d": [None, date(1, 1, 1), date(2024, 1, 1), date(2024, 1, 2)],
+    "t": [None, FIRST, FIRST + timedelta(microseconds=1), FIRST + timedelta(days=1)],
+    "o": [None, True, False],
+    "x": [None, 0.0, 1.0, 2.5],  # Floating point numbers are in no index.
+}
+SCHEMA = pa.schema(
+    [
+        ("i", pa.int32()),
+        ("l", pa.int64()),
+        ("m", pa.decimal128(10, 2)),
+        ("s", pa.string()),
+        ("d", pa.date32()),
+        ("t", pa.timestamp("us", "UTC")),
+        ("o", pa.bool_()),
+        ("x", pa.float64()),
+        ("n", pa.int64()),
+    ]
+)
+KEYS = [("i",), ("l",), ("m",), ("s",), ("d",), ("t",), ("o",), ("i", "s"), ("o", "l")]
+
+
+@pytest.fixture
+def always_used() -> Iterator[None]:
+    """Let tables of a few rows use their indexes."""
+    with moved(ALWAYS_USED):
+        yield
+
+
+def row_of(draw: Any, number: int) -> dict[str, Any]:
+    return {name: draw(st.sampled_from(some)) for name, some in VALUES.items()} | {"n": number}
+
+
+def same_rows(table: txlog.Table, where: Any) -> Explanation:
+    scan = table.scan(where=where)
+    without = table.scan(where=where, use_index=False)
+    expected = without.to_arrow()
+    assert scan.to_arrow().equals(expected), scan.explain()
+    assert pa.Table.from_batches(scan.to_batches(), scan.schema).equals(expected)
+    assert scan.to_polars().equals(without.to_polars())
+    numbers = table.to_pyarrow_dataset(where).to_table(["n"])["n"].to_pylist()
+    assert {*expected["n"].to_pylist()} <= {*numbers}
+    assert table.count(where) == expected.num_rows
+    assert table.head(3, where=where).equals(expected.slice(0, 3))
+    assert pickle.loads(pickle.dumps(scan)).to_arrow().equals(expected)
+    return scan.explain()
+
+
+@st.composite
+def simple(draw: Any, names: tuple[str, ...]) -> Any:
+    """Draw a comparison of a column with values of its own or of another type."""
+    name = draw(st.sampled_from([*names, *names, *VALUES]))
+    values = [one for one in VALUES[name] if one is not None]
+    kind = draw(st.sampled_from(["=", "=", "<=>", "in", "in", "<", "null", "text", "number"]))
+    value = draw(st.sampled_from(values))
+    if kind == "in":
+        return col(name).isin(draw(st.lists(st.sampled_from(VALUES[name]), max_size=4)))
+    if kind == "null":
+        return col(name).is_null()
+    if kind == "<":
+        return col(name) < value
+    if kind == "<=>":
+        return col(name).eq_null_safe(draw(st.sampled_from(VALUES[name])))
+    if kind == "number" and name in ("i", "l", "m", "x"):
+        return col(name) == draw(st.sampled_from([1, 1.5, Decimal("1.500"), 2**70, 2.0**53, 1e300]))
+    if kind == "text" and name in ("i", "l", "d", "t"):
+        return col(name) == str(value)
+    return col(name) == value
+
+
+@st.composite
+def predicates(draw: Any, names: tuple[str, ...]) -> Any:
+    """Draw a conjunction of comparisons and of disjunctions, sometimes negated."""
+    parts = []
+    for _ in range(draw(st.integers(1, 3))):
+        part = draw(simple(names))
+        for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+            part = part | draw(simple(names))
+        parts.append(~part if draw(st.sampled_from([False] * 5 + [True])) else part)
+    found = parts[0]
+    for part in parts[1:]:
+        found = found & part
+    return found
+
+
+@pytest.mark.usefixtures("always_used")
+@pytest.mark.spec("LKP-13")
+@settings(max_examples=examples(120), deadline=None)
+@given(data=st.data(), names=st.sampled_from(KEYS), mapped=st.booleans())
+def test_scans_and_changes_have_the_rows_of_those_without_it(
+    tmp_path_factory: pytest.TempPathFactory, data: Any, names: tuple[str, ...], mapped: bool
+) -> None:
+    root = tmp_path_factory.mktemp("indexed")
+    properties = {
+        "delta.enableDeletionVectors": "true" if data.draw(st.booleans()) else "false",
+        "delta.columnMapping.mode": "name" if mapped else "none",
+        "txlog.pageRows": "2",
+    }
+    table = txlog.Table.create(root, SCHEMA, properties=properties)
+    covered = data.draw(st.integers(0, 3))
+    number = 0
+    for place in range(3):
+        if place == covered:
+            table.indexes.create(list(names), name="k", build=False)
+        rows = []
+        for _ in range(data.draw(st.integers(1, 7))):
+            rows.append(row_of(data.draw, number))
+            number += 1
+        table.append(pa.Table.from_pylist(rows, SCHEMA))
+    if covered == 3:
+        table.indexes.create(list(names), name="k")
+    explained = [same_rows(table, data.draw(predicates(names))) for _ in range(4)]
+    assert all((one.index or "k:").startswith("k:") for one in explained)
+    where = data.draw(predicates(names))
+    expected = table.to_arrow(["n"], where=where)["n"].to_pylist()
+    left = sorted(set(table.to_arrow(["n"])["n"].to_pylist()) - set(expected))
+    plain = WriteOptions(use_index=False)
+    other = table.clone(str(root) + "-copy")
+    for one, options in ((table, None), (other, plain)):
+        if data.draw(st.booleans()):
+            one.delete(where, options=options)
+            assert sorted(one.to_arrow(["n"])["n"].to_pylist()) == left
+        else:
+            one.update({"n": "-1 - n"}, where, options=options)
+            now = [*left, *(-1 - number for number in expected)]
+            assert sorted(one.to_arrow(["n"])["n"].to_pylist()) == sorted(now)
+
+
+def explain(table: txlog.Table, where: Any) -> Explanation:
+    return table.scan(where=where).explain()
+
+
+def numbers(*values: int) -> pa.Table:
+    return pa.table({"k": values, "v": [str(value) for value in values]})
+
+
+def test_a_plan_says_what_the_index_does(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", numbers(*range(0, 100, 2)))
+    table.append(numbers(*range(1, 100, 2)))
+    assert explain(table, "k = 7").index is None
+    assert "index" not in str(explain(table, "k = 7"))
+    table.indexes.create("k", name="by_k")
+    small = explain(table, "k = 7")
+    assert small.index == "by_k: not used, because few bytes are to be read"
+
+    def with_values(least_bytes: int, least_share: int, most_times: int) -> Explanation:
+        values = dict(zip(ALWAYS_USED, (least_bytes, least_share, most_times), strict=True))
+        with moved(values):
+            return explain(txlog.Table(table.uri), "k = 7 AND v > ''")
+
+    found = with_values(0, 1, 1 << 20)
+    assert (found.files_to_read, found.pruned_by_index, found.files) == (1, 1, 2)
+    assert found.index == "by_k: 1 rows may match in 2 files that it covers"
+    assert "left out by the index: 1" in str(found)
+    assert "left out by the index" in found._repr_html_()
+    large = with_values(0, 1, 0)
+    assert large.index == "by_k: not used, because it is larger than the files to be read"
+    whole = with_values(0, 100, 1 << 20)
+    assert whole.index == (
+        "by_k: 0 rows may match in 2 files that it covers, 1 files are read whole"
+    )
+    assert whole.pruned_by_index == 1
+    assert explain(table, "v = '7'").index is None
+    assert table.scan(where="k = 7", use_index=False).explain().index is None
+    with pytest.raises(txlog.InvalidTypeError, match="use_index"):
+        table.scan(use_index="no")  # type: ignore[arg-type]
+    with pytest.raises(txlog.InvalidTypeError, match="use_index"):
+        WriteOptions(use_index=0)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("always_used")
+def test_only_pages_of_the_rows_are_read(tmp_path: Path) -> None:
+    properties = {"txlog.pageRows": "100", "delta.enableDeletionVectors": "true"}
+    table = txlog.Table.create(tmp_path / "t", numbers(0).schema, properties=properties)
+    for start in range(4):
+        table.append(numbers(*range(start, 400_000, 4)))
+    size = sum(path.stat().st_size for path in Path(table.uri).glob("*.parquet"))
+    table.indexes.create("k")
+    store = CountingStore(open_store(table.uri))
+    opened = open_table(store)
+    opened.to_arrow(where="k = 1")  # The index is in memory from now on.
+    verbs: list[Any] = [
+        lambda: opened.to_arrow(where="k IN (7, 11)"),
+        lambda: opened.count("k = 9"),
+        lambda: opened.delete("k = 9"),
+        lambda: opened.update({"v": "'new'"}, "k = 21"),
+        lambda: opened.upsert(numbers(10, 12, 999_999), on="k"),
+    ]
+    for verb in verbs:
+        store.reset()
+        verb()
+        assert sum(store.bytes.values()) < size / 4
+    assert opened.count() == 400_000
+    assert opened.lookup([9]).num_rows == 0
+    assert opened.lookup([21])["v"].to_pylist() == ["new"]
+
+
+@pytest.mark.usefixtures("always_used")
+def test_merges_by_other_types_and_nulls(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"k": [None, 2**53, 2**53 + 1, 3], "v": "abcd"}))
+    table.indexes.create("k")
+    for kind in (pa.int64(), pa.float64(), pa.decimal128(20, 0), pa.int32()):
+        values = [None, 3] if kind == pa.int32() else [None, 2**53, 3]
+        source = pa.table({"k": pa.array(values, kind), "w": [str(kind)] * len(values)})
+        for sign in ("=", "<=>"):
+            outcomes = []
+            for options in (WriteOptions(), WriteOptions(use_index=False)):
+                root = tmp_path / f"{kind}{sign == '='}{options.use_index}"
+                copy = table.clone(root)
+                copy.indexes.build()
+                merge = copy.merge(source, f"target.k {sign} source.k", options=options)
+                merge.when_matched_update({"v": "source.w"}).execute()
+                outcomes.append(copy.to_arrow())
+            assert outcomes[0].equals(outcomes[1])
+
+
+@pytest.mark.usefixtures("always_used")
+def test_the_index_with_the_most_columns_is_asked(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"a": [1, 2], "b": [1, 2], "c": [1, 2]}))
+    for names in ("a", ["a", "b"]):
+        table.indexes.create(names, name="_".join(names) + "x")
+    snapshot = table._snapshot
+
+    def asked(where: Any) -> Any:
+        reading = table.scan(where=where).plan.reading
+        assert reading.where is not None
+        found = asked_index(snapshot, PredicateKeys(reading.where))
+        return found and (found.definition.name, [one.to_pylist() for one in found.keys.arrays])
+
+    assert asked("a = 1 AND b IN (3, 4)") == ("a_bx", [[1, 1], [3, 4]])
+    assert asked("a = 1 AND c = 1") == ("ax", [[1]])
+    assert asked("a = 1 OR a = 2") == ("ax", [[1, 2]])
+    assert asked("(a = 1 AND b = 2) OR a = 3") == ("ax", [[1, 3]])
+    assert asked("a = 1 OR c = 2") is None
+    assert asked("b = 1") is None
+    assert asked("NOT a = 1") is None
+    assert asked("a <=> NULL") is None
+    with moved({"txlog.lookup.indexed:_MOST_KEYS": 3}):
+        assert asked("a IN (1, 2, 3) AND b IN (1, 2)") == ("ax", [[1, 2, 3]])
+    assert asked_index(snapshot, RowKeys({"a": pa.array([1.0])})) is None
+    assert asked_index(snapshot, RowKeys({"a": pa.array(["x"])})) is None
+
+
+@pytest.mark.usefixtures("always_used")
+def test_a_damaged_index_makes_it_slower_and_warns(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", numbers(*range(1_000)))
+    table.indexes.create("k")
+    (segment,) = Path(table.uri).glob("_txlog_index/*/*.idx")
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    opened = txlog.Table(table.uri)
+    with pytest.warns(txlog.TxlogWarning, match="cannot be used"):
+        assert opened.to_arrow(where="k = 7")["v"].to_pylist() == ["7"]
+    with pytest.warns(txlog.TxlogWarning, match="cannot be used"):
+        assert txlog.Table(table.uri).delete("k = 7").metrics["numDeletedRows"] == 1

@@ -1,0 +1,361 @@
+"""Scans that an index narrows: to the rows that have one of the keys of a predicate.
+
+A predicate such as `id = 7 AND delay > 60` compares the key column of an index with a value, so
+the index names the few rows that may match. All rows that it names are compared with the predicate,
+and files that it does not cover are scanned. So the result is that of a scan without the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.base.arrow import arrow_array, pc
+from txlog.base.columns import flat
+from txlog.base.errors import InvalidInputError
+from txlog.base.threads import cached_property
+from txlog.base.thresholds import Threshold
+from txlog.expressions.tree import And, Column, Comparison, Expression, In, Literal, Or
+from txlog.fragments.fragment import Fragment
+from txlog.lookup.indexes import Coverage, Finder
+from txlog.lookup.keys import AskedKeys, Numbers, can_be_key
+from txlog.lookup.lookup import LookupCache, as_keys
+from txlog.protocol.properties import IndexDefinition, index_definitions
+from txlog.scan.plan import Explanation, PlannedFiles, ScanPlan
+from txlog.scan.read_plan import Candidates
+from txlog.schema.arrow import arrow_type
+from txlog.schema.types import StructField
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
+
+_MOST_KEYS: Threshold = 1 << 20
+_LEAST_BYTES: Threshold = 4 << 20  # Fewer bytes are read sooner than an index.
+_LEAST_SHARE: Threshold = 4  # A file of which more than a fourth may match is read whole.
+_MOST_TIMES: Threshold = 1  # An index of more bytes than the files to read is not loaded.
+
+
+class GivenKeys(Protocol):
+    """What is known of the keys of rows that are looked for."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the columns whose values are known."""
+        ...
+
+    def of(self, columns: Sequence[StructField]) -> AskedKeys | None:
+        """Return the keys that the rows may have in some columns; None: too many, or no keys."""
+        ...
+
+
+class PredicateKeys:
+    """The values that a bound predicate compares with columns."""
+
+    def __init__(self, where: Expression) -> None:
+        self._values = _values(where)
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the columns for which it lists values."""
+        return self._values.keys()
+
+    def of(self, columns: Sequence[StructField]) -> AskedKeys | None:
+        """Return all combinations of its values of some columns."""
+        values = [self._values[column.name] for column in columns]
+        if prod([len(some) for some in values]) > _MOST_KEYS:
+            return None
+        rows = list(product(*values))
+        try:
+            return _asked(
+                columns,
+                {
+                    column.name: pa.array([row[place] for row in rows], arrow_type(column.type))
+                    for place, column in enumerate(columns)
+                },
+            )
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return None  # It is no value of the column, as with a decimal of more digits.
+
+
+@dataclass(frozen=True)
+class RowKeys:
+    """The keys of given rows: arrays of the same length, by the names of columns."""
+
+    arrays: Mapping[str, pa.Array]
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the columns."""
+        return self.arrays.keys()
+
+    def of(self, columns: Sequence[StructField]) -> AskedKeys | None:
+        """Return the keys of the rows in some columns."""
+        arrays = {column.name: self.arrays[column.name] for column in columns}
+        if any(pa.types.is_floating(one.type) or len(one) > _MOST_KEYS for one in arrays.values()):
+            return None  # As floating point numbers, several whole numbers are equal.
+        return _asked(columns, arrays)
+
+
+def _asked(columns: Sequence[StructField], arrays: Mapping[str, pa.Array]) -> AskedKeys | None:
+    try:
+        return AskedKeys.of(columns, as_keys(columns, pa.table(dict(arrays))))
+    except InvalidInputError:
+        return None
+
+
+def _values(where: Expression) -> dict[str, list[object]]:
+    """Return values of columns: if a predicate is true for a row, it has one of each list."""
+    match where:
+        case Comparison("=" | "<=>", Column((name,)), Literal(value)) if value is not None:
+            return {name: [value]}
+        case Comparison("=", Column((name,)), Literal(None)):
+            return {name: []}
+        case In(Column((name,)), values):
+            return {name: [one.value for one in values if one.value is not None]}
+        case And(parts):
+            found: dict[str, list[object]] = {}
+            for part in parts:
+                for name, given in _values(part).items():
+                    if name not in found or len(given) < len(found[name]):
+                        found[name] = given
+            return found
+        case Or(parts):
+            either = [_values(part) for part in parts]
+            return {
+                name: [value for one in either for value in one[name]]
+                for name in either[0]
+                if all(name in one for one in either)
+            }
+    return {}
+
+
+@dataclass(frozen=True)
+class AskedIndex:
+    """An index, and the keys that rows must have."""
+
+    definition: IndexDefinition
+    columns: tuple[StructField, ...]  # The key columns in the order of the index.
+    keys: AskedKeys
+
+
+def asked_index(snapshot: Snapshot, keys: GivenKeys) -> AskedIndex | None:
+    """Return the index of a table with the most key columns whose values are known. Pure.
+
+    None if there is no index for these keys.
+    """
+    found: list[AskedIndex] = []
+    for definition in index_definitions(snapshot.metadata.configuration).values():
+        names = logical_columns(snapshot, definition) or ()
+        columns = tuple(one for name in names if (one := snapshot.schema.get(name)) is not None)
+        if not columns or not all(one.name in keys.names and can_be_key(one) for one in columns):
+            continue
+        asked = keys.of(columns)
+        if asked is not None:
+            found.append(AskedIndex(definition, columns, asked))
+    return max(found, key=lambda one: len(one.columns), default=None)
+
+
+def logical_columns(snapshot: Snapshot, definition: IndexDefinition) -> tuple[str, ...] | None:
+    """Return the names of an index's columns; None if the table has lost one."""
+    names = {
+        column.name_in_files(snapshot.mapping_mode): column.name
+        for column in snapshot.schema.fields
+    }
+    found = [names.get(name) for name in definition.columns]
+    return None if None in found else tuple(name for name in found if name is not None)
+
+
+@dataclass(frozen=True)
+class _Narrowed:
+    """The positions that may match by the paths of files, and what to say of the index."""
+
+    positions: Mapping[str, Numbers]
+    text: str
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The search for the keys of a predicate in an index."""
+
+    store: Store
+    cache: LookupCache
+    asked: AskedIndex
+    plan: ScanPlan
+    physical: tuple[str, ...]  # The key columns' names in files.
+    fragments: Callable[[], Sequence[Fragment]] | None
+    coverages: dict[tuple[str, ...], Coverage]
+    defined: frozenset[str]
+    table_id: str | None
+
+    @cached_property
+    def found(self) -> _Narrowed:
+        """The positions of rows that have one of the keys, in files that the index covers."""
+        name = self.asked.definition.name
+        files = self.plan.read_files
+        size = files.explanation.bytes_to_read
+        coverage = self.coverages.get(self.physical)
+        if coverage is None:
+            if size < _LEAST_BYTES:
+                return _Narrowed({}, f"{name}: not used, because few bytes are to be read")
+            answers: list[bool] = []
+
+            def may_read(unread: int) -> bool:
+                answers.append(unread <= _MOST_TIMES * size)
+                return answers[-1]
+
+            coverage = self.cache.segments.coverage(
+                self.store,
+                [name],
+                self.plan.to_read if self.fragments is None else self.fragments(),
+                self.physical,
+                self.asked.columns,
+                self.defined,
+                self.table_id,
+                may_read,
+            )
+            if not all(answers):
+                return _Narrowed(
+                    {}, f"{name}: not used, because it is larger than the files to be read"
+                )
+            if self.fragments is not None:
+                self.coverages[self.physical] = coverage
+        return self._narrowed(coverage, set(flat(files.rows.primaries["path"]).to_pylist()))
+
+    def _narrowed(self, coverage: Coverage, paths: set[str]) -> _Narrowed:
+        uncovered = set(coverage.uncovered)
+        positions: dict[str, Numbers] = {
+            one.path: np.empty(0, np.int64)
+            for place, one in enumerate(coverage.fragments)
+            if place not in uncovered and one.path in paths
+        }
+        covered = len(positions)
+        rows = 0
+        if (self.asked.keys.codes >= 0).any():
+            for fragment, at in Finder(coverage, self.asked.keys).parts():
+                if fragment.path not in positions:
+                    continue
+                if _LEAST_SHARE * len(at) > (fragment.physical_rows or 0):
+                    del positions[fragment.path]  # Reading the file whole is faster.
+                else:
+                    positions[fragment.path] = at
+                    rows += len(at)
+        name = self.asked.definition.name
+        text = f"{name}: {rows:,} rows may match in {covered:,} files that it covers"
+        if len(paths) > len(positions):
+            text += f", {len(paths) - len(positions):,} files are read whole"
+        return _Narrowed(positions, text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexedPlan(ScanPlan):
+    """A scan of the rows that have one of the keys of its predicate."""
+
+    inner: ScanPlan
+    search: _Search = field(repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Callable[[ScanPlan], ScanPlan], tuple[ScanPlan]]:
+        """Pickle the plan without the index, which is in the memory of this process."""
+        return _unpickled, (replace(self.inner, reading=replace(self.reading, candidates=None)),)
+
+    def _find(self) -> PlannedFiles:
+        return self._kept(self.inner.files)
+
+    def rows_at(self, paths: Iterable[str]) -> pa.Table:
+        """As for `ScanPlan`."""
+        return self.inner.rows_at(paths)
+
+    @cached_property
+    def read_files(self) -> PlannedFiles:
+        """As for `ScanPlan`."""
+        return self._kept(self.inner.read_files)
+
+    def _kept(self, files: PlannedFiles) -> PlannedFiles:
+        found = self.search.found
+        empty = [path for path, rows in found.positions.items() if not len(rows)]
+        told = _explained(files.explanation, found.text, 0, 0)
+        if not empty:
+            return replace(files, explanation=told)
+        primaries = files.rows.primaries
+        left_out = pc.is_in(flat(primaries["path"]), value_set=arrow_array(empty, pa.string()))
+        kept = files.filter(pc.invert(left_out))
+        read = kept.rows.primaries
+        size = sum(pc.sum(rows["size"]).as_py() or 0 for rows in (read, kept.rows.columns.rows))
+        told = _explained(
+            files.explanation,
+            found.text,
+            primaries.num_rows - read.num_rows,
+            read.num_rows - read["dv_id"].null_count,
+            size,
+        )
+        return replace(kept, explanation=told)
+
+
+def _unpickled(plan: ScanPlan) -> ScanPlan:
+    return plan
+
+
+def _explained(
+    of_files: Explanation, text: str, left_out: int, deleted: int, size: int | None = None
+) -> Explanation:
+    """Return the explanation of a scan that an index narrows."""
+    if size is None:
+        return replace(of_files, index=text)
+    return replace(
+        of_files,
+        index=text,
+        pruned_by_index=left_out,
+        files_to_read=of_files.files_to_read - left_out,
+        files_with_deletions=deleted,
+        bytes_to_read=size,
+    )
+
+
+def indexed_plan(
+    store: Store,
+    snapshot: Snapshot,
+    plan: ScanPlan,
+    cache: LookupCache,
+    *,
+    keys: GivenKeys | None = None,
+    fragments: Callable[[], Sequence[Fragment]] | None = None,
+    coverages: dict[tuple[str, ...], Coverage] | None = None,
+) -> ScanPlan:
+    """Return a plan that uses an index if the keys of its rows are known; else the same plan.
+
+    Nothing is read before the files of the plan are asked for.
+
+    Parameters
+    ----------
+    keys
+        What is known of the keys of rows for which the predicate is true. Default: what the
+        predicate says.
+    fragments, coverages
+        All fragments of the version, to keep their coverage by an index in `coverages`. Default:
+        the coverage of the fragments of the plan is found, and not kept.
+    """
+    where = plan.reading.where
+    if where is None:
+        return plan
+    asked = asked_index(snapshot, PredicateKeys(where) if keys is None else keys)
+    if asked is None:
+        return plan
+    search = _Search(
+        store,
+        cache,
+        asked,
+        plan,
+        tuple(one.name_in_files(snapshot.mapping_mode) for one in asked.columns),
+        fragments,
+        {} if coverages is None else coverages,
+        frozenset(index_definitions(snapshot.metadata.configuration)),
+        snapshot.metadata.id,
+    )
+    candidates = Candidates(where, lambda: search.found.positions)
+    reading = replace(plan.reading, candidates=candidates)
+    reading.memo.footers = cache.footers
+    return IndexedPlan(reading=reading, live=plan.live, inner=plan, search=search)
