@@ -253,8 +253,18 @@ def _(path: Path) -> None:
 @case("training/loader/loader.py: world_size")
 def _(path: Path) -> None:
     table = txlog.write(path / "t", ROWS)
-    (code,) = refused(lambda: Loader(table, batch_size=1, rank=0))
-    assert len(list(Loader(table, batch_size=1, rank=0, **{code: 1}))) == 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RANK", "0")
+        patch.delenv("WORLD_SIZE", raising=False)
+        (code,) = refused(lambda: Loader(table, batch_size=1))
+        assert len(list(Loader(table, batch_size=1, rank=0, **{code: 1}))) == 2
+
+
+@case('training/loader/splits.py: {"train": 0.8, "val": 0.1, "test": 0.1}')
+def _(_: Path) -> None:
+    wrong: Any = [0.8, 0.2]
+    (code,) = refused(lambda: training.split_where("train", wrong, "id"))
+    assert "id" in training.split_where("train", value(code), "id")
 
 
 @case("training/loader/state.py: state_dict()")
