@@ -136,7 +136,7 @@ def test_an_argument_of_a_wrong_type_is_refused_before_anything_is_done(
 
 CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
     "no table": (txlog.NotFoundError, "no Delta table here", lambda p: txlog.Table(p / "no")),
-    "a file": (txlog.StoreError, "file.txt", lambda p: txlog.Table(p / "file.txt")),
+    "a file": (txlog.NotFoundError, "file.txt", lambda p: txlog.Table(p / "file.txt")),
     "a folder that cannot be": (
         txlog.StoreError, "Check the path", lambda _: txlog.write("/proc/txlog", ROWS)
     ),

@@ -132,6 +132,8 @@ def _declare(path: Path, column: str, kind: str) -> None:
         checksum.unlink()
 
 
+# What the caller of a door gave in place of `data`.
+_ARGUMENTS = {"SQL": "text", "update": "set"}
 _FAULTS: dict[str, tuple[str, str]] = {  # The field of the error, and the values of the row.
     "a constraint": ("small", "'a' k, 1L id, 500 x"),
     "null": ("id", "'a' k, cast(null as bigint) id, 5 x"),
@@ -179,7 +181,8 @@ def test_a_fault_is_the_same_error_at_every_door(
                 error = engine_error(error)
             assert isinstance(error, txlog.SchemaMismatchError), (name, error)
             found = (type(error), error.argument, error.field, error.remedy)
-            assert found == wanted, name
+            argument = _ARGUMENTS.get(name, core.value.argument)
+            assert found == (wanted[0], argument, *wanted[2:]), name
     finally:
         spark.conf.unset("spark.txlog.merge.localRows")
     assert table.refresh().version == 2
