@@ -43,6 +43,7 @@ KINDS = get_args(CrashKind)
 
 QUICK = (
     "append",
+    "append with an index",
     "delete by rewriting",
     "clone, shallow and registered",
 )

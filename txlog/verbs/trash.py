@@ -44,9 +44,9 @@ TRASH = "_txlog_trash"  # Hidden from readers, and from the clean-ups of other e
 _AT_ONCE: Threshold = 1000  # The number of files that one call of the store deletes.
 
 
-# Temporary files that dead writers left beside log files and manifests.
+# Temporary files that dead writers left beside log files, manifests and segments of indexes.
 _TEMPORARY = re.compile(
-    r"(_delta_log|_symlink_format_manifest)/(.+/)?\.[^/]+"
+    r"(_delta_log|_symlink_format_manifest|_txlog_index)/(.+/)?\.[^/]+"
     r"\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp"
 )
 
