@@ -502,3 +502,20 @@ def test_a_registration_that_cannot_be_read_deletes_nothing(tmp_path: Path, text
     path.write_text(json.dumps(commit))
     with pytest.raises(txlog.LogCorruptError, match="attempts"):
         clean(txlog.Table(source.uri))
+
+
+def test_the_log_has_no_password_of_a_uri(tmp_path: Path) -> None:
+    source = txlog.write("memory://ann:MARK0@one/t", MANY)
+    clone = source.clone(tmp_path / "new")
+    clone = source.clone(tmp_path / "new", replace=True)
+    assert clone.history()[0]["operationParameters"]["source"] == "delta.`memory://…@one/t`"
+    other = txlog.write("memory://ann:MARK0@two/t", MANY)
+    other.merge(source, on="k").when_matched_update_all().execute()
+    other.append(source.to_arrow())
+    other.restore(0)
+    logs = [path.read_bytes() for path in (tmp_path / "new" / "_delta_log").iterdir()]
+    for table in (source, other):
+        store = table._context.store
+        logs += [store.read(f"_delta_log/{one.name}") for one in store.list_tree("_delta_log")]
+    assert logs
+    assert not any(b"MARK0" in text for text in logs)

@@ -30,6 +30,7 @@ from txlog.base.errors import (
     tidied,
     warn_committed,
 )
+from txlog.base.texts import without_secrets
 from txlog.base.threads import map_all
 from txlog.base.uris import scheme_of
 from txlog.commit.app_versions import AppVersion, is_recorded, require_app_version
@@ -355,7 +356,7 @@ class _Clone(Operation):
             domains=_domains(self._snapshot, base),
             reads=Reads(everything=True),
             parameters={
-                "source": f"delta.`{self._snapshot.root}`",
+                "source": f"delta.`{without_secrets(self._snapshot.root)}`",
                 "sourceVersion": self._snapshot.version,
                 "isShallow": self._options.shallow,
             },

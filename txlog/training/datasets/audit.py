@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.base.arrow import table_of_rows
-from txlog.training.datasets.events import canonical
+from txlog.base.errors import warn_caller
+from txlog.training.datasets.events import Event, canonical, text_or_none
 from txlog.training.datasets.home import Home
 
 AUDIT = pa.schema(
@@ -47,8 +48,8 @@ def _events(home: Home) -> Iterator[dict[str, Any]]:
         details = {name: value for name, value in body.items() if name not in _COLUMNS}
         yield {
             "time": event.at_ms * 1000,
-            "user": body.get("user"),
-            "client": body.get("client"),
+            "user": _text(event, "user"),
+            "client": _text(event, "client"),
             "action": event.kind,
             "dataset_id": body["id"],
             "dataset": names[body["id"]],
@@ -56,6 +57,14 @@ def _events(home: Home) -> Iterator[dict[str, Any]]:
             "training_set": body.get("hash"),
             "details": canonical(details) if details else None,
         }
+
+
+def _text(event: Event, name: str) -> str | None:
+    try:
+        return text_or_none(event.body, name)
+    except ValueError as error:  # One event must not hide all others.
+        warn_caller(f"event {event.n} of the ledger is damaged: {error}")
+        return None
 
 
 def _commits(home: Home) -> Iterator[dict[str, Any]]:

@@ -41,7 +41,7 @@ from txlog.extend import (
     plan_fragments,
 )
 from txlog.training.datasets.digest import Digest
-from txlog.training.datasets.events import canonical
+from txlog.training.datasets.events import canonical, text_or_none
 from txlog.training.datasets.types.base import Statistics
 from txlog.training.datasets.values import (
     FORMAT,
@@ -114,8 +114,8 @@ def _decoded(dataset: str, domain: str, text: str, root: str) -> Commit:
             statistics=facts["statistics"],
             inputs=tuple(Input(**one) for one in facts["inputs"]),
             code=None if code is None else Code(**code),
-            user=facts.get("user"),
-            client=facts.get("client"),
+            user=text_or_none(facts, "user"),
+            client=text_or_none(facts, "client"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LogCorruptError(

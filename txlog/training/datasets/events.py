@@ -22,6 +22,14 @@ def canonical(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
+def text_or_none(facts: Mapping[str, Any], name: str) -> str | None:
+    """Return a fact that is text or is absent; raises `ValueError` if it is something else."""
+    found = facts.get(name)
+    if found is None or isinstance(found, str):
+        return found
+    raise ValueError(f"{name} is not text, but {found!r}")
+
+
 def printable(text: str) -> str:
     """Return a text that JSON can store: bytes that are not UTF-8 (in file names) are escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
@@ -104,7 +112,8 @@ class LedgerState:
         Parameters
         ----------
         purged
-            If there is none, return the last one that was purged, to finish the purge.
+            If there is none, not even a deleted one with the name, return the last one that was
+            purged, to finish the purge.
 
         Raises
         ------
@@ -120,11 +129,16 @@ class LedgerState:
                     return one
             elif one.uuid == wanted or (one.name == wanted and not one.deleted):
                 return one
-        if purged:
+        if purged and not self._is_deleted(wanted):
             for one in reversed(list(self.datasets.values())):
                 if one.purged and wanted in (one.uuid, one.dataset_id if is_number else one.name):
                     return one
         raise self.unknown(wanted)
+
+    def _is_deleted(self, name: int | str) -> bool:
+        return any(
+            one.deleted and not one.purged and one.name == name for one in self.datasets.values()
+        )
 
     def unknown(self, wanted: int | str) -> NotFoundError:
         """Return the error for a data set that does not exist."""

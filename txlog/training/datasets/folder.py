@@ -17,7 +17,12 @@ from txlog.training.datasets.dataset import Dataset
 from txlog.training.datasets.events import pending
 from txlog.training.datasets.home import Home
 from txlog.training.datasets.lifecycle import commit_request, create_dataset, finish_purges
-from txlog.training.datasets.limits import DEFAULT_LIMITS, Limits, require_no_number
+from txlog.training.datasets.limits import (
+    DEFAULT_LIMITS,
+    Limits,
+    require_no_number,
+    require_user,
+)
 from txlog.training.datasets.prepare import Runner, ThreadRunner, submit
 from txlog.training.datasets.sources import Sources
 from txlog.training.datasets.sweep import sweep_leftovers
@@ -82,7 +87,7 @@ class Datasets:
             by=by,
         )
         if user is not None:
-            self._home = self._home.acting(Who(limits.require_name("user", user)))
+            self._home = self._home.acting(Who(require_user(user)))
 
     @classmethod
     def _of(cls, home: Home) -> Datasets:
@@ -103,10 +108,16 @@ class Datasets:
 
         Changes by the returned object are recorded with this user and client. None keeps those of
         this object: the user of the operating system, and txlog.
+
+        Raises
+        ------
+        InvalidInputError
+            The user is blank, has characters that cannot be printed, or more than 255 characters.
         """
-        for argument, text in (("user", user), ("client", client)):
-            if text is not None:
-                self._home.limits.require_text(argument, text)
+        if user is not None:
+            require_user(user)
+        if client is not None:
+            self._home.limits.require_text("client", client)
         return Datasets._of(self._home.acting(Who(user, client)))
 
     def audit(self) -> pa.Table:
@@ -192,8 +203,8 @@ class Datasets:
         Parameters
         ----------
         purged
-            If there is none, return the last one that was purged, to finish a purge that was
-            interrupted.
+            If there is none, not even a deleted one with the name, return the last one that was
+            purged, to finish a purge that was interrupted.
 
         Raises
         ------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -75,8 +74,12 @@ class Home:
 
     def acting(self, who: Who) -> Home:
         """Return the same folder for another user or client; both share what is known."""
-        other = copy(self)
-        other.who = Who(who.user or self.who.user, who.client or self.who.client)
+        other = object.__new__(type(self))  # `copy` would open the folder anew, as pickling does.
+        other.__dict__.update(self.__dict__)
+        other.who = Who(
+            self.who.user if who.user is None else who.user,
+            self.who.client if who.client is None else who.client,
+        )
         return other
 
     def record(self, command: Command) -> LedgerState:

@@ -10,6 +10,7 @@ from txlog.base.errors import InvalidInputError, InvalidTypeError, require_whole
 
 _MiB = 1 << 20
 _GiB = 1 << 30
+_USER_LETTERS = 255  # The most characters of the name of a user.
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,32 @@ class Limits:
                     f"{self.tag_bytes} are allowed",
                 )
         return dict(tags)
+
+
+def require_user(user: object) -> str:
+    """Return the name of a user: text such as `ann`, `ann@x.org`, `DOM\\ann` or `team/ann`.
+
+    Raises
+    ------
+    InvalidTypeError
+        It is not text.
+    InvalidInputError
+        It is blank, has characters that cannot be printed, or more than 255 characters.
+    """
+    if not isinstance(user, str):
+        raise InvalidTypeError(
+            argument="user", reason=f"text was expected, not {type(user).__name__}"
+        )
+    wrong = None
+    if not user.strip():
+        wrong = "is blank"
+    elif not user.isprintable():
+        wrong = "has a character that cannot be printed"
+    elif len(user) > _USER_LETTERS:
+        wrong = f"has {len(user)} characters, {_USER_LETTERS} are allowed"
+    if wrong is not None:
+        raise InvalidInputError(argument="user", reason=f"the name {user[:100]!r} {wrong}")
+    return user
 
 
 def require_no_number(argument: str, name: str) -> None:

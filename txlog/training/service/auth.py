@@ -17,6 +17,7 @@ import orjson
 
 from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError, os_errors, require_whole
 from txlog.base.texts import number_or_name
+from txlog.training.datasets.limits import require_user
 
 if TYPE_CHECKING:
     from txlog.training.datasets.dataset import Dataset
@@ -262,6 +263,7 @@ def token_entry(
     name: str, token: str, right: str, datasets: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """Return the entry of a token for the file. Pure; errors as for `parse_tokens`."""
+    require_user(name)  # JSON cannot store half a character.
     entry = {"name": name, "sha256": digest_of(token), "right": right}
     whole = entry | ({"datasets": [*datasets]} if datasets else {})
     parse_tokens(orjson.dumps({"tokens": [whole]}), "the entry")
@@ -294,6 +296,10 @@ def parse_tokens(text: bytes, path: str) -> dict[str, Principal]:
         datasets = entry.get("datasets")
         if not isinstance(name, str) or not name:
             raise wrong(f"token {number}: expected a name")
+        try:
+            require_user(name)  # Changes are recorded with it.
+        except InvalidInputError as error:
+            raise wrong(f"token {number}: {error.reason}") from error
         if not isinstance(digest, str) or len(digest) != 64 or set(digest) - set(_HEX):
             raise wrong(f"token {number} ({name}): sha256 is not 64 lower-case hex digits")
         if right not in RIGHTS:
