@@ -42,8 +42,10 @@ def test_no_error_shows_the_secrets_of_a_uri(kind: type[TxlogError]) -> None:
     texts |= dict.fromkeys(("reason", "remedy"), f"{URI!r} is it")
     needed = {"version": 1} if "version" in names else {}
     for one in fields(kind):
-        if one.default is MISSING and one.name not in texts and one.name not in needed:
-            texts[one.name] = "text"
+        if one.name not in texts and (one.default is MISSING or "str" in str(one.type)):
+            texts[one.name] = f"the fact {URI}"
+    for name in needed:
+        texts.pop(name, None)
     if "features" in names:
         texts["features"] = (URI,)  # type: ignore[assignment]
     error = kind(**texts, **needed)  # type: ignore[arg-type]

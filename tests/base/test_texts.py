@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from txlog.base.texts import (
     number_or_name,
     runs_text,
     version_of,
+    visible,
     without_secrets,
     without_secrets_within,
 )
@@ -124,3 +127,47 @@ def test_secrets_of_unusual_uris(uri: str, shown: str) -> None:
     assert without_secrets(uri) == shown
     for form in ("'{}' is no table", '("{}")', "it is {}, and so"):
         assert without_secrets_within(form.format(uri)) == form.format(shown)
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("s3://AKIA:/QsecretQ@bucket/t", "s3://…@bucket/t"),
+        ("s3://AKIA:12/QsecretQ@bucket/t", "s3://…@bucket/t"),
+        ("simplecache::gs://u:7/QsecretQ@b", "simplecache::gs://…@b"),
+        ("ftp://u:/QsecretQ@h/t", "ftp://…@h/t"),
+        ("hdfs://name:8020/u@x", "hdfs://name:8020/u@x"),
+        ("http://h:80/zip::s3://u:p@b", "http://h:80/zip::s3://…@b"),
+        ("/data/mirror/x://u@h/t?a=b", "/data/mirror/x://u@h/t?a=b"),
+        ("mirror/x://u@h/t", "mirror/x://u@h/t"),
+    ],
+)
+def test_a_password_may_begin_like_a_port_and_a_path_may_look_like_a_uri(
+    uri: str, shown: str
+) -> None:
+    assert without_secrets(uri) == shown
+    assert "QsecretQ" not in without_secrets_within(f"cannot open {uri!r}, or {uri}. Try again")
+
+
+def test_what_steers_a_terminal_is_visible() -> None:
+    for code in range(0x11000):
+        sign = chr(code)
+        steers = unicodedata.category(sign) in (
+            "Cc",
+            "Zl",
+            "Zp",
+            "Cs",
+        ) or unicodedata.bidirectional(sign) in (
+            "LRE",
+            "RLE",
+            "PDF",
+            "LRO",
+            "RLO",
+            "LRI",
+            "RLI",
+            "FSI",
+            "PDI",
+        )
+        if (steers and sign != "\n") or sign in "\u200e\u200f\u061c\ufeff":
+            assert sign not in visible(f"a{sign}b"), hex(code)
+    assert visible("é\nñ 漢") == "é\nñ 漢"

@@ -52,10 +52,10 @@ class TxlogError(Exception):
         """
         if name in ("path", "table") and isinstance(value, str):
             value = without_secrets(value)
-        elif name in _PROSE and isinstance(value, str):
-            value = without_secrets_within(value)
         elif name == "features":
             value = tuple(map(without_secrets_within, value))
+        elif isinstance(value, str):
+            value = without_secrets_within(value)
         super().__setattr__(name, value)
 
     def __str__(self) -> str:

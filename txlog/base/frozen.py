@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import fields
 from typing import Any, NoReturn, TypeVar
 
@@ -13,12 +14,15 @@ V = TypeVar("V")
 
 
 class FrozenDict(dict[K, V]):
-    """A dict that refuses changes. It equals a dict with the same items, and pickles."""
+    """A dict that refuses changes. It equals a dict with the same items, and pickles.
+
+    Copies by `copy`, `copy.copy` and `copy.deepcopy` are plain dicts, which can be changed.
+    """
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise InvalidTypeError(
             reason="this mapping belongs to a value that does not change",
-            remedy="Copy it into another mapping, and change that one",
+            remedy="Change a copy of it, dict(x)",
         )
 
     __setitem__ = __delitem__ = __ior__ = _refuse
@@ -26,6 +30,17 @@ class FrozenDict(dict[K, V]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (dict(self),)
+
+    def __copy__(self) -> dict[K, V]:
+        return dict(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[K, V]:
+        return deepcopy(dict(self), memo)
+
+    @classmethod
+    def fromkeys(cls, keys: Iterable[Any], value: Any = None) -> FrozenDict[Any, Any]:
+        """Return a mapping of each key to one value."""
+        return cls(dict.fromkeys(keys, value))
 
 
 def freeze(value: Any, *but: str) -> None:

@@ -6,8 +6,12 @@ import re
 from collections.abc import Iterable
 
 _SCHEME = r"[a-zA-Z][a-zA-Z0-9+.-]*(?:::[^\s/'\"`]*)?://"
-# A key of S3 may contain slashes. `host:80/` is no password.
-_USER = re.compile(r"(\w*)://([^/\s]*|[^/:@\s]+:(?!\d*/)[^@]*)@")
+# A key of S3 may contain slashes. `host:80/` is no password, but a bucket has no port.
+_USER = re.compile(r"(\w*)://([^/\s]*|[^/:@\s]+:(?!\d+/)[^@]*)@")
+_KEY = re.compile(
+    r"\b(s3[an]?|gc?s|az|azure|adl|abfss?|wasbs?|oss|cosn?|obs|r2|memory)://([^/:@\s]+:[^@]*)@",
+    re.IGNORECASE,
+)
 _VALUE = re.compile(r"(?:(?<=&)|^)([^=&]+)=[^&]*")
 _CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")  # `abfss://container@account…` has no user.
 _IN_SENTENCE = re.compile(
@@ -21,9 +25,12 @@ def without_secrets(uri: str) -> str:
 
     Paths are returned unchanged. In a `file:` URI, `?` belongs to the path.
     """
-    if "://" not in uri:
+    before, mark, _ = uri.partition("://")
+    if not mark or "/" in before:  # A URI begins with its scheme, and a path may contain `://`.
         return uri
-    shown = _USER.sub(_without_user, uri) if "@" in uri else uri
+    shown = uri
+    if "@" in uri:
+        shown = _USER.sub(_without_user, _KEY.sub(r"\1://…@", uri))
     place, mark, query = shown.partition("?")  # A password may contain `?`, too.
     if mark and uri[:5].lower() != "file:":
         query = _VALUE.sub(r"\1=…", query)
@@ -59,9 +66,10 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-# Control characters but the line feed, separators of lines, changes of direction, lone surrogates.
+# Control characters but the line feed, separators of lines, marks of direction, lone surrogates.
 _UNSEEN = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+    "\ufeff\ud800-\udfff]"
 )
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array
 from txlog.base.errors import InvalidInputError, NotFoundError, SchemaMismatchError, TxlogError
+from txlog.base.texts import is_unicode, visible
 from txlog.schema.arrow import arrow_type, schema_of
 from txlog.schema.types import DataType, PrimitiveType, StructField, StructType, type_name
 from txlog.stats.partition import NULL_FOLDER, parse_partition_values
@@ -73,13 +75,13 @@ def row_files(
         The partition columns, in order, whose values are the folder names. Default: folders such as
         `day=1` name them.
     parquet
-        Only files whose names end like those of Parquet files. Default: all files.
+        Only files whose names end like those of Parquet files, in either case. Default: all files.
 
     Raises
     ------
     InvalidInputError
-        The number of a file's folders differs from the number of columns. Or there is a table below
-        the folder, whose files are not its rows.
+        The number of a file's folders differs from the number of columns, or its name is not
+        UTF-8. Or there is a table below the folder, whose files are not its rows.
     NotFoundError
         There is none.
     """
@@ -87,6 +89,8 @@ def row_files(
     for name in names:
         *folders, file = name.split("/")
         if _LOG in folders[1:]:
+            if _is_hidden(folders[: folders.index(_LOG)]):
+                continue
             table = name.partition(f"/{_LOG}/")[0]
             raise InvalidInputError(
                 argument="source",
@@ -95,10 +99,16 @@ def row_files(
                 "no longer has",
                 remedy="Name the table itself, or move it away",
             )
-        plain = [step for step in folders if "=" not in step and step != NULL_FOLDER]
-        hidden = any(step[:1] in ("_", ".") for step in (*plain, file))
-        if hidden or is_litter(name) or (parquet and not file.endswith(_PARQUET)):
+        if _is_hidden(folders, file) or is_litter(name):
             continue
+        if parquet and not file.lower().endswith(_PARQUET):
+            continue
+        if not is_unicode(name):
+            raise InvalidInputError(
+                argument="source",
+                reason=f"the name {visible(name)} below {root} is not UTF-8",
+                remedy="Rename the file",
+            )
         pairs = _pairs(folders) if columns is None else _in_order(columns, folders, name)
         found.append(RowFile(name, tuple(pairs)))
     if not found:
@@ -112,6 +122,13 @@ def row_files(
             else "Check the path. Files whose names begin with _ or . are left out",
         )
     return found
+
+
+def _is_hidden(folders: Sequence[str], *files: str) -> bool:
+    plain = [step for step in folders if "=" not in step and step != NULL_FOLDER]
+    return any(step[:1] in ("_", ".") for step in (*plain, *files)) or not (
+        _LITTER_FOLDERS.isdisjoint(folders)
+    )
 
 
 def _pairs(folders: Sequence[str]) -> Iterable[tuple[str, str | None]]:
@@ -188,9 +205,19 @@ def _kind_of(texts: Sequence[str | None]) -> DataType:
     known = [text for text in texts if text is not None]
     if known and all(_WHOLE.fullmatch(text) for text in known):
         return PrimitiveType("long")
-    if known and all(_DATE.fullmatch(text) for text in known):
+    if known and all(map(_is_date, known)):
         return PrimitiveType("date")
     return PrimitiveType("string")
+
+
+def _is_date(text: str) -> bool:
+    if not _DATE.fullmatch(text):
+        return False
+    try:
+        date.fromisoformat(text)
+    except ValueError:  # Such as 30 February, or digits of another script.
+        return False
+    return True
 
 
 def _parsed(name: str, texts: Sequence[str | None], kind: DataType) -> pa.Array:

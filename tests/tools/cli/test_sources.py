@@ -1,5 +1,6 @@
 """Sources of rows: a folder is the same rows for each call that reads it."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,7 @@ from tests.examples import examples
 from txlog.store.open import open_store
 from txlog.tools.cli.app import run
 from txlog.tools.cli.sources import rows_of
+from txlog.training import Datasets
 from txlog.training.datasets.ingest import ingest
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Sources
@@ -214,3 +216,81 @@ def test_files_and_folders_of_object_stores(tmp_path: Path) -> None:
     assert found == [[{"n": 1}], [{"n": 1, "k": 1}]]
     with pytest.raises(txlog.NotFoundError):
         rows_of("memory://sources-of-rows/none.parquet", pa.schema([]))
+
+
+def put(path: Path, rows: Any = None) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"a": [1]}) if rows is None else rows, path)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_extensions_have_no_case_and_hidden_tables_are_left_out(door: Any, tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.parquet")
+    put(tmp_path / "in" / "B.PARQUET")
+    a_table(tmp_path / "in" / "_old" / "t")
+    assert door(tmp_path / "in", tmp_path / "work") == [{"a": 1}] * 2
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("odd", ["2020-02-30", "0000-01-01"])
+def test_folders_that_are_no_dates_are_texts(door: Any, odd: str, tmp_path: Path) -> None:
+    for day in (odd, "2020-02-28"):
+        put(tmp_path / "in" / f"d={day}" / "a.parquet")
+    rows = door(tmp_path / "in", tmp_path / "work")
+    assert sorted(row["d"] for row in rows) == sorted([odd, "2020-02-28"])
+
+
+def test_a_folder_takes_the_types_of_the_data_set(tmp_path: Path) -> None:
+    for key in ("01", "x", "11"):
+        put(tmp_path / key / f"k={key}" / "a.parquet")
+    (tmp_path / "both").mkdir()
+    (tmp_path / "x" / "k=x").rename(tmp_path / "both" / "k=x")
+    (tmp_path / "01" / "k=01").rename(tmp_path / "both" / "k=01")
+    found = Datasets(tmp_path / "d").create("n", "TABLE", str(tmp_path / "both"))
+    found.update(str(tmp_path / "11"))
+    assert sorted(found.table().to_arrow()["k"].to_pylist()) == ["01", "11", "x"]
+
+
+DAMAGED = {
+    "a.orc": b"ORC" + b"x" * 100,
+    "a.csv": b"a\n1,2\n",
+    "a.json": b'{"a": 1}\n{"a": [}\n',
+    "a.feather": b"FEA1" + b"x" * 20,
+    "a.arrow": b"ARROW1",
+    "a.parquet": b"PAR1",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_file_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(DAMAGED[name])
+    for source in (tmp_path, tmp_path / name):
+        with pytest.raises(txlog.InvalidInputError, match=f"{name} cannot be read"):
+            rows_of(str(source), pa.schema([])).read_all()
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstd", "gzip"])
+def test_a_damaged_page_is_named(codec: str, tmp_path: Path) -> None:
+    rows = pa.table({"a": ["abcabc" * 5, "zz"] * 5000})
+    pq.write_table(rows, tmp_path / "a.parquet", compression=codec, use_dictionary=False)
+    data = bytearray((tmp_path / "a.parquet").read_bytes())
+    data[30:200] = b"\xff" * 170
+    (tmp_path / "a.parquet").write_bytes(data)
+    table = txlog.write(tmp_path / "t", pa.table({"a": ["x"]}))
+    with pytest.raises(txlog.TxlogError, match=r"a\.parquet"):
+        table.append(rows_of(str(tmp_path / "a.parquet"), table.schema))
+    assert table.refresh().version == 0
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_name_that_is_not_utf8_is_refused(door: Any, tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.parquet")
+    try:
+        (tmp_path / "in" / "a.parquet").rename(
+            os.fsdecode(bytes(tmp_path / "in") + b"/\xff.parquet")
+        )
+    except OSError:
+        pytest.skip("the file system has no such names")
+    with pytest.raises(txlog.InvalidInputError) as caught:
+        door(tmp_path / "in", tmp_path / "work")
+    str(caught.value).encode()

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from txlog import Table
 from txlog.base.arrow import ds
-from txlog.base.errors import InvalidInputError, NotFoundError
+from txlog.base.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.extend import (
     RowFile,
@@ -185,7 +185,9 @@ def _named_errors(file: RowFile) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise NotFoundError(path=file.name, reason="there is no such file") from error
-    except pa.ArrowException as error:
+    except TxlogError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:  # Codecs raise the latter two.
         raise InvalidInputError(
             argument="source", reason=f"{file.name} cannot be read: {error}"
         ) from error

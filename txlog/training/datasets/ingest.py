@@ -52,6 +52,7 @@ def ingest(
     sources: Sources,
     limits: Limits,
     store: Store,
+    columns: pa.Schema | None = None,
 ) -> Ingested:
     """Return the rows that a type reads from a source.
 
@@ -63,6 +64,9 @@ def ingest(
         `Table`; a Spark frame; or any Arrow data.
     store
         The store of the folder's root: large contents are stored in `files/` below it.
+    columns
+        The columns of the data set, for which values in the names of folders are converted. None
+        before its first commit.
 
     Raises
     ------
@@ -75,6 +79,7 @@ def ingest(
         There is no such source.
     """
     opened = _opened(kind, source, sources, limits, store)
+    opened.columns = columns
     objects = StoredObjects(store)
     batches = _read(kind.read(opened, limits, objects))
     schema = kind.ingestion

@@ -281,7 +281,7 @@ def _update(
     recorded = None if txn is None else table.transaction_version(txn[0])
     if txn is not None and recorded is not None and txn[1] <= recorded:
         return _made_before(home, state.dataset_id, table.snapshot, txn)
-    read = _ingest(home, kind, source)
+    read = _ingest(home, kind, source, table.schema)
     operation = AddCommit(
         read.reader,
         request.note(uuid, kind, read),
@@ -317,13 +317,16 @@ def _again_if_removed(source: Any, act: Callable[[], T]) -> T:
     return act()
 
 
-def _ingest(home: Home, kind: DatasetType, source: Any) -> Ingested:
+def _ingest(
+    home: Home, kind: DatasetType, source: Any, columns: pa.Schema | None = None
+) -> Ingested:
     return ingest(
         kind,
         source,
         sources=home.sources,
         limits=home.limits,
         store=home.store,
+        columns=columns,
     )
 
 

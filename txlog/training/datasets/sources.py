@@ -103,6 +103,7 @@ class Source:
     files: list[SourceFile] = field(default_factory=list)  # Ascending by name.
     is_folder: bool = False
     data: pa.RecordBatchReader | None = None
+    columns: pa.Schema | None = None  # Those of the data set; None before its first commit.
     given: Input | None = None  # The input for lineage if the source is a table at a version.
 
     def inputs(self) -> tuple[Input, ...]:

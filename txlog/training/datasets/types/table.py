@@ -43,7 +43,7 @@ class TableType:
         found = [RowFile(name) for name in named]
         if source.is_folder:
             found = row_files((name for name in named if named[name].size), source.name)
-        united = united_rows(found, (_columns_of(named[one.name]) for one in found))
+        united = united_rows(found, (_columns_of(named[one.name]) for one in found), source.columns)
         for one in found:
             for batch in _of_parquet(named[one.name]):
                 yield united.fit(one, batch)
