@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.base.columns import nearest_floats
+from txlog.base.columns import is_readable, nearest_floats
 
 
 @st.composite
@@ -52,3 +52,16 @@ def test_decimals_become_the_nearest_floats(
 def test_a_scalar_becomes_the_nearest_float(value: Decimal | None) -> None:
     found = nearest_floats(pa.scalar(value, pa.decimal128(9, 4)))
     assert found.as_py() == (None if value is None else 0.1)
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_bytes_behind_a_null_are_no_text(is_large: bool) -> None:
+    offsets = pa.array([0, 1, 2, 3], pa.int64() if is_large else pa.int32())
+    texts = pa.array([b"a", b"\xff", b"c"], pa.large_binary() if is_large else pa.binary())
+    texts = texts.view(pa.large_string() if is_large else pa.string())
+    lists = pa.LargeListArray if is_large else pa.ListArray
+    middle = pa.array([False, True, False])
+    assert is_readable(lists.from_arrays(offsets, texts, mask=middle))
+    assert not is_readable(lists.from_arrays(offsets, texts))
+    assert not is_readable(texts)
+    assert is_readable(texts.slice(2))

@@ -136,7 +136,7 @@ def test_a_definition_repeats_a_type_without_its_metadata(
         ("CHANGE COLUMN x x DOUBLE DEFAULT 5", "SET DEFAULT"),
         ("CHANGE COLUMN x x DOUBLE SOMETHING", "not a type"),
         ("CHANGE COLUMN x", "supports"),
-        ("REPLACE COLUMNS (id BIGINT)", "supports"),
+        ("REPLACE COLUMNS (id BIGINT)", "lacks the columns"),
         ("ADD PARTITION (p = 1)", "supports"),
     ],
 )  # fmt: skip

@@ -149,7 +149,7 @@ def test_what_is_not_described(spark: "SparkSession", tmp_path: Path) -> None:
     for text, said in (
         ("DESCRIBE described_t nope", "no column nope"),
         ("DESCRIBE described_t s.a", "is nested"),
-        ("DESCRIBE EXTENDED described_t AS JSON", "end of the statement"),
+        ("DESCRIBE described_t AS JSON", "end of the statement"),
         ("SHOW COLUMNS IN default.described_t IN other", "not in the schema other"),
         ("SHOW PARTITIONS described_t PARTITION (d)", "a value for each column"),
         ("SHOW PARTITIONS described_t PARTITION (id = 1)", "no partition column"),

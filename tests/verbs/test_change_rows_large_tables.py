@@ -24,6 +24,7 @@ from txlog.snapshot import live_files
 from txlog.snapshot.load import load_snapshot
 from txlog.store.local.local import LocalStore
 from txlog.verbs import compact
+from txlog.verbs.change_rows import ChangeRows
 from txlog.verbs.delete import Delete
 
 LARGE = "txlog.snapshot.live_files:_LARGE_BYTES"
@@ -238,3 +239,67 @@ def test_a_file_that_is_added_again_is_looked_at_again(
     assert (found is None) is same
     assert same or found["path"].to_pylist() == [f"p=2/{name}"]
     assert made.version == 0
+
+
+@pytest.mark.spec("CON-29")
+@pytest.mark.filterwarnings("ignore::txlog.TxlogWarning")
+@pytest.mark.parametrize("is_early", [True, False])
+@pytest.mark.parametrize("winner", ["delete", "update"])
+@pytest.mark.parametrize("verb", ["delete", "update", "upsert"])
+def test_files_from_after_an_older_checkpoint_were_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, winner: str, is_early: bool
+) -> None:
+    """The newest checkpoint is gone: an older one and later commits stand in for it."""
+
+    def tens(*numbers: int) -> pa.Table:
+        keys = [10 * number + digit for number in numbers for digit in (0, 1)]
+        return pa.table({"k": keys, "v": [0] * len(keys)})
+
+    def wins(table: txlog.Table) -> None:
+        if winner == "delete":
+            table.delete("k IN (40, 41)")
+        else:
+            table.update({"v": "v + 100"}, "k >= 40")
+        table.append(pa.table({"k": [7], "v": [0]}))
+
+    def change(table: txlog.Table) -> Any:
+        if verb == "delete":
+            return table.delete("k < 50")
+        if verb == "update":
+            return table.update({"v": "v + 1"}, "k < 50")
+        return table.upsert(pa.table({"k": [10, 40, 41], "v": [5, 5, 5]}), on="k")
+
+    def content(table: txlog.Table) -> list[tuple[int, int]]:
+        found = table.to_arrow().to_pydict()
+        return sorted(zip(found["k"], found["v"], strict=True))
+
+    with moved({LARGE: 1}):
+        made = txlog.Table.create(tmp_path / "t", tens(0).schema, properties=VECTORS)
+        for number in range(6):
+            made.append(tens(number))
+            if number in (2, 5):
+                made.maintenance.checkpoint()
+        shutil.copytree(tmp_path / "t", tmp_path / "serial")
+        newest = tmp_path / "t" / "_delta_log" / f"{6:020d}.checkpoint.parquet"
+        ours, other = txlog.Table(tmp_path / "t"), txlog.Table(tmp_path / "t")
+        if is_early:
+            newest.unlink()
+        decide = ChangeRows._decided
+        attempts: list[int] = []
+
+        def decided(self: ChangeRows, base: Any) -> Any:
+            found = decide(self, base)
+            attempts.append(base.version)
+            if len(attempts) == 1:
+                if not is_early:
+                    newest.unlink()
+                wins(other)
+            return found
+
+        monkeypatch.setattr(ChangeRows, "_decided", decided)
+        change(ours)
+        monkeypatch.undo()
+        serial = txlog.Table(tmp_path / "serial")
+        wins(serial)
+        change(serial)
+        assert content(txlog.Table(tmp_path / "t")) == content(serial)

@@ -9,6 +9,8 @@ import pytest
 
 import txlog
 from tests.moved import moved
+from txlog.checkpoint import write
+from txlog.store.base import Store
 from txlog.store.local.local import LocalStore
 from txlog.verbs import checkpoint
 
@@ -127,3 +129,30 @@ def test_a_checkpoint_that_fails_leaves_nothing(
         with pytest.raises(txlog.StoreError, match="full"):
             txlog.Table(tmp_path).maintenance.checkpoint()
     assert sorted((tmp_path / "_delta_log").iterdir()) == before
+
+
+@pytest.mark.parametrize("where", ["disk", "memory"])
+def test_another_process_may_write_a_large_checkpoint_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    uri = str(tmp_path / "t") if where == "disk" else f"memory://{tmp_path.name}"
+    table = txlog.write(uri, pa.table({"k": [1]}))
+    table.maintenance.checkpoint()
+    table.append(pa.table({"k": [2]}))
+    table, other = txlog.Table(uri), txlog.Table(uri)
+    looks: list[str] = []
+
+    def is_there(store: Store, path: str) -> bool:
+        found = real(store, path)
+        looks.append(path)
+        if len(looks) == 1:
+            assert not found
+            other.maintenance.checkpoint()
+        return found
+
+    real = write.is_there
+    monkeypatch.setattr(write, "is_there", is_there)
+    with moved({LARGE: 1}):
+        assert table.maintenance.checkpoint() == 1
+    assert len(looks) > 1
+    assert sorted(txlog.Table(uri).to_arrow()["k"].to_pylist()) == [1, 2]

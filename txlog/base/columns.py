@@ -37,7 +37,11 @@ def is_readable(array: pa.Array) -> bool:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
-        return False
+        # Perhaps it is behind a null, as in a null list, where it is no value.
+        try:
+            array.take(pa.array(range(len(array)), pa.int64())).validate(full=True)
+        except pa.ArrowInvalid:
+            return False
     return True
 
 

@@ -24,7 +24,7 @@ from txlog.actions.ndjson import BLANK, FOOTER_MARK, NAMES, sealed
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.base.arrow import arrow_scalar, empty_table, numpy_array, pc, pq, table_of_rows
 from txlog.base.columns import flat
-from txlog.base.errors import LogCorruptError, NotFoundError, TxlogError
+from txlog.base.errors import LogCorruptError, NotFoundError, StoreError, TxlogError
 from txlog.base.texts import is_unicode
 from txlog.base.thresholds import Threshold
 from txlog.checkpoint.file_rows import united
@@ -295,7 +295,11 @@ def _unveil(store: Store, staged: str, path: str) -> None:
         if is_there(store, path):  # It is replaced at once: perhaps no older log can do without it.
             store.replace(path, store.read(staged))
         else:
-            store.move([(staged, path)])
+            try:
+                store.move([(staged, path)])
+            except StoreError:
+                if not is_there(store, path):
+                    raise  # Otherwise another process has written it meanwhile.
     finally:
         with suppress(TxlogError):  # Readers ignore it.
             store.delete([staged])

@@ -221,7 +221,8 @@ def _rows_read(
     context: Context, steps: _ChangePlan, change: FileChange
 ) -> Iterator[pa.RecordBatch]:
     reader = FragmentReader(context.store, steps.read, change.fragment)
-    few = _PAGED_SHARE * len(change.updated) <= change.deletes.physical_rows
+    count = len(change.updated)
+    few = count <= BATCH_ROWS and _PAGED_SHARE * count <= change.deletes.physical_rows
     if steps.keeps and few:  # Only the pages with these rows are read.
         numbers = numpy_array(as_array(change.updated).cast(pa.int64()))
         for positions, batch in reader.at(steps.columns, numbers, BATCH_ROWS):

@@ -351,14 +351,14 @@ def _different(parts: list[pa.Table | None]) -> pa.Table:
 
 
 def path_hashes(store: Store, snapshot: Snapshot) -> Hashes:
-    """Return a hash of the path of each live file of a checkpoint, ascending; errors as above."""
+    """Return a hash of the path of each live file of a version, ascending; errors as above.
+
+    Also of files that commits after the checkpoint name: if an older checkpoint stands in for a
+    damaged one, these commits are others than those of `snapshot`.
+    """
 
     def hashed(batches: Iterator[tuple[Source | None, pa.Table]]) -> Hashes:
-        found = [
-            text_hashes(flat(canonical_keys(rows["path"])))
-            for source, rows in batches
-            if source is not None
-        ]
+        found = [text_hashes(flat(canonical_keys(rows["path"]))) for _, rows in batches]
         return np.sort(np.concatenate([np.zeros(0, np.uint64), *found]))
 
     return fold_files(store, snapshot, Wanted(("path",)), hashed, distinct=False)
