@@ -66,12 +66,13 @@ if TYPE_CHECKING:
     )
     from txlog.store.coordinators import CommitCoordinator, CommitEntry
     from txlog.store.file_times import store_now_ms
-    from txlog.store.open import folders_in, open_store
+    from txlog.store.open import folders_in, links_in, open_store
     from txlog.store.places import name_in
     from txlog.table.seam import (
         context_of,
         create_table,
         execute,
+        far_table_above,
         open_snapshot,
         open_sound,
         open_table,
@@ -130,11 +131,13 @@ __all__ = [
     "decode_path",
     "encode_path",
     "execute",
+    "far_table_above",
     "folders_in",
     "is_far",
     "is_litter",
     "is_older",
     "is_there",
+    "links_in",
     "map_many",
     "missing_files",
     "name_in",
@@ -213,6 +216,7 @@ _HOMES = {
     "encode_path": "log.paths",
     "execute": "table.seam",
     "folders_in": "store.open",
+    "links_in": "store.open",
     "is_far": "store.base",
     "is_litter": "data_files.row_files",
     "is_older": "store.base",
@@ -237,6 +241,7 @@ _HOMES = {
     "shares": "scan.given",
     "store_now_ms": "store.file_times",
     "table_above": "table.seam",
+    "far_table_above": "table.seam",
     "table_facts": "table.seam",
     "threads_for": "store.base",
     "to_sql": "expressions.sql",

@@ -59,6 +59,7 @@ def row_files(
     columns: Sequence[str] | None = None,
     *,
     parquet: bool = False,
+    links: Iterable[str] = (),
 ) -> list[RowFile]:
     """Return the files with rows among those below a folder, with their partitions.
 
@@ -76,15 +77,28 @@ def row_files(
         `day=1` name them.
     parquet
         Only files whose names end like those of Parquet files, in either case. Default: all files.
+    links
+        Paths of symbolic links below the folder; those of folders end with a slash.
 
     Raises
     ------
     InvalidInputError
+        There is a link where a file or folder would be read, because its rows would be missing.
         The number of a file's folders differs from the number of columns, or its name is not
         UTF-8. Or there is a table below the folder, whose files are not its rows.
     NotFoundError
         There is none.
     """
+    for name in links:
+        *folders, file = name.split("/")
+        is_other = parquet and file != "" and not file.lower().endswith(_PARQUET)
+        if not (_is_hidden(folders, file) or is_litter(name) or is_other):
+            raise InvalidInputError(
+                argument="source",
+                field=visible(name),
+                reason=f"{visible(name)} below {root} is a symbolic link, which is not followed",
+                remedy="Replace the link by its target, or move it away",
+            )
     found = []
     for name in names:
         *folders, file = name.split("/")

@@ -9,7 +9,7 @@ from typing import Any
 from txlog.base.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.base.uris import file_path, is_file_uri, scheme_of
 from txlog.store.base import OWN_OPTIONS, Store, is_confined, leads_out, same_store
-from txlog.store.local.disk import disk_of
+from txlog.store.local.disk import disk_of, links_below
 from txlog.store.local.local import LocalStore
 
 # The schemes to which a log may refer, separated by commas.
@@ -143,6 +143,15 @@ def folders_in(store: Store, folder: str) -> list[str]:
         return list(tell(folder))
     names = (info.name.partition("/") for info in store.list_tree(folder))
     return sorted({first for first, slash, _ in names if slash})
+
+
+def links_in(store: Store) -> list[str]:
+    """Return the symbolic links below the root of a store on a local disk, ascending.
+
+    Listings omit them. Those that lead to folders end with a slash, and nothing is listed below.
+    """
+    place = store.local_path("")
+    return [] if place is None else links_below(place)
 
 
 def uri_of(store: Store, path: str) -> str:

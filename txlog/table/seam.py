@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from txlog.base.effects import REAL, Effects
 from txlog.base.errors import (
     InvalidInputError,
     LogCorruptError,
+    TxlogError,
     require_whole,
     resource_errors,
 )
@@ -318,12 +320,35 @@ def removed_files(table: Table) -> pa.Table:
     return table._open.files().tombstones.select(names)
 
 
-def table_above(folder: str | os.PathLike[str]) -> Path | None:
-    """Return the folder of the table to which a folder on the local disk belongs, or None.
+def table_above(place: str | os.PathLike[str]) -> Path | None:
+    """Return the folder of the table to which a path on the local disk belongs, or None.
 
-    The files below such a folder may have rows that the table no longer has.
+    It is a file or folder below the table's folder, by its name or after its links are followed.
+    Such files may have rows that the table no longer has.
     """
-    for above in Path(folder).absolute().parents:
+    plain = Path(place).absolute()
+    try:
+        real = plain.resolve()
+    except (OSError, RuntimeError):  # A link to itself.
+        real = plain
+    for above in (*real.parents, *plain.parents):
         if (above / LOG_FOLDER).is_dir():
             return above
+    return None
+
+
+def far_table_above(uri: str, storage_options: Mapping[str, Any] | None = None) -> str | None:
+    """Return the folder of the table to which a URI belongs in a store of objects, or None.
+
+    One listing is requested for each folder above. A folder that may not be listed counts as none.
+    """
+    start = uri.find("://") + len("://")
+    has_user = "@" in uri
+    above = uri.rstrip("/").rpartition("/")[0]
+    while len(above) > start and ("@" in above or not has_user):
+        with suppress(TxlogError):
+            store = open_store(above, storage_options)
+            if next(iter(store.list_after(LOG_FOLDER, "")), None) is not None:
+                return above
+        above = above.rpartition("/")[0]
     return None

@@ -46,6 +46,7 @@ from txlog.schema.types import (
     types_in,
 )
 from txlog.store.base import ObjectInfo, Store
+from txlog.store.open import links_in
 from txlog.verbs.create import CreateTable, already_exists, existing, new_table
 from txlog.verbs.metadata import require_true
 from txlog.verbs.statistics import ComputeStatistics
@@ -94,7 +95,8 @@ def convert(
     NotFoundError
         There is no Parquet file.
     InvalidInputError
-        Folders have other partition columns than those given, or differ from each other.
+        Folders have other partition columns than those given, or differ from each other. Or there
+        is a symbolic link to a folder or Parquet file, whose rows would be missing.
     SchemaMismatchError
         A column has two types; the error names both files. Or it has nanoseconds, and the
         properties do not list `timestampNanos`. Or a row breaks a constraint of the properties.
@@ -112,7 +114,7 @@ def convert(
     if strategy == "directory":
         steps = () if partition_by is None else partition_by.names()
     infos = {info.name: info for info in context.store.list_tree("") if info.size}
-    files = row_files(infos, context.store.root, steps, parquet=True)
+    files = row_files(infos, context.store.root, steps, parquet=True, links=links_in(context.store))
     partitions = partition_columns(files, partition_by)
     sizes = [infos[file.name] for file in files]
     footers = list(context.engine.map(partial(_footer, context.store), sizes))

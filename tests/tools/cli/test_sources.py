@@ -294,3 +294,63 @@ def test_a_name_that_is_not_utf8_is_refused(door: Any, tmp_path: Path) -> None:
     with pytest.raises(txlog.InvalidInputError) as caught:
         door(tmp_path / "in", tmp_path / "work")
     str(caught.value).encode()
+
+
+def partitioned(place: Any) -> Any:
+    rows = pa.table({"n": [1, 2], "p": ["x", "x"]})
+    return txlog.write(place, rows, partition_by=["p"]).delete("n = 1")
+
+
+@pytest.mark.parametrize("door", DOORS[:2])
+def test_files_of_a_table_are_refused_by_each_name(door: Any, tmp_path: Path) -> None:
+    partitioned(tmp_path / "t")
+    (file, *_) = (tmp_path / "t" / "p=x").glob("*.parquet")
+    (tmp_path / "to folder").symlink_to(tmp_path / "t" / "p=x")
+    (tmp_path / "to file.parquet").symlink_to(file)
+    for source in (file, tmp_path / "to folder", tmp_path / "to file.parquet"):
+        with pytest.raises(txlog.InvalidInputError, match="belongs to"):
+            door(source, tmp_path / "work")
+
+
+@pytest.mark.parametrize("door", DOORS[:2])
+def test_files_of_a_table_in_a_store_of_objects_are_refused(door: Any, tmp_path: Path) -> None:
+    place = f"memory://sources/{tmp_path.name}"
+    partitioned(f"{place}/t")
+    name = next(f.name for f in open_store(f"{place}/t").list_tree("p=x") if f.size)
+
+    for source in (f"{place}/t/p=x", f"{place}/t/p=x/{name}"):
+        with pytest.raises(txlog.InvalidInputError, match="belongs to"):
+            door(source, tmp_path / "work")
+
+
+@pytest.mark.parametrize("door", DOORS[:2])
+@pytest.mark.parametrize("left", ["nothing", "checksums"])
+def test_a_log_without_a_commit_is_no_folder_of_files(door: Any, left: str, tmp_path: Path) -> None:
+    a_table(tmp_path / "t")
+    for path in (tmp_path / "t" / "_delta_log").iterdir():
+        if left == "nothing" or path.suffix == ".json":
+            path.unlink()
+    with pytest.raises(txlog.TxlogError, match=r"log|belongs to"):
+        door(tmp_path / "t", tmp_path / "work")
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("kind", ["file", "folder", "partition"])
+def test_links_below_a_folder_are_named(door: Any, kind: str, tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.parquet")
+    put(tmp_path / "far" / "b.parquet")
+    name = {"file": "b.parquet", "folder": "b", "partition": "_p=1"}[kind]
+    target = tmp_path / "far" / "b.parquet" if kind == "file" else tmp_path / "far"
+    (tmp_path / "in" / name).symlink_to(target)
+    with pytest.raises(txlog.InvalidInputError, match=f"{name}.* is a symbolic link"):
+        door(tmp_path / "in", tmp_path / "work")
+
+
+@pytest.mark.parametrize("door", [by_command, by_convert])
+def test_links_that_are_hidden_are_left_out(door: Any, tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.parquet")
+    put(tmp_path / "far" / "b.parquet")
+    for name in ("_b.parquet", ".c", "_SUCCESS"):
+        (tmp_path / "in" / name).symlink_to(tmp_path / "far" / "b.parquet")
+    (tmp_path / "in" / "_d").symlink_to(tmp_path / "far")
+    assert door(tmp_path / "in", tmp_path / "work") == [{"a": 1}]

@@ -303,6 +303,28 @@ def list_below(folder: str) -> list[ObjectInfo]:
     return found
 
 
+def links_below(folder: str) -> list[str]:
+    """Return the symbolic links below a folder, ascending; those to folders end with a slash.
+
+    A missing folder has none, and neither has a folder that may not be read.
+    """
+    found: list[str] = []
+    waiting = [(folder, "")]
+    while waiting:
+        place, above = waiting.pop()
+        try:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        end = "/" if os.path.isdir(entry.path) else ""
+                        found.append(above + entry.name + end)
+                    elif entry.is_dir(follow_symlinks=False):
+                        waiting.append((entry.path, f"{above}{entry.name}/"))
+        except OSError:
+            continue  # The listing of files raises it, if it must.
+    return sorted(found)
+
+
 def _is_file(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_file()

@@ -18,7 +18,9 @@ from txlog.extend import (
     RowFile,
     Store,
     StoreFiles,
+    far_table_above,
     is_there,
+    links_in,
     open_store,
     row_files,
     table_above,
@@ -59,28 +61,46 @@ def rows_of(source: str, target: pa.Schema) -> Any:
     NotFoundError
         There is neither such a file nor such a table.
     InvalidInputError
-        A file name has no known extension, a file is damaged, the folder belongs to a table or has
-        one below it, or its files have different formats or columns.
+        A file name has no known extension, a file is damaged, it belongs to a table, the folder has
+        a table or a link below it, or its files have different formats or columns.
     """
     place = _local(source)
     is_file = place is not None and place.is_file()
     if not is_file and Table.exists(source):
         return Table(source).scan()
+    _require_no_table(source, place)
     if place is None:
         found = _far_file(source) or _of_folder(source, source)
     elif place.is_dir():
-        if (table := table_above(place)) is not None:
-            raise InvalidInputError(
-                argument="source",
-                reason=f"{source} belongs to the table {table}: its files may have rows that the "
-                "table no longer has",
-                remedy="Name the table, or write the rows that you want into a table of their own",
-            )
         found = _of_folder(str(place), source)
     else:
         _require_format(source, PurePath(source).suffix.lower())
         found = _Found("", (RowFile(str(place)),), _local_files())
     return _read(source, found, target)
+
+
+def _require_no_table(source: str, place: Path | None) -> None:
+    """Raise if files of a table are named, or a folder whose log has no commit."""
+    above: Path | str | None
+    if place is None:
+        # A step below: also the folder itself may have a log.
+        above = far_table_above(f"{source.rstrip('/')}/_")
+    else:
+        above = table_above(place / "_" if place.is_dir() else place)
+    if above is None:
+        return
+    if above == place or above == source.rstrip("/"):
+        raise InvalidInputError(
+            argument="source",
+            reason=f"{source} has a log without a commit, which alone could say what its rows are",
+            remedy="Restore the log, or move it away if all files have rows that you want",
+        )
+    raise InvalidInputError(
+        argument="source",
+        reason=f"{source} belongs to the table {above}: its files may have rows that the "
+        "table no longer has",
+        remedy="Name the table, or write the rows that you want into a table of their own",
+    )
 
 
 def _local_files() -> Any:
@@ -130,7 +150,8 @@ def _require_format(source: str, ending: str, file: str | None = None) -> str:
 def _of_folder(root: str, source: str) -> _Found:
     """Return the files of a folder; all of them have one format."""
     store = open_store(root)
-    files = row_files((info.name for info in store.list_tree("") if info.size), source)
+    names = (info.name for info in store.list_tree("") if info.size)
+    files = row_files(names, source, links=links_in(store))
     formats: dict[str, str] = {}
     for file in files:
         formats.setdefault(_require_format(source, _ending(file, source), file.name), file.name)

@@ -18,7 +18,15 @@ from txlog.base.effects import REAL
 from txlog.base.errors import DataFileError, NotFoundError, TxlogError
 from txlog.base.texts import without_secrets
 from txlog.base.uris import scheme_of
-from txlog.extend import Store, as_reader, is_litter, is_there, open_store, table_above
+from txlog.extend import (
+    Store,
+    as_reader,
+    far_table_above,
+    is_litter,
+    is_there,
+    open_store,
+    table_above,
+)
 from txlog.training.datasets.limits import Limits
 from txlog.training.datasets.sources import Source, Sources, refused
 from txlog.training.datasets.types.base import DatasetType
@@ -130,16 +138,20 @@ def _of_path(kind: DatasetType, text: str, sources: Sources, limits: Limits) -> 
         if sources.allowed is not None:
             sources.open(versioned[1], limits)  # This refuses links in the path and below it.
         return _table_at(versioned[1], int(versioned[2]), sources)
-    if not found.is_folder:
-        return found
-    if any(file.name.startswith(_LOG) for file in found.files):
+    if found.is_folder and any(file.name.startswith(_LOG) for file in found.files):
         return _table_at(text, None, sources)
     root, path, shown = sources.locate(text)
-    if scheme_of(root) in (None, "file") and table_above(f"{root}/{path}") is not None:
+    place = f"{root}/{path}" if path else root
+    below = f"{place}/_" if found.is_folder else place  # The folder itself may have a log.
+    is_local = scheme_of(root) in (None, "file")
+    table = table_above(below) if is_local else far_table_above(below, sources.storage_options)
+    if table is not None:
         raise refused(
             f"{shown!r} belongs to a table: its files may have rows that the table no longer has",
             "Name the table",
         )
+    if not found.is_folder:
+        return found
     found.files = [file for file in found.files if not is_litter(file.name)]
     if not found.files:
         raise NotFoundError(path=shown, reason=f"there is no file with data below {shown!r}")
