@@ -10,6 +10,7 @@ import pytest
 import txlog
 from txlog.base.errors import (
     AlreadyExistsError,
+    CommitConflictError,
     InvalidInputError,
     NotFoundError,
     UnsupportedFeatureError,
@@ -321,3 +322,49 @@ def test_an_equal_table_at_a_location_is_kept(run: Run, place: Path) -> None:
         f"CREATE TABLE IF NOT EXISTS defined_a (id BIGINT, p STRING) USING txlog LOCATION '{place}'"
     )
     assert run("SELECT count(*) FROM defined_a") == [(2,)]
+
+
+@pytest.mark.parametrize("how", ["name", "path"])
+@pytest.mark.parametrize("query", ["", " AS SELECT 9 AS id"])
+def test_a_dropped_table_that_is_used_again_is_kept(
+    run: Run, spark: "SparkSession", how: str, query: str
+) -> None:
+    name = f"defined_again_{how}_{len(query)}"
+    columns = "" if query else " (id INT)"
+    run(f"CREATE TABLE {name} (id INT) USING delta")
+    folder = txlog.spark_ext.table_location(spark, name)
+    run(f"DROP TABLE {name}")
+    if how == "name":
+        spark.sql(f"CREATE TABLE {name} USING txlog LOCATION '{folder}'")
+    else:
+        run(f"INSERT INTO delta.`{folder}` VALUES (1)")
+    with pytest.raises(AlreadyExistsError):
+        run(f"CREATE TABLE {name}{columns} USING delta{query}")
+    version = txlog.Table(folder).version
+    run(f"CREATE TABLE IF NOT EXISTS {name}{columns} USING delta{query}")
+    assert txlog.Table(folder).version == version
+
+
+@pytest.mark.parametrize("query", ["", " AS SELECT 9 AS id"])
+def test_only_the_dropped_version_is_replaced(
+    run: Run, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    """Another writer commits after the version was looked up."""
+    from txlog.spark_ext.delta import builder
+
+    name = f"defined_raced_{len(query)}"
+    run(f"CREATE TABLE {name} (id INT) USING delta")
+    folder = txlog.spark_ext.table_location(spark, name)
+    run(f"DROP TABLE {name}")
+    look_up = builder.version_at
+
+    def then_another_writes(*given: Any) -> int | None:
+        found = look_up(*given)
+        txlog.write(folder, pa.table({"id": pa.array([1], pa.int32())}), mode="append")
+        return found
+
+    monkeypatch.setattr(builder, "version_at", then_another_writes)
+    columns = "" if query else " (id INT)"
+    with pytest.raises(CommitConflictError):
+        run(f"CREATE TABLE {name}{columns} USING delta{query}")
+    assert txlog.Table(folder).to_arrow().to_pylist() == [{"id": 1}]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 import txlog
 from txlog.base.errors import CommitConflictError, TxlogError
 from txlog.spark_ext import DeltaTable, create_view, read, sql, write
-from txlog.spark_ext.writes.own_reads import version_read
+from txlog.spark_ext.writes.own_reads import _Relation, _version, version_read
 from txlog.store.open import open_store
 
 if TYPE_CHECKING:
@@ -276,3 +277,48 @@ def test_versions_that_frames_of_connect_read(remote: Callable[..., Any], tmp_pa
         "joined": 0, "by_python": 1, "format": 9, "statement": 1, "name": 9, "chosen": None,
         "none": None,
     }  # fmt: skip
+
+
+def test_rows_of_a_database_replace_those_of_a_table(spark: "SparkSession", place: Path) -> None:
+    """Spark has Derby, a database in the memory of its driver."""
+    options = {
+        "url": "jdbc:derby:memory:own_reads;create=true",
+        "driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
+        "query": 'SELECT CAST(7 AS BIGINT) AS "id", \'z\' AS "p" FROM SYSIBM.SYSDUMMY1',
+    }
+    frame = spark.read.format("jdbc").options(**options).load()
+    write(frame.selectExpr("id", "CAST(p AS STRING) AS p"), str(place), mode="overwrite")
+    assert txlog.Table(place).to_arrow().to_pylist() == [{"id": 7, "p": "z"}]
+
+
+def test_nested_subqueries_are_visited_once(
+    spark: "SparkSession", place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from txlog.spark_ext.writes import own_reads
+
+    read(spark, str(place)).createOrReplaceTempView("v_created")
+    query = "SELECT max(id) FROM v_created"
+    for _ in range(4):
+        query = f"SELECT max(id) FROM range(9) WHERE id >= ({query})"
+    visited: list[str] = []
+    class_of = own_reads._class_of
+
+    def noted(found: Any) -> str:
+        visited.append(class_of(found))
+        return visited[-1]
+
+    monkeypatch.setattr(own_reads, "_class_of", noted)
+    assert version_read(spark.sql(query), open_store(str(place)), 5) == 0
+    assert visited == ["Range"] * 4 + ["LogicalRelation", "HadoopFsRelation"]
+
+
+def test_marks_have_no_secrets() -> None:
+    from txlog.spark_ext.reads.marks import marks_of
+
+    root = "s3://user:pa55word@bucket/t"
+    assert "pa55word" not in str(marks_of(root, 3))
+    marked = {name.lower(): value for name, value in marks_of(root, 3).items()}
+    store: Any = SimpleNamespace(root=root)
+    assert _version(_Relation(marked, is_source=False), store, 5) == 3
+    other: Any = SimpleNamespace(root="s3://user:pa55word@bucket/u")
+    assert _version(_Relation(marked, is_source=False), other, 5) is None

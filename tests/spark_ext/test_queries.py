@@ -10,6 +10,7 @@ import pytest
 import txlog
 from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.spark_ext import create_view, sql
+from txlog.spark_ext.statements.queries import _without_short_queries
 from txlog.spark_ext.statements.statement_text import Reader, references, tokens_of
 
 if TYPE_CHECKING:
@@ -240,3 +241,12 @@ def test_views_of_the_catalog_show_the_latest_rows(
 def test_changes_of_no_table_name_the_table(run: Run) -> None:
     with pytest.raises(NotFoundError, match="nowhere"):
         run("SELECT * FROM table_changes('nowhere', 0)")
+
+
+def test_a_column_may_have_the_name_table() -> None:
+    for same in ("SELECT DISTINCT table FROM t", "SELECT ALL table x FROM t",
+                 "SELECT k FROM t UNION SELECT DISTINCT table k FROM t"):  # fmt: skip
+        assert _without_short_queries(same) == same
+    for operator in ("UNION ALL", "EXCEPT DISTINCT", "MINUS", "INTERSECT ALL"):
+        text = f"TABLE t {operator} TABLE u"
+        assert _without_short_queries(text) == f"SELECT * FROM t {operator} SELECT * FROM u"

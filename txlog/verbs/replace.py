@@ -97,6 +97,16 @@ def _clustering(
     return (domain.model_copy(update={"removed": True}),)
 
 
+def _changed(base: Snapshot, when: str) -> CommitConflictError:
+    return CommitConflictError(
+        version=base.version,
+        rule="CON-2",
+        path=base.root,
+        reason=f"another writer changed the table {when}",
+        remedy="Nothing was committed; write again",
+    )
+
+
 class ReplaceTable(Operation):
     """Give a table another schema, partitioning and properties, and other rows or none.
 
@@ -112,11 +122,16 @@ class ReplaceTable(Operation):
         definition: Definition = PLAIN,
         *,
         or_create: bool = False,
+        only_version: int | None = None,
     ) -> None:
-        """Take the definition; `or_create` names the operation for a caller that may create too."""
+        """Take the definition; `or_create` names the operation for a caller that may create too.
+
+        With `only_version`, another latest version than this one is a conflict.
+        """
         self.name = "CREATE OR REPLACE TABLE" if or_create else "REPLACE TABLE"
         self._schema = schema
         self._definition = definition
+        self._only_version = only_version
         self._planned: Replacement | None = None
         self._written_for: int | None = None
         self._adds: Sequence[Add] = ()
@@ -150,19 +165,15 @@ class ReplaceTable(Operation):
         CommitConflictError
             The files were written for another definition, or other rows, than those of `base`.
         """
+        if self._only_version not in (None, base.version):
+            raise _changed(base, "before it was replaced")
         rows = load_files(self.context.store, base).live
         new = self._planned
         if new is None:
             effects = self.context.effects
             new = replacement(base, self._schema, self._definition, effects=effects)
         elif new.before != base.metadata or self._has_other_rows(base):
-            raise CommitConflictError(
-                version=base.version,
-                rule="CON-2",
-                path=base.root,
-                reason="another writer changed the table while the rows were written",
-                remedy="Nothing was committed; write again",
-            )
+            raise _changed(base, "while the rows were written")
         protocol = merged_protocol(base.protocol, new.protocol)
         return Intent(
             operation=self.name,

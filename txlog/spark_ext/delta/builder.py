@@ -232,9 +232,10 @@ class DeltaTableBuilder(Generic[Handle]):
         location = self._place()
         if self._how == "replace":
             self._open(location)  # Raises if there is none.
-        if self._how in ("createOrReplace", "replace") or self._is_left(location):
+        left = self._left_version(location)
+        if self._how in ("createOrReplace", "replace") or left is not None:
             definition = Definition(**self._definition())
-            write_defined(frame, location, definition, storage_options=self._options)
+            write_defined(frame, location, definition, replaced=left, storage_options=self._options)
         else:
             mode: WriteMode = "ignore" if self._how == "createIfNotExists" else "error"
             write(frame, location, mode=mode, storage_options=self._options, **self._definition())
@@ -297,7 +298,7 @@ class DeltaTableBuilder(Generic[Handle]):
     def _register(self, uri: str) -> None:
         if self._name is not None:
             register_table(self._spark, self._name, uri)
-            _LEFT.get(self._spark, set()).discard(open_store(uri).root)
+            _LEFT.get(self._spark, {}).pop(open_store(uri).root, None)
 
     def _open(self, location: str) -> Table:
         """Return the existing table; the error of a missing one names what the caller wrote."""
@@ -310,8 +311,8 @@ class DeltaTableBuilder(Generic[Handle]):
             raise
 
     def _made(self, location: str) -> Table:
-        is_left = self._is_left(location)
-        if self._how != "replace" and not is_left:
+        left = self._left_version(location)
+        if self._how != "replace" and left is None:
             try:
                 return Table.create(
                     location, self._schema(), storage_options=self._options, **self._definition()
@@ -322,12 +323,13 @@ class DeltaTableBuilder(Generic[Handle]):
                         error.reason = f"the table {self._name} already exists"
                     raise
         table = self._open(location)
-        if self._how == "createIfNotExists" and not is_left:
+        if self._how == "createIfNotExists" and left is None:
             return table
         operation = ReplaceTable(
             self._schema(),
             Definition(**self._definition()),
             or_create=self._how == "createOrReplace",
+            only_version=left,
         )
         execute(table, operation)
         return table
@@ -348,9 +350,22 @@ class DeltaTableBuilder(Generic[Handle]):
         require_storable(schema, argument="cols")
         return schema
 
-    def _is_left(self, location: str) -> bool:
-        """Return whether the table at a place is what `DROP TABLE` in this session left there."""
-        return self._location is None and open_store(location).root in _LEFT.get(self._spark, ())
+    def _left_version(self, location: str) -> int | None:
+        """Return the version of a table that `DROP TABLE` in this session left at a place.
+
+        None if there is no such table, or if it is in use again: under its name, or by its path.
+        """
+        if self._location is not None or self._name is None:
+            return None
+        notes = _LEFT.get(self._spark, {})
+        root = open_store(location).root
+        if root not in notes:
+            return None
+        is_used = _registered_folder(self._spark, self._name) is not None
+        if is_used or version_at(location, self._options) != notes[root]:
+            del notes[root]
+            return None
+        return notes[root]
 
     def _place(self) -> str:
         """Return the path of the table. Nothing is created."""
@@ -377,14 +392,23 @@ class DeltaTableBuilder(Generic[Handle]):
 
 
 # Tables in folders of schemas whose names this session has dropped. `DROP TABLE` keeps files, and a
-# new table of the name replaces them, as if it was made anew.
-_LEFT: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
+# new table of the name replaces them, as if it was made anew. Each root has the version that the
+# table had then: whoever commits a later one uses the table.
+_LEFT: WeakKeyDictionary[SparkSession, dict[str, int]] = WeakKeyDictionary()
 
 
-def note_dropped(spark: SparkSession, name: str, location: str) -> None:
+def version_at(location: str, options: Mapping[str, Any]) -> int | None:
+    """Return the latest version of a table; None if it cannot be read."""
+    try:
+        return Table(location, storage_options=options).version
+    except TxlogError:
+        return None
+
+
+def note_dropped(spark: SparkSession, name: str, location: str, version: int) -> None:
     """Let the next table of a dropped name replace the table in the folder of its schema.
 
-    A table at another place stays as it is.
+    Only this version of it is replaced. A table at another place stays as it is.
     """
     try:
         own = open_store(_own_folder(spark, name)).root
@@ -392,7 +416,7 @@ def note_dropped(spark: SparkSession, name: str, location: str) -> None:
         return
     root = open_store(location).root
     if same_place(own, root):
-        _LEFT.setdefault(spark, set()).add(root)
+        _LEFT.setdefault(spark, {})[root] = version
 
 
 def one_field(spark: SparkSession, definition: str) -> StructField:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from txlog.base.errors import UnsupportedFeatureError
 from txlog.spark_ext.catalog import path_in, split_name
-from txlog.spark_ext.delta.builder import DeltaTableBuilder, note_dropped
+from txlog.spark_ext.delta.builder import DeltaTableBuilder, note_dropped, version_at
 from txlog.spark_ext.delta.delta_table import DeltaTable
 from txlog.spark_ext.statements.columns import read_column
 from txlog.spark_ext.statements.descriptions import creation
@@ -173,8 +173,10 @@ class Definitions(Ground):
         reader.accepts("PURGE")
         reader.end()
         if path is None:
+            version = version_at(str(place), self.storage_options)
             dropped = self.spark.sql(self.text)
-            note_dropped(self.spark, name, str(place))
+            if version is not None:
+                note_dropped(self.spark, name, str(place), version)
             return dropped
         if keeps_silent and not Table.exists(path, self.storage_options):
             return self._nothing()

@@ -208,9 +208,12 @@ def _view_of(reader: Reader) -> _View | None:
     return _View(name[-1], replaces, is_global, is_temporary)
 
 
-_COMBINING = ("", "UNION", "EXCEPT", "MINUS", "INTERSECT", "ALL", "DISTINCT")
+_SET_OPERATORS = ("UNION", "EXCEPT", "MINUS", "INTERSECT")
+_COMBINING = ("", *_SET_OPERATORS)
+_QUANTIFIERS = ("ALL", "DISTINCT")
+_COMBINED = (*_COMBINING, *_QUANTIFIERS)
 # Before a parenthesis with a query. After other names it has arguments, as in `f(TABLE t)`.
-_BEFORE_QUERIES = (*_COMBINING, "AS", "IN", "EXISTS", "FROM", "JOIN", "(", ",", "=", "USING")
+_BEFORE_QUERIES = (*_COMBINED, "AS", "IN", "EXISTS", "FROM", "JOIN", "(", ",", "=", "USING")
 
 
 def _without_short_queries(text: str) -> str:
@@ -221,7 +224,10 @@ def _without_short_queries(text: str) -> str:
     for at, token in enumerate(tokens):
         is_named = at + 1 < len(tokens) and tokens[at + 1].is_name
         is_inside = words[at + 1] == "(" and words[at] in _BEFORE_QUERIES
-        if token.word == "TABLE" and is_named and (is_inside or words[at + 1] in _COMBINING):
+        # After SELECT DISTINCT, it is a column.
+        is_whole = words[at + 1] in _QUANTIFIERS and words[at] in _SET_OPERATORS
+        is_query = is_inside or is_whole or words[at + 1] in _COMBINING
+        if token.word == "TABLE" and is_named and is_query:
             pieces += [text[done : token.start], "SELECT * FROM"]
             done = token.end
     return "".join([*pieces, text[done:]])

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import TxlogError
+from txlog.base.texts import without_secrets
 from txlog.spark_ext.reads.marks import READ_TABLE, READ_VERSION
 from txlog.store.open import open_store
 from txlog.store.places import same_place
@@ -53,7 +55,7 @@ def _version(one: _Relation, store: Store, latest: int) -> int | None:
     chosen = one.options.get(READ_TABLE.lower())
     if chosen is not None:
         version = int(one.options[READ_VERSION.lower()])
-        return version if same_place(chosen, store.root) else None
+        return version if same_place(chosen, without_secrets(store.root)) else None
     path = one.options.get("path")
     if not one.is_source or path is None or any(name in one.options for name in _OF_CHOICE):
         return None
@@ -75,9 +77,11 @@ def _relations(df: DataFrame) -> Iterator[_Relation | None]:
 
 def _of_plan(plan: Any) -> Iterator[_Relation]:
     """Yield the relations of a plan of the JVM and of its subqueries."""
-    for leaf in _each(plan.collectLeaves()):
-        kind = leaf.getClass().getSimpleName()
-        if kind == "LogicalRelation" and hasattr(leaf.relation(), "options"):
+    inner = _each(plan.subqueriesAll())  # At any depth.
+    for leaf in chain.from_iterable(_each(one.collectLeaves()) for one in chain([plan], inner)):
+        kind = _class_of(leaf)
+        # Relations of other sources, such as JDBC, have neither files nor options.
+        if kind == "LogicalRelation" and _class_of(leaf.relation()) == "HadoopFsRelation":
             options = leaf.relation().options()
             names = ("path", READ_TABLE, READ_VERSION)
             found = {name.lower(): options.get(name.lower()) for name in names}
@@ -89,8 +93,11 @@ def _of_plan(plan: Any) -> Iterator[_Relation]:
                 for name, value in dict(leaf.options().asCaseSensitiveMap()).items()
             }
             yield _Relation(given, leaf.table().name().lower() == _OWN_FORMAT)
-    for inner in _each(plan.subqueriesAll()):
-        yield from _of_plan(inner)
+
+
+def _class_of(found: Any) -> str:
+    """Return the name of the class of an object of the JVM; `hasattr` is true for any name."""
+    return str(found.getClass().getSimpleName())
 
 
 def _each(sequence: Any) -> Iterator[Any]:

@@ -178,23 +178,28 @@ def write_defined(
     uri: str,
     definition: Definition,
     *,
+    replaced: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Make a table of a frame's rows, or replace a table by one; errors as for `write`.
 
     Nothing of the old table stays but its history: neither properties nor constraints, comment,
-    partitioning or clustering.
+    partitioning or clustering. Rows of versions after `replaced`, if it is given, are a conflict.
     """
     require_batch(df)
     request = WriteRequest(
         mode="overwrite", definition=definition, schema_mode="overwrite", replaces=True
     )
     with transaction(None, df.sparkSession) as recorded:
-        return _committed(df, open_store(uri, storage_options), request, recorded)
+        return _committed(df, open_store(uri, storage_options), request, recorded, replaced)
 
 
 def _committed(
-    df: DataFrame, store: Store, request: WriteRequest, txn: AnyAppVersion | None
+    df: DataFrame,
+    store: Store,
+    request: WriteRequest,
+    txn: AnyAppVersion | None,
+    replaced: int | None = None,
 ) -> Outcome:
     """Write a frame to a table in one commit, unless the table needs no change."""
     table = existing(store)
@@ -208,7 +213,9 @@ def _committed(
     target = plan_target(store, request, df.schema, table)
     target = target.in_session(df.sparkSession.conf.get(SESSION_PARTITION_MODE, None))
     if table is not None and request.mode == "overwrite":
-        target = replace(target, computed_from=version_read(df, store, table.version))
+        read = version_read(df, store, table.version)
+        known = [one for one in (read, replaced) if one is not None]
+        target = replace(target, computed_from=min(known, default=None))
     with before_commit():
         # A second action on this frame would write all files again.
         given = neutral(df)
