@@ -509,6 +509,9 @@ def test_the_log_has_no_password_of_a_uri(tmp_path: Path) -> None:
     clone = source.clone(tmp_path / "new")
     clone = source.clone(tmp_path / "new", replace=True)
     assert clone.history()[0]["operationParameters"]["source"] == "delta.`memory://…@one/t`"
+    with pytest.raises(InvalidInputError, match="storage options"):
+        source.clone(tmp_path / "shallow", shallow=True)
+    assert not (tmp_path / "shallow").exists()
     other = txlog.write("memory://ann:MARK0@two/t", MANY)
     other.merge(source, on="k").when_matched_update_all().execute()
     other.append(source.to_arrow())

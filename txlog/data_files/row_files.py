@@ -85,7 +85,8 @@ def row_files(
     InvalidInputError
         There is a link where a file or folder would be read, because its rows would be missing.
         The number of a file's folders differs from the number of columns, or its name is not
-        UTF-8. Or there is a table below the folder, whose files are not its rows.
+        UTF-8. Or there is a table below the folder, whose files are not its rows, or a log without
+        a commit in it.
     NotFoundError
         There is none.
     """
@@ -99,9 +100,12 @@ def row_files(
                 reason=f"{visible(name)} below {root} is a symbolic link, which is not followed",
                 remedy="Replace the link by its target, or move it away",
             )
-    found = []
+    found: list[RowFile] = []
+    log: list[str] = []
     for name in names:
         *folders, file = name.split("/")
+        if folders == [_LOG] and file[:1] not in ("_", "."):
+            log.append(file)
         if _LOG in folders[1:]:
             if _is_hidden(folders[: folders.index(_LOG)]):
                 continue
@@ -125,6 +129,13 @@ def row_files(
             )
         pairs = _pairs(folders) if columns is None else _in_order(columns, folders, name)
         found.append(RowFile(name, tuple(pairs)))
+    if log and not any(name.endswith((".json", *_PARQUET)) for name in log):
+        raise InvalidInputError(  # With a commit: another writer has just made the table.
+            argument="source",
+            field=f"{_LOG}/{visible(log[0])}",
+            reason=f"{root} has a log without a commit, which alone could say what its rows are",
+            remedy="Restore the log, or move it away if all files have rows that you want",
+        )
     if not found:
         raise NotFoundError(
             path=root,
@@ -243,7 +254,7 @@ def _parsed(name: str, texts: Sequence[str | None], kind: DataType) -> pa.Array:
             argument="partition_by",
             field=name,
             reason=f"the value of {name} in a folder name is not of type {type_name(kind)}: "
-            f"{error}",
+            f"{error.reason if isinstance(error, TxlogError) else error}",
             remedy="Give the column another type",
         ) from error
 

@@ -139,6 +139,13 @@ def clone(
         raise InvalidInputError(
             argument="register", reason="a deep clone needs no file of its source"
         )
+    if options.shallow and without_secrets(source.store.root) != source.store.root:
+        raise InvalidInputError(
+            argument="shallow",
+            reason="the URI of the source has a user or password, and the log of a shallow clone "
+            "would contain it",
+            remedy="Open the source with storage options instead, or make a deep clone",
+        )
     latest = refresh(source.store, snapshot) if options.shallow else snapshot
     if options.register:
         require_table_writable(latest, removes_rows=False)

@@ -334,6 +334,27 @@ def test_a_log_without_a_commit_is_no_folder_of_files(door: Any, left: str, tmp_
         door(tmp_path / "t", tmp_path / "work")
 
 
+def test_no_table_is_made_of_files_whose_log_lost_its_commits(tmp_path: Path) -> None:
+    a_table(tmp_path / "t")
+    log = tmp_path / "t" / "_delta_log"
+    (log / ".0.json.tmp").write_text("{}")  # A writer that died leaves such a file.
+    (log / f"{0:020}.crc").write_text("{}")
+    for path in log.glob("*.json"):
+        path.unlink()
+    with pytest.raises(txlog.InvalidInputError, match="log without a commit"):
+        txlog.convert_to_delta(tmp_path / "t")
+    for path in log.glob("*.crc"):
+        path.unlink()
+    assert txlog.convert_to_delta(tmp_path / "t").version == 0
+
+
+def test_a_value_of_a_folder_that_does_not_fit_names_no_log(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "k=x" / "a.parquet")
+    with pytest.raises(txlog.InvalidInputError, match=r"'x'.*not of type") as caught:
+        rows_of(str(tmp_path / "in"), pa.schema([("k", pa.int64())]))
+    assert "log" not in str(caught.value).replace(str(tmp_path), "")
+
+
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("kind", ["file", "folder", "partition"])
 def test_links_below_a_folder_are_named(door: Any, kind: str, tmp_path: Path) -> None:
