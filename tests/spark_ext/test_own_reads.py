@@ -281,6 +281,9 @@ def test_versions_that_frames_of_connect_read(remote: Callable[..., Any], tmp_pa
 
 def test_rows_of_a_database_replace_those_of_a_table(spark: "SparkSession", place: Path) -> None:
     """Spark has Derby, a database in the memory of its driver."""
+    system: Any = spark._jvm
+    log = str(place.parent / "derby.log")  # Otherwise it is in the working directory.
+    system.java.lang.System.setProperty("derby.stream.error.file", log)
     options = {
         "url": "jdbc:derby:memory:own_reads;create=true",
         "driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
