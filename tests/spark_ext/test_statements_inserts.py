@@ -1,5 +1,6 @@
 """Rows that statements insert, by position and with DEFAULT, compared with a table of Spark."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -218,3 +219,57 @@ def test_a_value_in_the_wrong_place_is_refused(spark: "SparkSession", tmp_path: 
     with pytest.raises(InvalidInputError, match="2 fields, and the value has 1"):
         sql(spark, f"INSERT INTO delta.`{table.uri}` SELECT 2, named_struct('b', 'y')")
     assert table.refresh().version == 0
+
+
+@pytest.fixture
+def two(spark: "SparkSession", tmp_path: Path) -> Iterator[tuple[txlog.Table, txlog.Table]]:
+    one = txlog.write(tmp_path / "one", pa.table({"k": [1, 2]}))
+    other = txlog.write(tmp_path / "other", pa.table({"k": pa.array([], pa.int64())}))
+    sql(spark, f"CREATE TABLE several_one USING delta LOCATION '{one.uri}'")
+    yield one, other
+    spark.sql("DROP VIEW IF EXISTS several_view")
+    spark.sql("DROP TABLE IF EXISTS several_one")
+
+
+def test_inserts_that_depend_on_each_other_are_refused(
+    spark: "SparkSession", two: tuple[txlog.Table, txlog.Table]
+) -> None:
+    one, other = two
+    sql(spark, "CREATE VIEW several_view AS SELECT k FROM several_one")
+    into = f"INSERT INTO delta.`{other.uri}` SELECT k"
+    added = "INSERT INTO several_one SELECT k + 10"
+    for text in (
+        f"FROM several_view {added} {into}",
+        f"FROM several_one {added} INSERT OVERWRITE several_one SELECT k + 100",
+    ):
+        with pytest.raises(InvalidInputError, match="INSERT 2 reads the table"):
+            sql(spark, text)
+    assert (one.refresh().version, other.refresh().version) == (0, 0)
+    # Each INSERT has the rows of the version before the statement.
+    sql(spark, f"FROM several_one {added} {into}")
+    assert sorted(other.refresh().to_arrow()["k"].to_pylist()) == [1, 2]
+    sql(spark, f"FROM several_view {into} INSERT OVERWRITE several_one SELECT k + 100")
+    assert sorted(one.refresh().to_arrow()["k"].to_pylist()) == [101, 102, 111, 112]
+
+
+def test_a_failed_insert_tells_which_were_committed(
+    spark: "SparkSession", two: tuple[txlog.Table, txlog.Table]
+) -> None:
+    one, other = two
+    other.alter.add_constraint({"small": "k < 100"})
+    into = f"INSERT INTO delta.`{other.uri}` SELECT k"
+    committed = f"committed: delta.`{one.uri}` (version 1)"
+    with pytest.raises(TxlogError, match=re.escape(committed)):
+        sql(spark, f"FROM several_one INSERT INTO several_one SELECT k + 10 {into} + 100")
+    with pytest.raises(TxlogError) as first:
+        sql(spark, f"FROM several_one {into} + 100 INSERT INTO several_one SELECT k + 10")
+    assert "those before it" not in str(first.value)
+    assert one.refresh().version == 1
+
+
+def test_only_from_has_several_inserts(
+    spark: "SparkSession", two: tuple[txlog.Table, txlog.Table]
+) -> None:
+    with pytest.raises(Exception, match=r"(?i)syntax"):
+        sql(spark, "INSERT INTO several_one VALUES (5) INSERT INTO several_one VALUES (6)")
+    assert two[0].refresh().version == 0

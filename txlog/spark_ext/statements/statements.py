@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,13 +43,18 @@ from txlog.spark_ext.statements.statement_text import (
     references,
     tokens_of,
 )
+from txlog.spark_ext.writes.own_reads import reads_latest, version_read
 from txlog.spark_ext.writes.write_frame import named_by_place, stored, write
 from txlog.spark_ext.writes.write_tasks import SESSION_PARTITION_MODE
 from txlog.spark_ext.zones import zone_of
+from txlog.store.open import open_store
+from txlog.store.places import same_place
 from txlog.verbs.merge.clauses import Clause
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from txlog.store.base import Store
 
 _WHENS = (("WHEN", "MATCHED"), ("WHEN", "NOT", "MATCHED"))
 _AFFECTED = pa.schema([("num_affected_rows", pa.int64())])
@@ -109,14 +114,28 @@ def sql(
 
 
 @dataclass
+class _Insertion:
+    """One INSERT of a statement, before it is written."""
+
+    place: str  # The URI of its table.
+    store: Store
+    rows: DataFrame
+    overwrites: bool
+    write: Callable[[], Outcome]
+
+
+@dataclass
 class _Statement(Queries, Definitions, Alterations, Descriptions):
     """One statement. Each method runs one kind of statement, after its first words."""
+
+    begins_with_from: bool = False  # FROM t INSERT …
 
     def result(self) -> DataFrame:
         reader = self.reader
         self.defined = reader.skips_with()
         if reader.sees("FROM") and any(reader.finds("INSERT", w) for w in ("INTO", "OVERWRITE")):
             self.before = self.text[: reader.passed]  # FROM t INSERT INTO u SELECT …
+            self.begins_with_from = True
         elif any(reader.sees(word) for word in ("INSERT", "MERGE", "UPDATE", "DELETE")):
             self.before = self.text[: reader.passed] if self.defined else ""
         elif self.defined or any(reader.sees(word) for word in QUERIES):
@@ -261,14 +280,23 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
         After FROM there may be several INSERT, each with its own SELECT.
         """
         writes = [self._insertion()]
-        while self.reader.accepts("INSERT"):
+        while self.begins_with_from and self.reader.accepts("INSERT"):
             writes.append(self._insertion())
-        for written in writes:
-            written()
+        self.reader.end()
+        _require_independent(writes)
+        done: list[str] = []
+        for one in writes:
+            try:
+                outcome = one.write()
+            except TxlogError as error:
+                if done:
+                    _tell(error, done)
+                raise
+            done.append(f"delta.`{one.place}` (version {outcome.version})")
         return self._nothing()
 
-    def _insertion(self) -> Callable[[], object]:
-        """Read the table and the query of one INSERT; return a function that writes the rows."""
+    def _insertion(self) -> _Insertion:
+        """Read the table and the query of one INSERT."""
         reader = self.reader
         overwrites = reader.accepts("OVERWRITE")
         if not overwrites:
@@ -289,7 +317,8 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
             asked = [split_name(name)[0] for name in reader.items()]
             columns = columns_named(opened.snapshot.schema, asked, argument="text")
             names = [column.name for column in columns]
-        text = reader.until(("INSERT", "INTO"), ("INSERT", "OVERWRITE"))
+        others = (("INSERT", "INTO"), ("INSERT", "OVERWRITE")) if self.begins_with_from else ()
+        text = reader.until(*others)
         rows, given_rows = self._given_rows(text, by_name=by_name)
         if not by_name:
             width = len(rows.columns) - len(given_rows.some)
@@ -319,7 +348,9 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
             where = And(tuple(parts))
         mode: Any = "overwrite" if overwrites else "append"
         options = self.storage_options
-        return partial(write, rows, opened.uri, mode=mode, where=where, storage_options=options)
+        written = partial(write, rows, opened.uri, mode=mode, where=where, storage_options=options)
+        store = open_store(opened.uri, options)
+        return _Insertion(opened.uri, store, rows, overwrites, written)
 
     def _given_rows(self, text: str, *, by_name: bool) -> tuple[DataFrame, Rows]:
         """Return the rows of a query, and the places at which it has the word DEFAULT.
@@ -446,6 +477,38 @@ class _Statement(Queries, Definitions, Alterations, Descriptions):
         target = self._table()
         self.reader.end()
         return target.detail()
+
+
+def _require_independent(writes: Sequence[_Insertion]) -> None:
+    """Raise if the rows of an INSERT depend on what an earlier one of the statement writes.
+
+    Each has the rows that there are before the statement.
+    """
+    for at, later in enumerate(writes):
+        for earlier in writes[:at]:
+            is_same = same_place(earlier.store.root, later.store.root)
+            is_read = reads_latest(later.rows, earlier.store) or (
+                # It replaces the rows that it has read, and the earlier one adds others.
+                later.overwrites
+                and is_same
+                and version_read(later.rows, earlier.store, 0) is not None
+            )
+            if is_read:
+                raise InvalidInputError(
+                    argument="text",
+                    reason=f"INSERT {at + 1} reads the table {earlier.place}, which an INSERT "
+                    "before it changes",
+                    remedy="Write them as statements of their own, in the order that is meant",
+                )
+
+
+def _tell(error: TxlogError, done: Sequence[str]) -> None:
+    """Say in the error of an INSERT that those before it in the statement were committed."""
+    error.reason = (
+        f"{error.reason or error.summary}; this is INSERT {len(done) + 1} of the statement, and "
+        f"those before it were committed: {', '.join(done)}"
+    )
+    error.remedy = error.remedy.replace("Nothing was committed", "This INSERT committed nothing")
 
 
 def _with_clauses(

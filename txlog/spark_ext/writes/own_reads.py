@@ -50,6 +50,16 @@ def version_read(df: DataFrame, store: Store, latest: int) -> int | None:
     return min(found, default=None)
 
 
+def reads_latest(df: DataFrame, store: Store) -> bool:
+    """Return whether a frame has the rows that a table has when the frame is computed.
+
+    On Spark Connect, this is not known of names of views and tables of the server.
+    """
+    later = -1  # No mark has this version.
+    found = (one for one in _relations(df) if one is not None)
+    return any(_version(one, store, later) == later for one in found)
+
+
 def _version(one: _Relation, store: Store, latest: int) -> int | None:
     """Return the version of a table that a relation reads, or None."""
     chosen = one.options.get(READ_TABLE.lower())
