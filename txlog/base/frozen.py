@@ -22,7 +22,7 @@ class FrozenDict(dict[K, V]):
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise InvalidTypeError(
             reason="this mapping belongs to a value that does not change",
-            remedy="Change a copy of it, dict(x)",
+            remedy="Make a dict of it, and change that one",
         )
 
     __setitem__ = __delitem__ = __ior__ = _refuse
