@@ -303,7 +303,7 @@ class ReplaceFields(ChangeSchema):
                 argument="columns",
                 field=lost[0],
                 reason=f"the new list lacks the columns {', '.join(lost)}",
-                remedy="Name all columns, and drop columns with alter.drop_columns",
+                remedy="Name all columns, and drop the others by a statement of their own",
             )
         return StructType(tuple(self._replaced(base, field) for field in self._fields))
 
@@ -317,7 +317,7 @@ class ReplaceFields(ChangeSchema):
                 argument="columns",
                 field=field.name,
                 reason=f"{field.name} is {type_name(field.type)}, not {type_name(given.type)}",
-                remedy="Repeat its type, and widen it with alter.widen_type",
+                remedy="Repeat its type, and widen it by a statement of its own",
             )
         kept = {name: text for name, text in field.metadata.items() if name != "comment"}
         comment = given.metadata.get("comment")
