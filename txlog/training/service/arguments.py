@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, wraps
 from inspect import Parameter, isfunction, signature
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -69,8 +69,9 @@ def _of_type(parameter: Parameter, value: Any) -> InvalidTypeError:
 @cache
 def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any]:
     """Return what validates a parameter."""
-    annotation = function.__annotations__[name]
-    kind = eval(annotation, function.__globals__) if isinstance(annotation, str) else annotation
+    # Other annotations may use names that are imported for type checkers alone.
+    alone = type("Parameter", (), {"__annotations__": {name: function.__annotations__[name]}})
+    kind = get_type_hints(alone, globalns=function.__globals__)[name]
     try:
         return TypeAdapter(kind, config=_STRICT)
     except PydanticUserError:  # A dataclass has a configuration of its own.
