@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -256,6 +257,7 @@ def deltalake_file(path: Path, table: pa.Table) -> None:
     deltalake.write_deltalake(path.parent / "t", some, writer_properties=properties)
     (file,) = (path.parent / "t").glob("*.parquet")
     file.rename(path)
+    shutil.rmtree(path.parent / "t")
 
 
 @pytest.mark.parametrize("write", [polars_file, duckdb_file, deltalake_file])

@@ -88,7 +88,7 @@ def test_a_change_that_workers_plan_is_that_of_one_process(
 
 
 # The partitions of new rows choose the files of a dynamic overwrite, and no predicate does.
-@pytest.mark.parametrize("verb", sorted({*VERBS} - {"dynamic"}))
+@pytest.mark.parametrize("verb", sorted({*VERBS} - {"dynamic", "compact deletions"}))
 def test_no_change_loads_the_log_where_workers_do(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,6 +160,7 @@ CASES: dict[str, list[tuple[Work, pa.Table]]] = {
     "target_file_bytes": [(merged(UPDATE, options=txlog.WriteOptions(target_file_bytes=1)), FLAT)],
     "max_rows_per_file": [(merged(UPDATE, options=EACH), FLAT)],
     "writer_properties": [(merged(UPDATE, options=ZSTD), FLAT)],
+    "use_index": [(merged(UPDATE, options=txlog.WriteOptions(use_index=False)), FLAT)],
 }  # fmt: skip
 WAYS = ("small", "large", "other types")
 

@@ -25,8 +25,8 @@ def without_secrets(uri: str) -> str:
 
     Paths are returned unchanged. In a `file:` URI, `?` belongs to the path.
     """
-    before, mark, _ = uri.partition("://")
-    if not mark or "/" in before:  # A URI begins with its scheme, and a path may contain `://`.
+    # A URI begins with its scheme, and a path may contain `://`.
+    if "://" not in uri or "/" in uri.partition("://")[0]:
         return uri
     shown = uri
     if "@" in uri:

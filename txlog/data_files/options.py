@@ -312,8 +312,8 @@ class WriteOptions:
         column, which may round it, and becomes null where that fails. Other verbs refuse values
         that a column cannot store in any case.
     use_index
-        For `delete`, `update`, `merge` and `upsert`: find rows by an index over their key columns,
-        where this is less than statistics leave. The rows are the same if false.
+        For `delete`, `update`, `merge` and `upsert` in one process: find rows by an index over its
+        key columns, where this is less than statistics leave. The rows are the same if false.
 
     Raises
     ------

@@ -73,7 +73,8 @@ SPARK = Understood(
     "Spark",
     frozenset({"kind", "action", "predicate", "updates", "except_cols", "partial", "keeps_fields",
                "data", "on", "source_alias", "target_alias", "schema_mode", "options",
-               "target_file_bytes", "max_rows_per_file", "writer_properties"}),
+               "target_file_bytes", "max_rows_per_file", "writer_properties",
+               "use_index"}),
     ACTIONS,
 )  # fmt: skip
 

@@ -34,7 +34,10 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def call(*given: Any, **named: Any) -> Any:
-        bound = called.bind(*given, **named)
+        try:
+            bound = called.bind(*given, **named)
+        except TypeError:
+            return function(*given, **named)  # It raises Python's own error, with its name.
         for parameter in others:
             if parameter.name in bound.arguments:
                 _require(function, parameter, bound.arguments[parameter.name])
