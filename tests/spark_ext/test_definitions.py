@@ -294,26 +294,26 @@ def test_options_of_a_store_reach_new_tables(spark: "SparkSession", tmp_path: Pa
 def test_a_dropped_name_may_be_used_again(
     run: Run, spark: "SparkSession", place: Path, tmp_path: Path
 ) -> None:
-    run("CREATE TABLE defined_a (id INT) USING delta")
-    run("INSERT INTO defined_a VALUES (1)")
-    folder = txlog.spark_ext.table_location(spark, "defined_a")
+    run("CREATE TABLE defined_anew (id INT) USING delta")
+    run("INSERT INTO defined_anew VALUES (1)")
+    folder = txlog.spark_ext.table_location(spark, "defined_anew")
     with pytest.raises(AlreadyExistsError):
-        run("CREATE TABLE defined_a (s STRING) USING delta")
-    run("DROP TABLE defined_a")
-    run("CREATE TABLE defined_a (s STRING) USING delta")
-    assert run("SELECT * FROM defined_a") == []
+        run("CREATE TABLE defined_anew (s STRING) USING delta")
+    run("DROP TABLE defined_anew")
+    run("CREATE TABLE defined_anew (s STRING) USING delta")
+    assert run("SELECT * FROM defined_anew") == []
     table = txlog.Table(folder)
     assert (table.schema.names, table.at(1).count()) == (["s"], 1)
-    run("DROP TABLE defined_a")
-    run("CREATE TABLE defined_a USING delta AS SELECT 2 AS n")
-    assert run("SELECT * FROM defined_a") == [(2,)]
-    spark.sql("DROP TABLE defined_a")  # Of another session, as far as the statements know.
+    run("DROP TABLE defined_anew")
+    run("CREATE TABLE defined_anew USING delta AS SELECT 2 AS n")
+    assert run("SELECT * FROM defined_anew") == [(2,)]
+    spark.sql("DROP TABLE defined_anew")  # Of another session, as far as the statements know.
     with pytest.raises(AlreadyExistsError):
-        run("CREATE TABLE defined_a (s STRING) USING delta")
-    run(f"CREATE TABLE defined_b USING delta LOCATION '{place}'")
-    run("DROP TABLE defined_b")
+        run("CREATE TABLE defined_anew (s STRING) USING delta")
+    run(f"CREATE TABLE defined_beside USING delta LOCATION '{place}'")
+    run("DROP TABLE defined_beside")
     with pytest.raises(AlreadyExistsError):
-        run(f"CREATE TABLE defined_b (s STRING) USING delta LOCATION '{place}'")
+        run(f"CREATE TABLE defined_beside (s STRING) USING delta LOCATION '{place}'")
     assert txlog.Table(place).count() == 2
 
 
