@@ -146,6 +146,8 @@ def test_folders_whose_names_are_not_utf_8(tmp_path: Path) -> None:
             done.stdout.decode()
 
 
+# It passes alone, and not always beside many others in one process.
+@pytest.mark.exhaustive
 def test_a_closed_standard_output_is_an_error_of_one_line(tmp_path: Path) -> None:
     txlog.write(tmp_path / "t", pa.table({"n": [1]}))
     for words in (["show"], ["count"], ["history", "--json"]):
