@@ -12,7 +12,11 @@ from txlog.protocol.properties import INDEX_PREFIX
 from txlog.store.base import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from txlog.fragments.fragment import Fragment
     from txlog.lookup.indexed import GivenKeys
+    from txlog.lookup.indexes import Coverage
     from txlog.lookup.lookup import LookupCache
     from txlog.scan.plan import ScanPlan
     from txlog.snapshot.snapshot import Snapshot
@@ -59,17 +63,31 @@ class Context:
         return self.time_zone or getattr(self.engine, "time_zone", None)
 
     def indexed(
-        self, snapshot: Snapshot, plan: ScanPlan, keys: GivenKeys | None = None
+        self,
+        snapshot: Snapshot,
+        plan: ScanPlan,
+        keys: GivenKeys | None = None,
+        *,
+        fragments: Callable[[], Sequence[Fragment]] | None = None,
+        coverages: dict[tuple[str, ...], Coverage] | None = None,
     ) -> ScanPlan:
-        """Return a plan of a verb, with an index if there is one for its rows.
+        """Return a plan that uses an index of the table if there is one for its rows.
 
-        `keys` are those of `txlog.lookup.indexed.indexed_plan`.
+        The arguments are those of `txlog.lookup.indexed.indexed_plan`.
         """
         if not any(name.startswith(INDEX_PREFIX) for name in snapshot.metadata.configuration):
             return plan
         from txlog.lookup.indexed import indexed_plan
 
-        return indexed_plan(self.store, snapshot, plan, self.lookups.cache(), keys=keys)
+        return indexed_plan(
+            self.store,
+            snapshot,
+            plan,
+            self.lookups.cache(),
+            keys=keys,
+            fragments=fragments,
+            coverages=coverages,
+        )
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.engine, "map", None)):

@@ -13,7 +13,6 @@ from itertools import product
 from math import prod
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from txlog.base.arrow import arrow_array, pc
@@ -27,7 +26,7 @@ from txlog.lookup.indexes import Coverage, Finder
 from txlog.lookup.keys import AskedKeys, Numbers, can_be_key
 from txlog.lookup.lookup import LookupCache, as_keys
 from txlog.protocol.properties import IndexDefinition, index_definitions
-from txlog.scan.plan import Explanation, PlannedFiles, ScanPlan
+from txlog.scan.plan import PlannedFiles, ScanPlan
 from txlog.scan.read_plan import Candidates
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField
@@ -172,10 +171,15 @@ def logical_columns(snapshot: Snapshot, definition: IndexDefinition) -> tuple[st
 
 @dataclass(frozen=True)
 class _Narrowed:
-    """The positions that may match by the paths of files, and what to say of the index."""
+    """What an index says of the files of a plan."""
 
-    positions: Mapping[str, Numbers]
-    text: str
+    text: str  # For people.
+    positions: Mapping[str, Numbers] = field(default_factory=dict)  # Of rows, by paths of files.
+    left_out: pa.Array = field(default_factory=lambda: _no_paths())  # Paths of files without rows.
+
+
+def _no_paths() -> pa.Array:
+    return pa.nulls(0, pa.string())
 
 
 @dataclass(frozen=True)
@@ -201,7 +205,7 @@ class _Search:
         coverage = self.coverages.get(self.physical)
         if coverage is None:
             if size < _LEAST_BYTES:
-                return _Narrowed({}, f"{name}: not used, because few bytes are to be read")
+                return _Narrowed(f"{name}: not used, because few bytes are to be read")
             answers: list[bool] = []
 
             def may_read(unread: int) -> bool:
@@ -220,35 +224,33 @@ class _Search:
             )
             if not all(answers):
                 return _Narrowed(
-                    {}, f"{name}: not used, because it is larger than the files to be read"
+                    f"{name}: not used, because it is larger than the files to be read"
                 )
             if self.fragments is not None:
                 self.coverages[self.physical] = coverage
-        return self._narrowed(coverage, set(flat(files.rows.primaries["path"]).to_pylist()))
+        return self._narrowed(coverage, flat(files.rows.primaries["path"]))
 
-    def _narrowed(self, coverage: Coverage, paths: set[str]) -> _Narrowed:
-        uncovered = set(coverage.uncovered)
-        positions: dict[str, Numbers] = {
-            one.path: np.empty(0, np.int64)
-            for place, one in enumerate(coverage.fragments)
-            if place not in uncovered and one.path in paths
+    def _narrowed(self, coverage: Coverage, paths: pa.Array) -> _Narrowed:
+        """Return what a coverage says of the files with some paths."""
+        has_keys = bool((self.asked.keys.codes >= 0).any())
+        parts = Finder(coverage, self.asked.keys).parts() if has_keys else []
+        # Reading a file whole is faster than reading many of its rows.
+        few = {
+            fragment.path: at
+            for fragment, at in parts
+            if _LEAST_SHARE * len(at) <= (fragment.physical_rows or 0)
         }
-        covered = len(positions)
-        rows = 0
-        if (self.asked.keys.codes >= 0).any():
-            for fragment, at in Finder(coverage, self.asked.keys).parts():
-                if fragment.path not in positions:
-                    continue
-                if _LEAST_SHARE * len(at) > (fragment.physical_rows or 0):
-                    del positions[fragment.path]  # Reading the file whole is faster.
-                else:
-                    positions[fragment.path] = at
-                    rows += len(at)
+        found = arrow_array([fragment.path for fragment, _ in parts], pa.string())
+        planned = found.filter(pc.is_in(found, value_set=paths)).to_pylist()
+        rows = sum(len(few[path]) for path in planned if path in few)
+        covered = pc.sum(pc.is_in(paths, value_set=coverage.paths)).as_py() or 0
+        whole = len(paths) - covered + sum(path not in few for path in planned)
         name = self.asked.definition.name
         text = f"{name}: {rows:,} rows may match in {covered:,} files that it covers"
-        if len(paths) > len(positions):
-            text += f", {len(paths) - len(positions):,} files are read whole"
-        return _Narrowed(positions, text)
+        if whole:
+            text += f", {whole:,} files are read whole"
+        left_out = pc.invert(pc.is_in(coverage.paths, value_set=found))
+        return _Narrowed(text, few, coverage.paths.filter(left_out))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,43 +278,25 @@ class IndexedPlan(ScanPlan):
 
     def _kept(self, files: PlannedFiles) -> PlannedFiles:
         found = self.search.found
-        empty = [path for path, rows in found.positions.items() if not len(rows)]
-        told = _explained(files.explanation, found.text, 0, 0)
-        if not empty:
-            return replace(files, explanation=told)
-        primaries = files.rows.primaries
-        left_out = pc.is_in(flat(primaries["path"]), value_set=arrow_array(empty, pa.string()))
+        before = files.rows.primaries
+        left_out = pc.is_in(flat(before["path"]), value_set=found.left_out)
         kept = files.filter(pc.invert(left_out))
         read = kept.rows.primaries
-        size = sum(pc.sum(rows["size"]).as_py() or 0 for rows in (read, kept.rows.columns.rows))
-        told = _explained(
+        told = replace(
             files.explanation,
-            found.text,
-            primaries.num_rows - read.num_rows,
-            read.num_rows - read["dv_id"].null_count,
-            size,
+            index=found.text,
+            pruned_by_index=before.num_rows - read.num_rows,
+            files_to_read=read.num_rows,
+            files_with_deletions=read.num_rows - read["dv_id"].null_count,
+            bytes_to_read=sum(
+                pc.sum(rows["size"]).as_py() or 0 for rows in (read, kept.rows.columns.rows)
+            ),
         )
         return replace(kept, explanation=told)
 
 
 def _unpickled(plan: ScanPlan) -> ScanPlan:
     return plan
-
-
-def _explained(
-    of_files: Explanation, text: str, left_out: int, deleted: int, size: int | None = None
-) -> Explanation:
-    """Return the explanation of a scan that an index narrows."""
-    if size is None:
-        return replace(of_files, index=text)
-    return replace(
-        of_files,
-        index=text,
-        pruned_by_index=left_out,
-        files_to_read=of_files.files_to_read - left_out,
-        files_with_deletions=deleted,
-        bytes_to_read=size,
-    )
 
 
 def indexed_plan(

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from txlog.base.arrow import arrow_array
 from txlog.base.effects import REAL
 from txlog.base.errors import NotFoundError, TxlogError, warn_caller
 from txlog.base.texts import without_secrets
+from txlog.base.threads import cached_property
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.paths import decode_path
 from txlog.lookup.keys import AskedKeys, Encodings, Numbers, key_type
@@ -72,6 +75,13 @@ class Coverage:
     runs: tuple[LiveRun, ...]
     uncovered: tuple[int, ...]
     segments: frozenset[str] = frozenset()  # The paths of segments that cover a fragment.
+
+    @cached_property
+    def paths(self) -> pa.Array:
+        """The paths of the primary files of the fragments that a run covers."""
+        uncovered = set(self.uncovered)
+        covered = (one for place, one in enumerate(self.fragments) if place not in uncovered)
+        return arrow_array([one.path for one in covered], pa.string())
 
 
 def cover(

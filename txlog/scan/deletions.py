@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+import numpy as np
+from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from txlog.actions.file import DeletionVectorDescriptor
+from txlog.base.arrow import arrow_array
 from txlog.base.errors import BadDeletionVectorError, NotFoundError
 from txlog.base.thresholds import Threshold
 from txlog.fragments.deletion_file import DELETIONS_FOLDER, checksum_of, decode_deletions
 from txlog.fragments.deletion_vector import (
+    as_bitmap,
     block_range,
     decode_vector,
     inline_vector,
@@ -23,7 +27,10 @@ from txlog.parquet.file_footer import TAIL_BYTES
 from txlog.store.base import Store, is_far
 from txlog.store.open import locate
 
+Numbers = NDArray[np.int64]
+
 _FEW: Threshold = 1 << 20  # This number of deleted rows takes 4 MB at most.
+_FEW_POSITIONS: Threshold = 64  # Up to this number they are looked up in a bitmap one by one.
 
 
 def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:
@@ -172,3 +179,13 @@ def _stored(store: Store, fragment: Fragment, path: str) -> bytes:
     except (NotFoundError, OSError) as error:
         raise _unreadable(path, error) from error
     return vector_in_block(version, block, descriptor, path=path)
+
+
+def less(positions: Numbers, gone: BitMap64 | None) -> Numbers:
+    """Return ascending positions without those of deleted rows."""
+    if gone is None:
+        return positions
+    if len(positions) <= _FEW_POSITIONS:
+        return positions[[at not in gone for at in positions.tolist()]]
+    left = as_bitmap(arrow_array(positions.astype(np.uint64))) - gone
+    return np.array(left.to_array(), np.int64)

@@ -54,9 +54,8 @@ class Explanation:
     files_with_deletions: int  # The number among the files to read.
     bytes_to_read: int  # An upper limit, because row groups and columns are skipped, too.
     pruned_by_index: int = 0
-    index: str | None = (
-        None  # What an index over columns of the predicate did; None: there is none.
-    )
+    # What an index over columns of the predicate did; None: there is none.
+    index: str | None = None
 
     def __str__(self) -> str:
         lines = [

@@ -15,10 +15,9 @@ from pyroaring import BitMap64
 from txlog.base.arrow import arrow_array, empty_table
 from txlog.base.threads import BoundedCache
 from txlog.base.thresholds import Threshold
-from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import Fragment
 from txlog.parquet.thrift import ThriftError
-from txlog.scan.deletions import load_deletions
+from txlog.scan.deletions import less, load_deletions
 from txlog.scan.pages import MANY_ROWS, Picked, decode_rows
 from txlog.scan.read import FragmentReader, in_table
 from txlog.scan.read_plan import ReadPlan, chosen_columns
@@ -32,7 +31,6 @@ Part = tuple[Fragment, Numbers]
 """A fragment, and ascending positions of its rows."""
 
 _TASK_BYTES: Threshold = 8 << 20  # The bytes of pages that one thread decodes at a time.
-_FEW: Threshold = 64  # Up to this number, positions are looked up in a bitmap one by one.
 _VECTOR_BYTES: Threshold = 64 << 20
 _LEAST_BYTES = 512  # The size of a vector in a cache.
 
@@ -65,19 +63,10 @@ def without_deleted(store: Store, vectors: VectorCache, parts: Sequence[Part]) -
     """Return the positions that are not deleted; fragments without any are omitted."""
     deleted = map_many(store, partial(vectors.load, store), [fragment for fragment, _ in parts])
     alive = [
-        (fragment, _less(positions, gone))
+        (fragment, less(positions, gone))
         for (fragment, positions), gone in zip(parts, deleted, strict=True)
     ]
     return [part for part in alive if len(part[1])]
-
-
-def _less(positions: Numbers, gone: BitMap64 | None) -> Numbers:
-    if gone is None:
-        return positions
-    if len(positions) <= _FEW:
-        return positions[[at not in gone for at in positions.tolist()]]
-    left = as_bitmap(arrow_array(positions.astype(np.uint64))) - gone
-    return np.array(left.to_array(), np.int64)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from txlog.scan.data_file import (
     open_parquet,
     zipped,
 )
-from txlog.scan.deletions import load_deletions
+from txlog.scan.deletions import less, load_deletions
 from txlog.scan.read_plan import ReadPlan, chosen_columns
 from txlog.scan.resolve import RawRows, Resolved, Rows, assemble, resolve
 from txlog.schema.types import StructField
@@ -129,10 +129,7 @@ class FragmentReader:
     def possible(self, deleted: BitMap64 | None) -> Numbers | None:
         """Return the positions of rows that may match and are not deleted; None: any may match."""
         positions = self._plan.candidates_in(self._fragment)
-        if positions is None or deleted is None:
-            return positions
-        left: Numbers = positions[[at not in deleted for at in positions.tolist()]]
-        return left
+        return None if positions is None else less(positions, deleted)
 
     def at(
         self, needed: tuple[StructField, ...], positions: Numbers, batch_rows: int
@@ -151,17 +148,17 @@ class FragmentReader:
         plan, total = self._plan, self.count_rows()
         found = BitMap64()
         deleted = self.deletions()
-        possible = self.possible(deleted)
         if plan.where is None:
             found = BitMap64(range(total))
         else:
+            possible = self.possible(deleted)
             read = {path[0] for path in columns_of(plan.where)}
             needed = tuple(column for column in plan.needed if column.name in read)
             if possible is not None:
                 for positions, batch in self.at(needed, possible, BATCH_ROWS):
                     with self.blamed(batch):
                         true = numpy_array(is_true(plan.where, batch))
-                    found |= BitMap64(positions[true].tolist())
+                    found |= as_bitmap(arrow_array(positions[true].astype(np.uint64)))
                 return found, total
             for start, batch in self.batches(
                 needed, prune=True, batch_rows=BATCH_ROWS, threads=False

@@ -95,9 +95,7 @@ class Candidates:
         return self._find()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the positions of files that are read; the others are as many as the table has."""
-        found = {path: places for path, places in self.positions.items() if len(places)}
-        return _found_candidates, (self.where, found)
+        return _found_candidates, (self.where, self.positions)
 
 
 def _found_candidates(where: Expression, positions: Mapping[str, Numbers]) -> Candidates:

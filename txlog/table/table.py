@@ -737,21 +737,18 @@ class Table(Handle, RowVerbs):
             columns=columns,
             where=as_expression(where, self._zone),
         )
-        if use_index and where is not None and version.indexes():
+        if use_index:
             plan = self._indexed(version, plan)
         return Scan(self._context.store, plan.for_arrow(), self._context.engine)
 
     def _indexed(self, version: OpenVersion, plan: ScanPlan) -> ScanPlan:
         """Return a plan that uses an index of a version if its predicate gives keys."""
-        from txlog.lookup.indexed import indexed_plan
         from txlog.scan.lazy_plan import is_large
 
         large = is_large(version.snapshot)
-        return indexed_plan(
-            self._context.store,
+        return self._context.indexed(
             version.snapshot,
             plan,
-            self._cached(),
             fragments=None if large else lambda: tuple(version.fragments()),
             coverages=version.coverages,
         )
@@ -822,8 +819,7 @@ class Table(Handle, RowVerbs):
 
         version, predicate = self._open, as_expression(where, self._zone)
         plan = plan_scan(version.snapshot, version.files().live, where=predicate)
-        if version.indexes():
-            plan = self._indexed(version, plan)
+        plan = self._indexed(version, plan)
         return as_dataset(
             self._context.store,
             version.snapshot,
