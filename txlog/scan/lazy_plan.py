@@ -30,7 +30,7 @@ from txlog.fragments.fragment import FRAGMENT_COLUMNS, Fragment
 from txlog.fragments.ids import Places, count_places, fragment_ids, ids_at
 from txlog.fragments.rows import FEATURE, single_files
 from txlog.protocol.form import physical_path
-from txlog.reconcile.files import Hashes, are_different, file_keys, key_hashes
+from txlog.reconcile.files import Hashes, file_keys, key_hashes
 from txlog.scan.plan import (
     Explanation,
     FoundPlan,
@@ -44,12 +44,14 @@ from txlog.scan.read_plan import ReadPlan, read_plan
 from txlog.snapshot.live_files import (
     ANYWHERE,
     Select,
-    TwiceError,
     about_files,
     fold_parts,
     has_large_checkpoint,
+    joined,
+    joined_once,
     load_files,
     rows_at,
+    rows_of,
 )
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import num_records, require_same_partitions
@@ -228,7 +230,7 @@ class LoggedPlan(ScanPlan):
         if "_survivors" in vars(self):
             return self._survivors.files
         select = partial(_first, self._narrow)
-        return self._fold(self._wanted, _united, _once, distinct=False, select=select)
+        return self._fold(self._wanted, rows_of, joined_once, distinct=False, select=select)
 
     def _readable(self, files: pa.Table) -> PlannedFiles | None:
         """Return the surviving files for reading, or None if this requires all of the log.
@@ -245,7 +247,7 @@ class LoggedPlan(ScanPlan):
             names = ["path", "dv_id"]
         if self.engine is None:
             keys = flat(file_keys(files))
-            rows = self._fold(Wanted(names), partial(_same, names, keys), _all_rows, distinct=False)
+            rows = self._fold(Wanted(names), partial(_same, names, keys), joined, distinct=False)
             at = pc.index_in(keys, value_set=flat(file_keys(rows)))
             if rows.num_rows != files.num_rows or at.null_count:
                 return None
@@ -271,7 +273,7 @@ class LoggedPlan(ScanPlan):
         names = [name for name in FILE_ROWS.names if name not in stored]
         fold = partial(_others, flat(found.files["path"]), stored)
         wanted = Wanted(names, bounds_of=())
-        rows = self._fold(wanted, fold, _all_rows, found.sources, distinct=False)
+        rows = self._fold(wanted, fold, joined, found.sources, distinct=False)
         at = pc.index_in(flat(file_keys(found.files)), value_set=flat(file_keys(rows)))
         if at.null_count:
             return None
@@ -426,35 +428,10 @@ def _all_survivors(parts: list[_Survivors | None]) -> _Survivors:
     """
     known = [part for part in parts if part is not None]  # The tail is a batch, even if empty.
     return _Survivors(
-        _once([*(part.files for part in known)]),
+        joined_once([*(part.files for part in known)]),
         tuple(dict.fromkeys(source for part in known for source in part.sources)),
         reduce(_sum, [part.explanation for part in known]),
     )
-
-
-def _united(batches: Batches) -> pa.Table | None:
-    """Return the rows of batches, or None without batches. Pure."""
-    tables = [rows for _, rows in batches]
-    return united(tables) if tables else None
-
-
-def _all_rows(parts: list[pa.Table | None]) -> pa.Table:
-    """Return the rows of all parts. Pure."""
-    return united([part for part in parts if part is not None])
-
-
-def _once(parts: list[pa.Table | None]) -> pa.Table:
-    """Return distinct files as one table.
-
-    Raises
-    ------
-    TwiceError
-        A file may occur twice.
-    """
-    files = _all_rows(parts)
-    if not are_different(file_keys(files)):
-        raise TwiceError
-    return files
 
 
 def _same(names: list[str], keys: pa.Array, batches: Batches) -> pa.Table | None:

@@ -325,8 +325,8 @@ def rows_at(
         store,
         snapshot,
         Wanted(),
-        _rows_of,
-        _different,
+        rows_of,
+        joined_once,
         sources,
         engine=engine,
         distinct=False,
@@ -338,13 +338,26 @@ def _at_paths(paths: pa.Array, files: pa.Table) -> pa.Table:
     return files.filter(pc.is_in(files["path"], value_set=paths))
 
 
-def _rows_of(batches: Iterator[tuple[Source | None, pa.Table]]) -> pa.Table | None:
+def rows_of(batches: Iterator[tuple[Source | None, pa.Table]]) -> pa.Table | None:
+    """Return the rows of batches as one table, or None without batches: a fold. Pure."""
     tables = [batch for _, batch in batches]
     return united(tables) if tables else None
 
 
-def _different(parts: list[pa.Table | None]) -> pa.Table:
-    found = united([part for part in parts if part is not None])
+def joined(parts: list[pa.Table | None]) -> pa.Table:
+    """Return the files of all parts as one table. Pure."""
+    return united([part for part in parts if part is not None])
+
+
+def joined_once(parts: list[pa.Table | None]) -> pa.Table:
+    """Return the files of all parts as one table.
+
+    Raises
+    ------
+    TwiceError
+        A file may occur twice.
+    """
+    found = joined(parts)
     if not are_different(file_keys(found)):
         raise TwiceError
     return found
@@ -359,7 +372,7 @@ def path_hashes(store: Store, snapshot: Snapshot) -> Hashes:
 
     def hashed(batches: Iterator[tuple[Source | None, pa.Table]]) -> Hashes:
         found = [text_hashes(flat(canonical_keys(rows["path"]))) for _, rows in batches]
-        return np.sort(np.concatenate([np.zeros(0, np.uint64), *found]))
+        return np.sort(np.concatenate([_NO_HASHES, *found]))
 
     return fold_files(store, snapshot, Wanted(("path",)), hashed, distinct=False)
 

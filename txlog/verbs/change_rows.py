@@ -35,11 +35,11 @@ class _Looked:
 
     store: Store
     snapshot: Snapshot
-    # Of the paths of its live files. Of a large table only those after the checkpoint: `checkpoint`
-    # has a hash of each of the others, from the first race that is lost.
+    # Of the paths of its live files; of a large table only of those that commits after the
+    # checkpoint name. Then `hashes` has a hash of each live path, from the first lost race on.
     keys: tuple[pa.ChunkedArray, ...]
     whole: bool
-    checkpoint: list[Hashes] = field(default_factory=list)
+    hashes: list[Hashes] = field(default_factory=list)
 
     @classmethod
     def of(cls, store: Store, snapshot: Snapshot, plan: ScanPlan) -> _Looked:
@@ -53,13 +53,13 @@ class _Looked:
             return True
         if self.whole or not len(keys):
             return False
-        if not self.checkpoint:
-            self.checkpoint.append(path_hashes(self.store, self.snapshot))
-        (known,) = self.checkpoint
+        if not self.hashes:
+            self.hashes.append(path_hashes(self.store, self.snapshot))
+        (known,) = self.hashes
         asked = flat(keys)
-        hashes = text_hashes(asked)
-        at = np.minimum(np.searchsorted(known, hashes), max(0, len(known) - 1))
-        alike = known[at] == hashes if len(known) else np.zeros(len(hashes), np.bool_)
+        hashed = text_hashes(asked)
+        at = np.minimum(np.searchsorted(known, hashed), max(0, len(known) - 1))
+        alike = known[at] == hashed if len(known) else np.zeros(len(hashed), np.bool_)
         if not alike.any():
             return False
         # Hashes are of the ends of paths: files of different folders may have the same one.

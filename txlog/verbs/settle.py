@@ -25,8 +25,8 @@ def settle(
     It writes a checksum and a compaction of the log if properties request them, and a checkpoint
     if one is due by `delta.checkpointInterval`; then old files of the log are deleted, and small
     files are compacted, if a property requests it. Indexes with many small segments get fewer. The
-    commit is valid without
-    all of this, so a failure is a `TxlogWarning`: a retry of the operation would add rows twice.
+    commit is valid without all of this, so a failure is a `TxlogWarning`: a retry of the operation
+    would add rows twice.
 
     Parameters
     ----------
