@@ -70,8 +70,6 @@ def asked(count: int, total: int) -> Any:
 
 
 def by_txlog(work: str, root: Path, keys: Any) -> Callable[[], Any]:
-    import pyarrow.dataset  # noqa: F401  # An import that some reads need.
-
     import txlog
 
     chosen = txlog.col("id").isin(keys.tolist())
