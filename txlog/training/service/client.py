@@ -22,7 +22,7 @@ from txlog.training.datasets.lineage import Direction, Graph, as_input
 from txlog.training.datasets.prepare import fetch_file, unpack
 from txlog.training.datasets.training_set import TrainingSet
 from txlog.training.datasets.values import Code, Commit, Input, Part, Summary
-from txlog.training.service.arguments import checked
+from txlog.training.service.arguments import check_arguments
 from txlog.training.service.connection import TRIES, Connection
 from txlog.training.service.models import (
     DiffModel,
@@ -76,7 +76,6 @@ def connect(
     return RemoteDatasets(Connection(client))
 
 
-@checked
 class RemoteDatasets:
     """The data sets of a server, as `Datasets` has them.
 
@@ -193,7 +192,6 @@ class RemoteTrainingSet(TrainingSet):
         )
 
 
-@checked
 class RemoteDataset:
     """A data set of a server, as `Dataset` has it.
 
@@ -376,3 +374,7 @@ def _set_of(model: TrainingSetModel, connection: Connection) -> RemoteTrainingSe
         statistics=model.statistics,
         error=model.error,
     )
+
+
+check_arguments(RemoteDatasets)
+check_arguments(RemoteDataset)
