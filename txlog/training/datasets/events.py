@@ -129,25 +129,25 @@ class LedgerState:
                     return one
             elif one.uuid == wanted or (one.name == wanted and not one.deleted):
                 return one
-        if purged and not self._is_deleted(wanted):
+        if purged and self._deleted(wanted) is None:
             for one in reversed(list(self.datasets.values())):
                 if one.purged and wanted in (one.uuid, one.dataset_id if is_number else one.name):
                     return one
         raise self.unknown(wanted)
 
-    def _is_deleted(self, name: int | str) -> bool:
-        return any(
-            one.deleted and not one.purged and one.name == name for one in self.datasets.values()
-        )
+    def _deleted(self, name: int | str) -> DatasetState | None:
+        """Return the first data set of a name that is deleted and not purged, or None."""
+        found = (one for one in self.datasets.values() if one.deleted and not one.purged)
+        return next((one for one in found if one.name == name), None)
 
     def unknown(self, wanted: int | str) -> NotFoundError:
         """Return the error for a data set that does not exist."""
-        for one in self.datasets.values():
-            if one.deleted and not one.purged and one.name == wanted:
-                return NotFoundError(
-                    reason=f"the data set {wanted!r} ({one.dataset_id}) is deleted",
-                    remedy=f"Undelete it by its number, {one.dataset_id}, or choose another name",
-                )
+        one = self._deleted(wanted)
+        if one is not None:
+            return NotFoundError(
+                reason=f"the data set {wanted!r} ({one.dataset_id}) is deleted",
+                remedy=f"Undelete it by its number, {one.dataset_id}, or choose another name",
+            )
         known = [f"{d.name} ({d.dataset_id})" for d in self.datasets.values() if not d.deleted]
         listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
         return NotFoundError(

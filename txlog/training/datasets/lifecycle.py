@@ -93,16 +93,6 @@ class CommitRequest:
             uuid, type_key(kind), self.message, self.tags, inputs, self.code, self.txn, self.who
         )
 
-    @property
-    def commit_info(self) -> dict[str, Any]:
-        """Who and why, as fields of the table's `commitInfo`."""
-        facts = {
-            "client": self.who.client,
-            "userMetadata": self.message,
-            "userName": self.who.user,
-        }
-        return {name: text for name, text in facts.items() if text}
-
 
 def commit_request(
     home: Home,
@@ -249,7 +239,7 @@ def _make_table(
     note = request.note(command.uuid, kind, read)
     operation = AddCommit(read.reader, note, kind.statistics())
     objects = Held(home, read.objects, cleared)
-    execute(table, operation, user_metadata=request.commit_info, refresh=False)
+    execute(table, operation, user_metadata=request.who.commit_info(request.message), refresh=False)
     return table.snapshot, objects
 
 
@@ -291,7 +281,11 @@ def _update(
     )
     try:
         outcome = execute(
-            table, operation, txn=txn, user_metadata=request.commit_info, refresh=False
+            table,
+            operation,
+            txn=txn,
+            user_metadata=request.who.commit_info(request.message),
+            refresh=False,
         )
     except OutcomeUnknownError:
         _require_not_purged(home, state.dataset_id)
@@ -412,15 +406,12 @@ def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
     kept = home.ledger.state().dataset(dataset.dataset_id).sets
     sets.delete([name for name in made if name.partition("/")[0] not in kept])
     table = home.table(dataset.uuid)
-    why = {**home.who.to_json(), "userMetadata": f"purge commit {commit_id}"}
-    if "user" in why:
-        why["userName"] = why.pop("user")
-    _delete_rows(table, is_it, why)
+    _delete_rows(table, is_it, home.who.commit_info(f"purge commit {commit_id}"))
     home.keep(dataset.uuid, table.snapshot)
     context_of(table).store.delete(_files_of(table, commit_id))
 
 
-def _delete_rows(table: Table, where: Expression, why: dict[str, Any]) -> None:
+def _delete_rows(table: Table, where: Expression, why: dict[str, str]) -> None:
     """Delete rows of an append-only table: unset the property, delete, set it again."""
     while table.count(where):
         set_property(table, _APPEND_ONLY, "false")

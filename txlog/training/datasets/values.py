@@ -58,6 +58,11 @@ class Who:
         facts = {"client": self.client, "user": self.user}
         return {name: text for name, text in facts.items() if text is not None}
 
+    def commit_info(self, why: str) -> dict[str, str]:
+        """Return who and why as fields of a table's `commitInfo`."""
+        facts = {"client": self.client, "userMetadata": why, "userName": self.user}
+        return {name: text for name, text in facts.items() if text}
+
 
 NOBODY = Who()
 """The author of what no person asked for."""
