@@ -1,16 +1,20 @@
 """All remedies in the sources, with sample values where a remedy has values of a call."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from itertools import islice, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
 
 import txlog
+from txlog.base.errors import TxlogError
 from txlog.base.remedies import pieces
 
+Case = TypeVar("Case")
 HOME = Path(txlog.__file__).parent
 SAMPLE = "x"  # For a value that only a call knows.
 _MOST = 12  # Of the alternatives of one remedy.
@@ -178,3 +182,24 @@ def remedies_with_calls(*rooms: str) -> dict[str, list[str]]:
         if codes and one.path.startswith(rooms):
             found.setdefault(f"{one.path}: {' | '.join(codes)}", []).append(one.place)
     return found
+
+
+def refused(call: Callable[[], object]) -> list[str]:
+    """Return the pieces of Python in the remedy of a call that fails."""
+    with pytest.raises(TxlogError) as caught:
+        call()
+    return calls_of(caught.value.remedy)
+
+
+def adding_to(cases: dict[str, Case]) -> Callable[[str], Callable[[Case], Case]]:
+    """Return a decorator that adds functions to cases, each under a key of its own."""
+
+    def case(key: str) -> Callable[[Case], Case]:
+        def known(function: Case) -> Case:
+            assert key not in cases
+            cases[key] = function
+            return function
+
+        return known
+
+    return case

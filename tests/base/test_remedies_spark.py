@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from tests.remedies import calls_of, remedies_with_calls
-from txlog.base.errors import TxlogError
+from tests.remedies import adding_to, refused, remedies_with_calls
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,22 +20,7 @@ Case = Callable[["SparkSession", Path], object]
 CASES: dict[str, Case] = {}
 ROWS = pa.table({"a": [1, 2], "s": ["x", "y"]})
 NAMES = {"delta.columnMapping.mode": "name"}
-
-
-def case(key: str) -> Callable[[Case], Case]:
-    def known(function: Case) -> Case:
-        assert key not in CASES
-        CASES[key] = function
-        return function
-
-    return known
-
-
-def refused(call: Callable[[], object]) -> list[str]:
-    """Return the pieces of Python in the remedy of a call that fails."""
-    with pytest.raises(TxlogError) as caught:
-        call()
-    return calls_of(caught.value.remedy)
+case = adding_to(CASES)
 
 
 def value(code: str, **names: Any) -> Any:

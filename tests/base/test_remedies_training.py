@@ -12,8 +12,7 @@ import pytest
 
 import txlog
 import txlog.training as training
-from tests.remedies import calls_of, remedies_with_calls
-from txlog.base.errors import TxlogError
+from tests.remedies import adding_to, calls_of, refused, remedies_with_calls
 from txlog.training import Code, Dataset, Datasets, InlineRunner, Input, Limits, Loader
 from txlog.training.datasets import lifecycle, types
 from txlog.training.datasets.types import generic
@@ -23,22 +22,7 @@ from txlog.training.service.client import RemoteTrainingSet
 Case = Callable[[Path], object]
 CASES: dict[str, Case] = {}
 ROWS = pa.table({"id": [1, 2], "label": ["a", "b"]})
-
-
-def case(key: str) -> Callable[[Case], Case]:
-    def known(function: Case) -> Case:
-        assert key not in CASES
-        CASES[key] = function
-        return function
-
-    return known
-
-
-def refused(call: Callable[[], object]) -> list[str]:
-    """Return the pieces of Python in the remedy of a call that fails."""
-    with pytest.raises(TxlogError) as caught:
-        call()
-    return calls_of(caught.value.remedy)
+case = adding_to(CASES)
 
 
 def value(code: str, **names: Any) -> Any:

@@ -36,8 +36,9 @@ def sorted_rows(files: pa.Table) -> list[dict[str, Any]]:
 
 
 def as_read(fragment: Fragment) -> tuple[Any, ...]:
-    """Return what is read of a fragment: ids are not, nor are counts where nothing is deleted."""
-    return fragment.files, fragment.deletion, fragment.partition_values
+    """Return the facts of a fragment that reading needs: no id, and a count only with deletions."""
+    rows = fragment.physical_rows if fragment.deletion is not None else None
+    return fragment.files, fragment.deletion, fragment.partition_values, rows
 
 
 def predicates(table: txlog.Table) -> Iterator[txlog.Expression]:

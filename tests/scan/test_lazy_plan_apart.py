@@ -18,6 +18,7 @@ import txlog
 from tests.examples import examples
 from tests.moved import moved
 from tests.predicates import predicates_over
+from tests.scan.test_lazy_plan import as_read
 from txlog.expressions.sql import as_expression
 from txlog.fragments.fragment import Fragment
 from txlog.scan.lazy_plan import LoggedPlan, plan_snapshot
@@ -99,12 +100,6 @@ def planned(path: Path, engine: Workers | None, **asked: Any) -> ScanPlan:
 
 def by_path(fragments: Iterable[Fragment]) -> list[Fragment]:
     return sorted(fragments, key=lambda one: (one.path, str(one.deletion)))
-
-
-def as_read(fragment: Fragment) -> tuple[Any, ...]:
-    """Return what is read of a fragment: ids are not, nor are counts where nothing is deleted."""
-    rows = fragment.physical_rows if fragment.deletion is not None else None
-    return fragment.files, fragment.deletion, fragment.partition_values, rows
 
 
 STEPS = st.sampled_from(

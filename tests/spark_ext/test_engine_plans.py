@@ -15,7 +15,7 @@ import txlog
 from tests.examples import examples
 from tests.moved import moved
 from tests.predicates import predicates_over
-from tests.verbs.test_change_rows_large_tables import PROPERTIES, STEPS, VERBS, committed, rows
+from tests.verbs.test_change_rows_large_tables import PROPERTIES, STEPS, VERBS, result_of, rows
 from txlog.snapshot import live_files
 from txlog.spark_ext import SparkEngine
 
@@ -30,7 +30,6 @@ APART = {
     "txlog.checkpoint.read:_SHARE_BYTES": 1,
 }
 SMALL = {"txlog.checkpoint.write:_ROW_GROUP": 2, "txlog.checkpoint.sidecars:PART_ROWS": 2}
-SIZES = ("numOutputBytes", "FileSize", "numAddedBytes", "TimeMs")
 
 
 class Workers:
@@ -51,12 +50,7 @@ class Workers:
 
 def done(path: Path, verb: str, where: txlog.Expression | None, engine: Any) -> Any:
     with moved(LARGE if engine is None else APART):
-        try:
-            outcome = VERBS[verb](txlog.Table(path, engine=engine), where)
-        except txlog.TxlogError as error:
-            return type(error).__name__, str(error).replace(str(path), "")
-    metrics = {k: v for k, v in outcome.metrics.items() if not any(one in k for one in SIZES)}
-    return metrics, committed(path)
+        return result_of(path, verb, where, engine)
 
 
 @pytest.mark.spec("SPK-32")

@@ -38,7 +38,7 @@ def rows(*xs: int) -> pa.Table:
 
 
 def batches(path: Path, options: StreamOptions, *, large: bool) -> list[Any]:
-    """Return what each batch reads; the stream begins anew before every second one."""
+    """Return the rows of each batch. A new stream object reads every second batch."""
     found: list[Any] = []
     with moved({LARGE: 1 if large else 1 << 40}):
         store = context_of(txlog.Table(path)).store

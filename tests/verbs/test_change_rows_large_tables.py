@@ -88,7 +88,7 @@ SIZES = ("numOutputBytes", "FileSize", "numAddedBytes", "TimeMs")
 
 
 def committed(path: Path) -> tuple[Any, ...]:
-    """Return what the last commit says of files that are not new, and how many new ones it has."""
+    """Return the last commit: its actions for older files, and the number of its new files."""
     table = txlog.Table(path)
     text = Path(path, "_delta_log", f"{table.version:020d}.json").read_text()
     actions = [json.loads(line) for line in text.splitlines()]
@@ -112,14 +112,19 @@ def committed(path: Path) -> tuple[Any, ...]:
     )
 
 
-def done(path: Path, verb: str, where: txlog.Expression | None, *, large: bool) -> Any:
-    with moved({LARGE: 1 if large else 1 << 40}):
-        try:
-            outcome = VERBS[verb](txlog.Table(path), where)
-        except txlog.TxlogError as error:
-            return type(error).__name__, str(error).replace(str(path), "")
+def result_of(path: Path, verb: str, where: txlog.Expression | None, engine: Any = None) -> Any:
+    """Return the metrics and the commit of a change, or its error."""
+    try:
+        outcome = VERBS[verb](txlog.Table(path, engine=engine), where)
+    except txlog.TxlogError as error:
+        return type(error).__name__, str(error).replace(str(path), "")
     metrics = {k: v for k, v in outcome.metrics.items() if not any(one in k for one in SIZES)}
     return metrics, committed(path)
+
+
+def done(path: Path, verb: str, where: txlog.Expression | None, *, large: bool) -> Any:
+    with moved({LARGE: 1 if large else 1 << 40}):
+        return result_of(path, verb, where)
 
 
 @pytest.mark.spec("CON-29")

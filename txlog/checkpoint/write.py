@@ -264,7 +264,7 @@ def encode_checkpoint(version: int, groups: Iterable[pa.Table]) -> Encoded:
 def stage_checkpoint(
     store: Store, version: int, groups: Iterable[pa.Table], *, uuid: str
 ) -> Staged:
-    """Write rows as a classic checkpoint, of which memory holds one row group at a time.
+    """Write rows as a classic checkpoint. Only one row group at a time is in memory.
 
     After an error nothing remains.
     """

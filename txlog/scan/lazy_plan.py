@@ -471,7 +471,7 @@ def _others(paths: pa.Array, stored: Sequence[str], batches: Batches) -> pa.Tabl
 
 
 def _places(paths: pa.Array, batches: Batches) -> tuple[bool, Places | None]:
-    """Return what `count_places` does, and whether files are of another checkpoint. Pure."""
+    """Return the counts of `count_places`, and whether another checkpoint was read. Pure."""
     elsewhere: list[Source] = []
 
     def noted() -> Iterator[pa.Table]:

@@ -74,7 +74,7 @@ VALUES = st.recursive(
 
 
 def as_json(value: Any) -> Any:
-    """Return what JSON has for a value."""
+    """Return the form of a value in JSON."""
     if isinstance(value, dict):
         return {name: as_json(one) for name, one in value.items()}
     if isinstance(value, list):

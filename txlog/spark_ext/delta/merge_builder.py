@@ -142,7 +142,7 @@ class DeltaMergeBuilder:
         return as_frame(self._spark, [row], _MERGED)
 
     def _assigning(self, field: str | None) -> str:
-        """Return what callers wrote before the value for a column: `set` or `values`."""
+        """Return the name of the argument that gives a column its value: `set` or `values`."""
         name = (field or "").lower()
         for clause in self._clauses:
             if any(name == column.lower() for column in clause.updates or ()):

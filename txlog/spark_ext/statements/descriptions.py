@@ -92,7 +92,7 @@ class Descriptions(Ground):
         return self._rows(_COLUMNS, [*rows, *_defaults(opened.snapshot)])
 
     def _as_json(self, name: str, opened: Table) -> dict[str, Any]:
-        """Return what `DESCRIBE EXTENDED` says, in the form of Spark's JSON."""
+        """Return the facts of `DESCRIBE EXTENDED` in the form of Spark's JSON."""
         base, named = opened.snapshot, {}
         if path_in(name) is None:
             catalog, schema, table = self._full_name(name)

@@ -77,7 +77,7 @@ def _version(one: _Relation, store: Store, latest: int) -> int | None:
 
 
 def _relations(df: DataFrame) -> Iterator[_Relation | None]:
-    """Yield what a frame reads; None is a name or a text that only a server knows."""
+    """Yield the relations that a frame reads; None stands for a name that only a server knows."""
     if hasattr(df, _CLASSIC):
         yield from _of_plan(getattr(df, _CLASSIC).queryExecution().analyzed())
     else:

@@ -121,7 +121,7 @@ class Datasets:
         return Datasets._of(self._home.acting(Who(user, client)))
 
     def audit(self) -> pa.Table:
-        """Return who changed what and when, in the order of the times.
+        """Return a row for each change: who made it, and when. The rows are ordered by time.
 
         Columns: `time` (UTC, by the clock of the process that did it), `user` and `client` (null if
         unknown), `action`, `dataset_id`, `dataset` (the name), `commit`, `training_set` (the hash)
