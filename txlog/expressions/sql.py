@@ -43,6 +43,7 @@ from txlog.expressions.tree import (
     is_too_large,
     of_filters,
     quote_name,
+    quote_text,
 )
 from txlog.expressions.type_rules import number_type, primitive_name
 from txlog.schema.timestamps import Nanos, format_nanos
@@ -444,7 +445,7 @@ def _sql(node: Expression) -> str:
         case In(operand, values):
             return f"({_sql(operand)} IN ({', '.join(map(_sql, values))}))"
         case Like(operand, pattern):
-            return f"({_sql(operand)} LIKE {_quoted(pattern)})"
+            return f"({_sql(operand)} LIKE {quote_text(pattern)})"
         case Cast(operand, kind, tried):
             return f"{'try_cast' if tried else 'CAST'}({_sql(operand)} AS {sql_name(kind)})"
         case Zoned(operand):
@@ -467,10 +468,6 @@ def _call_text(node: Call | Case) -> str:
     return call_text(node.name, node.args, [_sql(arg) for arg in node.args])
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def _text(value: Any, kind: DataType | None) -> str:
     name = primitive_name(kind) if kind else ""
     if value is None:
@@ -478,9 +475,11 @@ def _text(value: Any, kind: DataType | None) -> str:
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, Nanos):  # The other side of the comparison has the type.
-        return _quoted(format_nanos(value, zone="Z"))
+        return quote_text(format_nanos(value, zone="Z"))
     if isinstance(value, str):
-        return _quoted(value) if name in ("", "string") else f"CAST({_quoted(value)} AS {name})"
+        return (
+            quote_text(value) if name in ("", "string") else f"CAST({quote_text(value)} AS {name})"
+        )
     if isinstance(value, bytes):
         return f"X'{value.hex()}'"
     if isinstance(value, datetime):

@@ -455,6 +455,12 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def quote_text(text: str) -> str:
+    """Return a text as a constant of SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 def lit(value: object) -> Expression:
     """Return a constant; an expression is returned as it is."""
     return value if isinstance(value, Expression) else _literal(value)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.expressions.tree import Expression, quote_name
+from txlog.expressions.tree import Expression, quote_name, quote_text
 from txlog.protocol.access import features_of
 from txlog.protocol.properties import FEATURE_PREFIX, split_features
 from txlog.snapshot.snapshot import Snapshot
@@ -135,8 +135,8 @@ def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry:
 def _named_entry(spark: SparkSession, name: str) -> CatalogEntry:
     parts = split_name(name)
     inside = f" IN {'.'.join(map(quote_name, parts[:-1]))}" if len(parts) > 1 else ""
-    pattern = parts[-1].replace("\\", "\\\\").replace("'", "\\'")
-    rows = _shown(spark, f"SHOW TABLE EXTENDED{inside} LIKE '{pattern}'", name)
+    pattern = quote_text(parts[-1])
+    rows = _shown(spark, f"SHOW TABLE EXTENDED{inside} LIKE {pattern}", name)
     same = [row for row in rows if row["tableName"] == parts[-1]]
     if not same and not keeps_case(spark):
         same = [row for row in rows if row["tableName"].lower() == parts[-1].lower()]
@@ -225,10 +225,9 @@ def _fact_in(lines: Sequence[str], what: str) -> str | None:
 
 def register_table(spark: SparkSession, name: str, uri: str) -> None:
     """Add an existing table to Spark's catalog, under a name."""
-    location = uri.replace("\\", "\\\\").replace("'", "\\'")
     quoted = ".".join(map(quote_name, split_name(name)))
     with format_known():
-        spark.sql(f"CREATE TABLE IF NOT EXISTS {quoted} USING txlog LOCATION '{location}'")
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {quoted} USING txlog LOCATION {quote_text(uri)}")
 
 
 def create_view(

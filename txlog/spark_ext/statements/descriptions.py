@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from txlog.base.errors import InvalidInputError
 from txlog.data_files.identity import identity_of
-from txlog.expressions.tree import And, Column, Comparison, Expression, quote_name
+from txlog.expressions.tree import And, Column, Comparison, Expression, quote_name, quote_text
 from txlog.protocol.access import features_of
 from txlog.protocol.properties import FEATURE_PREFIX, VERSIONS, Owner, owner_of
 from txlog.schema.types import (
@@ -364,12 +364,12 @@ def creation(base: Snapshot, name: str, location: str | None) -> str:
         paths = [".".join(map(_quoted, logical_path(base, path))) for path in clustered]
         text += f"CLUSTER BY ({', '.join(paths)})\n"
     if base.metadata.description is not None:
-        text += f"COMMENT {_text(base.metadata.description)}\n"
+        text += f"COMMENT {quote_text(base.metadata.description)}\n"
     if location is not None:
-        text += f"LOCATION {_text(location)}\n"
+        text += f"LOCATION {quote_text(location)}\n"
     own = [(key, value) for key, value in shown_properties(base) if _is_of_definition(key)]
     if own:
-        lines = ",\n  ".join(f"{_text(key)} = {_text(value)}" for key, value in own)
+        lines = ",\n  ".join(f"{quote_text(key)} = {quote_text(value)}" for key, value in own)
         text += f"TBLPROPERTIES (\n  {lines})\n"
     return text
 
@@ -395,7 +395,7 @@ def _clauses(field: StructField) -> str:
     if GENERATION in field.metadata:
         text += f" GENERATED ALWAYS AS ({field.metadata[GENERATION]})"
     if "comment" in field.metadata:
-        text += f" COMMENT {_text(str(field.metadata['comment']))}"
+        text += f" COMMENT {quote_text(str(field.metadata['comment']))}"
     return text
 
 
@@ -420,9 +420,3 @@ def _inner(kind: DataType) -> str:
 
 def _quoted(name: str) -> str:
     return name if _PLAIN_NAME.fullmatch(name) else quote_name(name)
-
-
-def _text(text: str) -> str:
-    """Return a text as a constant of SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.base.moments import format_moment
-from txlog.expressions.tree import quote_name
+from txlog.expressions.tree import quote_name, quote_text
 from txlog.spark_ext.catalog import path_in, split_name, table_location
 from txlog.spark_ext.engine import format_known
 from txlog.spark_ext.reads import read
@@ -170,15 +170,9 @@ class Queries(Ground):
                     "catalog, which shows them to all of its users",
                     remedy="Write CREATE TEMPORARY VIEW (spark_ext.create_view)",
                 )
-            pieces += [text[done : one.end], f" WITH ('path'={_constant(place)})"]
+            pieces += [text[done : one.end], f" WITH ('path'={quote_text(place)})"]
             done = one.end
         return "".join([*pieces, text[done:]])
-
-
-def _constant(text: str) -> str:
-    """Return a text as a constant of SQL."""
-    escaped_text = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped_text}'"
 
 
 @dataclass(frozen=True)
