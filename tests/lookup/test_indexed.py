@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -160,6 +161,112 @@ def test_scans_and_changes_have_the_rows_of_those_without_it(
             one.update({"n": "-1 - n"}, where, options=options)
             now = [*left, *(-1 - number for number in expected)]
             assert sorted(one.to_arrow(["n"])["n"].to_pylist()) == sorted(now)
+
+
+@st.composite
+def filters(draw: Any, names: tuple[str, ...], depth: int = 2) -> tuple[Any, str]:
+    """Draw a filter of Arrow that compares columns with values, and its SQL (empty: no SQL)."""
+    kind = draw(st.sampled_from(["=", "=", "in", "in", "<", "and", "or", "not"]))
+    if depth and kind in ("and", "or"):
+        (a, left), (b, right) = (draw(filters(names, depth - 1)) for _ in range(2))
+        text = f"({left} {kind} {right})" if left and right else ""
+        return (a & b if kind == "and" else a | b), text
+    if depth and kind == "not":
+        inner, text = draw(filters(names, depth - 1))
+        return ~inner, text and f"(NOT {text})"
+    name = draw(st.sampled_from([*names, *names, *VALUES]))
+    field, of = ds.field(name), SCHEMA.field(name).type
+    values = [one for one in VALUES[name] if one is not None]
+    value = draw(st.sampled_from(values))
+    if kind == "in":
+        some = draw(st.lists(st.sampled_from(VALUES[name]), min_size=1, max_size=4))
+        text = "" if None in some else f"{name} IN ({', '.join(map(sql_of, some))})"
+        return field.isin(pa.array(some, of)), text
+    if kind == "<":
+        return field < pa.scalar(value, of), f"{name} < {sql_of(value)}"
+    if name in ("i", "l") and draw(st.booleans()):
+        return pa.scalar(value, pa.int64()) == field, ""
+    return field == pa.scalar(value, of), f"{name} = {sql_of(value)}"
+
+
+def sql_of(value: Any) -> str:
+    """Return a value in the SQL of duckdb."""
+    if isinstance(value, datetime):
+        return f"TIMESTAMPTZ '{value}'"
+    if isinstance(value, date):
+        return f"DATE '{value}'"
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+@pytest.mark.usefixtures("always_used")
+@pytest.mark.spec("LKP-13")
+@settings(max_examples=examples(100), deadline=None)
+@given(data=st.data(), names=st.sampled_from(KEYS), mapped=st.booleans())
+def test_datasets_and_sql_have_the_rows_of_those_without_it(
+    tmp_path_factory: pytest.TempPathFactory, data: Any, names: tuple[str, ...], mapped: bool
+) -> None:
+    properties = {
+        "delta.enableDeletionVectors": "true",
+        "delta.columnMapping.mode": "name" if mapped else "none",
+    }
+    root = tmp_path_factory.mktemp("filtered")
+    table = txlog.Table.create(root, SCHEMA, properties=properties)
+    for place in range(3):
+        if place == 1:
+            table.indexes.create(list(names), name="k", build=data.draw(st.booleans()))
+        rows = [row_of(data.draw, 10 * place + at) for at in range(data.draw(st.integers(1, 6)))]
+        table.append(pa.Table.from_pylist(rows, SCHEMA))
+    if data.draw(st.booleans()):
+        table.delete(col("n").isin([0, 11, 20]))
+    dataset = table.to_pyarrow_dataset()
+    plain = table.to_pyarrow_dataset(use_index=False)
+    for _ in range(4):
+        filter, text = data.draw(filters(names))
+        expected = plain.to_table(filter=filter)
+        assert dataset.to_table(filter=filter).equals(expected)
+        assert dataset.to_table(["n"], filter=filter).equals(expected.select(["n"]))
+        assert dataset.count_rows(filter=filter) == expected.num_rows
+        assert dataset.filter(filter).head(2).equals(expected.slice(0, 2))
+        copied = pickle.loads(pickle.dumps(dataset))
+        assert copied.to_table(filter=filter).equals(expected)
+        assert (dataset.explain(filter).index or "k:").startswith("k:")
+        assert plain.explain(filter).index is None
+        for engine in ("duckdb", "polars") if text and "TIMESTAMPTZ" not in text else ():
+            query = f"SELECT n FROM t WHERE {text} ORDER BY n"
+            found = [
+                txlog.sql(query, {"t": table}, engine=engine, use_index=used)
+                for used in (True, False)
+            ]
+            assert found[0].equals(found[1])
+
+
+@pytest.mark.usefixtures("always_used")
+def test_sql_reads_the_rows_that_the_index_names(tmp_path: Path) -> None:
+    properties = {"txlog.pageRows": "100"}
+    table = txlog.Table.create(tmp_path / "t", numbers(0).schema, properties=properties)
+    for start in range(4):
+        table.append(numbers(*range(start, 400_000, 4)))
+    size = sum(path.stat().st_size for path in Path(table.uri).glob("*.parquet"))
+    table.indexes.create("k")
+    store = CountingStore(open_store(table.uri))
+    opened = open_table(store)
+    opened.to_arrow(where="k = 1")  # The index is in memory from now on.
+    for query, rows in [
+        ("SELECT * FROM t WHERE k = 7", 1),
+        ("SELECT v FROM t WHERE k IN (7, 11, 400001) AND v > ''", 2),
+        ("WITH x AS (SELECT * FROM t) SELECT count(*) FROM x WHERE k = 3 OR k = 4 GROUP BY v", 2),
+    ]:
+        for engine in ("duckdb", "polars") if " IN " not in query else ("duckdb",):
+            store.reset()
+            assert txlog.sql(query, {"t": opened}, engine=engine).num_rows == rows
+            assert sum(store.bytes.values()) < size / 4, (query, engine)
+    dataset = opened.to_pyarrow_dataset()
+    assert dataset.explain().index is None
+    assert dataset.explain(ds.field("k") == 7).files_to_read == 1
+    for other in (ds.field("k") == 7.0, ds.field("k") > 7, ~(ds.field("k") == 7), ds.field(0) == 7):
+        assert dataset.explain(other).index is None
+    with pytest.raises(txlog.InvalidTypeError, match="use_index"):
+        txlog.sql("SELECT 1", use_index="no")  # type: ignore[arg-type]
 
 
 def explain(table: txlog.Table, where: Any) -> Explanation:

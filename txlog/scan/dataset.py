@@ -8,7 +8,7 @@ dataset is made, which opens no file; what only a file's footer shows, when a sc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import reduce
@@ -21,13 +21,15 @@ import pyarrow.fs as pafs
 
 from txlog.base.arrow import arrow_array, arrow_scalar, ds, pc
 from txlog.base.errors import InvalidInputError, InvalidTypeError, TxlogError
-from txlog.expressions.tree import And, Column, IsNull
+from txlog.expressions.tree import And, Column, Expression, IsNull
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FragmentRows
 from txlog.log.paths import decode_path
 from txlog.parquet.file_footer import FileFooter
+from txlog.scan.arrow_filters import values_of_filter
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.plan import PlannedFiles, ScanPlan, plan_fragments
+from txlog.scan.plan import Explanation, PlannedFiles, ScanPlan, plan_fragments
+from txlog.scan.read_plan import Candidates, ReadPlan
 from txlog.scan.resolve import resolve
 from txlog.scan.scan import Scan
 from txlog.schema.arrow import fixed_schema
@@ -61,6 +63,8 @@ _NEW = {  # Since then all calendars that writers use agree.
 }
 # Columns that pyarrow adds to those of a dataset, if they are asked for.
 _STATED = frozenset({"__filename", "__fragment_index", "__batch_index", "__last_in_fragment"})
+PlanOf = Callable[[Expression], ScanPlan | None]
+"""Plans a scan by an index for a predicate; None if the index does not help."""
 _UNREADABLE = "only the scanner of the dataset can read this fragment, not pyarrow alone: "
 
 
@@ -72,11 +76,14 @@ def as_dataset(
     schema: pa.Schema | None = None,
     as_large_types: bool = False,
     parquet_read_options: Any = None,
+    plan_of: PlanOf | None = None,
 ) -> Any:
     """Return the files of a plan of all columns as a `pyarrow.dataset.FileSystemDataset`.
 
     Parameters
     ----------
+    plan_of
+        Plans a scan by an index for a predicate; None: no index is used.
     schema
         The schema of the dataset. Default: the table's.
     as_large_types
@@ -109,7 +116,7 @@ def as_dataset(
         for path, guarantee in zip(parts.paths, parts.guarantees, strict=True)
     ]
     held = dict(zip(parts.paths, parts.fragments, strict=True))
-    return TableDataset(made, schema, files, home, Held(store, snapshot, held))
+    return TableDataset(made, schema, files, home, Held(store, snapshot, held, plan, plan_of))
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,26 @@ class Held:
     store: Store
     snapshot: Snapshot
     fragments: Mapping[str, Fragment]
+    plan: ScanPlan
+    plan_of: PlanOf | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The index is in the memory of this process.
+        return Held, (self.store, self.snapshot, self.fragments, self.plan)
+
+    def indexed(self, filter: Any, schema: pa.Schema) -> ScanPlan | None:
+        """Return a plan by an index of the rows that a filter may keep; None: it does not help."""
+        if filter is None or self.plan_of is None:
+            return None
+        stored = StructType(
+            tuple(
+                column
+                for column in self.snapshot.schema.fields
+                if column.name not in self.snapshot.partition_columns
+            )
+        )
+        where = values_of_filter(filter, schema, stored)
+        return None if where is None else self.plan_of(where)
 
     def are_plain(
         self, parts: Sequence[Any], names: Sequence[str], *, twice: bool = False
@@ -157,15 +184,19 @@ class Held:
         schema: pa.Schema,
         names: Sequence[str],
         batch_size: int,
+        indexed: ScanPlan | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some of these fragments, in columns of a schema.
 
-        A column that the table lacks is null. `batch_size` is that of `Scan.to_batches`.
+        A column that the table lacks is null. `batch_size` is that of `Scan.to_batches`. Of a plan
+        by an index, only the rows that it names are read, where it names rows.
         """
         known = {name: self.snapshot.schema.get(name) for name in names}
         columns = list(dict.fromkeys(one.name for one in known.values() if one is not None))
         fragments = [self.fragments[path] for path in paths]
         plan = plan_fragments(self.snapshot, fragments, columns=columns).for_arrow()
+        if indexed is not None:
+            plan = replace(plan, reading=_candidates_of(indexed.reading, plan.reading))
         target = pa.schema([schema.field(name) for name in names])
         for batch in Scan(self.store, plan).to_batches(batch_size=batch_size):
             if not names:  # A batch that is made without columns has no rows.
@@ -178,6 +209,16 @@ class Held:
                 for column, field in zip(known.values(), target, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _candidates_of(indexed: ReadPlan, reading: ReadPlan) -> ReadPlan:
+    """Return how all rows are read that another plan names. The scanner filters them."""
+    found = indexed.candidates
+    assert found is not None
+    candidates = Candidates(None, lambda: found.positions)
+    new = replace(reading, candidates=candidates)
+    new.memo.footers = indexed.memo.footers
+    return new
 
 
 def _footer(part: Any) -> FileFooter | None:
@@ -225,7 +266,17 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         everything = ds.FileSystemDataset(fragments, self.schema, files, home)
         left = list(everything.get_fragments(filter=filter))
         names = self._read(columns, filter)
-        are_plain = list(self._held.are_plain(left, names))
+        stated = _STATED.intersection(columns if isinstance(columns, list | tuple) else ())
+        indexed = None if stated else self._held.indexed(filter, self.schema)
+        found: Mapping[str, Any] = {}
+        if indexed is not None and indexed.reading.candidates is not None:
+            kept = frozenset(indexed.read_files.rows.primaries["path"].to_pylist())
+            left = [one for one in left if self._held.fragments[one.path].path in kept]
+            found = indexed.reading.candidates.positions
+        few = [self._held.fragments[one.path].path in found for one in left]
+        others = [one for one, is_few in zip(left, few, strict=True) if not is_few]
+        of_others = self._held.are_plain(others, names)
+        are_plain = [not is_few and next(of_others) for is_few in few]
 
         def plain(parts: Sequence[Any]) -> Any:
             some = ds.FileSystemDataset(parts, self.schema, files, home)
@@ -233,7 +284,6 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
         if all(are_plain):
             return plain(left)
-        stated = _STATED.intersection(columns if isinstance(columns, list | tuple) else ())
         if stated:
             path = left[are_plain.index(False)].path.removeprefix(_UNREADABLE)
             raise InvalidInputError(
@@ -254,7 +304,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
                     continue
                 paths = [part.path for part in parts]
                 size = options.get("batch_size", BATCH_ROWS)
-                rows = self._held.batches(paths, self.schema, names, size)
+                rows = self._held.batches(paths, self.schema, names, size, indexed)
                 yield from ds.Scanner.from_batches(
                     rows, schema=schema, columns=columns, filter=filter
                 ).to_batches()
@@ -278,6 +328,16 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
             left -= found[-1].num_rows
             begin, size = begin + size, 2 * size
         return pa.concat_tables(found)
+
+    def explain(self, filter: Any = None) -> Explanation:
+        """Return which files a scanner with a filter reads, if an index narrows it.
+
+        Without an index for the filter: the files of the dataset, of which pyarrow skips others by
+        their statistics.
+        """
+        options = self._scanner_options({"filter": filter})
+        indexed = self._held.indexed(options.get("filter"), self.schema)
+        return (self._held.plan if indexed is None else indexed).explanation
 
     def _read(self, columns: Any, filter: Any) -> list[str]:
         """Return the columns that a scanner reads."""

@@ -79,13 +79,13 @@ class Candidates:
     Parameters
     ----------
     where
-        The predicate. A plan with another one does not use them.
+        The predicate, or None for a plan without one. A plan with another one does not use them.
     find
         Returns ascending positions by the logged paths of fragments' primary files. All rows of
         other fragments may match.
     """
 
-    def __init__(self, where: Expression, find: Callable[[], Mapping[str, Numbers]]) -> None:
+    def __init__(self, where: Expression | None, find: Callable[[], Mapping[str, Numbers]]) -> None:
         self.where = where
         self._find = find
 
@@ -98,7 +98,7 @@ class Candidates:
         return _found_candidates, (self.where, self.positions)
 
 
-def _found_candidates(where: Expression, positions: Mapping[str, Numbers]) -> Candidates:
+def _found_candidates(where: Expression | None, positions: Mapping[str, Numbers]) -> Candidates:
     return Candidates(where, lambda: positions)
 
 
@@ -125,6 +125,14 @@ class ReadPlan:
         if self.candidates is None or self.candidates.where is not self.where:
             return None
         return self.candidates.positions.get(fragment.path)
+
+    def for_fragments(self, fragments: Sequence[Fragment]) -> Self:
+        """Return the plan with what it knows of the rows of some fragments alone."""
+        if self.candidates is None:
+            return self
+        found = self.candidates.positions
+        own = {one.path: found[one.path] for one in fragments if one.path in found}
+        return replace(self, candidates=Candidates(self.candidates.where, lambda: own))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields alone: what was computed from them is computed again."""

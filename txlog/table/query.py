@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from txlog.base.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.base.errors import (
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFeatureError,
+    require_flags,
+)
 from txlog.table.table import Table
 
 if TYPE_CHECKING:
@@ -26,13 +31,15 @@ def sql(
     engine: Literal["duckdb", "polars"] | None = None,
     root: str | os.PathLike[str] = "",
     storage_options: Mapping[str, Any] | None = None,
+    use_index: bool = True,
 ) -> pa.Table:
     """Return what a query selects from tables: `SELECT`, in the SQL of the engine that runs it.
 
     The query names a table by a key of `tables`, or by its path: `FROM flights`, `FROM raw.flights`
     (the folder `raw/flights`), `FROM 's3://bucket/flights'`. `flights VERSION AS OF 3` and
     `flights TIMESTAMP AS OF '2026-11-01'` read older versions. Filters and columns are pushed down
-    to the tables, so files without wanted rows are not opened.
+    to the tables, so files without wanted rows are not opened. If a filter compares the key columns
+    of an index with values (`WHERE id = 7`), only the rows that the index names are read.
 
     Parameters
     ----------
@@ -44,6 +51,8 @@ def sql(
         The folder, or its URI, to which relative paths are relative.
     storage_options
         As for `Table`, for tables that the query names by path.
+    use_index
+        As for `Table.scan`. What an index does for a filter, `Table.scan(where=…).explain()` says.
 
     Raises
     ------
@@ -58,6 +67,7 @@ def sql(
     --------
     >>> txlog.sql("SELECT carrier, avg(delay) AS d FROM flights GROUP BY carrier")  # doctest: +SKIP
     """
+    require_flags(use_index=use_index)
     chosen = _engine(engine)
     given = {} if tables is None else tables
     parsed = _parse(query)
@@ -66,7 +76,7 @@ def sql(
     relations: dict[str, Any] = {}
     for reference in _references(parsed):
         name = f"txlog_{len(relations)}"
-        relations[name] = _relation(reference, given, os.fspath(root), storage_options)
+        relations[name] = _relation(reference, given, os.fspath(root), storage_options, use_index)
         _rename(reference, name)
     text = parsed.sql(dialect="duckdb")
     return (_by_duckdb if chosen == "duckdb" else _by_polars)(text, relations)
@@ -164,7 +174,11 @@ def _rename(reference: exp.Table, name: str) -> None:
 
 
 def _relation(
-    reference: exp.Table, tables: Mapping[str, Any], root: str, options: Mapping[str, Any] | None
+    reference: exp.Table,
+    tables: Mapping[str, Any],
+    root: str,
+    options: Mapping[str, Any] | None,
+    use_index: bool,
 ) -> Any:
     """Return the table for a name in a query, in a form that both engines can read."""
     parts = [part.name for part in reference.parts]
@@ -173,14 +187,14 @@ def _relation(
     if isinstance(value, Table) and moment:
         value = Table(value.uri, storage_options=value._context.store.options, **moment)
     if isinstance(value, Table):
-        return value.to_pyarrow_dataset()
+        return value.to_pyarrow_dataset(use_index=use_index)
     if hasattr(value, "__arrow_c_stream__") and not moment:
         return pa.table(value)
     path = "/".join(parts)
     is_whole = "://" in path or path.startswith(_SCHEMES) or not root
     uri = path if is_whole else f"{root.rstrip('/')}/{path}"
     try:
-        return Table(uri, storage_options=options, **moment).to_pyarrow_dataset()
+        return Table(uri, storage_options=options, **moment).to_pyarrow_dataset(use_index=use_index)
     except NotFoundError as error:
         if moment and Table.exists(uri, options):
             raise

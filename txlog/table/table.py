@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from txlog.commit.operation import Done, Outcome
     from txlog.data_files.identity import Identity
     from txlog.expressions.sql import Where
+    from txlog.expressions.tree import Expression
     from txlog.fragments.metadata import FragmentMetadata
     from txlog.fragments.rows import FragmentRows
     from txlog.log.catalog import CatalogCommits
@@ -788,11 +789,13 @@ class Table(Handle, RowVerbs):
         schema: pa.Schema | None = None,
         as_large_types: bool = False,
         parquet_read_options: Any = None,
+        use_index: bool = True,
     ) -> Any:
         """Return this version as a `pyarrow.dataset.Dataset`.
 
         pyarrow, duckdb and polars push filters and columns down to it: partition values and
-        statistics of the log skip files that cannot match. It does not contain deleted rows. Files
+        statistics of the log skip files that cannot match, and an index finds the rows if a filter
+        compares its key columns with values (`=`, `IN`). It does not contain deleted rows. Files
         with deleted rows, and other files that pyarrow alone would read differently, are read as in
         `scan`.
 
@@ -806,20 +809,30 @@ class Table(Handle, RowVerbs):
             Use Arrow's large types for strings, binary values and lists.
         parquet_read_options
             A `pyarrow.dataset.ParquetReadOptions`.
+        use_index
+            As for `scan`; also for the filters of scanners. The method `explain(filter)` of the
+            dataset says what the index does.
 
         Raises
         ------
         InvalidInputError
             The predicate does not fit the table.
         """
-        require_flags(as_large_types=as_large_types)
+        require_flags(as_large_types=as_large_types, use_index=use_index)
         from txlog.expressions.sql import as_expression
         from txlog.scan.dataset import as_dataset
         from txlog.scan.plan import plan_scan
 
         version, predicate = self._open, as_expression(where, self._zone)
         plan = plan_scan(version.snapshot, version.files().live, where=predicate)
-        plan = self._indexed(version, plan)
+        if use_index:
+            plan = self._indexed(version, plan)
+
+        def plan_of(asked: Expression) -> ScanPlan | None:
+            plain = plan_scan(version.snapshot, version.files().live, where=asked)
+            found = self._indexed(version, plain)
+            return None if found is plain else found
+
         return as_dataset(
             self._context.store,
             version.snapshot,
@@ -827,6 +840,7 @@ class Table(Handle, RowVerbs):
             schema=schema,
             as_large_types=as_large_types,
             parquet_read_options=parquet_read_options,
+            plan_of=plan_of if use_index else None,
         )
 
     def head(

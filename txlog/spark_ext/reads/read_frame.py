@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from txlog.base.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.base.errors import InvalidInputError, UnsupportedFeatureError, require_flags
 from txlog.base.thresholds import Threshold
-from txlog.commit.context import require_shared
+from txlog.commit.context import Context, require_shared
 from txlog.expressions.sql import as_expression, to_sql
 from txlog.expressions.tree import Expression, quote_name
 from txlog.fragments.fragment import fragments_of
@@ -59,6 +59,7 @@ def read(
     where: str | Expression | None = None,
     storage_options: Mapping[str, Any] | None = None,
     manifests: str | None = None,
+    use_index: bool = True,
 ) -> DataFrame:
     """Return a version of a table as a DataFrame that Spark reads with its own Parquet reader.
 
@@ -108,6 +109,10 @@ def read(
         A folder for the lists of files, which Spark's driver must be able to read. Default: the
         session's setting `spark.txlog.manifests`, or else a temporary folder of this process. For
         Spark Connect to another machine, name a shared folder.
+    use_index
+        If `where` compares the key columns of an index with values, leave out the files without a
+        row that the index names for them, as `Table.scan(where=…).explain()` says. This process
+        reads the index. False: do not use it. The rows are the same.
 
     Raises
     ------
@@ -120,6 +125,7 @@ def read(
     EngineError
         The executors cannot read the log: see `SparkEngine`.
     """
+    require_flags(use_index=use_index)
     store = open_store(uri, storage_options)
     require_shared(
         store,
@@ -139,12 +145,14 @@ def read(
         where=as_expression(where, zone_of(spark)),
         engine=SparkEngine(spark, local_items=0),
     )
+    if use_index:
+        scan = Context(store).indexed(snapshot, scan)
     plan, files = scan.reading, scan.read_files
     condition = None if plan.where is None else as_spark(plan.where)
     beyond = needs_python(plan, files.rows) or (plan.where is not None and condition is None)
     reads = reads_of(spark, plan)
     if beyond or reads is None or not _can_list(spark, store, files.rows):
-        return _by_python(spark, store, plan, marks)
+        return _by_python(spark, store, plan, marks, use_index=use_index)
     if pc.all(files.certain).as_py():
         condition = None
     deleted = pc.greater(deleted_counts(files.rows.primaries), 0)
@@ -172,7 +180,9 @@ def read(
         )
         frames.append(found)
     if vectors is None:
-        frames.append(_by_python(spark, store, plan, marks, with_deletions=True))
+        frames.append(
+            _by_python(spark, store, plan, marks, use_index=use_index, with_deletions=True)
+        )
         # All sides of a union must have the same collation.
         frames = [_typed(rows, plan, not_null) for rows in frames]
     return _typed(reduce(DataFrame.unionAll, frames), plan, not_null)
@@ -289,6 +299,7 @@ def _by_python(
     plan: ReadPlan,
     marks: Mapping[str, str],
     *,
+    use_index: bool,
     with_deletions: bool = False,
 ) -> DataFrame:
     """Read through the data source, which uses txlog's own reader."""
@@ -297,6 +308,8 @@ def _by_python(
     if plan.where is not None:
         # Bound: what depends on the zone of the session names it.
         reader = reader.option("where", to_sql(plan.where)).option("timeZone", "UTC")
+    if not use_index:
+        reader = reader.option("useIndex", "false")
     if with_deletions:
         reader = reader.option("onlyWithDeletions", "true")
     if store.options:

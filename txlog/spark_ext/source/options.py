@@ -26,7 +26,7 @@ OF_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTi
 _READS_CHANGES = ("readChangeFeed", "readChangeData")  # The second is Delta's older name.
 _OF_READING = (
     "versionAsOf", "timestampAsOf", "columns", "where", "limit", "onlyWithDeletions",
-    *_READS_CHANGES, *OF_CHANGES,
+    "useIndex", *_READS_CHANGES, *OF_CHANGES,
 )  # fmt: skip
 
 _OF_STREAMS = (
@@ -401,7 +401,9 @@ class Options:
         return WriteOptions(max_rows_per_file=self.number("maxRecordsPerFile", least=1))
 
 
-_OF_BATCHES = ("versionAsOf", "timestampAsOf", "endingVersion", "endingTimestamp", "limit")
+_OF_BATCHES = (
+    "versionAsOf", "timestampAsOf", "endingVersion", "endingTimestamp", "limit", "useIndex",
+)  # fmt: skip
 
 
 def _refuse_of_delta(options: Options) -> None:

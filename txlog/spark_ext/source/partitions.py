@@ -73,25 +73,34 @@ def fragment_partitions(
         As for `task_shares`.
     """
     shared = plan.reading
-    found = []
+    found: list[FragmentPartition] = []
     counted = 0
     if limit is not None:
         for share in limited(plan, limit):
             if share.counted and not plan.reading.columns:
                 counted += share.rows
             else:
-                found.append(FragmentPartition(shared, share.fragments, limit=share.rows))
+                own = shared.for_fragments(share.fragments)
+                found.append(FragmentPartition(own, share.fragments, limit=share.rows))
     else:
-        left = []
+        left: list[Fragment] = []
+        few: list[Fragment] = []  # An index names few rows of them.
         for fragment, count in zip(plan.fragments, plan.counts, strict=True):
             if count is not None and not plan.reading.columns:
                 counted += count
-            else:
+            elif shared.candidates_in(fragment) is None:
                 left.append(fragment)
-        found = [
-            FragmentPartition(shared, share.items, share.rows)
+            else:
+                few.append(fragment)
+        for places in packed([_OPEN_BYTES] * len(few), max_bytes):
+            some = tuple(few[at] for at in places)
+            found.append(FragmentPartition(shared.for_fragments(some), some))
+        rest = shared.for_fragments(())
+        found += [
+            FragmentPartition(rest, share.items, share.rows)
             for share in task_shares(left, left, max_bytes, read=read)
         ]
+    shared = shared.for_fragments(())
     for start in range(0, counted, _COUNTED_ROWS):
         found.append(FragmentPartition(shared, counted=min(_COUNTED_ROWS, counted - start)))
     return found or [FragmentPartition(shared)]

@@ -61,6 +61,7 @@ class FragmentsReader(DataSourceReader):
         limit: int | None = None,
         max_partition_bytes: int,
         only_with_deletions: bool = False,
+        use_index: bool = True,
     ) -> None:
         from txlog.changes.forms import require_loaded
         from txlog.scan.read_plan import scan_schema
@@ -84,6 +85,7 @@ class FragmentsReader(DataSourceReader):
         self._limit = limit
         self._max_partition_bytes = max_partition_bytes
         self._only_with_deletions = only_with_deletions
+        self._use_index = use_index
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_snapshot": None}
@@ -96,6 +98,7 @@ class FragmentsReader(DataSourceReader):
         can count have partitions without fragments.
         """
         from txlog.base.arrow import pc
+        from txlog.commit.context import Context
         from txlog.fragments.rows import deleted_counts
         from txlog.scan.lazy_plan import plan_snapshot
         from txlog.scan.plan import FoundPlan
@@ -108,6 +111,8 @@ class FragmentsReader(DataSourceReader):
             store, snapshot, lambda: load_files(store, snapshot).live,
             columns=self._columns, where=self._where,
         )  # fmt: skip
+        if self._use_index:
+            plan = Context(store).indexed(snapshot, plan)
         if self._only_with_deletions:
             deleted = pc.greater(deleted_counts(plan.files.rows.primaries), 0)
             plan = FoundPlan(reading=plan.reading, find=partial(plan.files.filter, deleted))
@@ -145,7 +150,7 @@ def _named(
 
 _OF_OTHER_READS = (
     "versionAsOf", "timestampAsOf", "limit", "maxFilesPerTrigger", "maxBytesPerTrigger",
-    "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "onlyWithDeletions",
+    "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "onlyWithDeletions", "useIndex",
 )  # fmt: skip
 
 

@@ -44,6 +44,7 @@ class TxlogDataSource(DataSource):
       position. If the log has row counts, only the necessary fragments are opened. Spark applies
       its own filters after the limit.
     - `onlyWithDeletions`: only fragments that have deleted rows.
+    - `useIndex`: with `false`, do not use an index for `where`. The rows are the same.
     - `maxPartitionBytes`: several tasks read a larger fragment, by row groups. Default: 134217728
       (128 MB). Spark does not pass its own setting for files to Python sources.
     - `readChangeFeed` (or `readChangeData`): the change data feed of the versions from
@@ -132,6 +133,7 @@ class TxlogDataSource(DataSource):
             limit=options.number("limit", least=0),
             max_partition_bytes=options.max_partition_bytes,
             only_with_deletions=options.flag("onlyWithDeletions"),
+            use_index=options.flag("useIndex", default=True),
         )
 
     @plainly
